@@ -1,0 +1,76 @@
+package core
+
+import "slices"
+
+// ExtentKind says how an extent is read.
+type ExtentKind string
+
+const (
+	KindLog   ExtentKind = "log"
+	KindTimer ExtentKind = "timer"
+)
+
+// Extent is the immutable tuple of an extent: a replicated append-only log with one writer for its whole life.
+type Extent struct {
+	ID         ExtentID    `json:"id"`
+	Queue      QueueID     `json:"queue"`
+	Kind       ExtentKind  `json:"kind"`
+	Durability Durability  `json:"durability"`
+	Input      HostID      `json:"input"`     // the writer's host …
+	InputRun   RunID       `json:"input_run"` // … and its run: another run of it never writes here
+	Token      WriterToken `json:"token"`
+	Replicas   []HostID    `json:"replicas"` // store hosts
+}
+
+// Equal compares whole tuples.
+func (e Extent) Equal(o Extent) bool {
+	return e.ID == o.ID && e.Queue == o.Queue && e.Kind == o.Kind && e.Durability == o.Durability &&
+		e.Input == o.Input && e.InputRun == o.InputRun && e.Token == o.Token && slices.Equal(e.Replicas, o.Replicas)
+}
+
+// ExtentState is where an extent is in its life:
+//
+//	open ──seal asked──▶ sealing ──L decided (CAS)──▶ sealed ──all consumed──▶ retiring ──▶ retired
+//	                                                   ▲────a group needs it────┘
+type ExtentState string
+
+const (
+	ExtentOpen     ExtentState = "open"
+	ExtentSealing  ExtentState = "sealing"
+	ExtentSealed   ExtentState = "sealed"
+	ExtentRetiring ExtentState = "retiring"
+	ExtentRetired  ExtentState = "retired"
+)
+
+// HasEnd reports whether the last seq is fixed for ever.
+func (s ExtentState) HasEnd() bool {
+	return s == ExtentSealed || s == ExtentRetiring || s == ExtentRetired
+}
+
+// StoreIdentity is which disk under which name, in which run.
+type StoreIdentity struct {
+	Store HostID `json:"store"`
+	Disk  DiskID `json:"disk"`
+	Run   RunID  `json:"run"`
+}
+
+// Health grades a store's answer to a fence.
+type Health string
+
+const (
+	HealthOK      Health = "ok"
+	HealthWeak    Health = "weak"    // the header is of another run, or there is none
+	HealthSuspect Health = "suspect" // wrong identity, damage, or it knows a committed seq above its own last
+)
+
+// FenceAnswer is what a fenced replica says about itself. After it, no append above Last is ever acknowledged.
+type FenceAnswer struct {
+	Identity  StoreIdentity `json:"identity"`
+	Health    Health        `json:"health"`
+	Absent    bool          `json:"absent"` // never heard of the extent before this fence
+	Last      Seq           `json:"last"`   // last durable seq
+	Committed Seq           `json:"committed"`
+	Checksum  uint32        `json:"checksum"` // rolling, at Last
+	Sealed    bool          `json:"sealed"`   // it persisted an L already …
+	L         Seq           `json:"l"`        // … this one
+}

@@ -1,0 +1,181 @@
+package core
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Exhausted says what becomes of a message that failed max deliveries times.
+type Exhausted string
+
+const (
+	ExhaustedDLQ   Exhausted = "dlq"
+	ExhaustedDrop  Exhausted = "drop"
+	ExhaustedBlock Exhausted = "block"
+)
+
+// UnlimitedDeliveries as MaxDeliveries never dead-letters.
+const UnlimitedDeliveries = -1
+
+// Limits of a group's settings.
+const (
+	MinLockTimeout   = time.Second
+	MaxLockTimeout   = 12 * time.Hour
+	MaxMaxDeliveries = 1000
+	MaxGroupDelay    = 365 * 24 * time.Hour
+	MaxNackDelay     = 12 * time.Hour
+)
+
+// GroupSpec is what a user chooses for a consumer group. Zero fields mean the default.
+type GroupSpec struct {
+	Queue         string        `json:"queue"`
+	Name          string        `json:"name"`
+	Start         Start         `json:"start"`
+	LockTimeout   time.Duration `json:"lock_timeout"`
+	MaxDeliveries int           `json:"max_deliveries"`
+	Delay         time.Duration `json:"delay"`
+	SkipOlder     time.Duration `json:"skip_older"` // 0 = off
+	Backoff       Backoff       `json:"backoff"`
+	Exhausted     Exhausted     `json:"exhausted"`
+	NoSmartRetry  bool          `json:"no_smart_retry"`
+	Status        Status        `json:"status"`
+}
+
+// WithDefaults fills what is not set.
+func (g GroupSpec) WithDefaults() GroupSpec {
+	def(&g.Start.Mode, StartLatest)
+	def(&g.LockTimeout, 60*time.Second)
+	def(&g.MaxDeliveries, 10)
+	def(&g.Exhausted, ExhaustedDLQ)
+	def(&g.Status, StatusEnabled)
+	return g
+}
+
+// Validate checks a spec that has its defaults. The names are checked by ParseQueuePath and ParseGroupName.
+func (g GroupSpec) Validate() error {
+	switch {
+	case g.LockTimeout < MinLockTimeout || g.LockTimeout > MaxLockTimeout:
+		return Errorf(CodeBadArgument, "lock-timeout %s is not in %s … %s", g.LockTimeout, MinLockTimeout, MaxLockTimeout)
+	case g.MaxDeliveries != UnlimitedDeliveries && (g.MaxDeliveries < 1 || g.MaxDeliveries > MaxMaxDeliveries):
+		return Errorf(CodeBadArgument, "max-deliveries %d is not in 1 … %d, nor %d for unlimited", g.MaxDeliveries, MaxMaxDeliveries, UnlimitedDeliveries)
+	case g.Delay < 0 || g.Delay > MaxGroupDelay:
+		return Errorf(CodeBadArgument, "delay %s is not in 0 … %s", g.Delay, MaxGroupDelay)
+	case g.SkipOlder < 0 || g.SkipOlder > MaxRetention:
+		return Errorf(CodeBadArgument, "skip-older %s is not in 0 … %s", g.SkipOlder, MaxRetention)
+	case g.Exhausted != ExhaustedDLQ && g.Exhausted != ExhaustedDrop && g.Exhausted != ExhaustedBlock:
+		return Errorf(CodeBadArgument, "exhausted %q is not dlq, drop or block", clip(string(g.Exhausted)))
+	}
+	if err := g.Start.validate(); err != nil {
+		return err
+	}
+	if err := g.Backoff.validate(); err != nil {
+		return err
+	}
+	return checkStatus(g.Status)
+}
+
+// StartMode is where a new group begins.
+type StartMode string
+
+const (
+	StartLatest   StartMode = "latest"
+	StartEarliest StartMode = "earliest"
+	StartTime     StartMode = "time"
+)
+
+// Start is a mode and, for StartTime, the instant: messages enqueued at or after it are delivered.
+type Start struct {
+	Mode StartMode `json:"mode"`
+	At   time.Time `json:"at,omitzero"`
+}
+
+func (s Start) validate() error {
+	switch s.Mode {
+	case StartLatest, StartEarliest:
+		return nil
+	case StartTime:
+		if s.At.IsZero() {
+			return Errorf(CodeBadArgument, "start time is missing")
+		}
+		return nil
+	}
+	return Errorf(CodeBadArgument, "start %q is not earliest, latest or a time", clip(string(s.Mode)))
+}
+
+// ParseStart reads "earliest", "latest", an RFC 3339 time, or "-2h": a duration back from now.
+func ParseStart(s string, now time.Time) (Start, error) {
+	switch {
+	case s == "" || s == string(StartLatest):
+		return Start{Mode: StartLatest}, nil
+	case s == string(StartEarliest):
+		return Start{Mode: StartEarliest}, nil
+	case strings.HasPrefix(s, "-"):
+		if d, err := time.ParseDuration(s); err == nil {
+			return Start{Mode: StartTime, At: now.Add(d)}, nil
+		}
+	default:
+		if t, err := time.Parse(time.RFC3339, s); err == nil {
+			return Start{Mode: StartTime, At: t}, nil
+		}
+	}
+	return Start{}, Errorf(CodeBadArgument, "start %q is not earliest, latest, a time like 2026-01-02T15:04:05Z or a duration back like -2h", clip(s))
+}
+
+// Backoff is the delay of a failed message when the nack names none: Min × Factor^(attempt-1), at most Max,
+// moved at random by up to ± Jitter of itself. The zero Backoff retries at once.
+type Backoff struct {
+	Min    time.Duration `json:"min"`
+	Factor float64       `json:"factor"`
+	Max    time.Duration `json:"max"`
+	Jitter float64       `json:"jitter"` // 0 … 1
+}
+
+func (b Backoff) validate() error {
+	if b == (Backoff{}) {
+		return nil
+	}
+	if b.Min < 0 || b.Max < b.Min || b.Max > MaxNackDelay || b.Factor < 1 || b.Factor > 100 || b.Jitter < 0 || b.Jitter > 1 {
+		return Errorf(CodeBadArgument, "backoff needs 0 ≤ min ≤ max ≤ %s, 1 ≤ factor ≤ 100 and 0 ≤ jitter ≤ 1", MaxNackDelay)
+	}
+	return nil
+}
+
+// ParseBackoff reads "min,factor,max" or "min,factor,max,jitter", like 1s,2,1m.
+func ParseBackoff(s string) (Backoff, error) {
+	bad := Errorf(CodeBadArgument, "backoff %q is not min,factor,max[,jitter] like 1s,2,1m", clip(s))
+	parts := strings.Split(s, ",")
+	if len(parts) < 3 || len(parts) > 4 {
+		return Backoff{}, bad
+	}
+	var b Backoff
+	var err error
+	if b.Min, err = time.ParseDuration(parts[0]); err != nil {
+		return Backoff{}, bad
+	}
+	if b.Factor, err = strconv.ParseFloat(parts[1], 64); err != nil {
+		return Backoff{}, bad
+	}
+	if b.Max, err = time.ParseDuration(parts[2]); err != nil {
+		return Backoff{}, bad
+	}
+	if len(parts) == 4 {
+		if b.Jitter, err = strconv.ParseFloat(parts[3], 64); err != nil {
+			return Backoff{}, bad
+		}
+	}
+	return b, b.validate()
+}
+
+// Delay is the wait before the attempt after the given one (from 1). random is in [0, 1).
+func (b Backoff) Delay(attempt int, random float64) time.Duration {
+	d := float64(b.Min)
+	for range attempt - 1 {
+		if d *= b.Factor; d >= float64(b.Max) {
+			break
+		}
+	}
+	d = min(d, float64(b.Max))
+	d += d * b.Jitter * (2*random - 1)
+	return time.Duration(d)
+}

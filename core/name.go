@@ -1,0 +1,141 @@
+package core
+
+import (
+	"strings"
+)
+
+// Limits of names. A path is 2 to 5 labels, the first of which is the namespace.
+const (
+	MaxLabel      = 64
+	MinPathLabels = 2
+	MaxPathLabels = 5
+	MaxHostID     = 64
+)
+
+// Suffixes of the built-in queues of a group. Labels that end in them are reserved.
+const (
+	SuffixDLQ   = ".dlq"
+	SuffixRetry = ".retry"
+)
+
+// ParseQueuePath checks a path that a user gave to name a queue of his own:
+// ^(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63}){2,5}$ without reserved labels. It returns the path unchanged, or CodeBadName.
+func ParseQueuePath(path string) (string, error) {
+	labels, err := splitPath(path)
+	if err != nil {
+		return "", err
+	}
+	if len(labels) > MaxPathLabels {
+		return "", Errorf(CodeBadName, "queue path %q has %d labels; use %d to %d", clip(path), len(labels), MinPathLabels, MaxPathLabels)
+	}
+	for _, l := range labels {
+		if reserved(l) {
+			return "", Errorf(CodeBadName, "label %q is reserved: %s and %s queues belong to consumer groups", clip(l), SuffixDLQ, SuffixRetry)
+		}
+	}
+	return path, nil
+}
+
+// ParseAnyQueuePath also accepts the built-in queues of a group, <queue>/<group>.dlq and <queue>/<group>.retry.
+func ParseAnyQueuePath(path string) (string, error) {
+	labels, err := splitPath(path)
+	if err != nil {
+		return "", err
+	}
+	last := len(labels) - 1
+	if !reserved(labels[last]) {
+		return ParseQueuePath(path)
+	}
+	if _, err := ParseQueuePath(strings.TrimSuffix(path, "/"+labels[last])); err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+// ParseGroupName checks a group name: one label, not reserved.
+func ParseGroupName(name string) (string, error) {
+	if err := checkLabel(name); err != nil {
+		return "", err
+	}
+	if reserved(name) {
+		return "", Errorf(CodeBadName, "group name %q is reserved: names ending in %s or %s are built in", clip(name), SuffixDLQ, SuffixRetry)
+	}
+	return name, nil
+}
+
+// ParseHostID checks a host id: one label.
+func ParseHostID(s string) (HostID, error) {
+	if err := checkLabel(s); err != nil {
+		return "", err
+	}
+	return HostID(s), nil
+}
+
+// DLQPath is the path of a group's dead letter queue.
+func DLQPath(queue, group string) string { return queue + "/" + group + SuffixDLQ }
+
+// SplitDLQPath is the reverse of DLQPath; ok is false for any other path.
+func SplitDLQPath(path string) (queue, group string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i <= 0 || !strings.HasSuffix(path, SuffixDLQ) {
+		return "", "", false
+	}
+	return path[:i], strings.TrimSuffix(path[i+1:], SuffixDLQ), true
+}
+
+// Namespace is the first label of a path, the tenant.
+func Namespace(path string) string {
+	rest := strings.TrimPrefix(path, "/")
+	ns, _, _ := strings.Cut(rest, "/")
+	return ns
+}
+
+func splitPath(path string) ([]string, error) {
+	if !strings.HasPrefix(path, "/") {
+		return nil, Errorf(CodeBadName, "queue path %q does not begin with /; write it like /namespace/name", clip(path))
+	}
+	labels := strings.Split(path[1:], "/")
+	for _, l := range labels {
+		if err := checkLabel(l); err != nil {
+			return nil, err
+		}
+	}
+	if len(labels) < MinPathLabels {
+		return nil, Errorf(CodeBadName, "queue path %q has one label; use %d to %d, like /namespace/name", clip(path), MinPathLabels, MaxPathLabels)
+	}
+	return labels, nil
+}
+
+func checkLabel(l string) error {
+	switch {
+	case l == "":
+		return Errorf(CodeBadName, "a name is empty; use letters, digits, '_', '.', '-'")
+	case len(l) > MaxLabel:
+		return Errorf(CodeBadName, "name %q has %d characters; at most %d are allowed", clip(l), len(l), MaxLabel)
+	case !alnum(l[0]):
+		return Errorf(CodeBadName, "name %q must begin with a letter or a digit", clip(l))
+	}
+	for i := 1; i < len(l); i++ {
+		if c := l[i]; !alnum(c) && c != '_' && c != '.' && c != '-' {
+			return Errorf(CodeBadName, "name %q holds a character other than letters, digits, '_', '.', '-'", clip(l))
+		}
+	}
+	return nil
+}
+
+func reserved(l string) bool {
+	return strings.HasSuffix(l, SuffixDLQ) || strings.HasSuffix(l, SuffixRetry)
+}
+
+func alnum(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+}
+
+// clip keeps hostile input from filling a log line.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

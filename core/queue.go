@@ -1,0 +1,109 @@
+package core
+
+import "time"
+
+// Consistency chooses what a queue gives up when the network is cut.
+type Consistency string
+
+const (
+	// AP queues accept publishes on either side of a cut; no order across extents.
+	AP Consistency = "ap"
+	// CP queues keep each publisher's order over one chain of extents; the minority side refuses.
+	CP Consistency = "cp"
+)
+
+// Durability is what an acknowledgement of a publish means.
+type Durability string
+
+const (
+	// DurabilityFsync: on stable storage of every replica of the open extent.
+	DurabilityFsync Durability = "fsync"
+	// DurabilityWritten: in the page cache of every replica; a power cut may lose it.
+	DurabilityWritten Durability = "written"
+)
+
+// Status says what a queue or a group may be used for.
+type Status string
+
+const (
+	StatusEnabled     Status = "enabled"
+	StatusDisabled    Status = "disabled"
+	StatusSendOnly    Status = "send-only"
+	StatusReceiveOnly Status = "receive-only"
+	// StatusDeleted marks a record whose name is free again.
+	StatusDeleted Status = "deleted"
+)
+
+// CanPublish and CanConsume read the status.
+func (s Status) CanPublish() bool { return s == StatusEnabled || s == StatusSendOnly }
+func (s Status) CanConsume() bool { return s == StatusEnabled || s == StatusReceiveOnly }
+
+// QueueSpec is what a user chooses for a queue. Zero fields mean the default of QueueDefaults.
+type QueueSpec struct {
+	Path                string        `json:"path"`
+	Consistency         Consistency   `json:"consistency"`
+	Durability          Durability    `json:"durability"`
+	Replicas            int           `json:"replicas"`
+	MinReplicas         int           `json:"min_replicas"`
+	ConsumedRetention   time.Duration `json:"consumed_retention"`
+	UnconsumedRetention time.Duration `json:"unconsumed_retention"`
+	MaxMessage          int           `json:"max_message"` // bytes of payload
+	Status              Status        `json:"status"`
+}
+
+// Limits of a queue's settings.
+const (
+	DefaultMaxMessage = 1 << 20
+	MaxMaxMessage     = 16 << 20
+	MaxReplicas       = 7
+	MaxRetention      = 10 * 365 * 24 * time.Hour
+)
+
+// WithDefaults fills what is not set; replicas and minReplicas are the cluster's setting.
+func (q QueueSpec) WithDefaults(replicas, minReplicas int) QueueSpec {
+	def(&q.Consistency, AP)
+	def(&q.Durability, DurabilityFsync)
+	def(&q.Replicas, replicas)
+	def(&q.MinReplicas, min(minReplicas, q.Replicas))
+	def(&q.ConsumedRetention, 24*time.Hour)
+	def(&q.UnconsumedRetention, 72*time.Hour)
+	def(&q.MaxMessage, DefaultMaxMessage)
+	def(&q.Status, StatusEnabled)
+	return q
+}
+
+// Validate checks a spec that has its defaults. The path is checked by ParseQueuePath.
+func (q QueueSpec) Validate() error {
+	switch {
+	case q.Consistency != AP && q.Consistency != CP:
+		return Errorf(CodeBadArgument, "consistency %q is not ap or cp", clip(string(q.Consistency)))
+	case q.Durability != DurabilityFsync && q.Durability != DurabilityWritten:
+		return Errorf(CodeBadArgument, "durability %q is not fsync or written", clip(string(q.Durability)))
+	case q.Replicas < 1 || q.Replicas > MaxReplicas:
+		return Errorf(CodeBadArgument, "replicas %d is not in 1 … %d", q.Replicas, MaxReplicas)
+	case q.MinReplicas < 1 || q.MinReplicas > q.Replicas:
+		return Errorf(CodeBadArgument, "min-replicas %d is not in 1 … replicas (%d)", q.MinReplicas, q.Replicas)
+	case q.ConsumedRetention < 0 || q.ConsumedRetention > MaxRetention:
+		return Errorf(CodeBadArgument, "consumed-retention %s is not in 0 … %s", q.ConsumedRetention, MaxRetention)
+	case q.UnconsumedRetention < 0 || q.UnconsumedRetention > MaxRetention:
+		return Errorf(CodeBadArgument, "unconsumed-retention %s is not in 0 … %s", q.UnconsumedRetention, MaxRetention)
+	case q.MaxMessage < 1 || q.MaxMessage > MaxMaxMessage:
+		return Errorf(CodeBadArgument, "max-message %d is not in 1 … %d bytes", q.MaxMessage, MaxMaxMessage)
+	}
+	return checkStatus(q.Status)
+}
+
+func checkStatus(s Status) error {
+	switch s {
+	case StatusEnabled, StatusDisabled, StatusSendOnly, StatusReceiveOnly:
+		return nil
+	}
+	return Errorf(CodeBadArgument, "status %q is not enabled, disabled, send-only or receive-only", clip(string(s)))
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
