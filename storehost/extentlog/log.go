@@ -1,0 +1,63 @@
+// Package extentlog owns the replicas of extents on one store's disk: headers, batches, fences and ends.
+package extentlog
+
+import (
+	"github.com/columbamq/columba/core"
+)
+
+// State is what the log knows about one extent.
+type State struct {
+	Extent    core.Extent
+	Header    core.StoreIdentity // who wrote the header; its run is zero when there is none (fenced before opened)
+	Opened    bool               // a header is there
+	Fenced    bool
+	Sealed    bool     // L is known …
+	L         core.Seq // … and is this
+	Last      core.Seq // last durable seq
+	Committed core.Seq // highest committed seq heard of, in memory (and as of the last durable append)
+	Checksum  uint32   // rolling, at Last
+	Bytes     uint64
+	Damaged   bool // a checksum or I/O error was met: answers are suspect, reads are refused
+}
+
+// Appended is called once per Append, from the log's own goroutine, in order per extent: durable is the new last durable
+// seq, or err says why the batch was not stored. It must not block.
+type Appended func(durable core.Seq, err error)
+
+// Log is a store's extents. Safe for concurrent use; appends to one extent come from one goroutine. Errors from the catalogue:
+// CodeFenced, CodeGap (base ≠ last+1), CodeExists, CodeNotFound, CodeCorrupt, CodeConflict, CodeUnavailable (closed),
+// CodeNoSpace, CodeReadOnly.
+type Log interface {
+	// Identity of the directory and of this run.
+	Identity() core.StoreIdentity
+	// Open writes the extent's header durably. CodeExists when the log holds a header, CodeFenced when it holds a fence: for ever.
+	Open(e core.Extent) error
+	// Append stores one batch, whose bytes must stay unchanged until done is called; durable before done(…, nil). The log checks base
+	// and the rolling checksum; the caller has checked the records. committed is kept for readers.
+	Append(id core.ExtentID, batch []byte, committed core.Seq, done Appended)
+	// Commit notes a committed seq (not durable by itself) and wakes followers.
+	Commit(id core.ExtentID, committed core.Seq)
+	// Fence refuses all further appends for ever, durably, and returns the state after it: every append accepted before is counted
+	// in Last, every other one is refused. e registers an extent never heard of. Idempotent.
+	Fence(e core.Extent) (State, error)
+	// Seal persists L on a fenced extent: truncates what is beyond. CodeIncomplete when Last < L, CodeConflict when another L is
+	// known or L is below the known committed seq, CodeCorrupt when the checksum at L differs (nothing is truncated then).
+	Seal(id core.ExtentID, l core.Seq, checksum uint32) error
+	// Copy appends a batch fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only; durable on return.
+	Copy(id core.ExtentID, batch []byte) error
+	// Read returns whole batches from the one that holds from, at least one if there is any, up to maxBytes, none beyond upTo
+	// (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified and the caller's.
+	Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]byte, error)
+	// Seek is the first seq whose batch was appended at or after unix µs t; last+1 when there is none.
+	Seek(id core.ExtentID, t int64) (core.Seq, error)
+	// State of one extent; CodeNotFound.
+	State(id core.ExtentID) (State, error)
+	// List calls yield for every extent, in order of id.
+	List(yield func(State) bool) error
+	// Follow calls wake (which must not block) after the durable, committed, fence or seal state of the extent changed, until stop.
+	Follow(id core.ExtentID, wake func()) (stop func())
+	// Remove forgets the extent and gives its space back; a header or fence for it is no longer known.
+	Remove(id core.ExtentID) error
+	// Close syncs and releases; appends waiting are answered first.
+	Close() error
+}
