@@ -93,8 +93,9 @@ var (
 	Groups      = Table{"group", RuleCAS}      // (queue id, group name) → GroupRecord
 	Extents     = Table{"extent", RulePut}     // (queue id, extent id) → ExtentRecord, written once
 	Seals       = Table{"seal", RuleCAS}       // ("id", extent id) → SealRecord
-	Work        = Table{"work", RulePut}       // ("open", extent id) → ExtentRecord: hint, extents that are not sealed yet
-	Assignments = Table{"assignment", RulePut} // (output host id, group id/extent id) → AssignmentRecord
+	Work        = Table{"work", RulePut}       // ("open" | "live", extent id) → ExtentRecord: hints for controllers: not sealed yet | not retired yet
+	Assignments = Table{"assignment", RulePut} // (group id, extent id/counter/by) → AssignmentRecord, never updated, the highest wins
+	Dones       = Table{"done", RulePut}       // (group id, extent id) → DoneRecord: the group has consumed the extent
 	Checkpoints = Table{"checkpoint", RulePut} // (group id/extent id, epoch/owner run id) → blob of core/dispatch
 	Hosts       = Table{"host", RulePut}       // ("host", host id) → HostRecord
 	Leases      = Table{"lease", RuleCAS}      // ("lease", name) → LeaseRecord
@@ -169,4 +170,10 @@ type HostRecord struct {
 	Zone    string      `json:"zone"`
 	Run     core.RunID  `json:"run"`
 	State   string      `json:"state"`
+}
+
+// DoneRecord says that a group has consumed a sealed extent to its end.
+type DoneRecord struct {
+	L     core.Seq `json:"l"`
+	Epoch uint64   `json:"epoch"` // of the group, when it did; a rewind makes it void
 }
