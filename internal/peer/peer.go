@@ -1,0 +1,152 @@
+// Package peer owns the connections of this process to the other hosts of its cluster: RPC clients and shared websocket links.
+package peer
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// Config of a Pool.
+type Config struct {
+	// Self is this process's own address; it is reached through SelfDial, in memory, instead of the network.
+	Self     string
+	SelfDial func(ctx context.Context) (net.Conn, error)
+	Log      *slog.Logger
+}
+
+const (
+	dialTimeout = 2 * time.Second
+	// callBytes bounds an answer; the largest are ranges of batches for copies and lists of shares.
+	callBytes = 64 << 20
+)
+
+// Pool reaches hosts by address. Safe for concurrent use.
+type Pool struct {
+	cfg    Config
+	client *http.Client
+	ctx    context.Context // ends with Close; links live under it
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+	mu     struct {
+		sync.Mutex
+		links  map[linkKey]*dialing
+		closed bool
+	}
+}
+
+type linkKey struct{ addr, path string }
+
+// dialing is a link, or the wait for one.
+type dialing struct {
+	done chan struct{} // closed when mux or err is set
+	mux  *ws.Mux
+	err  error
+}
+
+// NewPool makes a pool that has no connection yet.
+func NewPool(cfg Config) *Pool {
+	p := &Pool{cfg: cfg}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	p.mu.links = make(map[linkKey]*dialing)
+	p.client = &http.Client{Transport: &http.Transport{
+		DialContext:         p.Dial,
+		MaxIdleConnsPerHost: 32,
+		IdleConnTimeout:     time.Minute,
+		DisableCompression:  true,
+	}}
+	return p
+}
+
+// Dial opens a byte stream to a host: in memory when the address is this process's own.
+func (p *Pool) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if addr == p.cfg.Self && p.cfg.SelfDial != nil {
+		return p.cfg.SelfDial(ctx)
+	}
+	d := net.Dialer{Timeout: dialTimeout}
+	return d.DialContext(ctx, network, addr)
+}
+
+// Controller, Store, Output and Frontend are RPC clients for the host at addr.
+func (p *Pool) Controller(addr string) columbav1connect.ControllerServiceClient {
+	return columbav1connect.NewControllerServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+}
+
+func (p *Pool) Store(addr string) columbav1connect.StoreServiceClient {
+	return columbav1connect.NewStoreServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+}
+
+func (p *Pool) Output(addr string) columbav1connect.OutputServiceClient {
+	return columbav1connect.NewOutputServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+}
+
+func (p *Pool) Messages(addr string) columbav1connect.MessageServiceClient {
+	return columbav1connect.NewMessageServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+}
+
+// Link is the one websocket of this process to addr and path, shared by all streams. It is dialled on demand; after it has
+// ended the next call dials again.
+func (p *Pool) Link(ctx context.Context, addr, path string) (*ws.Mux, error) {
+	key := linkKey{addr, path}
+	p.mu.Lock()
+	if p.mu.closed {
+		p.mu.Unlock()
+		return nil, core.Errorf(core.CodeUnavailable, "link to %s%s: this process is stopping", addr, path)
+	}
+	d := p.mu.links[key]
+	if d == nil {
+		d = &dialing{done: make(chan struct{})}
+		p.mu.links[key] = d
+		p.wg.Go(func() { p.keep(key, d) })
+	}
+	p.mu.Unlock()
+	select {
+	case <-d.done:
+		return d.mux, d.err
+	case <-ctx.Done():
+		return nil, core.Errorf(core.CodeUnavailable, "link to %s%s: %w", addr, path, context.Cause(ctx))
+	}
+}
+
+// keep dials, serves and finally forgets one link.
+func (p *Pool) keep(key linkKey, d *dialing) {
+	forget := func() {
+		p.mu.Lock()
+		delete(p.mu.links, key)
+		p.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, 2*dialTimeout)
+	conn, err := ws.Dial(ctx, key.addr, key.path, ws.Options{NetDial: p.Dial})
+	cancel()
+	if err != nil {
+		d.err = core.Errorf(core.CodeUnavailable, "link to %s%s: %w", key.addr, key.path, err)
+		forget()
+		close(d.done)
+		return
+	}
+	d.mux = ws.NewMux(conn, nil)
+	close(d.done)
+	if err := d.mux.Run(p.ctx); err != nil && p.ctx.Err() == nil {
+		p.cfg.Log.Warn("link ended", "addr", key.addr, "path", key.path, "err", err)
+	}
+	forget()
+}
+
+// Close ends all links and joins their goroutines; calls under way end with them.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.mu.closed = true
+	p.mu.Unlock()
+	p.cancel(core.Errorf(core.CodeUnavailable, "this process is stopping"))
+	p.wg.Wait()
+	p.client.CloseIdleConnections()
+}
