@@ -1,0 +1,89 @@
+# Columba: `make` alone lists what there is.
+# Needed: Go (the version in go.mod) and make. The race detector also needs a C compiler; `make gen` needs node's npx.
+
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+GO        ?= go
+BUF       ?= npx --yes @bufbuild/buf@1.75.0
+PACKAGES  ?= ./...
+FUZZTIME  ?= 20s
+BENCHTIME ?= 1s
+COUNT     ?= 20
+TESTFLAGS ?=
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# The race detector is on wherever it can work; where it cannot, the run says so.
+RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)
+
+# Rings 1 to 3 are the tests that need no process but their own: all packages but these.
+OUTER_RINGS := /(test/(integration|e2e|faults)|bench|tools/demo|cmd/columba)(/|$$)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/columba, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/columba ./cmd/columba
+
+.PHONY: demo
+demo: build ## run the main job on real input (the Go tree), with crashes, and verify its result
+	bin/columba demo
+
+.PHONY: test
+test: ## all tests under the race detector, at most 5 minutes on 2 cores
+	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
+	$(GO) test $(RACE) -timeout 280s $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: race
+race: ## like test, never from the cache, and a failure where the race detector cannot run
+	$(GO) test -race -count=1 -timeout 280s $(PACKAGES)
+
+.PHONY: flake
+flake: ## rings 1 to 3 COUNT times over, then the whole of `make test` three times
+	$(GO) test -race -count=$(COUNT) -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '$(OUTER_RINGS)')
+	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test TESTFLAGS=-count=1; done
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME
+	for pkg in $$(git grep -lE '^func Fuzz[A-Z]' -- '*_test.go' | xargs -rn1 dirname | sort -u); do \
+	  for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$pkg/*_test.go | cut -d' ' -f2); do \
+	    echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$pkg; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: ## micro-benchmarks of every package; the result goes to bench/results/micro.txt
+	mkdir -p bench/results
+	{ $(GO) version; git describe --always --dirty; date -u +%FT%TZ; } | sed 's/^/# /' > bench/results/micro.txt
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PACKAGES) | grep -vE '^(\?|ok|PASS)' | tee -a bench/results/micro.txt
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@out=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
+	if [ -n "$$out" ]; then echo 'not formatted, run gofmt -w on:'; echo "$$out"; exit 1; fi
+	$(GO) vet $(PACKAGES)
+	$(GO) tool staticcheck $(PACKAGES)
+
+.PHONY: gen
+gen: ## generate the Go code of api/proto
+	cd api && $(BUF) lint && $(BUF) generate
+
+.PHONY: verify-gen
+verify-gen: gen ## fail when the committed generated code is not what api/proto makes
+	@if [ -n "$$(git status --porcelain -- api/columbav1)" ]; then \
+	  echo 'api/columbav1 differs from what api/proto generates; commit the result of make gen:'; \
+	  git status --short -- api/columbav1; exit 1; fi
+
+.PHONY: check
+check: lint test ## lint, test, and verify-gen where npx is there
+	@if command -v npx >/dev/null; then $(MAKE) verify-gen; else echo 'NOTE: no npx, generated code not verified' >&2; fi
+
+.PHONY: clean
+clean: ## remove what the other targets built
+	rm -rf bin .demo
