@@ -1,0 +1,161 @@
+package metadata
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Grace is how long a removed or expired row is remembered, so that an older Put that comes late does not bring it back.
+const Grace = 24 * time.Hour
+
+// Cell is what an embedded store keeps for a row. It holds the rules of change, so that stores only keep bytes.
+// The zero Cell is a row that never was.
+type Cell struct {
+	Value   []byte
+	Version Version // CAS tables; 0 = none
+	Written int64   // Put tables: µs since 1970 of the last Put or Remove
+	Expires int64   // µs since 1970 from which on the row is gone, 0 = for ever; of a removed row: when that was done
+	Removed bool
+}
+
+// Put is the cell of a Put at that time, seen by the store's clock now. ttl 0 = for ever.
+func Put(value []byte, at time.Time, ttl time.Duration, now time.Time) Cell {
+	c := Cell{Value: value, Written: at.UnixMicro()}
+	if ttl > 0 {
+		c.Expires = now.Add(ttl).UnixMicro()
+	}
+	return c
+}
+
+// Removal is the cell of a Remove at that time, seen by the store's clock now.
+func Removal(at, now time.Time) Cell {
+	return Cell{Written: at.UnixMicro(), Expires: now.UnixMicro(), Removed: true}
+}
+
+// none reports whether c is a row that never was.
+func (c Cell) none() bool { return c.Version == 0 && c.Written == 0 && c.Expires == 0 && !c.Removed }
+
+// Live reports whether a reader sees the row at now.
+func (c Cell) Live(now time.Time) bool {
+	return !c.none() && !c.Removed && (c.Expires == 0 || now.UnixMicro() < c.Expires)
+}
+
+// SweepAt is from when on the cell may be forgotten; ok is false when it never may.
+func (c Cell) SweepAt() (at time.Time, ok bool) {
+	if c.Expires == 0 {
+		return time.Time{}, false
+	}
+	return time.UnixMicro(c.Expires).Add(Grace), true
+}
+
+// Row is the cell as a reader gets it; it shares Value.
+func (c Cell) Row(k Key) Row {
+	r := Row{Key: k, Value: c.Value, Version: c.Version}
+	if c.Version == 0 {
+		r.Written = time.UnixMicro(c.Written)
+	}
+	return r
+}
+
+// Wins reports whether Put cell c replaces old: the later timestamp; at equal ones a removal, then the larger bytes.
+func (c Cell) Wins(old Cell) bool {
+	switch {
+	case old.none():
+		return true
+	case c.Written != old.Written:
+		return c.Written > old.Written
+	case c.Removed || old.Removed:
+		return c.Removed && !old.Removed
+	}
+	return bytes.Compare(c.Value, old.Value) > 0
+}
+
+// Inserted is the cell after an Insert over c.
+func (c Cell) Inserted(t Table, k Key, value []byte) (Cell, error) {
+	if c.Version != 0 {
+		return c, core.Errorf(core.CodeExists, "%s %s exists", t.Name, clip(k.Row))
+	}
+	return Cell{Value: value, Version: 1}, nil
+}
+
+// Updated is the cell after an Update over c.
+func (c Cell) Updated(t Table, k Key, old Version, value []byte) (Cell, error) {
+	if err := c.at(t, k, old); err != nil {
+		return c, err
+	}
+	return Cell{Value: value, Version: old + 1}, nil
+}
+
+// Deleted is the cell after a Delete over c.
+func (c Cell) Deleted(t Table, k Key, old Version) (Cell, error) {
+	return Cell{}, c.at(t, k, old)
+}
+
+func (c Cell) at(t Table, k Key, old Version) error {
+	switch {
+	case c.Version == 0:
+		return NoRow(t, k)
+	case c.Version != old:
+		return core.Errorf(core.CodeConflict, "%s %s is at version %d, not %d", t.Name, clip(k.Row), c.Version, old)
+	}
+	return nil
+}
+
+// NoRow is the error for a row that is not there.
+func NoRow(t Table, k Key) error {
+	return core.Errorf(core.CodeNotFound, "%s %s not found", t.Name, clip(k.Row))
+}
+
+// The first byte of an encoded cell.
+const (
+	cellCAS byte = iota + 1
+	cellPut
+	cellRemoved
+)
+
+// Append encodes c after b: kind, then version or (written, expires) as varints, then the value.
+func (c Cell) Append(b []byte) []byte {
+	switch {
+	case c.Version != 0:
+		b = binary.AppendUvarint(append(b, cellCAS), uint64(c.Version))
+	case c.Removed:
+		b = binary.AppendVarint(binary.AppendVarint(append(b, cellRemoved), c.Written), c.Expires)
+	default:
+		b = binary.AppendVarint(binary.AppendVarint(append(b, cellPut), c.Written), c.Expires)
+	}
+	return append(b, c.Value...)
+}
+
+// DecodeCell is the reverse of Append; the value shares b. CodeCorrupt.
+func DecodeCell(b []byte) (Cell, error) {
+	if len(b) < 2 {
+		return Cell{}, damaged(b)
+	}
+	kind, rest := b[0], b[1:]
+	if kind == cellCAS {
+		v, n := binary.Uvarint(rest)
+		if n <= 0 || v == 0 {
+			return Cell{}, damaged(b)
+		}
+		return Cell{Version: Version(v), Value: rest[n:]}, nil
+	}
+	if kind != cellPut && kind != cellRemoved {
+		return Cell{}, damaged(b)
+	}
+	written, n := binary.Varint(rest)
+	if n <= 0 {
+		return Cell{}, damaged(b)
+	}
+	expires, m := binary.Varint(rest[n:])
+	if m <= 0 {
+		return Cell{}, damaged(b)
+	}
+	return Cell{Written: written, Expires: expires, Removed: kind == cellRemoved, Value: rest[n+m:]}, nil
+}
+
+func damaged(b []byte) error {
+	return core.Errorf(core.CodeCorrupt, "metadata row of %d bytes is damaged", len(b))
+}

@@ -1,0 +1,61 @@
+package metadata
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// DefaultDeadline is what a store gives a call whose context has no deadline.
+const DefaultDeadline = 10 * time.Second
+
+// Deadline is ctx with a deadline: its own, or DefaultDeadline from now.
+func Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, DefaultDeadline)
+}
+
+// CheckWrite is what every store checks before a change by that rule: CodeBadArgument, CodeTooLarge.
+func CheckWrite(t Table, rule Rule, k Key, value []byte) error {
+	if t.Rule != rule {
+		return core.Errorf(core.CodeBadArgument, "rows of table %s do not change by this call; see its rule", t.Name)
+	}
+	if len(value) > MaxValue {
+		return core.Errorf(core.CodeTooLarge, "value of %s %s has %d bytes; at most %d are allowed", t.Name, clip(k.Row), len(value), MaxValue)
+	}
+	return CheckKey(t, k)
+}
+
+// CheckKey refuses keys that no store takes with CodeBadArgument.
+func CheckKey(t Table, k Key) error {
+	for _, part := range [...]string{t.Name, k.Partition, k.Row} {
+		if part == "" || len(part) > MaxKey || strings.IndexByte(part, 0) >= 0 {
+			return core.Errorf(core.CodeBadArgument, "key %q of table %q needs 1 to %d bytes without zero", clip(part), clip(t.Name), MaxKey)
+		}
+	}
+	return nil
+}
+
+// CheckList refuses what List does not take with CodeBadArgument.
+func CheckList(t Table, partition, after string, limit int) error {
+	if limit < 1 {
+		return core.Errorf(core.CodeBadArgument, "list of %s: limit %d is not positive", t.Name, limit)
+	}
+	if after == "" {
+		after = partition
+	}
+	return CheckKey(t, Key{partition, after})
+}
+
+// clip keeps long names from filling a log line.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

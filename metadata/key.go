@@ -1,0 +1,80 @@
+package metadata
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Partitions of the tables that keep all their rows in one.
+const (
+	PartitionPath      = "path"
+	PartitionID        = "id"
+	PartitionOpen      = "open"
+	PartitionLive      = "live"
+	PartitionHost      = "host"
+	PartitionLease     = "lease"
+	PartitionOperation = "operation"
+	PartitionCluster   = "cluster"
+)
+
+// NameKey is where Names keeps a queue's path.
+func NameKey(path string) Key { return Key{PartitionPath, path} }
+
+// QueueKey is where Queues keeps a queue.
+func QueueKey(id core.QueueID) Key { return Key{PartitionID, id.String()} }
+
+// GroupKey is where Groups keeps a group; the partition lists the groups of a queue.
+func GroupKey(queue core.QueueID, name string) Key { return Key{queue.String(), name} }
+
+// ExtentKey is where Extents keeps an extent's create row; the partition lists the extents of a queue by age.
+func ExtentKey(queue core.QueueID, extent core.ExtentID) Key {
+	return Key{queue.String(), extent.String()}
+}
+
+// SealKey is where Seals keeps an extent's state.
+func SealKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String()} }
+
+// WorkKey is where Work keeps a hint about an extent: PartitionOpen while it is not sealed, PartitionLive while it is not
+// retired.
+func WorkKey(partition string, extent core.ExtentID) Key { return Key{partition, extent.String()} }
+
+// AssignmentKey is where Assignments keeps one decision about a share; the partition lists the shares of a group, and those of
+// one extent by their counter: the last of them counts.
+func AssignmentKey(group core.GroupID, extent core.ExtentID, counter uint64, by core.HostID) Key {
+	return Key{group.String(), fmt.Sprintf("%s/%020d/%s", extent, counter, by)}
+}
+
+// DoneKey is where Dones keeps that a group has consumed an extent; the partition lists those of a group.
+func DoneKey(group core.GroupID, extent core.ExtentID) Key {
+	return Key{group.String(), extent.String()}
+}
+
+// CheckpointPartition lists the checkpoints of a share, by epoch.
+func CheckpointPartition(group core.GroupID, extent core.ExtentID) string {
+	return group.String() + "/" + extent.String()
+}
+
+// CheckpointKey is where Checkpoints keeps what one owner's run wrote in one epoch of the group.
+func CheckpointKey(group core.GroupID, extent core.ExtentID, epoch uint64, run core.RunID) Key {
+	return Key{CheckpointPartition(group, extent), fmt.Sprintf("%020d/%s", epoch, run)}
+}
+
+// HostKey is where Hosts keeps a heartbeat.
+func HostKey(id core.HostID) Key { return Key{PartitionHost, string(id)} }
+
+// LeaseKey is where Leases keeps a lease.
+func LeaseKey(name string) Key { return Key{PartitionLease, name} }
+
+// OperationKey is where Operations keeps an operation.
+func OperationKey(id core.ID) Key { return Key{PartitionOperation, id.String()} }
+
+// AuditPartition lists the audit rows of a UTC day.
+func AuditPartition(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+
+// AuditKey is where Audit keeps the row with that id.
+func AuditKey(at time.Time, id core.ID) Key { return Key{AuditPartition(at), id.String()} }
+
+// SettingKey is where Settings keeps a cluster-wide setting.
+func SettingKey(name string) Key { return Key{PartitionCluster, name} }

@@ -1,0 +1,22 @@
+package metadata
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// SealRecord is the state of an extent; it changes by CAS only, always.
+type SealRecord struct {
+	Extent   core.Extent      `json:"extent"` // a seal must not need the create row
+	State    core.ExtentState `json:"state"`
+	Floor    core.Seq         `json:"floor"`
+	L        core.Seq         `json:"l"`
+	Checksum uint32           `json:"checksum"`
+	Bytes    uint64           `json:"bytes"`
+	Holders  []core.HostID    `json:"holders"`
+	Home     string           `json:"home"`    // "own" unless a merge or purge moved it
+	Reason   string           `json:"reason"`  // why it was sealed
+	Attempt  core.ID          `json:"attempt"` // of the last change, to recognise one's own after a lost answer
+	Changed  time.Time        `json:"changed"`
+}

@@ -1,0 +1,19 @@
+package metadata
+
+// The tables. Their records are in the files named for them.
+var (
+	Names       = Table{"name", RuleCAS}       // ("path", path) → NameRecord
+	Queues      = Table{"queue", RuleCAS}      // ("id", queue id) → QueueRecord
+	Groups      = Table{"group", RuleCAS}      // (queue id, group name) → GroupRecord
+	Extents     = Table{"extent", RulePut}     // (queue id, extent id) → ExtentRecord, written once
+	Seals       = Table{"seal", RuleCAS}       // ("id", extent id) → SealRecord
+	Work        = Table{"work", RulePut}       // ("open" | "live", extent id) → ExtentRecord: hints for controllers: not sealed yet | not retired yet
+	Assignments = Table{"assignment", RulePut} // (group id, extent id/counter/by) → AssignmentRecord, never updated, the highest wins
+	Dones       = Table{"done", RulePut}       // (group id, extent id) → DoneRecord: the group has consumed the extent
+	Checkpoints = Table{"checkpoint", RulePut} // (group id/extent id, epoch/owner run id) → blob of core/dispatch
+	Hosts       = Table{"host", RulePut}       // ("host", host id) → HostRecord
+	Leases      = Table{"lease", RuleCAS}      // ("lease", name) → LeaseRecord
+	Operations  = Table{"operation", RuleCAS}  // ("operation", id) → OperationRecord
+	Audit       = Table{"audit", RulePut}      // (day, id) → AuditRecord
+	Settings    = Table{"setting", RuleCAS}    // ("cluster", name) → cluster-wide settings and keys
+)
