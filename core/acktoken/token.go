@@ -1,0 +1,97 @@
+// Package acktoken owns the opaque proof of one delivery: what it names, how it is sealed with the cluster's keys and how
+// a forged one is told from a true one.
+package acktoken
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Token names one delivery of one message to one group.
+type Token struct {
+	Queue      core.QueueID
+	Group      core.GroupID
+	Extent     core.ExtentID
+	Seq        core.Seq
+	Attempt    uint16 // from 1
+	Epoch      uint64 // of the group; raised by each rewind
+	Generation uint64 // of the ownership of the share
+}
+
+// Receipt names the message in its extent.
+func (t Token) Receipt() core.Receipt { return core.Receipt{Extent: t.Extent, Seq: t.Seq} }
+
+// version is the first byte of a token; another one is refused.
+const version = 1
+
+// Sizes in bytes:
+//
+//	version u8 | queue 16 | group 16 | extent 16 | seq u64 | attempt u16 | epoch u64 | generation u64 | mac 16
+const (
+	bodyLen = 1 + 3*16 + 8 + 2 + 8 + 8
+	macLen  = 16
+)
+
+// Len is the number of characters of every sealed token.
+const Len = (8*(bodyLen+macLen) + 5) / 6
+
+// encoding leaves no second spelling of the same bytes.
+var encoding = base64.RawURLEncoding.Strict()
+
+// Seal makes the token's text: base64url, no padding, MACed with the current key. Keys without a current one cannot seal
+// anything and panic: a token made with them could be forged by everybody.
+func (t Token) Seal(keys Keys) string {
+	if keys.Current.IsZero() {
+		panic("acktoken: sealed without a key")
+	}
+	b := make([]byte, 0, bodyLen+macLen)
+	b = append(b, version)
+	b = append(b, t.Queue.ID[:]...)
+	b = append(b, t.Group.ID[:]...)
+	b = append(b, t.Extent.ID[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(t.Seq))
+	b = binary.BigEndian.AppendUint16(b, t.Attempt)
+	b = binary.BigEndian.AppendUint64(b, t.Epoch)
+	b = binary.BigEndian.AppendUint64(b, t.Generation)
+	return encoding.EncodeToString(append(b, mac(keys.Current, b)...))
+}
+
+// Open reads a token sealed with one of the keys. Everything else – truncated, altered, of another cluster, of another
+// version – is CodeBadToken with one and the same text, so that an answer teaches a forger nothing.
+func Open(keys Keys, s string) (Token, error) {
+	if len(s) != Len {
+		return Token{}, errBad()
+	}
+	b, err := encoding.DecodeString(s)
+	if err != nil || len(b) != bodyLen+macLen {
+		return Token{}, errBad()
+	}
+	body, sum := b[:bodyLen], b[bodyLen:]
+	if !keys.sealed(body, sum) || body[0] != version {
+		return Token{}, errBad()
+	}
+	var t Token
+	b = body[1:]
+	for _, id := range [...]*core.ID{&t.Queue.ID, &t.Group.ID, &t.Extent.ID} {
+		b = b[copy(id[:], b):]
+	}
+	t.Seq = core.Seq(binary.BigEndian.Uint64(b))
+	t.Attempt = binary.BigEndian.Uint16(b[8:])
+	t.Epoch = binary.BigEndian.Uint64(b[10:])
+	t.Generation = binary.BigEndian.Uint64(b[18:])
+	return t, nil
+}
+
+func mac(k Key, body []byte) []byte {
+	h := hmac.New(sha256.New, k[:])
+	h.Write(body)
+	return h.Sum(nil)[:macLen]
+}
+
+func errBad() error {
+	return core.Errorf(core.CodeBadToken, "ack token is not one of this cluster; pass the token of a delivery unchanged")
+}
