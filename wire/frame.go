@@ -1,6 +1,11 @@
 package wire
 
-import "github.com/columbamq/columba/core"
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/columbamq/columba/core"
+)
 
 // FrameVersion is the newest frame version this build speaks.
 const FrameVersion = 1
@@ -70,130 +75,64 @@ type Frame struct {
 	Body    []byte
 }
 
-// AppendFrameHeader writes the header of a frame with a body of bodyLen bytes.
-func AppendFrameHeader(dst []byte, t FrameType, flags uint16, stream uint32, bodyLen int) []byte {
-	panic("unwritten")
-}
-
-// AppendFrame writes header and body.
-func AppendFrame(dst []byte, t FrameType, stream uint32, body []byte) []byte { panic("unwritten") }
-
-// BeginFrame writes a header whose length EndFrame fills in once the body has been appended: at is where it stands.
-func BeginFrame(dst []byte, t FrameType, flags uint16, stream uint32) (out []byte, at int) {
-	panic("unwritten")
-}
-
-// EndFrame completes the header at at.
-func EndFrame(dst []byte, at int) { panic("unwritten") }
-
-// NextFrame reads the first frame of a websocket message and returns what follows it. A length beyond the message is
-// CodeBadFrame; a version above FrameVersion is CodeVersion. Never allocates on success.
-func NextFrame(msg []byte) (f Frame, rest []byte, err error) { panic("unwritten") }
-
-// Publish is TypePublish: first u64 | records. The publisher numbers its records on a stream from 1; First is the
-// number of the first record here.
-type Publish struct {
-	First   uint64
-	Records []byte
-}
-
-// AckStatus is the outcome of a run of published records.
-type AckStatus uint8
-
-const (
-	AckOK      AckStatus = 0 // durable; Extent and Base are set
-	AckRefused AckStatus = 1 // definitely not stored; Code says why
-	AckUnknown AckStatus = 2 // may or may not be stored
-)
-
-// AckRun is one run of a PublishAck: Count records from number First share an outcome; AckOK ones have seqs from Base.
-type AckRun struct {
-	First  uint64
-	Count  uint32
-	Status AckStatus
-	Extent core.ExtentID
-	Base   core.Seq
-	Code   core.Code // with AckRefused and AckUnknown; ≤ 64 bytes
-}
-
-// Credit is TypeConsumeCredit: how many more messages and bytes the consumer takes, on top of what it granted before.
-type Credit struct {
-	Messages uint32
-	Bytes    uint64
-}
-
-// SeqRun is Count seqs from Base that were delivered as the given attempt.
-type SeqRun struct {
-	Base    core.Seq
-	Count   uint32
-	Attempt uint16
-}
-
-// Settled is TypeAck and TypeReturn: handle u32 | n u32 | runs {base u64, count u32, attempt u16, reserved u16}.
-// Decoding appends the runs to a slice of the caller's, so that it need not allocate.
-type Settled struct {
-	Handle uint32
-	Runs   []SeqRun
-}
-
-// Nack is TypeNack and TypeReject. DelayMillis < 0 means "the group's backoff".
-type Nack struct {
-	Handle      uint32
-	Seq         core.Seq
-	Attempt     uint16
-	DelayMillis int64
-	Reason      []byte // ≤ MaxReason
-	Metadata    []byte // replaced metadata; empty = unchanged
-}
-
-// Extend is TypeExtend: the lock of this delivery now ends Millis from the host's now.
-type Extend struct {
-	Handle  uint32
-	Seq     core.Seq
-	Attempt uint16
-	Millis  int64
-}
-
-// Handle is TypeHandle: the short name of an extent on this stream, sent before its first use.
-type Handle struct {
-	Handle uint32
-	Extent core.ExtentID
-}
-
-// DeliverRun is Count records with seqs from Base, delivered as Attempt, enqueued (their batch's append time) at Enqueued unix µs.
-type DeliverRun struct {
-	Base     core.Seq
-	Count    uint32
-	Attempt  uint16
-	Enqueued int64
-}
-
-// Deliver is TypeDeliver: handle u32 | n u32 | runs {base u64, count u32, attempt u16, reserved u16, enqueued i64} |
-// records_len u32 | records | tokens. Tokens (u16 length each, one per record, in order) are there with FlagTokens only.
-type Deliver struct {
-	Handle  uint32
-	Runs    []DeliverRun
-	Records []byte
-	Tokens  []byte
-}
-
 // FlagTokens on TypeDeliver: tokens follow the records.
 const FlagTokens uint16 = 1
 
-// AckResult is TypeAckResult: settlements that were refused.
-type AckResult struct {
-	Entries []AckFailure
+// knownFrameFlags are the flag bits this build understands on a frame of type t.
+func knownFrameFlags(t FrameType) uint16 {
+	if t == TypeDeliver {
+		return FlagTokens
+	}
+	return 0
 }
 
-// AckFailure is one refused settlement.
-type AckFailure struct {
-	Handle  uint32
-	Seq     core.Seq
-	Attempt uint16
-	Code    core.Code
+// AppendFrameHeader writes the header of a frame with a body of bodyLen bytes.
+func AppendFrameHeader(dst []byte, t FrameType, flags uint16, stream uint32, bodyLen int) []byte {
+	dst = append(dst, byte(t), FrameVersion)
+	dst = binary.LittleEndian.AppendUint16(dst, flags)
+	dst = binary.LittleEndian.AppendUint32(dst, stream)
+	return binary.LittleEndian.AppendUint32(dst, uint32(bodyLen))
 }
 
-// PublishAck is TypePublishAck: runs in any order, each published record in exactly one run of one ack.
-type PublishAck struct {
-	Runs []AckRun
+// AppendFrame writes header and body.
+func AppendFrame(dst []byte, t FrameType, stream uint32, body []byte) []byte {
+	dst = slices.Grow(dst, FrameHeaderLen+len(body))
+	return append(AppendFrameHeader(dst, t, 0, stream, len(body)), body...)
+}
+
+// BeginFrame writes a header whose length EndFrame fills in once the body has been appended: at is where it stands.
+func BeginFrame(dst []byte, t FrameType, flags uint16, stream uint32) (out []byte, at int) {
+	return AppendFrameHeader(dst, t, flags, stream, 0), len(dst)
+}
+
+// EndFrame completes the header at at.
+func EndFrame(dst []byte, at int) {
+	binary.LittleEndian.PutUint32(dst[at+8:], uint32(len(dst)-at-FrameHeaderLen))
+}
+
+// NextFrame reads the first frame of a websocket message and returns what follows it. A length beyond the message is
+// CodeBadFrame; a version above FrameVersion or an unknown flag is CodeVersion. Never allocates on success.
+func NextFrame(msg []byte) (f Frame, rest []byte, err error) {
+	if len(msg) < FrameHeaderLen {
+		return Frame{}, nil, core.Errorf(core.CodeBadFrame, "frame header is cut off after %d bytes", len(msg))
+	}
+	f = Frame{
+		Type:    FrameType(msg[0]),
+		Version: msg[1],
+		Flags:   binary.LittleEndian.Uint16(msg[2:]),
+		Stream:  binary.LittleEndian.Uint32(msg[4:]),
+	}
+	n, follow := binary.LittleEndian.Uint32(msg[8:]), msg[FrameHeaderLen:]
+	switch {
+	case f.Version == 0 || f.Type == 0:
+		return Frame{}, nil, core.Errorf(core.CodeBadFrame, "frame has type %d and version %d; both count from 1", f.Type, f.Version)
+	case f.Version > FrameVersion:
+		return Frame{}, nil, core.Errorf(core.CodeVersion, "frame of type %d has version %d; this host speaks up to %d", f.Type, f.Version, FrameVersion)
+	case f.Flags&^knownFrameFlags(f.Type) != 0:
+		return Frame{}, nil, core.Errorf(core.CodeVersion, "flags %#x of a frame of type %d are of a newer version", f.Flags, f.Type)
+	case uint64(n) > uint64(len(follow)):
+		return Frame{}, nil, core.Errorf(core.CodeBadFrame, "frame of type %d says %d bytes of body but %d follow", f.Type, n, len(follow))
+	}
+	f.Body = follow[:n:n]
+	return f, follow[n:], nil
 }

@@ -1,19 +1,10 @@
 // Package wire owns the data plane's bytes: records, batches and frames, their limits and checksums.
 package wire
 
-import "github.com/columbamq/columba/core"
+import (
+	"hash/crc32"
 
-// Limits, checked before anything is allocated.
-const (
-	RecordHeaderLen  = 16 // len u32 | crc u32 | flags u32 | attrs_len u16 | reserved u16
-	MaxPayload       = 16 << 20
-	MaxAttributes    = 64<<10 - 1
-	MaxKey           = 128
-	MaxReason        = 1024
-	MaxConsumerName  = 128
-	MaxBatchRecords  = 65535
-	MaxBatchBytes    = 1 << 20 // target of the writer; one larger record travels alone
-	InternalHeadroom = 64 << 10
+	"github.com/columbamq/columba/core"
 )
 
 // Codec names how the payload is packed.
@@ -50,24 +41,43 @@ type Record struct {
 	Payload      []byte
 }
 
-// AppendRecord encodes r, CRC included. It fails (CodeTooLarge, CodeBadArgument) before writing anything.
-func AppendRecord(dst []byte, r *Record) ([]byte, error) { panic("unwritten") }
+// Flag bits of a record: which attributes follow, in the order of the bits. A set bit means a value that is not zero and not
+// empty, so that a record has one encoding only.
+const (
+	recordID           uint32 = 1 << iota // 16 bytes
+	recordProducer                        // 16 bytes | seq u64
+	recordKey                             // u8 length | bytes
+	recordPriority                        // u8
+	recordDeliverAt                       // i64
+	recordDelay                           // i64
+	recordExpireAt                        // i64
+	recordAttempts                        // u16
+	recordPolls                           // u16
+	recordFirstEnqueue                    // i64
+	recordHeaders                         // u16 length | bytes
+	recordTraceParent                     // u8 length | bytes
+	recordMetadata                        // u16 length | bytes
+	recordOrigin                          // extent 16 bytes | seq u64
+	recordReasonCode                      // u8 length | bytes
+	recordReason                          // u16 length | bytes
+	recordLastConsumer                    // u8 length | bytes
+	recordExtra                           // the rest of the attributes
+)
 
-// DecodeRecord decodes the first record of b into r and returns its encoded size. It verifies CRC, flags and every
-// length. CodeBadRecord on damage, CodeVersion on unknown flags. Never allocates on success.
-func DecodeRecord(b []byte, r *Record) (n int, err error) { panic("unwritten") }
+// The payload's codec has two bits of the flags.
+const (
+	codecShift        = 24
+	codecMask  uint32 = 3 << codecShift
+)
 
-// NextRecord splits the first encoded record off b by its length alone, without verifying its CRC.
-func NextRecord(b []byte) (record, rest []byte, err error) { panic("unwritten") }
+const (
+	attributeFlags = recordExtra<<1 - 1
+	knownFlags     = attributeFlags | codecMask
+)
 
-// CheckRecords verifies that b is whole, valid records (lengths, CRCs, flags; payload ≤ maxPayload) and counts them.
-func CheckRecords(b []byte, maxPayload int) (count int, err error) { panic("unwritten") }
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// PayloadOf is the payload of one encoded record whose CRC was verified before.
-func PayloadOf(record []byte) []byte { panic("unwritten") }
-
-// AppendHeaders encodes name/value pairs for Record.Headers.
-func AppendHeaders(dst []byte, pairs ...[2]string) ([]byte, error) { panic("unwritten") }
-
-// EachHeader calls yield for every pair until it returns false.
-func EachHeader(headers []byte, yield func(name, value []byte) bool) error { panic("unwritten") }
+// recordCRC is the checksum of one whole encoded record: its length field and all that follows the crc field.
+func recordCRC(record []byte) uint32 {
+	return crc32.Update(crc32.Update(0, castagnoli, record[:4]), castagnoli, record[8:])
+}

@@ -1,0 +1,22 @@
+package wire
+
+// Limits, checked before anything is allocated. Lengths are in bytes.
+const (
+	RecordHeaderLen  = 16 // len u32 | crc u32 | flags u32 | attrs_len u16 | reserved u16
+	MaxPayload       = 16 << 20
+	MaxAttributes    = 64<<10 - 1
+	MaxRecord        = RecordHeaderLen + MaxAttributes + MaxPayload
+	MaxKey           = 128
+	MaxReason        = 1024
+	MaxReasonCode    = 64
+	MaxConsumerName  = 128
+	MaxTraceParent   = 128
+	MaxToken         = 1024
+	MaxBatchRecords  = 65535
+	MaxBatchBytes    = 1 << 20 // target of the writer; one larger record travels alone
+	InternalHeadroom = 64 << 10
+)
+
+// MaxMillis bounds the times of a record in unix ms, and its delay in ms: the end of the year 9999. Sums of two such values,
+// and their conversion to µs, stay within an int64.
+const MaxMillis int64 = 253402300799999

@@ -1,0 +1,44 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/columbamq/columba/core"
+)
+
+// NextRecord splits the first encoded record off b by its length alone, without verifying its CRC.
+func NextRecord(b []byte) (record, rest []byte, err error) {
+	n, err := recordSize(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b[:n:n], b[n:], nil
+}
+
+// CheckRecords verifies that b is whole, valid records (lengths, CRCs, flags; payload ≤ maxPayload) and counts them.
+// The codes are those of DecodeRecord, and CodeTooLarge for a payload over maxPayload or more than MaxBatchRecords records.
+// Never allocates on success.
+func CheckRecords(b []byte, maxPayload int) (count int, err error) {
+	var r Record
+	for len(b) > 0 {
+		if count == MaxBatchRecords {
+			return 0, core.Errorf(core.CodeTooLarge, "more than %d records in one batch; send them in several", MaxBatchRecords)
+		}
+		n, err := DecodeRecord(b, &r)
+		if err != nil {
+			return 0, core.Errorf(core.CodeOf(err), "record %d of the batch: %w", count+1, err)
+		}
+		if len(r.Payload) > maxPayload {
+			return 0, core.Errorf(core.CodeTooLarge, "payload of record %d of the batch has %d bytes; this queue takes at most %d",
+				count+1, len(r.Payload), maxPayload)
+		}
+		b = b[n:]
+		count++
+	}
+	return count, nil
+}
+
+// PayloadOf is the payload of one encoded record whose CRC was verified before.
+func PayloadOf(record []byte) []byte {
+	return record[RecordHeaderLen+int(binary.LittleEndian.Uint16(record[12:])):]
+}
