@@ -1,0 +1,213 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// Admin manages queues and groups and looks into them. A change whose answer was lost fails with ErrUnknownOutcome. Safe for
+// concurrent use. Iterators end after their first error.
+type Admin struct{ c *Client }
+
+// QueueResult is the outcome of one of many.
+type QueueResult struct {
+	Queue Queue
+	Err   error
+}
+
+// CreateQueue makes a queue; zero fields of spec take the cluster's defaults. ErrExists if the path is taken.
+func (a *Admin) CreateQueue(ctx context.Context, spec core.QueueSpec) (Queue, error) {
+	return queueOf(change(ctx, a.c, a.c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: convert.QueueSpecToProto(spec)}))
+}
+
+// CreateQueues makes many, at most 1,000; the results come in the order asked.
+func (a *Admin) CreateQueues(ctx context.Context, specs []core.QueueSpec) ([]QueueResult, error) {
+	req := &pb.CreateQueuesRequest{}
+	for _, s := range specs {
+		req.Specs = append(req.Specs, convert.QueueSpecToProto(s))
+	}
+	res, err := change(ctx, a.c, a.c.admin.CreateQueues, req)
+	if err != nil {
+		return nil, err
+	}
+	if len(res.Results) != len(specs) {
+		return nil, core.Errorf(core.CodeInternal, "server answered %d results for %d queues", len(res.Results), len(specs))
+	}
+	out := make([]QueueResult, len(specs))
+	for i, r := range res.Results {
+		if out[i].Err = convert.ErrorFromProto(r.Error); out[i].Err == nil {
+			out[i].Queue, out[i].Err = queueOf(r.Queue, nil)
+		}
+	}
+	return out, nil
+}
+
+// GetQueue looks a queue up by its path.
+func (a *Admin) GetQueue(ctx context.Context, path string) (Queue, error) {
+	return queueOf(read(ctx, a.c, a.c.admin.GetQueue, &pb.GetQueueRequest{Path: path}))
+}
+
+// ListQueues yields the queues whose path begins with prefix, in order of path.
+func (a *Admin) ListQueues(ctx context.Context, prefix string) iter.Seq2[Queue, error] {
+	return pages(func(after string) ([]*pb.Queue, string, error) {
+		res, err := read(ctx, a.c, a.c.admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after})
+		return res.GetQueues(), res.GetNext(), err
+	}, func(p *pb.Queue) (Queue, error) { return queueOf(p, nil) })
+}
+
+// UpdateQueue changes the fields of spec that are set; the path names the queue.
+func (a *Admin) UpdateQueue(ctx context.Context, spec core.QueueSpec) (Queue, error) {
+	return queueOf(change(ctx, a.c, a.c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: convert.QueueSpecToProto(spec)}))
+}
+
+// DeleteQueue deletes a queue with its groups and messages.
+func (a *Admin) DeleteQueue(ctx context.Context, path string) error {
+	_, err := change(ctx, a.c, a.c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: path})
+	return err
+}
+
+// CreateGroup makes a consumer group and its dead letter queue; zero fields take the defaults.
+func (a *Admin) CreateGroup(ctx context.Context, spec core.GroupSpec) (Group, error) {
+	return groupOf(change(ctx, a.c, a.c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: convert.GroupSpecToProto(spec)}))
+}
+
+// GetGroup looks a group up by its queue's path and its name.
+func (a *Admin) GetGroup(ctx context.Context, queue, name string) (Group, error) {
+	return groupOf(read(ctx, a.c, a.c.admin.GetGroup, &pb.GetGroupRequest{Queue: queue, Name: name}))
+}
+
+// ListGroups is every group of a queue.
+func (a *Admin) ListGroups(ctx context.Context, queue string) ([]Group, error) {
+	res, err := read(ctx, a.c, a.c.admin.ListGroups, &pb.ListGroupsRequest{Queue: queue})
+	if err != nil {
+		return nil, err
+	}
+	return all(res.Groups, func(p *pb.Group) (Group, error) { return groupOf(p, nil) })
+}
+
+// UpdateGroup changes the fields of spec that are set; queue and name name the group.
+func (a *Admin) UpdateGroup(ctx context.Context, spec core.GroupSpec) (Group, error) {
+	return groupOf(change(ctx, a.c, a.c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: convert.GroupSpecToProto(spec)}))
+}
+
+// DeleteGroup deletes a group and what it had not consumed.
+func (a *Admin) DeleteGroup(ctx context.Context, queue, name string) error {
+	_, err := change(ctx, a.c, a.c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: queue, Name: name})
+	return err
+}
+
+// ListExtents yields the extents of a queue, oldest first.
+func (a *Admin) ListExtents(ctx context.Context, queue string) iter.Seq2[ExtentInfo, error] {
+	return pages(func(after string) ([]*pb.ExtentInfo, string, error) {
+		res, err := read(ctx, a.c, a.c.admin.ListExtents, &pb.ListExtentsRequest{Queue: queue, After: after})
+		return res.GetExtents(), res.GetNext(), err
+	}, extentOf)
+}
+
+// GetExtent looks an extent up by its id.
+func (a *Admin) GetExtent(ctx context.Context, extent string) (ExtentInfo, error) {
+	res, err := read(ctx, a.c, a.c.admin.GetExtent, &pb.GetExtentRequest{Extent: extent})
+	if err != nil {
+		return ExtentInfo{}, err
+	}
+	return extentOf(res)
+}
+
+// SealExtent fixes an extent's last seq; the queue goes on in another one. force decides from the replicas that answer.
+func (a *Admin) SealExtent(ctx context.Context, queue, extent string, force bool) (ExtentInfo, error) {
+	res, err := change(ctx, a.c, a.c.admin.SealExtent, &pb.SealExtentAdminRequest{Queue: queue, Extent: extent, Force: force})
+	if err != nil {
+		return ExtentInfo{}, err
+	}
+	return extentOf(res)
+}
+
+// ListHosts is every host of the cluster.
+func (a *Admin) ListHosts(ctx context.Context) ([]HostInfo, error) {
+	res, err := read(ctx, a.c, a.c.admin.ListHosts, &pb.ListHostsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return all(res.Hosts, hostOf)
+}
+
+// Depth counts what a group, or with group "" each group of the queue, has before it.
+func (a *Admin) Depth(ctx context.Context, queue, group string) ([]Depth, error) {
+	res, err := read(ctx, a.c, a.c.admin.GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
+	if err != nil {
+		return nil, err
+	}
+	return all(res.Groups, depthOf)
+}
+
+// DeadLetters yields the dead letters of a group, oldest first.
+func (a *Admin) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[DeadLetter, error] {
+	return pages(func(after string) ([]*pb.DeadLetter, string, error) {
+		res, err := read(ctx, a.c, a.c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after})
+		return res.GetDeadLetters(), res.GetNext(), err
+	}, deadLetterOf)
+}
+
+// GetDeadLetter is one dead letter of a group by its message id; ErrNotFound if there is none.
+func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (DeadLetter, error) {
+	res, err := read(ctx, a.c, a.c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, Id: id, Limit: 1})
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	if len(res.DeadLetters) == 0 {
+		return DeadLetter{}, core.Errorf(core.CodeNotFound, "message %s is not a dead letter of group %s of %s", id, group, queue)
+	}
+	return deadLetterOf(res.DeadLetters[0])
+}
+
+// Peek yields the stored messages of a queue, oldest first, without consuming them.
+func (a *Admin) Peek(ctx context.Context, queue string) iter.Seq2[StoredMessage, error] {
+	return pages(func(after string) ([]*pb.StoredMessage, string, error) {
+		res, err := read(ctx, a.c, a.c.admin.Peek, &pb.PeekRequest{Queue: queue, After: after})
+		return res.GetMessages(), res.GetNext(), err
+	}, storedOf)
+}
+
+// pages walks a paged listing.
+func pages[P, T any](page func(after string) ([]*P, string, error), turn func(*P) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		for after := ""; ; {
+			items, next, err := page(after)
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			for _, p := range items {
+				v, err := turn(p)
+				if !yield(v, err) || err != nil {
+					return
+				}
+			}
+			if next == "" {
+				return
+			}
+			if next == after {
+				yield(none, core.Errorf(core.CodeInternal, "server answered page %q after itself", next))
+				return
+			}
+			after = next
+		}
+	}
+}
+
+func all[P, T any](items []*P, turn func(*P) (T, error)) ([]T, error) {
+	out := make([]T, 0, len(items))
+	for _, p := range items {
+		v, err := turn(p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}

@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
+)
+
+// Client talks to one Columba server or cluster. Safe for concurrent use; make one and share it.
+type Client struct {
+	opts  options
+	http  *http.Client
+	admin columbav1connect.AdminServiceClient
+	msgs  columbav1connect.MessageServiceClient
+	links *links
+
+	ctx    context.Context // of everything the client started; ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// Dial makes a client for the server at addr (host:port of any frontend) and checks that something listens there.
+// Connections for messages are made when they are needed, and made again when they are lost.
+func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
+	o := options{
+		name:    fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid()),
+		log:     slog.New(slog.DiscardHandler),
+		netDial: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		timeout: 30 * time.Second,
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return nil, core.Errorf(core.CodeBadArgument, "address %q is not host:port: %w", addr, err)
+	}
+	probe, err := o.netDial(ctx, "tcp", addr)
+	if err != nil {
+		return nil, core.Errorf(core.CodeUnavailable, "no server answers at %s; start one or check the address: %w", addr, err)
+	}
+	probe.Close()
+
+	c := &Client{opts: o}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.http = &http.Client{Transport: &http.Transport{DialContext: o.netDial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}}
+	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addr)
+	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addr)
+	c.links = newLinks(c.ctx, &c.wg, o)
+	return c, nil
+}
+
+// Admin manages queues and groups and looks into them.
+func (c *Client) Admin() *Admin { return &Admin{c: c} }
+
+// Close ends every connection and waits for the client's goroutines. Close publishers and consumers first: what they
+// still hold fails with ErrUnknownOutcome or ErrUnavailable, and is delivered again after its lock timeout.
+func (c *Client) Close() error {
+	c.cancel()
+	c.wg.Wait()
+	c.http.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,106 @@
+package client
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// MessageID names a message for its whole life, also through retries and dead letter queues.
+type MessageID = core.MessageID
+
+// NewMessageID makes an id for Message.ID. Safe for concurrent use.
+func NewMessageID() MessageID { return MessageID{ID: core.NewID(time.Now())} }
+
+// Message is what a producer publishes. Only Body is usual; an empty one is allowed.
+type Message struct {
+	Body []byte
+	// Key gives fairness between keys, not order. At most 128 bytes.
+	Key string
+	// Headers travel with the message. All attributes together are at most 64 KiB.
+	Headers map[string]string
+	// Delay or DeliverAt (at most one of them) keeps the message back until then. Whole milliseconds.
+	Delay     time.Duration
+	DeliverAt time.Time
+	// ExpireAt drops the message when it was not delivered by then.
+	ExpireAt time.Time
+	// ID is made by the publisher when it is zero.
+	ID MessageID
+	// TraceParent is the W3C trace context of the producer.
+	TraceParent string
+}
+
+// Receipt says under which id a message is stored, and where: extent and seq. Its String is extent:seq.
+type Receipt struct {
+	ID MessageID
+	core.Receipt
+}
+
+// record fills r; its slices alias m.
+func (m *Message) record(r *wire.Record) error {
+	*r = wire.Record{ID: m.ID, Payload: m.Body, Delay: m.Delay.Milliseconds()}
+	if m.Key != "" {
+		r.Key = []byte(m.Key)
+	}
+	if m.TraceParent != "" {
+		r.TraceParent = []byte(m.TraceParent)
+	}
+	if !m.DeliverAt.IsZero() {
+		r.DeliverAt = m.DeliverAt.UnixMilli()
+	}
+	if !m.ExpireAt.IsZero() {
+		r.ExpireAt = m.ExpireAt.UnixMilli()
+	}
+	switch {
+	case m.Delay < 0:
+		return core.Errorf(core.CodeBadArgument, "delay %s is negative", m.Delay)
+	case m.Delay > 0 && r.DeliverAt != 0:
+		return core.Errorf(core.CodeBadArgument, "delay and deliver-at are both set; use one of them")
+	case len(m.Key) > wire.MaxKey:
+		return core.Errorf(core.CodeTooLarge, "key has %d bytes; at most %d are allowed", len(m.Key), wire.MaxKey)
+	}
+	if m.Delay > 0 && r.Delay == 0 {
+		r.Delay = 1
+	}
+	if len(m.Headers) == 0 {
+		return nil
+	}
+	pairs := make([][2]string, 0, len(m.Headers))
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		pairs = append(pairs, [2]string{name, m.Headers[name]})
+	}
+	var err error
+	r.Headers, err = wire.AppendHeaders(nil, pairs...)
+	return err
+}
+
+func messageToProto(m Message) *pb.Message {
+	out := &pb.Message{
+		Payload: m.Body, Key: m.Key, Headers: m.Headers, Delay: convert.DurationToProto(m.Delay),
+		DeliverAt: convert.Time(m.DeliverAt), ExpireAt: convert.Time(m.ExpireAt), TraceParent: m.TraceParent,
+	}
+	if !m.ID.IsZero() {
+		out.Id = m.ID.String()
+	}
+	return out
+}
+
+func messageFromProto(p *pb.Message) (Message, error) {
+	m := Message{
+		Body: p.GetPayload(), Key: p.GetKey(), Headers: p.GetHeaders(), Delay: p.GetDelay().AsDuration(),
+		DeliverAt: timeFromProto(p.GetDeliverAt()), ExpireAt: timeFromProto(p.GetExpireAt()), TraceParent: p.GetTraceParent(),
+	}
+	id, err := parseID(p.GetId())
+	m.ID = MessageID{ID: id}
+	return m, err
+}
+
+// delayToProto keeps zero, which means at once.
+func delayToProto(d time.Duration) *durationpb.Duration { return durationpb.New(d) }

@@ -1,0 +1,174 @@
+package client
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// Queue is a queue as it is recorded.
+type Queue struct {
+	ID      core.QueueID
+	Spec    core.QueueSpec
+	Created time.Time
+}
+
+// Group is a consumer group as it is recorded.
+type Group struct {
+	ID      core.GroupID
+	QueueID core.QueueID
+	Spec    core.GroupSpec
+	DLQPath string
+	Created time.Time
+}
+
+// ExtentInfo is an extent as users see it.
+type ExtentInfo struct {
+	Extent   core.ExtentID
+	Queue    string
+	Kind     core.ExtentKind
+	State    core.ExtentState
+	Input    string
+	Replicas []string
+	Holders  []string
+	LastSeq  core.Seq
+	Bytes    uint64
+	Created  time.Time
+	Home     string
+}
+
+// HostInfo is a host of the cluster.
+type HostInfo struct {
+	Host  core.HostID
+	Roles []string
+	Addr  string
+	Zone  string
+	State string
+	Run   string
+}
+
+// Depth counts what a group has before it.
+type Depth struct {
+	Queue, Group string
+	Ready        uint64
+	InFlight     uint64
+	Delayed      uint64
+	Parked       uint64
+	Dead         uint64
+	OldestReady  time.Duration // age, whole milliseconds
+}
+
+// DeadLetter is a message that its group gave up, with its history.
+type DeadLetter struct {
+	ID            MessageID
+	Receipt       core.Receipt // in the dead letter queue
+	Origin        core.Receipt // in the queue it came from
+	Message       Message
+	Attempts      int
+	Reason        string // code
+	Error         string // the last failure's text
+	FirstEnqueued time.Time
+	DeadSince     time.Time
+	LastConsumer  string
+}
+
+// StoredMessage is a message at rest.
+type StoredMessage struct {
+	Receipt  core.Receipt
+	Enqueued time.Time
+	Message  Message
+}
+
+// ParseReceipt reads extent:seq, the form that Receipt.String writes. "" is the zero receipt.
+func ParseReceipt(s string) (core.Receipt, error) {
+	if s == "" {
+		return core.Receipt{}, nil
+	}
+	extent, seq, ok := strings.Cut(s, ":")
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if !ok || err != nil {
+		return core.Receipt{}, core.Errorf(core.CodeBadID, "receipt %.80q is not of the form extent:seq", s)
+	}
+	id, err := core.ParseID(extent)
+	return core.Receipt{Extent: core.ExtentID{ID: id}, Seq: core.Seq(n)}, err
+}
+
+func queueOf(p *pb.Queue, err error) (Queue, error) {
+	if err != nil {
+		return Queue{}, err
+	}
+	id, err := parseID(p.GetId())
+	return Queue{ID: core.QueueID{ID: id}, Spec: convert.QueueSpec(p.GetSpec()), Created: timeFromProto(p.GetCreated())}, err
+}
+
+func groupOf(p *pb.Group, err error) (Group, error) {
+	if err != nil {
+		return Group{}, err
+	}
+	id, err := parseID(p.GetId())
+	if err != nil {
+		return Group{}, err
+	}
+	queue, err := parseID(p.GetQueueId())
+	if err != nil {
+		return Group{}, err
+	}
+	spec, err := convert.GroupSpec(p.GetSpec(), time.Now())
+	return Group{
+		ID: core.GroupID{ID: id}, QueueID: core.QueueID{ID: queue}, Spec: spec,
+		DLQPath: p.GetDlqPath(), Created: timeFromProto(p.GetCreated()),
+	}, err
+}
+
+func extentOf(p *pb.ExtentInfo) (ExtentInfo, error) {
+	id, err := parseID(p.Extent)
+	return ExtentInfo{
+		Extent: core.ExtentID{ID: id}, Queue: p.Queue, Kind: core.ExtentKind(p.Kind), State: core.ExtentState(p.State),
+		Input: p.Input, Replicas: p.Replicas, Holders: p.Holders, LastSeq: core.Seq(p.LastSeq), Bytes: p.Bytes,
+		Created: timeFromProto(p.Created), Home: p.Home,
+	}, err
+}
+
+func hostOf(p *pb.HostInfo) (HostInfo, error) {
+	return HostInfo{Host: core.HostID(p.Host), Roles: p.Roles, Addr: p.Addr, Zone: p.Zone, State: p.State, Run: p.Run}, nil
+}
+
+func depthOf(p *pb.Depth) (Depth, error) {
+	return Depth{
+		Queue: p.Queue, Group: p.Group, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked,
+		Dead: p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
+	}, nil
+}
+
+func deadLetterOf(p *pb.DeadLetter) (DeadLetter, error) {
+	id, err := parseID(p.Id)
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	receipt, err := ParseReceipt(p.Receipt)
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	origin, err := ParseReceipt(p.Origin)
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	m, err := messageFromProto(p.Message)
+	return DeadLetter{
+		ID: MessageID{ID: id}, Receipt: receipt, Origin: origin, Message: m, Attempts: int(p.Attempts), Reason: p.Reason,
+		Error: p.Error, FirstEnqueued: timeFromProto(p.FirstEnqueued), DeadSince: timeFromProto(p.DeadSince), LastConsumer: p.LastConsumer,
+	}, err
+}
+
+func storedOf(p *pb.StoredMessage) (StoredMessage, error) {
+	receipt, err := ParseReceipt(p.Receipt)
+	if err != nil {
+		return StoredMessage{}, err
+	}
+	m, err := messageFromProto(p.Message)
+	return StoredMessage{Receipt: receipt, Enqueued: timeFromProto(p.Enqueued), Message: m}, err
+}

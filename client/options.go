@@ -1,0 +1,133 @@
+package client
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Option changes a Client.
+type Option func(*options)
+
+type options struct {
+	name    string
+	log     *slog.Logger
+	netDial func(ctx context.Context, network, addr string) (net.Conn, error)
+	timeout time.Duration
+}
+
+// WithName is the name by which the servers' logs know this client. Default: the program's name and process id.
+func WithName(name string) Option { return func(o *options) { o.name = name } }
+
+// WithLogger tells about lost connections and refused acknowledgements. Default: nothing is logged.
+func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
+
+// WithNetDial replaces the TCP dialer for everything this client does.
+func WithNetDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
+	return func(o *options) { o.netDial = dial }
+}
+
+// WithTimeout bounds each call whose context has no deadline. Default 30 s.
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// PublisherOption changes a Publisher.
+type PublisherOption func(*publisherOptions)
+
+type publisherOptions struct {
+	timeout  time.Duration
+	messages int
+	bytes    int
+}
+
+// PublishTimeout is how long a message is tried before its publish fails. Default 30 s; a context that ends
+// sooner shortens it.
+func PublishTimeout(d time.Duration) PublisherOption {
+	return func(o *publisherOptions) { o.timeout = d }
+}
+
+// MaxInFlight bounds the messages and encoded bytes a Publisher holds; above it PublishAsync waits.
+// Default 65,536 messages, 32 MiB.
+func MaxInFlight(messages, bytes int) PublisherOption {
+	return func(o *publisherOptions) { o.messages, o.bytes = messages, bytes }
+}
+
+// WorkOption changes Work.
+type WorkOption interface{ applyWork(*workOptions) }
+
+// ConsumerOption changes a Consumer; Work takes them too.
+type ConsumerOption interface {
+	WorkOption
+	applyConsumer(*consumerOptions)
+}
+
+type consumerOptions struct {
+	prefetch      int
+	prefetchBytes int
+	tokens        bool
+	refused       func(Refusal)
+}
+
+type workOptions struct {
+	consumer    consumerOptions
+	concurrency int
+	grace       time.Duration
+}
+
+type consumerOption func(*consumerOptions)
+
+func (f consumerOption) applyConsumer(o *consumerOptions) { f(o) }
+func (f consumerOption) applyWork(o *workOptions)         { f(&o.consumer) }
+
+type workOption func(*workOptions)
+
+func (f workOption) applyWork(o *workOptions) { f(o) }
+
+// Prefetch is how many messages a consumer holds that the application has not settled. Default 500.
+func Prefetch(messages int) ConsumerOption {
+	return consumerOption(func(o *consumerOptions) { o.prefetch = messages })
+}
+
+// PrefetchBytes bounds the same in bytes of messages. Default 8 MiB; one larger message is still delivered.
+func PrefetchBytes(bytes int) ConsumerOption {
+	return consumerOption(func(o *consumerOptions) { o.prefetchBytes = bytes })
+}
+
+// WithTokens asks for an ack token with each delivery, by which another process can settle it.
+func WithTokens() ConsumerOption {
+	return consumerOption(func(o *consumerOptions) { o.tokens = true })
+}
+
+// OnRefused is told when a host refused an acknowledgement after Ack, Nack, Reject or Extend had returned nil.
+// It is called on a goroutine of the consumer and must not block.
+func OnRefused(f func(Refusal)) ConsumerOption {
+	return consumerOption(func(o *consumerOptions) { o.refused = f })
+}
+
+// Concurrency is how many handlers Work runs at once. Default 1.
+func Concurrency(n int) WorkOption { return workOption(func(o *workOptions) { o.concurrency = n }) }
+
+// Grace is how long Work waits, once its context has ended, for handlers that still run. Then their contexts end
+// too. Default 30 s.
+func Grace(d time.Duration) WorkOption { return workOption(func(o *workOptions) { o.grace = d }) }
+
+// NackOption changes a Nack.
+type NackOption func(*nackOptions)
+
+type nackOptions struct {
+	delay    time.Duration
+	hasDelay bool
+	reason   string
+	metadata []byte
+}
+
+// After delivers the message again this much later instead of by the group's backoff. Whole milliseconds.
+func After(d time.Duration) NackOption {
+	return func(o *nackOptions) { o.delay, o.hasDelay = d, true }
+}
+
+// Reason says why; it is kept with the message should it become a dead letter. Cut at 1 KiB.
+func Reason(text string) NackOption { return func(o *nackOptions) { o.reason = text } }
+
+// Metadata replaces the message's metadata for its next deliveries.
+func Metadata(b []byte) NackOption { return func(o *nackOptions) { o.metadata = b } }

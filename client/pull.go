@@ -1,0 +1,130 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// PublishResult is the outcome of one message of PublishOnce.
+type PublishResult struct {
+	Receipt Receipt
+	Err     error
+}
+
+// Pulled is a message that Pull took. Its token settles it, from any process.
+type Pulled struct {
+	Token    string
+	Receipt  core.Receipt
+	Attempt  int
+	Enqueued time.Time
+	Message  Message
+}
+
+// TokenError is a token that was refused, and why.
+type TokenError struct {
+	Token string
+	Err   error
+}
+
+// PublishOnce publishes at most 1,000 messages in one call, without a Publisher and without trying again. It is for a message
+// now and then. The results come in the order of the messages.
+func (c *Client) PublishOnce(ctx context.Context, queue string, messages ...Message) ([]PublishResult, error) {
+	req := &pb.PublishRequest{Queue: queue}
+	for _, m := range messages {
+		req.Messages = append(req.Messages, messageToProto(m))
+	}
+	res, err := change(ctx, c, c.msgs.Publish, req)
+	if err != nil {
+		return nil, err
+	}
+	if len(res.Results) != len(messages) {
+		return nil, core.Errorf(core.CodeUnknown, "server answered %d results for %d messages", len(res.Results), len(messages))
+	}
+	out := make([]PublishResult, len(messages))
+	for i, r := range res.Results {
+		if out[i].Err = convert.ErrorFromProto(r.Error); out[i].Err == nil {
+			out[i].Receipt, out[i].Err = publishedOf(r)
+		}
+	}
+	return out, nil
+}
+
+func publishedOf(r *pb.PublishResponse_Result) (Receipt, error) {
+	id, err := parseID(r.Id)
+	if err != nil {
+		return Receipt{}, err
+	}
+	at, err := ParseReceipt(r.Receipt)
+	return Receipt{ID: MessageID{ID: id}, Receipt: at}, err
+}
+
+// Pull takes up to most messages (0: one; at most 1,000), waiting up to wait (at most 60 s) for the first. None is not an error.
+func (c *Client) Pull(ctx context.Context, queue, group string, most int, wait time.Duration) ([]Pulled, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait+c.opts.timeout)
+		defer cancel()
+	}
+	res, err := read(ctx, c, c.msgs.Pull, &pb.PullRequest{
+		Queue: queue, Group: group, MaxMessages: int32(most), Wait: convert.DurationToProto(wait),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all(res.Messages, pulledOf)
+}
+
+func pulledOf(p *pb.PulledMessage) (Pulled, error) {
+	at, err := ParseReceipt(p.Receipt)
+	if err != nil {
+		return Pulled{}, err
+	}
+	m, err := messageFromProto(p.Message)
+	return Pulled{Token: p.Token, Receipt: at, Attempt: int(p.Attempt), Enqueued: timeFromProto(p.Enqueued), Message: m}, err
+}
+
+// Ack settles deliveries by their tokens. The tokens that were refused are listed; the others were applied.
+func (c *Client) Ack(ctx context.Context, tokens ...string) ([]TokenError, error) {
+	return refusals(change(ctx, c, c.msgs.Ack, &pb.AckRequest{Tokens: tokens}))
+}
+
+// Nack gives deliveries back by their tokens: After and Reason as with Delivery.Nack.
+func (c *Client) Nack(ctx context.Context, tokens []string, opts ...NackOption) ([]TokenError, error) {
+	var o nackOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if len(o.metadata) > 0 {
+		return nil, core.Errorf(core.CodeUnsupported, "metadata cannot be replaced by token; use a consumer")
+	}
+	req := &pb.NackRequest{Tokens: tokens, Reason: o.reason}
+	if o.hasDelay {
+		req.Delay = delayToProto(o.delay)
+	}
+	return refusals(change(ctx, c, c.msgs.Nack, req))
+}
+
+// Reject makes deliveries dead letters by their tokens.
+func (c *Client) Reject(ctx context.Context, tokens []string, reason string) ([]TokenError, error) {
+	return refusals(change(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: tokens, Reason: reason}))
+}
+
+// Extend keeps deliveries locked for this long from now, by their tokens.
+func (c *Client) Extend(ctx context.Context, tokens []string, by time.Duration) ([]TokenError, error) {
+	return refusals(change(ctx, c, c.msgs.Extend, &pb.ExtendRequest{Tokens: tokens, By: delayToProto(by)}))
+}
+
+func refusals(res *pb.SettleResponse, err error) ([]TokenError, error) {
+	if err != nil {
+		return nil, err
+	}
+	var out []TokenError
+	for _, f := range res.Failures {
+		out = append(out, TokenError{Token: f.Token, Err: convert.ErrorFromProto(f.Error)})
+	}
+	return out, nil
+}
