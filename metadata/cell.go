@@ -35,12 +35,12 @@ func Removal(at, now time.Time) Cell {
 	return Cell{Written: at.UnixMicro(), Expires: now.UnixMicro(), Removed: true}
 }
 
-// none reports whether c is a row that never was.
-func (c Cell) none() bool { return c.Version == 0 && c.Written == 0 && c.Expires == 0 && !c.Removed }
+// None reports whether c is a row that never was.
+func (c Cell) None() bool { return c.Version == 0 && c.Written == 0 && c.Expires == 0 && !c.Removed }
 
 // Live reports whether a reader sees the row at now.
 func (c Cell) Live(now time.Time) bool {
-	return !c.none() && !c.Removed && (c.Expires == 0 || now.UnixMicro() < c.Expires)
+	return !c.None() && !c.Removed && (c.Expires == 0 || now.UnixMicro() < c.Expires)
 }
 
 // SweepAt is from when on the cell may be forgotten; ok is false when it never may.
@@ -63,7 +63,7 @@ func (c Cell) Row(k Key) Row {
 // Wins reports whether Put cell c replaces old: the later timestamp; at equal ones a removal, then the larger bytes.
 func (c Cell) Wins(old Cell) bool {
 	switch {
-	case old.none():
+	case old.None():
 		return true
 	case c.Written != old.Written:
 		return c.Written > old.Written

@@ -59,3 +59,11 @@ func clip(s string) string {
 	}
 	return s
 }
+
+// CheckPut is CheckWrite for Put and Remove; their timestamp must be after 1970.
+func CheckPut(t Table, k Key, value []byte, at time.Time) error {
+	if at.UnixMicro() <= 0 {
+		return core.Errorf(core.CodeBadArgument, "put to table %s without a timestamp", t.Name)
+	}
+	return CheckWrite(t, RulePut, k, value)
+}

@@ -1,0 +1,140 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	engine "github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+)
+
+// formatVersion is the version of the key and cell encoding. Older ones that this build reads: none.
+const formatVersion = 1
+
+// Sizes that keep an idle server small.
+const (
+	blockCache = 8 << 20
+	memTable   = 4 << 20
+	openFiles  = 256
+)
+
+// Open opens the store in dir, which it makes if dir's parent is there, and starts its sweeper.
+// Errors: CodeNotFound (no parent), CodeReadOnly, CodeLocked (another process, or this one, has it open),
+// CodeNewerFormat, CodeCorrupt, CodeUnavailable. log may be nil.
+func Open(dir string, log *slog.Logger) (*Store, error) {
+	return open(vfs.Default, dir, log)
+}
+
+func open(disk vfs.FS, dir string, log *slog.Logger) (_ *Store, err error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if err := makeDir(disk, dir); err != nil {
+		return nil, err
+	}
+	lock, err := engine.LockDirectory(dir, disk)
+	if err != nil {
+		return nil, lockError(dir, err)
+	}
+	s := newStore(dir, lock)
+	if s.db, err = engine.Open(dir, s.options(disk, lock, log)); err != nil {
+		return nil, errors.Join(openError(dir, err), closed(lock.Close()))
+	}
+	if err := s.checkFormat(); err != nil {
+		return nil, errors.Join(err, closed(s.db.Close()), closed(lock.Close()))
+	}
+	s.work.Go(s.sweepUntilClosed)
+	return s, nil
+}
+
+func (s *Store) options(disk vfs.FS, lock *engine.Lock, log *slog.Logger) *engine.Options {
+	return &engine.Options{
+		FS:                 disk,
+		Lock:               lock,
+		FormatMajorVersion: engine.FormatNewest,
+		CacheSize:          blockCache,
+		MemTableSize:       memTable,
+		MaxOpenFiles:       openFiles,
+		Logger:             &logger{log: log, fail: s.fail},
+	}
+}
+
+// makeDir makes dir, but not its parents: a parent that is not there is a disk that is not mounted or a mistyped path.
+func makeDir(disk vfs.FS, dir string) error {
+	if _, err := disk.Stat(dir); err == nil {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if _, err := disk.Stat(parent); err != nil {
+		return core.Errorf(core.CodeNotFound, "open metadata: directory %s is not there; make it, or mount its disk, and start again: %w", parent, err)
+	}
+	if err := disk.MkdirAll(dir, 0o750); err != nil {
+		return openError(dir, err)
+	}
+	return nil
+}
+
+// lockError is why the directory's lock could not be had.
+func lockError(dir string, err error) error {
+	held := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) && !errors.Is(err, fs.ErrPermission) ||
+		strings.Contains(err.Error(), "lock held") || strings.Contains(err.Error(), "already locked")
+	if !held {
+		return openError(dir, err)
+	}
+	return core.Errorf(core.CodeLocked, "open metadata: %s is in use by another columba process; the embedded metadata serves one process – "+
+		"stop the other one or choose another data directory; more than one controller needs metadata in Cassandra: %w", dir, err)
+}
+
+// openError puts an error of the file system or of the engine into the catalogue.
+func openError(dir string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return core.Errorf(core.CodeReadOnly, "open metadata: %s cannot be written; give this user the right to write it: %w", dir, err)
+	case errors.Is(err, syscall.ENOSPC):
+		return core.Errorf(core.CodeNoSpace, "open metadata: the disk of %s is full; free space on it: %w", dir, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return core.Errorf(core.CodeNotFound, "open metadata: %s is not there: %w", dir, err)
+	case strings.Contains(err.Error(), "unknown format major version"):
+		return core.Errorf(core.CodeNewerFormat, "open metadata: %s was written by a newer version of columba; use that version: %w", dir, err)
+	case engine.IsCorruptionError(err):
+		return core.Errorf(core.CodeCorrupt, "open metadata: %s is damaged; restore it from a copy: %w", dir, err)
+	}
+	return core.Errorf(core.CodeUnavailable, "open metadata in %s: %w", dir, err)
+}
+
+// checkFormat refuses a newer encoding, and marks a new directory with this one.
+func (s *Store) checkFormat() error {
+	value, closer, err := s.db.Get([]byte(formatKey))
+	if errors.Is(err, engine.ErrNotFound) {
+		if err := s.db.Set([]byte(formatKey), binary.BigEndian.AppendUint32(nil, formatVersion), engine.Sync); err != nil {
+			return openError(s.dir, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return openError(s.dir, err)
+	}
+	defer closer.Close()
+	if len(value) != 4 {
+		return core.Errorf(core.CodeCorrupt, "open metadata: %s has a format mark of %d bytes; restore it from a copy", s.dir, len(value))
+	}
+	if v := binary.BigEndian.Uint32(value); v > formatVersion {
+		return core.Errorf(core.CodeNewerFormat, "open metadata: %s has format %d, this version of columba reads up to %d; use the newer version", s.dir, v, formatVersion)
+	}
+	return nil
+}
+
+// closed keeps the error of a close while a better one is reported.
+func closed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return core.Errorf(core.CodeInternal, "close metadata: %w", err)
+}
