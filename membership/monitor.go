@@ -1,0 +1,43 @@
+// Package membership owns the view of who is in the cluster. The view is a hint: it says who may be asked, and never
+// who is dead; whoever acts on an absence confirms it with a direct call first.
+package membership
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Host is one process of the cluster as the others see it.
+type Host struct {
+	ID      core.HostID
+	Roles   []string // sorted
+	Address string   // host:port of its one port
+	Zone    string   // "" when the cluster has no zones
+	Run     core.RunID
+}
+
+// Has reports whether the host serves a role.
+func (h Host) Has(role string) bool { return slices.Contains(h.Roles, role) }
+
+// Monitor watches the membership. Safe for concurrent use. Hosts that it returns are the caller's to keep, not to change.
+type Monitor interface {
+	// Hosts are the members that serve a role, all members for "", sorted by id. The own host is among them when it serves it.
+	Hosts(role string) []Host
+	// Self is the own host.
+	Self() Host
+	// Changed calls wake after the view has changed, from a goroutine of the monitor's, until stop. Changes may be folded
+	// into one call. wake must not block; after stop returns it is not called again.
+	Changed(wake func()) (stop func())
+}
+
+// Find is the member with an id; ok is false when the view has none.
+func Find(m Monitor, id core.HostID) (host Host, ok bool) {
+	hosts := m.Hosts("")
+	i, ok := slices.BinarySearchFunc(hosts, id, func(h Host, id core.HostID) int { return cmp.Compare(h.ID, id) })
+	if !ok {
+		return Host{}, false
+	}
+	return hosts[i], true
+}

@@ -1,0 +1,112 @@
+// Package static owns a membership that is told, not found out: a list of hosts, the same on every process that is given it.
+package static
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+)
+
+// Monitor is a list of hosts that changes only by Set. Safe for concurrent use.
+type Monitor struct {
+	self core.HostID
+
+	mu struct {
+		sync.Mutex
+		hosts []membership.Host // sorted by id; replaced, never changed in place
+	}
+	// waking is held while wakes are called, so that a stop can wait for a call under way.
+	waking struct {
+		sync.Mutex
+		wakes map[*func()]struct{}
+	}
+}
+
+var _ membership.Monitor = (*Monitor)(nil)
+
+// New is a membership of self and others. An error is CodeBadArgument: two hosts of one id, or one without an id.
+func New(self membership.Host, others ...membership.Host) (*Monitor, error) {
+	m := &Monitor{self: self.ID}
+	m.waking.wakes = make(map[*func()]struct{})
+	if err := m.Set(append([]membership.Host{self}, others...)); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Set replaces the list, which must hold the own host, and wakes those who asked for changes. It calls them itself: a wake
+// must not call Set.
+func (m *Monitor) Set(hosts []membership.Host) error {
+	sorted := make([]membership.Host, len(hosts))
+	for i, h := range hosts {
+		h.Roles = slices.Sorted(slices.Values(h.Roles))
+		sorted[i] = h
+	}
+	slices.SortFunc(sorted, func(a, b membership.Host) int { return cmp.Compare(a.ID, b.ID) })
+	own := false
+	for i, h := range sorted {
+		switch {
+		case h.ID == "":
+			return core.Errorf(core.CodeBadArgument, "the host at %q has no id", h.Address)
+		case i > 0 && sorted[i-1].ID == h.ID:
+			return core.Errorf(core.CodeBadArgument, "two hosts are named %q; give each an id of its own", h.ID)
+		}
+		own = own || h.ID == m.self
+	}
+	if !own {
+		return core.Errorf(core.CodeBadArgument, "the list of hosts lacks this one, %q", m.self)
+	}
+	m.mu.Lock()
+	m.mu.hosts = sorted
+	m.mu.Unlock()
+
+	m.waking.Lock()
+	defer m.waking.Unlock()
+	for wake := range m.waking.wakes {
+		(*wake)()
+	}
+	return nil
+}
+
+// Hosts implements membership.Monitor.
+func (m *Monitor) Hosts(role string) []membership.Host {
+	hosts := m.current()
+	if role == "" {
+		return slices.Clone(hosts)
+	}
+	var out []membership.Host
+	for _, h := range hosts {
+		if h.Has(role) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// Self implements membership.Monitor.
+func (m *Monitor) Self() membership.Host {
+	hosts := m.current()
+	return hosts[slices.IndexFunc(hosts, func(h membership.Host) bool { return h.ID == m.self })]
+}
+
+// Changed implements membership.Monitor.
+func (m *Monitor) Changed(wake func()) (stop func()) {
+	key := &wake
+	m.waking.Lock()
+	defer m.waking.Unlock()
+	m.waking.wakes[key] = struct{}{}
+	return func() {
+		m.waking.Lock()
+		defer m.waking.Unlock()
+		delete(m.waking.wakes, key)
+	}
+}
+
+func (m *Monitor) current() []membership.Host {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.hosts
+}
