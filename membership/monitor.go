@@ -27,8 +27,8 @@ type Monitor interface {
 	Hosts(role string) []Host
 	// Self is the own host.
 	Self() Host
-	// Changed calls wake after the view has changed, from a goroutine of the monitor's, until stop. Changes may be folded
-	// into one call. wake must not block; after stop returns it is not called again.
+	// Changed calls wake after the view has changed, until stop. Changes may be folded into one call, a call under way may
+	// outlast stop. wake must not block.
 	Changed(wake func()) (stop func())
 }
 

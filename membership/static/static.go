@@ -3,6 +3,7 @@ package static
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -17,10 +18,6 @@ type Monitor struct {
 	mu struct {
 		sync.Mutex
 		hosts []membership.Host // sorted by id; replaced, never changed in place
-	}
-	// waking is held while wakes are called, so that a stop can wait for a call under way.
-	waking struct {
-		sync.Mutex
 		wakes map[*func()]struct{}
 	}
 }
@@ -30,15 +27,14 @@ var _ membership.Monitor = (*Monitor)(nil)
 // New is a membership of self and others. An error is CodeBadArgument: two hosts of one id, or one without an id.
 func New(self membership.Host, others ...membership.Host) (*Monitor, error) {
 	m := &Monitor{self: self.ID}
-	m.waking.wakes = make(map[*func()]struct{})
+	m.mu.wakes = make(map[*func()]struct{})
 	if err := m.Set(append([]membership.Host{self}, others...)); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// Set replaces the list, which must hold the own host, and wakes those who asked for changes. It calls them itself: a wake
-// must not call Set.
+// Set replaces the list, which must hold the own host, and wakes those who asked for changes, on the caller's goroutine.
 func (m *Monitor) Set(hosts []membership.Host) error {
 	sorted := make([]membership.Host, len(hosts))
 	for i, h := range hosts {
@@ -61,11 +57,10 @@ func (m *Monitor) Set(hosts []membership.Host) error {
 	}
 	m.mu.Lock()
 	m.mu.hosts = sorted
+	wakes := slices.Collect(maps.Keys(m.mu.wakes))
 	m.mu.Unlock()
 
-	m.waking.Lock()
-	defer m.waking.Unlock()
-	for wake := range m.waking.wakes {
+	for _, wake := range wakes {
 		(*wake)()
 	}
 	return nil
@@ -95,13 +90,13 @@ func (m *Monitor) Self() membership.Host {
 // Changed implements membership.Monitor.
 func (m *Monitor) Changed(wake func()) (stop func()) {
 	key := &wake
-	m.waking.Lock()
-	defer m.waking.Unlock()
-	m.waking.wakes[key] = struct{}{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.wakes[key] = struct{}{}
 	return func() {
-		m.waking.Lock()
-		defer m.waking.Unlock()
-		delete(m.waking.wakes, key)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.mu.wakes, key)
 	}
 }
 
