@@ -4,8 +4,11 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished.
+// NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished. The name of a deleted
+// queue stays, with a zero Queue: a row that was removed and made again would begin at version 1 again, and a change that was
+// meant for the old queue, and came late, could hit the new one.
 type NameRecord struct {
-	Queue core.QueueID   `json:"queue"`
+	Queue core.QueueID   `json:"queue,omitzero"`
 	Spec  core.QueueSpec `json:"spec"`
+	Owner core.GroupID   `json:"owner,omitzero"` // see QueueRecord
 }
