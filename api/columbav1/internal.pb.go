@@ -29,7 +29,7 @@ type EnsureExtentRequest struct {
 	Input         string                 `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	InputRun      []byte                 `protobuf:"bytes,3,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
-	Not           []byte                 `protobuf:"bytes,5,opt,name=not,proto3" json:"not,omitempty"` // an extent this host can no longer use
+	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"` // extents this host knows of and does not ask for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -92,9 +92,9 @@ func (x *EnsureExtentRequest) GetKind() string {
 	return ""
 }
 
-func (x *EnsureExtentRequest) GetNot() []byte {
+func (x *EnsureExtentRequest) GetHave() [][]byte {
 	if x != nil {
-		return x.Not
+		return x.Have
 	}
 	return nil
 }
@@ -223,6 +223,7 @@ type SealExtentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	L             uint64                 `protobuf:"varint,1,opt,name=l,proto3" json:"l,omitempty"`
 	Holders       []string               `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -269,6 +270,13 @@ func (x *SealExtentResponse) GetHolders() []string {
 		return x.Holders
 	}
 	return nil
+}
+
+func (x *SealExtentResponse) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
 }
 
 type StartGroupRequest struct {
@@ -1537,13 +1545,13 @@ var File_columba_v1_internal_proto protoreflect.FileDescriptor
 const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"\x19columba/v1/internal.proto\x12\n" +
-	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\x84\x01\n" +
+	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\x86\x01\n" +
 	"\x13EnsureExtentRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1b\n" +
 	"\tinput_run\x18\x03 \x01(\fR\binputRun\x12\x12\n" +
-	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03not\x18\x05 \x01(\fR\x03not\"s\n" +
+	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04have\x18\x05 \x03(\fR\x04have\"s\n" +
 	"\x14EnsureExtentResponse\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12/\n" +
 	"\x06stores\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x06stores\"\x83\x01\n" +
@@ -1551,10 +1559,11 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x04R\x05floor\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\"<\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"R\n" +
 	"\x12SealExtentResponse\x12\f\n" +
 	"\x01l\x18\x01 \x01(\x04R\x01l\x12\x18\n" +
-	"\aholders\x18\x02 \x03(\tR\aholders\"=\n" +
+	"\aholders\x18\x02 \x03(\tR\aholders\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"=\n" +
 	"\x11StartGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x14\n" +

@@ -1,0 +1,194 @@
+// Package inputhost owns the publish path: it takes records from publishers, is the single writer of each of its extents, and
+// acknowledges what every replica has on disk.
+package inputhost
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Config of an input host.
+type Config struct {
+	AppendDeadline  time.Duration // a replica that takes longer ends its extent
+	PublishDeadline time.Duration // after it a publish without an answer is reported as unknown
+	RollBytes       uint64        // an extent is replaced at this size
+	RollAge         time.Duration // … or at this age
+	IdleAfter       time.Duration // an extent nobody published to is sealed without replacement
+	Window          int           // bytes a publisher may have in flight on one stream
+	MaxInFlight     int64         // bytes in flight on the whole host; above it publishers are told to wait
+}
+
+// DefaultConfig is right for most clusters.
+func DefaultConfig() Config {
+	return Config{
+		AppendDeadline:  5 * time.Second,
+		PublishDeadline: 30 * time.Second,
+		RollBytes:       256 << 20,
+		RollAge:         30 * time.Minute,
+		IdleAfter:       time.Minute,
+		Window:          8 << 20,
+		MaxInFlight:     512 << 20,
+	}
+}
+
+// Deps are what the process gives to the role.
+type Deps struct {
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Meta    metadata.Store
+	Peers   *peer.Pool
+	Members membership.Monitor
+	Now     func() time.Time // nil: the system's clock
+}
+
+func (d Deps) now() time.Time {
+	if d.Now != nil {
+		return d.Now()
+	}
+	return time.Now()
+}
+
+// Host is the role. Start it once.
+type Host struct {
+	cfg      Config
+	log      *slog.Logger
+	deps     Deps
+	metrics  *metrics
+	ctx      context.Context // ends with Stop; all goroutines live under it
+	cancel   context.CancelCauseFunc
+	wg       sync.WaitGroup
+	inFlight atomic.Int64 // bytes taken and not answered
+	mu       struct {
+		sync.Mutex
+		queues   map[string]*queue // by path; those with a stream or a writer
+		sessions map[*session]struct{}
+		draining bool
+	}
+}
+
+// New makes the role; it does no I/O.
+func New(cfg Config, deps Deps) (*Host, error) {
+	if cfg.Window <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 {
+		return nil, core.Errorf(core.CodeBadArgument, "input host: window, roll bytes and deadlines must be above zero")
+	}
+	h := &Host{cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics)}
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	h.mu.queues = make(map[string]*queue)
+	h.mu.sessions = make(map[*session]struct{})
+	return h, nil
+}
+
+// Name of the part.
+func (h *Host) Name() string { return "inputhost" }
+
+// Routes registers the publish websocket.
+func (h *Host) Routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/publish", h.servePublish)
+}
+
+// Start has nothing to acquire: extents are opened by the first publish.
+func (h *Host) Start(context.Context) error { return nil }
+
+// Run watches deadlines, ages and idleness until ctx ends, then drains.
+func (h *Host) Run(ctx context.Context) error {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			h.drain()
+			return nil
+		case now := <-tick.C:
+			for _, q := range h.list() {
+				q.tick(now)
+			}
+		}
+	}
+}
+
+// drain tells publishers to go elsewhere and seals what is open, as far as that is done within a few seconds.
+func (h *Host) drain() {
+	h.mu.Lock()
+	h.mu.draining = true
+	sessions := make([]*session, 0, len(h.mu.sessions))
+	for s := range h.mu.sessions {
+		sessions = append(sessions, s)
+	}
+	h.mu.Unlock()
+	for _, s := range sessions {
+		s.drain()
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
+	defer cancel()
+	for _, q := range h.list() {
+		q.close(ctx)
+	}
+}
+
+// Stop ends all sessions and joins all goroutines.
+func (h *Host) Stop(context.Context) error {
+	h.cancel(core.Errorf(core.CodeDraining, "input host is stopping"))
+	h.mu.Lock()
+	h.mu.draining = true
+	h.mu.Unlock()
+	h.wg.Wait()
+	return nil
+}
+
+// run starts f on a goroutine that Stop joins.
+func (h *Host) run(f func(ctx context.Context)) {
+	h.wg.Go(func() { f(h.ctx) })
+}
+
+// queueOf finds or makes the router of a queue and counts one publisher in.
+func (h *Host) queueOf(record metadata.QueueRecord) *queue {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	path := record.Spec.Path
+	q := h.mu.queues[path]
+	if q == nil || q.mu.record.ID != record.ID {
+		q = &queue{h: h, path: path}
+		q.mu.record = record
+		q.mu.writers = make(map[*writer.Writer]struct{})
+		h.mu.queues[path] = q
+	}
+	q.use()
+	return q
+}
+
+// forget drops a queue that nothing refers to.
+func (h *Host) forget(q *queue) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.idleLocked() && h.mu.queues[q.path] == q {
+		delete(h.mu.queues, q.path)
+	}
+}
+
+func (h *Host) list() []*queue {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]*queue, 0, len(h.mu.queues))
+	for _, q := range h.mu.queues {
+		out = append(out, q)
+	}
+	return out
+}
+
+func (h *Host) limits() writer.Limits {
+	return writer.Limits{AppendDeadline: h.cfg.AppendDeadline, PublishDeadline: h.cfg.PublishDeadline, RollBytes: h.cfg.RollBytes}
+}

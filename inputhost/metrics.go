@@ -1,0 +1,51 @@
+package inputhost
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/wire"
+)
+
+type metrics struct {
+	sessions prometheus.Gauge
+	messages prometheus.Counter
+	bytes    prometheus.Counter
+	outcomes [3]prometheus.Counter // by wire.AckStatus
+	refused  *prometheus.CounterVec
+	seals    *prometheus.CounterVec
+	latency  prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_inputhost_publisher_sessions", Help: "Connections of publishers."}),
+		messages: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_messages_total", Help: "Messages received."}),
+		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_message_bytes_total", Help: "Encoded bytes of the messages received."}),
+		refused:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_streams_refused_total", Help: "Publish streams ended by an error, by code."}, []string{"code"}),
+		seals:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_seals_total", Help: "Extents of this host that were sealed, by reason."}, []string{"reason"}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "columba_inputhost_publish_latency_seconds", Help: "From the arrival of a run of messages to its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
+		}),
+	}
+	reg.MustRegister(m.sessions, m.messages, m.bytes, m.refused, m.seals, m.latency)
+	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_answers_total", Help: "Messages answered, by outcome."}, []string{"outcome"})
+	reg.MustRegister(outcomes)
+	for status, name := range map[wire.AckStatus]string{wire.AckOK: "ok", wire.AckRefused: "refused", wire.AckUnknown: "unknown"} {
+		m.outcomes[status] = outcomes.WithLabelValues(name)
+	}
+	return m
+}
+
+func (m *metrics) received(count, bytes int) {
+	m.messages.Add(float64(count))
+	m.bytes.Add(float64(bytes))
+}
+
+func (m *metrics) answered(s wire.AckStatus, c writer.Chunk, now time.Time) {
+	m.outcomes[s].Add(float64(c.Count))
+	m.latency.Observe(now.Sub(c.Arrived).Seconds())
+}

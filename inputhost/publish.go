@@ -1,0 +1,243 @@
+package inputhost
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// session is one publisher's connection; each of its streams publishes to one queue.
+type session struct {
+	h    *Host
+	mux  *ws.Mux
+	gone atomic.Bool
+}
+
+// servePublish answers GET /v1/publish.
+func (h *Host) servePublish(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	draining := h.mu.draining
+	if !draining {
+		h.wg.Add(1)
+	}
+	h.mu.Unlock()
+	if draining {
+		http.Error(w, "draining: publish through another input host", http.StatusServiceUnavailable)
+		return
+	}
+	defer h.wg.Done()
+	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: wire.MaxPayload + 2*wire.MaxBatchBytes})
+	if err != nil {
+		return
+	}
+	s := &session{h: h}
+	s.mux = ws.NewMux(conn, s.accept)
+	h.mu.Lock()
+	h.mu.sessions[s] = struct{}{}
+	h.mu.Unlock()
+	h.metrics.sessions.Inc()
+	if err := s.mux.Run(h.ctx); err != nil && h.ctx.Err() == nil {
+		h.log.Info("publisher's connection ended", "client", conn.RemoteAddr(), "err", err)
+	}
+	s.gone.Store(true)
+	h.metrics.sessions.Dec()
+	h.mu.Lock()
+	delete(h.mu.sessions, s)
+	h.mu.Unlock()
+}
+
+// drain asks the publisher to go elsewhere.
+func (s *session) drain() { s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil)) }
+
+// accept opens a stream by its PublishHello.
+func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
+	if f.Type != wire.TypePublishHello {
+		if f.Type != wire.TypePublishClose {
+			s.refuse(f.Stream, core.Errorf(core.CodeBadFrame, "frame %d before the stream's hello", f.Type))
+		}
+		return nil
+	}
+	return &publisher{s: s, stream: f.Stream}
+}
+
+func (s *session) refuse(stream uint32, err error) {
+	s.h.metrics.refused.WithLabelValues(string(core.CodeOf(err))).Inc()
+	body, merr := proto.Marshal(convert.ErrorToProto(err))
+	if merr != nil {
+		body = nil
+	}
+	s.mux.Forget(stream)
+	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeError, stream, body))
+}
+
+// publisher is one stream: the records of one publisher for one queue.
+type publisher struct {
+	s          *session
+	stream     uint32
+	queue      *queue // set before HelloOK is sent, that is before the first Publish
+	maxPayload int
+	greeted    bool         // a hello came; the reader's own
+	hello      atomic.Bool  // answered
+	inFlight   atomic.Int64 // bytes taken and not answered
+	closed     atomic.Bool
+	once       sync.Once // of the queue's release
+}
+
+// HandleFrame implements ws.StreamHandler.
+func (p *publisher) HandleFrame(f wire.Frame, m *ws.Message) {
+	switch {
+	case f.Type == wire.TypePublishHello && !p.greeted:
+		p.greeted = true
+		var hello pb.PublishHello
+		if err := proto.Unmarshal(f.Body, &hello); err != nil {
+			p.fail(core.Errorf(core.CodeBadFrame, "hello does not parse: %w", err))
+			return
+		}
+		// The look-up must not hold up the other streams of the connection.
+		p.s.h.run(func(ctx context.Context) { p.open(ctx, &hello) })
+	case f.Type == wire.TypePublish && p.hello.Load():
+		p.publish(f, m)
+	case f.Type == wire.TypePublishClose:
+		p.s.mux.Forget(p.stream)
+		p.end()
+	default:
+		p.fail(core.Errorf(core.CodeBadFrame, "unexpected frame %d on a publish stream", f.Type))
+	}
+}
+
+// Closed implements ws.StreamHandler.
+func (p *publisher) Closed(error) { p.end() }
+
+func (p *publisher) end() {
+	p.closed.Store(true)
+	if p.hello.Load() {
+		p.once.Do(p.queue.release)
+	}
+}
+
+func (p *publisher) fail(err error) {
+	p.s.refuse(p.stream, err)
+	p.end()
+}
+
+// open looks the queue up and answers the hello.
+func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	record, err := p.s.h.lookUp(ctx, hello)
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	p.queue = p.s.h.queueOf(record)
+	p.maxPayload = p.queue.maxPayload()
+	body, err := proto.Marshal(&pb.PublishHelloOK{
+		QueueId: record.ID.String(), MaxMessage: int64(p.maxPayload), MaxBatch: wire.MaxBatchBytes, Window: int64(p.s.h.cfg.Window),
+	})
+	if err != nil {
+		p.fail(core.Errorf(core.CodeInternal, "encode hello: %w", err))
+		return
+	}
+	p.hello.Store(true)
+	if p.closed.Load() { // the connection ended meanwhile
+		p.once.Do(p.queue.release)
+		return
+	}
+	p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHelloOK, p.stream, body))
+}
+
+// lookUp finds the queue of a hello that may publish to it.
+func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.QueueRecord, error) {
+	var none metadata.QueueRecord
+	path, err := core.ParseAnyQueuePath(hello.Queue)
+	if err != nil {
+		return none, err
+	}
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.One)
+	if err != nil {
+		return none, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+	}
+	record, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(name.Queue), metadata.One)
+	if err != nil {
+		return none, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+	}
+	switch {
+	case !record.Owner.IsZero() && !hello.Internal:
+		return none, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
+	case !record.Spec.Status.CanPublish():
+		return none, core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, record.Spec.Status)
+	}
+	return record, nil
+}
+
+// publish takes one frame of records.
+func (p *publisher) publish(f wire.Frame, m *ws.Message) {
+	h := p.s.h
+	var pub wire.Publish
+	if err := pub.Decode(f.Body); err != nil {
+		p.fail(err)
+		return
+	}
+	if len(pub.Records) > wire.MaxBatchBytes+p.maxPayload+wire.MaxAttributes {
+		p.fail(core.Errorf(core.CodeTooLarge, "a publish frame of %d bytes; at most %d", len(pub.Records), wire.MaxBatchBytes))
+		return
+	}
+	count, err := wire.CheckRecords(pub.Records, p.maxPayload)
+	if err == nil && (count == 0 || count > wire.MaxBatchRecords) {
+		err = core.Errorf(core.CodeBadFrame, "a publish frame of %d records; 1 to %d are allowed", count, wire.MaxBatchRecords)
+	}
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	bytes := int64(len(pub.Records))
+	if p.inFlight.Add(bytes) > int64(h.cfg.Window)+int64(wire.MaxPayload) {
+		p.inFlight.Add(-bytes)
+		p.fail(core.Errorf(core.CodeTooLarge, "more than the window of %d bytes in flight", h.cfg.Window))
+		return
+	}
+	m.Retain()
+	c := writer.Chunk{Records: pub.Records, Hold: m, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
+	if h.inFlight.Add(bytes) > h.cfg.MaxInFlight {
+		p.Answer(c, writer.Refused(core.CodeThrottled))
+		return
+	}
+	h.metrics.received(count, len(pub.Records))
+	p.queue.publish(c)
+}
+
+// Gone implements writer.Publisher.
+func (p *publisher) Gone() bool { return p.closed.Load() || p.s.gone.Load() }
+
+// Answer implements writer.Publisher. A publisher that does not read its answers is cut off.
+func (p *publisher) Answer(c writer.Chunk, o writer.Outcome) {
+	bytes := int64(len(c.Records))
+	p.inFlight.Add(-bytes)
+	p.s.h.inFlight.Add(-bytes)
+	c.Hold.Release()
+	p.s.h.metrics.answered(o.Status, c, p.s.h.deps.now())
+	if p.Gone() {
+		return
+	}
+	run := wire.AckRun{First: c.First, Count: c.Count, Status: o.Status, Extent: o.Extent, Base: o.Base, Code: o.Code}
+	ack := wire.PublishAck{Runs: []wire.AckRun{run}}
+	b, at := wire.BeginFrame(make([]byte, 0, 64), wire.TypePublishAck, 0, p.stream)
+	b = ack.Append(b)
+	wire.EndFrame(b, at)
+	if !p.s.mux.Conn.TrySend(b) {
+		p.s.gone.Store(true)
+		p.s.mux.Conn.Abort(core.Errorf(core.CodeThrottled, "the publisher does not read its acknowledgements"))
+	}
+}

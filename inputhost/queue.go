@@ -1,0 +1,267 @@
+package inputhost
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
+)
+
+// queue routes a queue's chunks to its open extent, and waits for one when there is none.
+//
+//	no extent ──first chunk──▶ opening ──opened──▶ open ──size, age──▶ open + opening the next ──▶ open
+//	    ▲──────── idle: sealed without replacement ────┘     failure ──▶ opening
+type queue struct {
+	h    *Host
+	path string
+	mu   struct {
+		sync.Mutex
+		record  metadata.QueueRecord
+		streams int // publishers that use it
+		current *writer.Writer
+		opened  time.Time // of current
+		opening bool
+		waiting []writer.Chunk // for an extent, in order
+		closed  bool
+		writers map[*writer.Writer]struct{} // not sealed yet
+	}
+}
+
+// publish routes one chunk. It does not wait for anything but room on the links.
+func (q *queue) publish(c writer.Chunk) {
+	q.mu.Lock()
+	w := q.mu.current
+	if w == nil || len(q.mu.waiting) > 0 {
+		q.waitLocked(c)
+		q.mu.Unlock()
+		return
+	}
+	q.mu.Unlock()
+	if !w.Append(c) {
+		q.mu.Lock()
+		q.waitLocked(c)
+		q.mu.Unlock()
+		return
+	}
+	if w.Full() {
+		q.openNext(w)
+	}
+}
+
+// again takes back what another extent of the queue could not hold.
+func (q *queue) again(chunks []writer.Chunk) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range chunks {
+		q.waitLocked(c)
+	}
+}
+
+// waitLocked keeps a chunk until an extent is open. What may wait is bounded by the windows of the publishers.
+func (q *queue) waitLocked(c writer.Chunk) {
+	q.mu.waiting = append(q.mu.waiting, c)
+	q.openLocked()
+}
+
+func (q *queue) openLocked() {
+	if !q.mu.opening {
+		q.mu.opening = true
+		q.h.run(q.open)
+	}
+}
+
+// openNext opens a successor of w while w goes on.
+func (q *queue) openNext(w *writer.Writer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.current == w {
+		q.openLocked()
+	}
+}
+
+// open makes an extent the current one, trying until it works or nobody waits for it any more.
+func (q *queue) open(ctx context.Context) {
+	wait := 20 * time.Millisecond
+	q.mu.Lock()
+	old := q.mu.current
+	q.mu.Unlock()
+	for {
+		w, err := q.openExtent(ctx)
+		if err == nil {
+			q.take(w)
+			if old != nil {
+				old.Close("rolled")
+			}
+			return
+		}
+		q.h.log.Warn("cannot open an extent", "queue", q.path, "err", err)
+		if q.expire(err) {
+			return
+		}
+		select {
+		case <-time.After(wait):
+			wait = min(2*wait, time.Second)
+		case <-ctx.Done():
+			q.abandon()
+			return
+		}
+	}
+}
+
+// expire answers the chunks that have waited too long, or all when err is final. It reports, and ends the opening, when none is
+// left and no extent has to be replaced.
+func (q *queue) expire(err error) bool {
+	final := core.CodeOf(err).Class() == core.ClassFatal
+	late := q.h.deps.now().Add(-q.h.cfg.PublishDeadline)
+	q.mu.Lock()
+	var failed, kept []writer.Chunk
+	for _, c := range q.mu.waiting {
+		if final || c.Arrived.Before(late) || c.From.Gone() {
+			failed = append(failed, c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	q.mu.waiting = kept
+	done := len(kept) == 0
+	if done {
+		q.mu.opening = false
+	}
+	q.mu.Unlock()
+	for _, c := range failed {
+		c.From.Answer(c, writer.Refused(core.CodeOf(err)))
+	}
+	return done
+}
+
+// abandon refuses everything that waits: the host is stopping.
+func (q *queue) abandon() {
+	q.mu.Lock()
+	left := q.mu.waiting
+	q.mu.waiting = nil
+	q.mu.opening = false
+	q.mu.Unlock()
+	for _, c := range left {
+		c.From.Answer(c, writer.Refused(core.CodeDraining))
+	}
+}
+
+// take makes w current and gives it what waits, in order, before anything newer.
+func (q *queue) take(w *writer.Writer) {
+	for {
+		q.mu.Lock()
+		chunks := q.mu.waiting
+		q.mu.waiting = nil
+		if len(chunks) == 0 {
+			q.mu.current = w
+			q.mu.opened = q.h.deps.now()
+			q.mu.opening = false
+			q.mu.Unlock()
+			return
+		}
+		q.mu.Unlock()
+		for i, c := range chunks {
+			if !w.Append(c) { // it failed already
+				q.mu.Lock()
+				q.mu.opening = false
+				q.mu.waiting = append(chunks[i:len(chunks):len(chunks)], q.mu.waiting...)
+				q.openLocked()
+				q.mu.Unlock()
+				return
+			}
+		}
+	}
+}
+
+// ended is told by a writer that takes nothing more.
+func (q *queue) ended(w *writer.Writer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.current == w {
+		q.mu.current = nil
+	}
+	if len(q.mu.waiting) > 0 {
+		q.openLocked()
+	}
+}
+
+// tick looks after deadlines, age and idleness.
+func (q *queue) tick(now time.Time) {
+	q.mu.Lock()
+	current, opened := q.mu.current, q.mu.opened
+	writers := make([]*writer.Writer, 0, len(q.mu.writers))
+	for w := range q.mu.writers {
+		writers = append(writers, w)
+	}
+	q.mu.Unlock()
+	for _, w := range writers {
+		w.CheckDeadline(now)
+	}
+	if current == nil {
+		q.h.forget(q)
+		return
+	}
+	if since, idle := current.IdleSince(); idle && now.Sub(since) >= q.h.cfg.IdleAfter {
+		current.Close("idle")
+	} else if now.Sub(opened) >= q.h.cfg.RollAge {
+		q.openNext(current)
+	}
+}
+
+// close seals what is open and waits for it.
+func (q *queue) close(ctx context.Context) {
+	q.mu.Lock()
+	current := q.mu.current
+	q.mu.Unlock()
+	if current != nil {
+		current.Close("drain")
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		q.mu.Lock()
+		left := len(q.mu.writers)
+		q.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// use counts a publisher in; release counts it out.
+func (q *queue) use() {
+	q.mu.Lock()
+	q.mu.streams++
+	q.mu.Unlock()
+}
+
+func (q *queue) release() {
+	q.mu.Lock()
+	q.mu.streams--
+	q.mu.Unlock()
+}
+
+// idleLocked: nothing refers to the queue.
+func (q *queue) idleLocked() bool {
+	return q.mu.streams == 0 && q.mu.current == nil && !q.mu.opening && len(q.mu.waiting) == 0 && len(q.mu.writers) == 0
+}
+
+// maxPayload of a message of this queue; built-in queues take what their users' queue took, and the history on top.
+func (q *queue) maxPayload() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.mu.record.Spec.MaxMessage
+	if !q.mu.record.Owner.IsZero() {
+		n = min(n+wire.InternalHeadroom, wire.MaxPayload)
+	}
+	return n
+}
