@@ -46,7 +46,8 @@ type Log interface {
 	// Copy appends a batch fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only; durable on return.
 	Copy(id core.ExtentID, batch []byte) error
 	// Read returns whole batches from the one that holds from, at least one if there is any, up to maxBytes, none beyond upTo
-	// (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified and the caller's.
+	// (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified; the caller may keep
+	// them as long as it likes and must not change them, since other readers share them.
 	Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]byte, error)
 	// Seek is the first seq whose batch was appended at or after unix µs t; last+1 when there is none.
 	Seek(id core.ExtentID, t int64) (core.Seq, error)

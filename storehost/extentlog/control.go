@@ -1,0 +1,229 @@
+package extentlog
+
+import (
+	"context"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones leave with the
+// next table that is dropped: cutting costs a sync of the manifest.
+const exciseAbove = 1 << 20
+
+// do sends a step through the committer and waits for its answer.
+func (e *Engine) do(r request) error {
+	answer := make(chan error, 1)
+	r.answer = func(err error) { answer <- err }
+	switch e.queue.offer(r) {
+	case offerFull:
+		return errFull()
+	case offerClosed:
+		return errClosed()
+	}
+	return <-answer
+}
+
+// stageRow writes the extent's row as it is in next.
+func (e *Engine) stageRow(g *group, x *extent) error {
+	value, err := x.next.row.encode()
+	if err != nil {
+		return err
+	}
+	if err := g.batch.Set(extentKey(prefixRow, x.id), value, nil); err != nil {
+		return e.fail(err)
+	}
+	g.touch(x)
+	return nil
+}
+
+// Open implements Log.
+func (e *Engine) Open(ext core.Extent) error {
+	if err := e.space.refuseOpen(); err != nil {
+		return err
+	}
+	return e.do(request{stage: func(g *group) error {
+		x, err := e.making(ext.ID)
+		if err != nil {
+			return err
+		}
+		switch {
+		case x.next.Fenced:
+			return core.Errorf(core.CodeFenced, "extent %s is fenced", ext.ID)
+		case x.next.Opened:
+			return core.Errorf(core.CodeExists, "extent %s was opened before; an extent has one writer in its life", ext.ID)
+		}
+		x.next.Extent, x.next.Opened, x.next.Header = ext, true, e.identity
+		return e.stageRow(g, x)
+	}})
+}
+
+// Fence implements Log.
+func (e *Engine) Fence(ext core.Extent) (State, error) {
+	var after State
+	err := e.do(request{stage: func(g *group) error {
+		x, err := e.making(ext.ID)
+		if err != nil {
+			return err
+		}
+		if x.next.Extent.ID.IsZero() {
+			x.next.Extent = ext
+		}
+		x.next.committed = max(x.next.committed, x.committed())
+		already := x.next.Fenced
+		x.next.Fenced = true
+		after = x.next.state()
+		after.Damaged = after.Damaged || x.damaged()
+		if already {
+			return nil
+		}
+		return e.stageRow(g, x)
+	}})
+	return after, err
+}
+
+// Seal implements Log. L is kept even when the replica is shorter, so that no later copy goes beyond it.
+func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32) error {
+	var last core.Seq
+	err := e.do(request{alone: true, stage: func(g *group) error {
+		x := e.extent(id)
+		switch {
+		case x == nil || x.next.Extent.ID.IsZero():
+			return notFound(id)
+		case !x.next.Fenced:
+			return core.Errorf(core.CodeConflict, "extent %s is not fenced; fence it before sealing", id)
+		case x.next.Sealed && (x.next.L != l || x.next.SealSum != checksum):
+			return core.Errorf(core.CodeConflict, "extent %s is sealed at %d, not at %d with that checksum", id, x.next.L, l)
+		case l < max(x.next.committed, x.committed()):
+			return core.Errorf(core.CodeConflict, "extent %s: last seq %d is below %d, which is known to be committed", id, l, x.committed())
+		case x.damaged():
+			return damaged(id)
+		}
+		if last = x.next.last; x.next.Sealed {
+			return nil
+		}
+		if err := e.stageTruncate(g, x, l, checksum); err != nil {
+			return err
+		}
+		x.next.Sealed, x.next.L, x.next.SealSum = true, l, checksum
+		return e.stageRow(g, x)
+	}})
+	if err == nil && last < l {
+		return core.Errorf(core.CodeIncomplete, "extent %s ends at %d here; copy up to %d", id, last, l)
+	}
+	return err
+}
+
+// stageTruncate verifies the checksum at l and drops what is beyond. A shorter replica is left as it is.
+func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32) error {
+	if x.next.last < l {
+		return nil
+	}
+	end := position{last: l, committed: x.next.committed}
+	switch {
+	case l == x.next.last:
+		end.checksum, end.bytes = x.next.checksum, x.next.bytes
+	case l > 0:
+		b, err := e.batchAt(x, l)
+		if err != nil {
+			return err
+		}
+		if b.Last() != l {
+			return core.Errorf(core.CodeConflict, "extent %s: %d is inside a batch, which ends at %d", x.id, l, b.Last())
+		}
+		beyond, err := e.bytesFrom(x, l+1)
+		if err != nil {
+			return err
+		}
+		end.checksum, end.bytes = b.Checksum, x.next.bytes-min(beyond, x.next.bytes)
+	}
+	if end.checksum != checksum {
+		e.quarantine(x, "checksum at the sealed end differs from the other replicas'")
+		return core.Errorf(core.CodeCorrupt, "extent %s: rolling checksum at %d is %08x, the seal says %08x; the replica is quarantined", x.id, l, end.checksum, checksum)
+	}
+	if l < x.next.last {
+		if err := g.batch.DeleteRange(batchKey(x.id, l+1), afterExtent(prefixBatch, x.id), nil); err != nil {
+			return e.fail(err)
+		}
+		x.tail.drop(e.tails)
+	}
+	x.next.position = end
+	return nil
+}
+
+// Copy implements Log.
+func (e *Engine) Copy(id core.ExtentID, batch []byte) error {
+	x := e.extent(id)
+	return e.do(request{bytes: len(batch), stage: func(g *group) error {
+		switch {
+		case x == nil || x.next.Extent.ID.IsZero():
+			return notFound(id)
+		case !x.next.Fenced:
+			return core.Errorf(core.CodeConflict, "extent %s is not fenced; only a fenced replica takes copies", id)
+		}
+		if err := e.space.refuseAppend(); err != nil {
+			return err
+		}
+		if err := beyondEnd(x, batch); err != nil {
+			return err
+		}
+		return e.stageBatch(g, x, batch)
+	}})
+}
+
+// beyondEnd refuses a copy that would pass a known L, or reach it with another checksum.
+func beyondEnd(x *extent, batch []byte) error {
+	if !x.next.Sealed {
+		return nil
+	}
+	b, err := wire.DecodeBatch(batch)
+	switch {
+	case err != nil:
+		return err
+	case b.Last() > x.next.L:
+		return core.Errorf(core.CodeConflict, "extent %s is sealed at %d; a batch up to %d is beyond it", x.id, x.next.L, b.Last())
+	case b.Last() == x.next.L && b.Checksum != x.next.SealSum:
+		return core.Errorf(core.CodeCorrupt, "extent %s: checksum %08x at the sealed end, the seal says %08x", x.id, b.Checksum, x.next.SealSum)
+	}
+	return nil
+}
+
+// Remove implements Log.
+func (e *Engine) Remove(id core.ExtentID) error {
+	var bytes uint64
+	var x *extent
+	err := e.do(request{stage: func(g *group) error {
+		if x = e.extent(id); x == nil || x.next.Extent.ID.IsZero() {
+			return notFound(id)
+		}
+		bytes = x.next.bytes
+		for _, prefix := range []byte{prefixRow, prefixPosition} {
+			if err := g.batch.Delete(extentKey(prefix, id), nil); err != nil {
+				return e.fail(err)
+			}
+		}
+		if err := g.batch.DeleteRange(extentKey(prefixBatch, id), afterExtent(prefixBatch, id), nil); err != nil {
+			return e.fail(err)
+		}
+		x.next = durable{}
+		x.remove()
+		g.touch(x)
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	x.tail.drop(e.tails)
+	// The id stays taken until its range is cut out: a new replica under it would be cut too.
+	defer e.forget(id)
+	if bytes < exciseAbove {
+		return nil
+	}
+	span := pebble.KeyRange{Start: extentKey(prefixBatch, id), End: afterExtent(prefixBatch, id)}
+	if err := e.db.Excise(context.Background(), span); err != nil {
+		return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", id, err)
+	}
+	return nil
+}

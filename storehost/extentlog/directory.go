@@ -1,0 +1,258 @@
+package extentlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"github.com/columbamq/columba/core"
+)
+
+// acquire makes the directory if need be, locks it and opens the database.
+func (e *Engine) acquire() error {
+	if err := e.ensureDirectory(); err != nil {
+		return err
+	}
+	lock, err := pebble.LockDirectory(e.dir, e.fs)
+	if err != nil {
+		return lockError(e.dir, err)
+	}
+	e.lock = lock
+	if e.db, err = pebble.Open(e.dir, e.pebbleOptions()); err != nil {
+		err = openError(e.dir, err)
+	} else {
+		err = e.identify()
+	}
+	if err != nil {
+		e.release()
+	}
+	return err
+}
+
+func (e *Engine) release() error {
+	var errs []error
+	if e.db != nil {
+		errs = append(errs, e.db.Close())
+		e.db = nil
+	}
+	if e.lock != nil {
+		errs = append(errs, e.lock.Close())
+		e.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) ensureDirectory() error {
+	info, err := e.fs.Stat(e.dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return core.Errorf(core.CodeBadArgument, "%s is not a directory; choose another for the store", e.dir)
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return openError(e.dir, err)
+	}
+	parent := e.fs.PathDir(e.dir)
+	if _, err := e.fs.Stat(parent); err != nil {
+		return core.Errorf(core.CodeNotFound, "directory %s does not exist; make it, or mount the disk that holds the store: %w", parent, err)
+	}
+	if err := e.fs.MkdirAll(e.dir, 0o755); err != nil {
+		return openError(e.dir, err)
+	}
+	d, err := e.fs.OpenDir(parent)
+	if err != nil {
+		return openError(parent, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return openError(parent, err)
+	}
+	return nil
+}
+
+// pebbleOptions keeps compactions out of the way of appends: keys only grow inside an extent, so there is nothing to merge
+// until so many tables overlap that reads suffer.
+func (e *Engine) pebbleOptions() *pebble.Options {
+	o := &pebble.Options{
+		FS:                          e.fs,
+		Lock:                        e.lock,
+		Logger:                      pebbleLog{e.log},
+		FormatMajorVersion:          pebble.FormatNewest,
+		CacheSize:                   4 << 20,
+		MemTableSize:                16 << 20,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       500,
+		L0CompactionFileThreshold:   2000,
+		L0StopWritesThreshold:       1000,
+		MaxOpenFiles:                500,
+		EventListener: &pebble.EventListener{
+			BackgroundError: e.backgroundError,
+			FlushEnd: func(info pebble.FlushInfo) {
+				if info.Err == nil {
+					e.failures.Store(0)
+				}
+			},
+			// The default would end the process at every read of one bad block. The read that met it quarantines its extent.
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				e.log.Error("damaged table", "path", info.Path, "err", info.Details)
+			},
+		},
+	}
+	o.Experimental.ReadSamplingMultiplier = -1
+	for i := range o.Levels {
+		o.Levels[i].BlockSize = 32 << 10
+		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+	}
+	o.TargetFileSizes[0] = 16 << 20
+	return o
+}
+
+// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk makes
+// Pebble retry for ever.
+const maxFailures = 10
+
+func (e *Engine) backgroundError(err error) {
+	n := e.failures.Add(1)
+	if n == 1 {
+		e.log.Error("storage background error", "err", err)
+	}
+	if n >= maxFailures {
+		e.fail(err)
+	}
+}
+
+// identify checks the format and the owner of the directory, or mints them.
+func (e *Engine) identify() error {
+	format, err := e.meta(keyFormat)
+	if err != nil {
+		return err
+	}
+	if format == nil {
+		return e.mint()
+	}
+	if len(format) != 1 {
+		return core.Errorf(core.CodeCorrupt, "%s: the format version has %d bytes", e.dir, len(format))
+	}
+	if format[0] > FormatVersion {
+		return newerFormat(e.dir, fmt.Sprintf("version %d, this build knows %d", format[0], FormatVersion))
+	}
+	owner, err := e.meta(keyIdentity)
+	if err != nil {
+		return err
+	}
+	if len(owner) <= idLen {
+		return core.Errorf(core.CodeCorrupt, "%s: the identity of the store is missing", e.dir)
+	}
+	e.identity.Disk = core.DiskID{ID: core.ID(owner[:idLen])}
+	store := core.HostID(owner[idLen:])
+	if e.identity.Store != "" && store != e.identity.Store {
+		return core.Errorf(core.CodeConflict, "%s belongs to store %q, not %q; start with that id or in another directory", e.dir, store, e.identity.Store)
+	}
+	e.identity.Store = store
+	return nil
+}
+
+// mint writes the identity of a new directory, once.
+func (e *Engine) mint() error {
+	if e.identity.Store == "" {
+		return core.Errorf(core.CodeBadArgument, "a new store needs an id")
+	}
+	e.identity.Disk = core.DiskID{ID: core.NewID(time.Now())}
+	b := e.db.NewBatch()
+	defer b.Close()
+	err := errors.Join(
+		b.Set(keyFormat, []byte{FormatVersion}, nil),
+		b.Set(keyIdentity, append(e.identity.Disk.ID[:], e.identity.Store...), nil),
+		e.db.Apply(b, pebble.Sync),
+	)
+	if err != nil {
+		return core.Errorf(core.CodeUnavailable, "write the store's identity to %s: %w", e.dir, err)
+	}
+	return nil
+}
+
+func (e *Engine) meta(key []byte) ([]byte, error) {
+	value, closer, err := e.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, openError(e.dir, err)
+	}
+	defer closer.Close()
+	return append([]byte{}, value...), nil
+}
+
+// load reads every extent's row and position.
+func (e *Engine) load() error {
+	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixRow}, UpperBound: []byte{prefixRow + 1}})
+	if err != nil {
+		return openError(e.dir, err)
+	}
+	defer iter.Close()
+	for iter.First(); iter.Valid(); iter.Next() {
+		r, err := decodeRow(iter.Value())
+		if err != nil {
+			return err
+		}
+		x := &extent{id: r.Extent.ID}
+		x.next.row = r
+		value, err := e.meta(extentKey(prefixPosition, x.id))
+		if err != nil {
+			return err
+		}
+		if x.next.position, err = decodePosition(value); err != nil {
+			return err
+		}
+		x.publish()
+		e.mu.extents[x.id] = x
+	}
+	if err := iter.Error(); err != nil {
+		return openError(e.dir, err)
+	}
+	return nil
+}
+
+func lockError(dir string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return openError(dir, err)
+	}
+	return core.Errorf(core.CodeLocked, "%s is in use by another process; stop it or choose another directory: %w", dir, err)
+}
+
+func openError(dir string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return core.Errorf(core.CodeReadOnly, "%s cannot be written; give this user write access, or mount it writable: %w", dir, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return core.Errorf(core.CodeNotFound, "%s is missing; make it, or mount the disk that holds the store: %w", dir, err)
+	case strings.Contains(err.Error(), "unknown format major version"):
+		return newerFormat(dir, err.Error())
+	case pebble.IsCorruptionError(err):
+		return core.Errorf(core.CodeCorrupt, "%s is damaged; keep it for inspection and start this store in an empty directory, it is refilled from the other replicas: %w", dir, err)
+	}
+	return core.Errorf(core.CodeUnavailable, "open the store in %s: %w", dir, err)
+}
+
+func newerFormat(dir, why string) error {
+	return core.Errorf(core.CodeNewerFormat, "%s was written by a newer version of columba; run that version, or upgrade this one (%s)", dir, why)
+}
+
+// pebbleLog passes Pebble's words on. Fatalf ends the process: a write or sync of the log that failed once leaves pages that
+// nobody can vouch for.
+type pebbleLog struct{ log *slog.Logger }
+
+func (l pebbleLog) Infof(format string, args ...any) {}
+
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.log.Error("storage", "err", fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLog) Fatalf(format string, args ...any) { pebble.DefaultLogger.Fatalf(format, args...) }

@@ -1,0 +1,219 @@
+package extentlog
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+)
+
+var _ Log = (*Engine)(nil)
+
+// Options of an Engine.
+type Options struct {
+	Store core.HostID  // id of the store; a directory belongs to one store for ever
+	Run   core.RunID   // of this process; zero: a new one
+	FS    vfs.FS       // tests only; nil: the disk
+	Log   *slog.Logger // nil: slog.Default
+}
+
+// Engine is a Log on one Pebble database: a batch per value, one committer that syncs everything waiting at once.
+//
+// Threads: commitLoop owns all writes and every extent's next; housekeep looks at the disk and drops idle tails. Readers run on
+// their callers' goroutines. Lock order: no lock is taken while another is held.
+type Engine struct {
+	dir      string
+	fs       vfs.FS
+	log      *slog.Logger
+	identity core.StoreIdentity
+	lock     *pebble.Lock
+	db       *pebble.DB
+	queue    *queue
+	tails    *tails
+	space    space
+	broken   atomic.Pointer[core.Error]
+	failures atomic.Int32 // background errors since the last good flush
+	stop     chan struct{}
+	tasks    sync.WaitGroup
+
+	mu struct {
+		sync.RWMutex
+		extents map[core.ExtentID]*extent
+		closed  bool
+		readers sync.WaitGroup // Add only under mu and while not closed
+	}
+}
+
+// Open opens or makes the store's directory, whose parent must exist. CodeNotFound, CodeReadOnly, CodeLocked (another process
+// has it), CodeNewerFormat, CodeConflict (it belongs to another store), CodeCorrupt.
+func Open(dir string, o Options) (*Engine, error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Run.IsZero() {
+		o.Run = core.RunID{ID: core.NewID(time.Now())}
+	}
+	e := &Engine{
+		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(), tails: &tails{}, stop: make(chan struct{}),
+		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
+	}
+	e.mu.extents = make(map[core.ExtentID]*extent)
+	if err := e.acquire(); err != nil {
+		return nil, err
+	}
+	if err := e.load(); err != nil {
+		e.release()
+		return nil, err
+	}
+	e.space.look(e.fs, e.dir)
+	e.tasks.Go(e.commitLoop)
+	e.tasks.Go(e.housekeep)
+	return e, nil
+}
+
+// Close implements Log.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.mu.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.mu.closed = true
+	e.mu.Unlock()
+	e.queue.close()
+	close(e.stop)
+	e.tasks.Wait()
+	e.mu.readers.Wait()
+	return e.release()
+}
+
+// housekeep looks at the disk and drops idle tails, once a second.
+func (e *Engine) housekeep() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.stop:
+			return
+		case now := <-tick.C:
+			if e.space.look(e.fs, e.dir) {
+				e.log.Warn("disk watermark", "dir", e.dir, "used_percent", e.space.used.Load())
+			}
+			e.tails.sweep(now)
+		}
+	}
+}
+
+// Identity implements Log.
+func (e *Engine) Identity() core.StoreIdentity { return e.identity }
+
+// extent is nil for an unknown one.
+func (e *Engine) extent(id core.ExtentID) *extent {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.mu.extents[id]
+}
+
+// making answers the extent, made if unknown; only the committer calls it. One that is being removed is CodeUnavailable.
+func (e *Engine) making(id core.ExtentID) (*extent, error) {
+	x := e.extent(id)
+	if x == nil {
+		x = &extent{id: id}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.mu.extents[id] = x
+		return x, nil
+	}
+	if x.isRemoved() {
+		return nil, core.Errorf(core.CodeUnavailable, "extent %s is being removed; try again", id)
+	}
+	return x, nil
+}
+
+func (e *Engine) forget(id core.ExtentID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.mu.extents, id)
+}
+
+// reading keeps the database open until the returned function is called.
+func (e *Engine) reading() (done func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed {
+		return nil, errClosed()
+	}
+	e.mu.readers.Add(1)
+	return e.mu.readers.Done, nil
+}
+
+// State implements Log.
+func (e *Engine) State(id core.ExtentID) (State, error) {
+	if x := e.extent(id); x != nil {
+		if s, ok := x.state(); ok {
+			return s, nil
+		}
+	}
+	return State{}, notFound(id)
+}
+
+// List implements Log.
+func (e *Engine) List(yield func(State) bool) error {
+	e.mu.RLock()
+	ids := make([]core.ExtentID, 0, len(e.mu.extents))
+	for id := range e.mu.extents {
+		ids = append(ids, id)
+	}
+	e.mu.RUnlock()
+	slices.SortFunc(ids, func(a, b core.ExtentID) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	for _, id := range ids {
+		if s, err := e.State(id); err == nil && !yield(s) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Follow implements Log. Nothing is followed of an extent the log does not know.
+func (e *Engine) Follow(id core.ExtentID, wake func()) (stop func()) {
+	x := e.extent(id)
+	if x == nil {
+		return func() {}
+	}
+	f := x.follow(wake)
+	return func() {
+		if x.unfollow(f) {
+			x.tail.drop(e.tails)
+		}
+	}
+}
+
+// quarantine marks an extent whose bytes cannot be trusted; peers repair it.
+func (e *Engine) quarantine(x *extent, why string) {
+	if x.damage() {
+		e.log.Error("extent quarantined", "extent", x.id, "why", why)
+	}
+}
+
+func notFound(id core.ExtentID) error {
+	return core.Errorf(core.CodeNotFound, "this store has no extent %s", id)
+}
+
+func damaged(id core.ExtentID) error {
+	return core.Errorf(core.CodeCorrupt, "extent %s is quarantined: its bytes failed a check; repair it from another replica", id)
+}
+
+func errClosed() error { return core.Errorf(core.CodeUnavailable, "the store's log is closed") }
+
+func errFull() error {
+	return core.Errorf(core.CodeThrottled, "%d MiB wait for the store's disk; try again", maxPendingBytes>>20)
+}

@@ -1,0 +1,123 @@
+package extentlog
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/columbamq/columba/core"
+)
+
+// extent is one replica in memory.
+//
+// next belongs to the committer alone: the state after everything it has staged. mu.state is what everybody else sees: only
+// what is durable, and the highest committed seq heard of. Invariant between groups: mu.state == next.state(), Committed aside.
+type extent struct {
+	id     core.ExtentID
+	next   durable
+	staged *group // the last group that changed next
+	tail   tail
+
+	mu struct {
+		sync.Mutex
+		state     State
+		known     bool // a row of it is durable
+		removed   bool
+		followers []*follower // replaced, never changed in place
+	}
+}
+
+type follower struct{ wake func() }
+
+// state is the published state; ok is false before the first row is durable and after removal.
+func (x *extent) state() (s State, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.state, x.mu.known && !x.mu.removed
+}
+
+// publish makes next visible.
+func (x *extent) publish() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	committed, damaged := x.mu.state.Committed, x.mu.state.Damaged
+	x.mu.state = x.next.state()
+	x.mu.state.Committed = max(x.mu.state.Committed, committed)
+	x.mu.state.Damaged = x.mu.state.Damaged || damaged
+	x.mu.known = true
+}
+
+// commit notes a committed seq and reports whether it is news.
+func (x *extent) commit(committed core.Seq) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if committed <= x.mu.state.Committed {
+		return false
+	}
+	x.mu.state.Committed = committed
+	return true
+}
+
+func (x *extent) committed() core.Seq {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.state.Committed
+}
+
+// damage marks the extent; it reports whether it was sound before.
+func (x *extent) damage() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	was := x.mu.state.Damaged
+	x.mu.state.Damaged = true
+	return !was
+}
+
+func (x *extent) damaged() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.state.Damaged
+}
+
+func (x *extent) remove() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mu.removed = true
+}
+
+func (x *extent) isRemoved() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.removed
+}
+
+func (x *extent) follow(wake func()) *follower {
+	f := &follower{wake: wake}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mu.followers = append(slices.Clone(x.mu.followers), f)
+	return f
+}
+
+// unfollow reports whether that was the last follower.
+func (x *extent) unfollow(f *follower) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mu.followers = slices.DeleteFunc(slices.Clone(x.mu.followers), func(o *follower) bool { return o == f })
+	return len(x.mu.followers) == 0
+}
+
+func (x *extent) followed() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.mu.followers) > 0
+}
+
+// wake calls the followers without holding the mutex.
+func (x *extent) wake() {
+	x.mu.Lock()
+	followers := x.mu.followers
+	x.mu.Unlock()
+	for _, f := range followers {
+		f.wake()
+	}
+}

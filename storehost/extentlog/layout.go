@@ -1,0 +1,130 @@
+package extentlog
+
+import (
+	"encoding/binary"
+	"encoding/json"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Layout of the directory's one key space:
+//
+//	e ‖ extent(16) ‖ base seq(8, big endian)  → batch, the bytes as they came
+//	p ‖ extent(16)                            → position: last, committed, bytes, checksum; written with the batches it speaks of
+//	x ‖ extent(16)                            → row: tuple, header, fence, end
+//	m ‖ "format", m ‖ "identity"              → format version; store id and disk id
+const (
+	prefixBatch    = 'e'
+	prefixPosition = 'p'
+	prefixRow      = 'x'
+	prefixMeta     = 'm'
+
+	// FormatVersion is the newest layout this build writes and reads.
+	FormatVersion = 1
+
+	idLen       = len(core.ID{})
+	positionLen = 1 + 8 + 8 + 8 + 4
+)
+
+var (
+	keyFormat   = []byte{prefixMeta, 'f'}
+	keyIdentity = []byte{prefixMeta, 'i'}
+)
+
+func extentKey(prefix byte, id core.ExtentID) []byte {
+	return append([]byte{prefix}, id.ID[:]...)
+}
+
+func batchKey(id core.ExtentID, base core.Seq) []byte {
+	key := make([]byte, 0, 1+idLen+8)
+	key = append(key, prefixBatch)
+	key = append(key, id.ID[:]...)
+	return binary.BigEndian.AppendUint64(key, uint64(base))
+}
+
+// afterExtent is the first key behind all keys of the extent with that prefix.
+func afterExtent(prefix byte, id core.ExtentID) []byte {
+	key := extentKey(prefix, id)
+	for i := len(key) - 1; i >= 0; i-- {
+		key[i]++
+		if key[i] != 0 {
+			break
+		}
+	}
+	return key
+}
+
+// position is what each group of appends leaves behind for its extents.
+type position struct {
+	last      core.Seq
+	committed core.Seq
+	bytes     uint64
+	checksum  uint32
+}
+
+// encode is: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian.
+func (p position) encode() []byte {
+	b := make([]byte, 0, positionLen)
+	b = append(b, FormatVersion)
+	b = binary.LittleEndian.AppendUint64(b, uint64(p.last))
+	b = binary.LittleEndian.AppendUint64(b, uint64(p.committed))
+	b = binary.LittleEndian.AppendUint64(b, p.bytes)
+	return binary.LittleEndian.AppendUint32(b, p.checksum)
+}
+
+func decodePosition(b []byte) (position, error) {
+	if len(b) != positionLen || b[0] != FormatVersion {
+		return position{}, core.Errorf(core.CodeCorrupt, "position row of %d bytes is not of version %d", len(b), FormatVersion)
+	}
+	return position{
+		last:      core.Seq(binary.LittleEndian.Uint64(b[1:])),
+		committed: core.Seq(binary.LittleEndian.Uint64(b[9:])),
+		bytes:     binary.LittleEndian.Uint64(b[17:]),
+		checksum:  binary.LittleEndian.Uint32(b[25:]),
+	}, nil
+}
+
+// row is the part of an extent's state that changes a few times in its life.
+type row struct {
+	Extent  core.Extent        `json:"extent"`
+	Header  core.StoreIdentity `json:"header"`
+	Opened  bool               `json:"opened,omitempty"`
+	Fenced  bool               `json:"fenced,omitempty"`
+	Sealed  bool               `json:"sealed,omitempty"`
+	L       core.Seq           `json:"l,omitempty"`
+	SealSum uint32             `json:"seal_sum,omitempty"` // rolling checksum that the replica must have at L
+	Damaged bool               `json:"damaged,omitempty"`
+}
+
+// encode is a version byte and JSON: rows are few and written rarely, and must be readable in ten years.
+func (r row) encode() ([]byte, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, core.Errorf(core.CodeInternal, "encode the row of extent %s: %w", r.Extent.ID, err)
+	}
+	return append([]byte{FormatVersion}, b...), nil
+}
+
+func decodeRow(b []byte) (row, error) {
+	var r row
+	if len(b) == 0 || b[0] != FormatVersion {
+		return r, core.Errorf(core.CodeCorrupt, "extent row is not of version %d", FormatVersion)
+	}
+	if err := json.Unmarshal(b[1:], &r); err != nil {
+		return r, core.Errorf(core.CodeCorrupt, "decode an extent row: %w", err)
+	}
+	return r, nil
+}
+
+// durable is all that the disk knows of an extent.
+type durable struct {
+	row
+	position
+}
+
+func (d durable) state() State {
+	return State{
+		Extent: d.Extent, Header: d.Header, Opened: d.Opened, Fenced: d.Fenced, Sealed: d.Sealed, L: d.L,
+		Last: d.last, Committed: d.committed, Checksum: d.checksum, Bytes: d.bytes, Damaged: d.Damaged,
+	}
+}

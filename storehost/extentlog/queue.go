@@ -1,0 +1,133 @@
+package extentlog
+
+import (
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Bounds of what waits for the committer, and of what it takes at once. A group stays under half of a memtable, above
+// which Pebble would take another, slower path.
+const (
+	maxPendingBytes = 64 << 20
+	maxGroupBytes   = 7 << 20
+)
+
+// request is one step of the log in the order of its arrival.
+type request struct {
+	bytes int
+	alone bool // reads the database: everything before it must be applied, nothing staged beside it
+	// stage checks the request against the next state and adds to the group; on error it has added nothing.
+	stage func(*group) error
+	// answer is called once with the outcome, on the committer's goroutine; it must not block.
+	answer func(error)
+}
+
+// group is what one sync makes durable.
+type group struct {
+	batch   *pebble.Batch
+	touched []*extent
+	appends []staged
+}
+
+type staged struct {
+	extent *extent
+	batch  []byte
+}
+
+// touch notes that next of x differs from what is published.
+func (g *group) touch(x *extent) {
+	if x.staged != g {
+		x.staged = g
+		g.touched = append(g.touched, x)
+	}
+}
+
+// queue holds requests until the committer takes them. Bounded in bytes by offer's callers; requests without bytes are
+// bounded by the streams and calls that wait for their answers.
+type queue struct {
+	mu struct {
+		sync.Mutex
+		waiting []request
+		bytes   int
+		closed  bool
+	}
+	wake chan struct{} // capacity 1
+}
+
+func newQueue() *queue { return &queue{wake: make(chan struct{}, 1)} }
+
+type offered uint8
+
+const (
+	offerTaken offered = iota
+	offerFull
+	offerClosed
+)
+
+// offer adds a request. A request without bytes always fits.
+func (q *queue) offer(r request) offered {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.mu.closed:
+		return offerClosed
+	case r.bytes > 0 && q.mu.bytes+r.bytes > maxPendingBytes:
+		return offerFull
+	}
+	q.mu.waiting = append(q.mu.waiting, r)
+	q.mu.bytes += r.bytes
+	q.notify()
+	return offerTaken
+}
+
+func (q *queue) notify() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close lets no more in; take drains what is there.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.closed = true
+	q.notify()
+}
+
+// take waits for requests and answers everything up to the bounds of a group; nil when closed and drained.
+func (q *queue) take(into []request) []request {
+	for {
+		group, closed := q.tryTake(into[:0])
+		if len(group) > 0 || closed {
+			return group
+		}
+		<-q.wake
+	}
+}
+
+func (q *queue) tryTake(into []request) (group []request, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	bytes := 0
+	for len(q.mu.waiting) > len(into) {
+		r := q.mu.waiting[len(into)]
+		if len(into) > 0 && (r.alone || into[0].alone || bytes+r.bytes > maxGroupBytes) {
+			break
+		}
+		into = append(into, r)
+		bytes += r.bytes
+	}
+	rest := copy(q.mu.waiting, q.mu.waiting[len(into):])
+	clear(q.mu.waiting[rest:])
+	q.mu.waiting = q.mu.waiting[:rest]
+	return into, q.mu.closed && len(into) == 0
+}
+
+// done gives the bytes of answered requests back.
+func (q *queue) done(bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.bytes -= bytes
+}
