@@ -1,0 +1,49 @@
+// Package telemetry owns what all logs and metrics of a process have in common: keys, levels, formats, buckets.
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+)
+
+// The keys of log lines. A line uses these words for these things, and no others.
+const (
+	KeyRole   = "role"   // frontend, controller, inputhost, storehost, outputhost
+	KeyQueue  = "queue"  // a queue's path
+	KeyGroup  = "group"  // a consumer group's name
+	KeyExtent = "extent" // an extent's id
+	KeySeq    = "seq"    // a position in an extent
+	KeyHost   = "host"   // a host's id
+	KeyAddr   = "addr"   // a host's address
+	KeyErr    = "err"    // what failed
+)
+
+// Levels and Formats are what NewLogger takes.
+var (
+	Levels  = []string{"debug", "info", "warn", "error"}
+	Formats = []string{"text", "json"}
+)
+
+// ParseLevel reads one of Levels.
+func ParseLevel(s string) (slog.Level, error) {
+	for i, l := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if s == Levels[i] {
+			return l, nil
+		}
+	}
+	return 0, fmt.Errorf("log level %q is not one of %s", s, strings.Join(Levels, ", "))
+}
+
+// NewLogger writes lines of one of Formats, at level and above, to w.
+func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {
+	o := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return nil, fmt.Errorf("log format %q is not one of %s", format, strings.Join(Formats, ", "))
+}
