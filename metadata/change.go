@@ -1,0 +1,221 @@
+package metadata
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// ErrNoChange returned by the function of a Change means that the row is as it should be: nothing is written.
+var ErrNoChange = errors.New("no change")
+
+// Bounds of the pause between two tries of one change.
+const (
+	minPause = time.Millisecond
+	maxPause = 250 * time.Millisecond
+)
+
+// Create inserts v. Errors: CodeExists when another row is there, CodeUnavailable (not created), CodeUnknown when ctx ended
+// before it was known. A lost answer is resolved by reading back. CAS tables; T is a JSON object.
+func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
+	ctx, cancel := Deadline(ctx)
+	defer cancel()
+	value, err := encodeAttempt(t, k, v, core.NewID(time.Now()))
+	if err != nil {
+		return err
+	}
+	asked := false // an earlier try may have been done
+	for pause := minPause; ; pause = nextPause(pause) {
+		err := s.Insert(ctx, t, k, value)
+		switch core.CodeOf(err) {
+		case core.CodeUnknown, core.CodeDeadline:
+		case core.CodeExists:
+			if !asked {
+				return err
+			}
+		default:
+			return sure(err, asked)
+		}
+		asked = true
+		row, readErr := readBack(ctx, s, t, k)
+		switch {
+		case readErr == nil && bytes.Equal(row.Value, value):
+			return nil
+		case readErr == nil && row.Version == 1:
+			return core.Errorf(core.CodeExists, "%s %s exists", t.Name, clip(k.Row))
+		case readErr == nil:
+			return unknown(t, k, errors.New("it was changed since"))
+		case core.CodeOf(readErr) != core.CodeNotFound:
+			return unknown(t, k, readErr)
+		}
+		if err := wait(ctx, pause); err != nil {
+			return unknown(t, k, err)
+		}
+	}
+}
+
+// Change is the one way to change a CAS row: it reads the row (Serial), lets change alter the value, and stores it at the
+// version read; on a conflict it begins again, with growing pauses, until ctx ends. It returns the value that is stored then.
+// change may run several times and must not keep the pointer; an error of it ends the Change and is returned as it is, with the
+// value read, but for ErrNoChange, which is success. Other errors: CodeNotFound, CodeUnavailable (not changed),
+// CodeUnknown when it may be changed. T is a JSON object.
+func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T) error) (T, error) {
+	ctx, cancel := Deadline(ctx)
+	defer cancel()
+	var zero T
+	var late Version // a try over this version may still be under way; 0 = none
+	for pause := minPause; ; pause = nextPause(pause) {
+		row, err := s.Get(ctx, t, k, Serial)
+		if err != nil {
+			return zero, sure(err, late != 0)
+		}
+		if row.Version != late {
+			late = 0 // it cannot succeed any more
+		}
+		current, err := decode[T](t, row)
+		if err != nil {
+			return zero, err
+		}
+		next, err := decode[T](t, row) // its own copy, so that current stays what it was
+		if err != nil {
+			return zero, err
+		}
+		if err := change(&next); errors.Is(err, ErrNoChange) {
+			return current, nil
+		} else if err != nil {
+			return current, err
+		}
+		value, err := encodeAttempt(t, k, next, core.NewID(time.Now()))
+		if err != nil {
+			return current, err
+		}
+		if sameRecord(row.Value, value) {
+			return current, nil
+		}
+		switch result, err := update(ctx, s, t, k, row.Version, value); {
+		case result == stored:
+			return next, nil
+		case err != nil:
+			return current, sure(err, late != 0)
+		case result == pending:
+			late = row.Version
+		}
+		if err := wait(ctx, pause); err != nil {
+			err := core.Errorf(core.CodeUnavailable, "%s %s could not be changed in time: %w", t.Name, clip(k.Row), err)
+			return current, sure(err, late != 0)
+		}
+	}
+}
+
+// Delete removes a row at version old; a lost answer is resolved by reading back, and a row that is gone then counts as removed.
+// Errors: CodeNotFound, CodeConflict, CodeUnavailable (not removed), CodeUnknown. CAS tables.
+func Delete(ctx context.Context, s Store, t Table, k Key, old Version) error {
+	ctx, cancel := Deadline(ctx)
+	defer cancel()
+	asked := false
+	for pause := minPause; ; pause = nextPause(pause) {
+		err := s.Delete(ctx, t, k, old)
+		switch core.CodeOf(err) {
+		case core.CodeUnknown, core.CodeDeadline:
+		case core.CodeNotFound:
+			if asked {
+				return nil
+			}
+			return err
+		default:
+			return sure(err, asked)
+		}
+		asked = true
+		row, readErr := readBack(ctx, s, t, k)
+		switch {
+		case core.CodeOf(readErr) == core.CodeNotFound:
+			return nil
+		case readErr != nil:
+			return unknown(t, k, readErr)
+		case row.Version != old:
+			return unknown(t, k, errors.New("it was changed since"))
+		}
+		if err := wait(ctx, pause); err != nil {
+			return unknown(t, k, err)
+		}
+	}
+}
+
+// result is how a try to update ended.
+type result uint8
+
+const (
+	failed result = iota // for good: an error, or another change was first
+	stored
+	pending // not stored yet, but the store may still do it unless the row changes first
+)
+
+// update is one try to store value over version old.
+func update(ctx context.Context, s Store, t Table, k Key, old Version, value []byte) (result, error) {
+	err := s.Update(ctx, t, k, old, value)
+	switch core.CodeOf(err) {
+	case "":
+		return stored, nil
+	case core.CodeConflict:
+		return failed, nil
+	case core.CodeUnknown, core.CodeDeadline:
+	default:
+		return failed, err
+	}
+	row, err := readBack(ctx, s, t, k)
+	switch {
+	case err != nil:
+		return failed, unknown(t, k, err)
+	case bytes.Equal(row.Value, value):
+		return stored, nil
+	case row.Version == old:
+		return pending, nil
+	case row.Version == old+1:
+		return failed, nil
+	}
+	// The change to old+1 may have been this one, and others after it have covered it.
+	return failed, unknown(t, k, errors.New("it was changed again since"))
+}
+
+// readBack reads a row Serial until there is an answer or ctx ends.
+func readBack(ctx context.Context, s Store, t Table, k Key) (Row, error) {
+	for pause := minPause; ; pause = nextPause(pause) {
+		row, err := s.Get(ctx, t, k, Serial)
+		if err == nil || core.CodeOf(err) == core.CodeNotFound {
+			return row, err
+		}
+		if core.CodeOf(err).Class() == core.ClassFatal || wait(ctx, pause) != nil {
+			return Row{}, err
+		}
+	}
+}
+
+// sure turns "nothing was done" of a later try into "unknown" when an earlier one may have been done.
+func sure(err error, asked bool) error {
+	if err == nil || !asked {
+		return err
+	}
+	return core.Errorf(core.CodeUnknown, "the outcome is not known: %w", err)
+}
+
+func unknown(t Table, k Key, cause error) error {
+	return core.Errorf(core.CodeUnknown, "the change of %s %s may or may not be stored: %w", t.Name, clip(k.Row), cause)
+}
+
+func nextPause(pause time.Duration) time.Duration { return min(2*pause, maxPause) }
+
+// wait sleeps about that long; the error is why ctx ended.
+func wait(ctx context.Context, pause time.Duration) error {
+	timer := time.NewTimer(pause/2 + rand.N(pause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

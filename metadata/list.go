@@ -1,0 +1,79 @@
+package metadata
+
+import (
+	"context"
+	"iter"
+	"strings"
+)
+
+// listPage is how many rows All asks for at a time.
+const listPage = 500
+
+// All yields the records of a partition in the order of their rows, page by page; what changes meanwhile may be seen or not. An
+// error is yielded once, as the last element.
+func All[T any](ctx context.Context, s Store, t Table, partition string, c Consistency) iter.Seq2[Record[T], error] {
+	return func(yield func(Record[T], error) bool) {
+		after := ""
+		for {
+			rows, more, err := s.List(ctx, t, partition, after, listPage, c)
+			if err != nil {
+				yield(Record[T]{}, err)
+				return
+			}
+			for _, row := range rows {
+				v, err := decode[T](t, row)
+				if !yield(Record[T]{row.Key, v, row.Version, row.Written}, err) || err != nil {
+					return
+				}
+			}
+			if !more || len(rows) == 0 {
+				return
+			}
+			after = rows[len(rows)-1].Key.Row
+		}
+	}
+}
+
+// Prefix reads one page, up to limit records of a partition whose rows begin with prefix, those after the given row ("" = from
+// the first); more says that there are others. Row of the last record is the after of the next page.
+func Prefix[T any](ctx context.Context, s Store, t Table, partition, prefix, after string, limit int, c Consistency) (records []Record[T], more bool, err error) {
+	after = max(after, before(prefix))
+	for {
+		rows, others, err := s.List(ctx, t, partition, after, limit+1, c) // one more says whether there are more
+		if err != nil {
+			return nil, false, err
+		}
+		for _, row := range rows {
+			after = row.Key.Row
+			if !strings.HasPrefix(after, prefix) {
+				if after > prefix {
+					return records, false, nil
+				}
+				continue
+			}
+			if len(records) == limit {
+				return records, true, nil
+			}
+			v, err := decode[T](t, row)
+			if err != nil {
+				return nil, false, err
+			}
+			records = append(records, Record[T]{row.Key, v, row.Version, row.Written})
+		}
+		if !others || len(rows) == 0 {
+			return records, false, nil
+		}
+	}
+}
+
+// before is a string less than prefix and everything that begins with it, with hardly a row between.
+func before(prefix string) string {
+	if prefix == "" {
+		return ""
+	}
+	last := len(prefix) - 1
+	if prefix[last] <= 1 {
+		return prefix[:last]
+	}
+	return prefix[:last] + string([]byte{prefix[last] - 1, 0xff})
+}

@@ -1,0 +1,86 @@
+package metadata
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Record is a row with its value decoded.
+type Record[T any] struct {
+	Key     Key
+	Value   T
+	Version Version   // CAS tables
+	Written time.Time // Put tables
+}
+
+// Read reads and decodes one row; CodeNotFound when there is none, CodeCorrupt when it is not a T.
+func Read[T any](ctx context.Context, s Store, t Table, k Key, c Consistency) (T, Version, error) {
+	row, err := s.Get(ctx, t, k, c)
+	if err != nil {
+		var zero T
+		return zero, 0, err
+	}
+	v, err := decode[T](t, row)
+	return v, row.Version, err
+}
+
+// Write encodes v and puts it, see Store.Put. Put tables.
+func Write[T any](ctx context.Context, s Store, t Table, k Key, v T, at time.Time, ttl time.Duration, c Consistency) error {
+	value, err := encode(t, k, v)
+	if err != nil {
+		return err
+	}
+	return s.Put(ctx, t, k, value, at, ttl, c)
+}
+
+func decode[T any](t Table, row Row) (T, error) {
+	var v T
+	if err := json.Unmarshal(row.Value, &v); err != nil {
+		return v, core.Errorf(core.CodeCorrupt, "%s %s cannot be read: %w", t.Name, clip(row.Key.Row), err)
+	}
+	return v, nil
+}
+
+func encode[T any](t Table, k Key, v T) ([]byte, error) {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return nil, core.Errorf(core.CodeBadArgument, "%s %s cannot be stored: %w", t.Name, clip(k.Row), err)
+	}
+	return value, nil
+}
+
+// attemptField is in every value that Create and Change write, a new one each time. It makes a change known again after a
+// lost answer, also when two writers store equal records; decoding a record passes over it.
+const attemptField = `"_attempt":"`
+
+// encodeAttempt is v as a JSON object that ends in the attempt.
+func encodeAttempt[T any](t Table, k Key, v T, attempt core.ID) ([]byte, error) {
+	value, err := encode(t, k, v)
+	if err != nil {
+		return nil, err
+	}
+	if len(value) < 2 || value[0] != '{' {
+		return nil, core.Errorf(core.CodeBadArgument, "%s %s cannot be stored: a record is a JSON object", t.Name, clip(k.Row))
+	}
+	value = value[:len(value)-1]
+	if len(value) > 1 {
+		value = append(value, ',')
+	}
+	value = append(value, attemptField...)
+	value = append(value, attempt.String()...)
+	return append(value, `"}`...), nil
+}
+
+// sameRecord reports whether two values written by encodeAttempt differ in the attempt alone.
+func sameRecord(a, b []byte) bool { return bytes.Equal(withoutAttempt(a), withoutAttempt(b)) }
+
+func withoutAttempt(value []byte) []byte {
+	if i := bytes.LastIndex(value, []byte(attemptField)); i > 0 {
+		return bytes.TrimSuffix(value[:i], []byte(","))
+	}
+	return bytes.TrimSuffix(value, []byte("}"))
+}
