@@ -1,0 +1,257 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/placement"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// share is the work of one group on one extent.
+type share struct {
+	group  core.GroupID
+	extent core.ExtentID
+}
+
+// shares are who owns which share, as of the last round. Safe for concurrent use; rounds run one at a time.
+type shares struct {
+	wake  chan struct{} // a queue was touched
+	round sync.Mutex    // held for a whole round of assign: rounds do not overlap
+	mu    struct {
+		sync.Mutex
+		touched map[core.QueueID]struct{}
+		owned   map[share]metadata.AssignmentRecord
+		loaded  map[core.GroupID]bool // its rows were read
+		version uint64
+		pushed  map[core.HostID]uint64 // digest of the list each host has confirmed
+	}
+}
+
+func newShares() *shares {
+	s := &shares{wake: make(chan struct{}, 1)}
+	s.mu.touched = make(map[core.QueueID]struct{})
+	s.mu.owned = make(map[share]metadata.AssignmentRecord)
+	s.mu.loaded = make(map[core.GroupID]bool)
+	s.mu.pushed = make(map[core.HostID]uint64)
+	return s
+}
+
+// touch asks for a round that looks at the queue.
+func (s *shares) touch(queue core.QueueID) {
+	s.mu.Lock()
+	s.mu.touched[queue] = struct{}{}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// assign makes the owners of all shares what they should be, and tells the output hosts.
+func (h *Host) assign(ctx context.Context) error {
+	h.shares.round.Lock()
+	defer h.shares.round.Unlock()
+	outputs := h.candidates("outputhost")
+	runs := make(map[core.HostID]core.RunID)
+	for _, m := range h.deps.Members.Hosts("outputhost") {
+		runs[m.ID] = m.Run
+	}
+	wanted := make(map[share]bool)
+	for _, queue := range h.extents.queues() {
+		groups, err := h.groupsOf(ctx, queue)
+		if err != nil {
+			return err
+		}
+		for _, g := range groups {
+			if err := h.assignGroup(ctx, g, h.extents.of(queue), outputs, runs, wanted); err != nil {
+				return err
+			}
+		}
+	}
+	h.shares.keep(wanted)
+	h.metrics.shares.Set(float64(len(wanted)))
+	h.push(ctx)
+	return nil
+}
+
+// groupsOf a queue that may be given work.
+func (h *Host) groupsOf(ctx context.Context, queue core.QueueID) ([]metadata.GroupRecord, error) {
+	var out []metadata.GroupRecord
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, queue.String(), metadata.One) {
+		if err != nil {
+			return nil, err
+		}
+		if g.Value.Started && g.Value.Spec.Status != core.StatusDeleted {
+			out = append(out, g.Value)
+		}
+	}
+	return out, nil
+}
+
+// assignGroup gives the group's unfinished shares to their owners; rows are written only where the owner changes.
+func (h *Host) assignGroup(ctx context.Context, g metadata.GroupRecord, es []extent, outputs []placement.Candidate, runs map[core.HostID]core.RunID, wanted map[share]bool) error {
+	if len(es) == 0 {
+		return nil
+	}
+	if err := h.loadShares(ctx, g); err != nil {
+		return err
+	}
+	done, err := h.donesOf(ctx, g)
+	if err != nil {
+		return err
+	}
+	for _, e := range es {
+		if done[e.ID] {
+			continue
+		}
+		s := share{g.ID, e.ID}
+		wanted[s] = true
+		owner, ok := placement.Owner(g.ID.String()+e.ID.String(), outputs)
+		if !ok {
+			continue
+		}
+		old := h.shares.owner(s)
+		if old.Owner == owner && old.Run == runs[owner] {
+			continue
+		}
+		r := metadata.AssignmentRecord{
+			Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e.Extent,
+			Counter: old.Counter + 1, By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
+		}
+		if err := h.writeAssignment(ctx, r, old); err != nil {
+			return err
+		}
+		h.shares.set(s, r)
+	}
+	return nil
+}
+
+// writeAssignment inserts the row and removes the one it supersedes.
+func (h *Host) writeAssignment(ctx context.Context, r, old metadata.AssignmentRecord) error {
+	now := h.deps.now()
+	key := metadata.AssignmentKey(r.Group, r.Extent.ID, r.Counter, r.By)
+	if err := metadata.Write(ctx, h.deps.Meta, metadata.Assignments, key, r, now, 0, metadata.One); err != nil {
+		return core.Errorf(core.CodeOf(err), "assign %s of group %s: %w", r.Extent.ID, r.Name, err)
+	}
+	if old.Counter > 0 {
+		key := metadata.AssignmentKey(old.Group, old.Extent.ID, old.Counter, old.By)
+		if err := h.deps.Meta.Remove(ctx, metadata.Assignments, key, now, metadata.One); err != nil {
+			h.log.Info("an old assignment stays behind", "extent", old.Extent.ID, "group", old.Name, "err", err)
+		}
+	}
+	return nil
+}
+
+// loadShares reads the rows of a group once, so that counters go on where they were.
+func (h *Host) loadShares(ctx context.Context, g metadata.GroupRecord) error {
+	h.shares.mu.Lock()
+	loaded := h.shares.mu.loaded[g.ID]
+	h.shares.mu.Unlock()
+	if loaded {
+		return nil
+	}
+	for r, err := range metadata.All[metadata.AssignmentRecord](ctx, h.deps.Meta, metadata.Assignments, g.ID.String(), metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		if k := (share{r.Value.Group, r.Value.Extent.ID}); r.Value.Counter > h.shares.owner(k).Counter {
+			h.shares.set(k, r.Value)
+		}
+	}
+	h.shares.mu.Lock()
+	h.shares.mu.loaded[g.ID] = true
+	h.shares.mu.Unlock()
+	return nil
+}
+
+// donesOf are the extents the group has consumed in its present epoch.
+func (h *Host) donesOf(ctx context.Context, g metadata.GroupRecord) (map[core.ExtentID]bool, error) {
+	done := make(map[core.ExtentID]bool)
+	for d, err := range metadata.All[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, g.ID.String(), metadata.One) {
+		if err != nil {
+			return nil, err
+		}
+		id, err := core.ParseID(d.Key.Row)
+		if err != nil {
+			return nil, err
+		}
+		if d.Value.Epoch == g.Epoch {
+			done[core.ExtentID{ID: id}] = true
+		}
+	}
+	return done, nil
+}
+
+func (s *shares) owner(k share) metadata.AssignmentRecord {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.owned[k]
+}
+
+func (s *shares) set(k share, r metadata.AssignmentRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.owned[k] = r
+	s.mu.version++
+}
+
+// keep drops what is no longer wanted.
+func (s *shares) keep(wanted map[share]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.mu.owned {
+		if !wanted[k] {
+			delete(s.mu.owned, k)
+			s.mu.version++
+		}
+	}
+}
+
+// listFor is the complete list of an output host in that run.
+func (s *shares) listFor(owner core.HostID, run core.RunID) *pb.AssignmentList {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &pb.AssignmentList{Version: s.mu.version, Run: run.ID[:]}
+	for _, r := range s.mu.owned {
+		if r.Owner == owner && r.Run == run {
+			out.Assignments = append(out.Assignments, &pb.Assignment{
+				Group: r.Group.ID[:], Name: r.Name, Extent: convert.ExtentToProto(r.Extent), Counter: r.Counter, By: string(r.By),
+			})
+		}
+	}
+	slices.SortFunc(out.Assignments, func(a, b *pb.Assignment) int {
+		return cmp.Or(slices.Compare(a.Group, b.Group), slices.Compare(a.Extent.Id, b.Extent.Id))
+	})
+	return out
+}
+
+// push sends its list to every output host that has not confirmed this version. One that does not answer gets it next round.
+func (h *Host) push(ctx context.Context) {
+	for _, m := range h.deps.Members.Hosts("outputhost") {
+		list := h.shares.listFor(m.ID, m.Run)
+		h.shares.mu.Lock()
+		confirmed := h.shares.mu.pushed[m.ID]
+		h.shares.mu.Unlock()
+		if confirmed == list.Version && confirmed != 0 {
+			continue
+		}
+		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
+		cancel()
+		if err != nil {
+			h.log.Info("an output host did not take its list", "host", m.ID, "err", convert.FromRPC(err))
+			continue
+		}
+		h.shares.mu.Lock()
+		h.shares.mu.pushed[m.ID] = list.Version
+		h.shares.mu.Unlock()
+	}
+}

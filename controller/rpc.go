@@ -1,0 +1,95 @@
+package controller
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// service answers the controller's RPCs.
+type service struct{ h *Host }
+
+func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.EnsureExtentRequest]) (*connect.Response[pb.EnsureExtentResponse], error) {
+	queue, err := core.IDFromBytes(req.Msg.Queue)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	run, err := core.IDFromBytes(req.Msg.InputRun)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	input, err := core.ParseHostID(req.Msg.Input)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	have := make([]core.ExtentID, 0, len(req.Msg.Have))
+	for _, b := range req.Msg.Have {
+		id, err := core.IDFromBytes(b)
+		if err != nil {
+			return nil, convert.RPCError(err)
+		}
+		have = append(have, core.ExtentID{ID: id})
+	}
+	if kind := core.ExtentKind(req.Msg.Kind); kind != core.KindLog {
+		return nil, convert.RPCError(core.Errorf(core.CodeUnsupported, "extents of kind %q are not served yet", kind))
+	}
+	e, err := s.h.ensureExtent(ctx, core.QueueID{ID: queue}, input, core.RunID{ID: run}, core.KindLog, have)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	out := &pb.EnsureExtentResponse{Extent: convert.ExtentToProto(e)}
+	for _, r := range e.Replicas {
+		addr := s.h.address("storehost", r)
+		if addr == "" {
+			return nil, convert.RPCError(core.Errorf(core.CodeUnavailable, "store %s of extent %s is gone", r, e.ID))
+		}
+		out.Stores = append(out.Stores, &pb.HostAddress{Id: string(r), Address: addr})
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealExtentRequest]) (*connect.Response[pb.SealExtentResponse], error) {
+	e, err := convert.Extent(req.Msg.Extent)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	r, err := s.h.seal(ctx, e, core.Seq(req.Msg.Floor), req.Msg.Reason, req.Msg.Force)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	out := &pb.SealExtentResponse{L: uint64(r.L), Bytes: r.Bytes}
+	for _, holder := range r.Holders {
+		out.Holders = append(out.Holders, string(holder))
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) StartGroup(ctx context.Context, req *connect.Request[pb.StartGroupRequest]) (*connect.Response[pb.StartGroupResponse], error) {
+	queue, err := core.IDFromBytes(req.Msg.Queue)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	if err := s.h.startGroup(ctx, core.QueueID{ID: queue}, req.Msg.Name); err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.StartGroupResponse{}), nil
+}
+
+func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.ListAssignmentsRequest]) (*connect.Response[pb.AssignmentList], error) {
+	owner, err := core.ParseHostID(req.Msg.Owner)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	run, err := core.IDFromBytes(req.Msg.Run)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	if err := s.h.assign(ctx); err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(s.h.shares.listFor(owner, core.RunID{ID: run})), nil
+}

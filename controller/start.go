@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
+)
+
+// startGroup fixes where a new group begins in each extent there is; later extents start at 1. What lies before the start is
+// recorded like an owner's checkpoint, by an owner that never was. Repeating it changes nothing.
+func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) error {
+	g, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.Serial)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
+	}
+	if g.Spec.Start.Mode != core.StartEarliest {
+		for _, e := range h.extents.of(queue) {
+			before, err := h.before(ctx, g, e)
+			if err != nil {
+				return core.Errorf(core.CodeOf(err), "start group %s in extent %s: %w", name, e.ID, err)
+			}
+			if err := h.writeStart(ctx, g, e, before); err != nil {
+				return core.Errorf(core.CodeOf(err), "start group %s in extent %s: %w", name, e.ID, err)
+			}
+		}
+	}
+	if _, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), func(r *metadata.GroupRecord) error {
+		r.Started = true
+		return nil
+	}); err != nil {
+		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
+	}
+	h.shares.touch(queue)
+	return nil
+}
+
+// before is the last seq that the group does not get.
+func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (core.Seq, error) {
+	if g.Spec.Start.Mode == core.StartLatest && e.state.HasEnd() {
+		return e.l, nil
+	}
+	var err error
+	for _, r := range e.Replicas {
+		addr := h.address("storehost", r)
+		if addr == "" {
+			err = core.Errorf(core.CodeUnavailable, "store %s is gone", r)
+			continue
+		}
+		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+		var seq core.Seq
+		seq, err = h.askBefore(cctx, addr, g, e)
+		cancel()
+		if err == nil {
+			return seq, nil
+		}
+	}
+	return 0, err
+}
+
+func (h *Host) askBefore(ctx context.Context, addr string, g metadata.GroupRecord, e extent) (core.Seq, error) {
+	store := h.deps.Peers.Store(addr)
+	if g.Spec.Start.Mode == core.StartTime {
+		resp, err := store.Seek(ctx, connect.NewRequest(&pb.SeekRequest{Extent: e.ID.ID[:], Time: timestamppb.New(g.Spec.Start.At)}))
+		switch err := convert.FromRPC(err); {
+		case core.CodeOf(err) == core.CodeNotFound: // created, never opened
+			return 0, nil
+		case err != nil:
+			return 0, err
+		}
+		return core.Seq(max(resp.Msg.Seq, 1)) - 1, nil
+	}
+	resp, err := store.GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
+	switch err := convert.FromRPC(err); {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return core.Seq(resp.Msg.Committed), nil
+}
+
+// writeStart records that everything up to before is not for the group.
+func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent, before core.Seq) error {
+	if before == 0 {
+		return nil
+	}
+	now := h.deps.now()
+	if e.state.HasEnd() && before >= e.l {
+		return metadata.Write(ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.DoneRecord{L: e.l, Epoch: g.Epoch}, now, 0, metadata.Quorum)
+	}
+	key := metadata.CheckpointKey(g.ID, e.ID, g.Epoch, core.RunID{})
+	return h.deps.Meta.Put(ctx, metadata.Checkpoints, key, dispatch.StartAfter(before).Append(nil), now, 0, metadata.Quorum)
+}
