@@ -144,7 +144,9 @@ func (g *Group) RemoveShare(s *Share) { panic("unwritten") }
 
 // Take hands out what the credit allows and appends it to runs: shares in turn, retries and first deliveries mixed,
 // messages contiguous in a batch as one run. Each is locked until now + lock timeout. Attempts count here.
-func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run { panic("unwritten") }
+func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
+	panic("unwritten")
+}
 
 // Ready reports whether Take has something to hand out.
 func (g *Group) Ready() bool { panic("unwritten") }
@@ -204,7 +206,9 @@ func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []b
 }
 
 // Reject sends the message of the current delivery to its end (core.Exhausted) at once. CodeStale like Nack.
-func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time) error { panic("unwritten") }
+func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time) error {
+	panic("unwritten")
+}
 
 // Extend moves the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier. CodeStale like Nack.
 func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.Time) error {
