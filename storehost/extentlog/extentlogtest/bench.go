@@ -1,0 +1,138 @@
+package extentlogtest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
+)
+
+// rollAt is where the benchmarks go on in a fresh extent, as input hosts do.
+const rollAt = 256 << 20
+
+// RunBench measures an engine opened by open: appends of several batch sizes and depths, readers at the head and behind.
+func RunBench(b *testing.B, open func(b *testing.B) extentlog.Log) {
+	for _, c := range []struct{ record, batch, depth int }{
+		{1 << 10, 1 << 10, 1}, {1 << 10, 16 << 10, 4}, {1 << 10, 256 << 10, 1}, {1 << 10, 256 << 10, 8}, {1 << 10, 1 << 20, 8}, {100, 256 << 10, 8},
+	} {
+		name := fmt.Sprintf("%d=record/%dKiB=batch/%d=depth", c.record, c.batch>>10, c.depth)
+		b.Run("Append/"+name, func(b *testing.B) { benchAppend(b, open(b), c.record, c.batch, c.depth, false) })
+	}
+	b.Run("Tail/1024=record/256KiB=batch/8=depth", func(b *testing.B) { benchAppend(b, open(b), 1<<10, 256<<10, 8, true) })
+	b.Run("Read/1024=record/256KiB=batch", func(b *testing.B) { benchRead(b, open(b), 1<<10, 256<<10) })
+}
+
+// benchAppend keeps depth batches in flight in one extent at a time; a follower reads them if asked.
+func benchAppend(b *testing.B, l extentlog.Log, record, batch, depth int, follow bool) {
+	window := make(chan error, depth)
+	for range depth {
+		window <- nil
+	}
+	count := max(1, batch/(record+16))
+	w, written := new(Writer), 0
+	e := Extent()
+	must(b, l.Open(e))
+	var reader *headReader
+	if follow {
+		reader = followHead(b, l, e.ID)
+	}
+	b.SetBytes(int64(count * record))
+	for b.Loop() {
+		must(b, <-window)
+		if written > rollAt && !follow {
+			e, w, written = Extent(), new(Writer), 0
+			must(b, l.Open(e))
+		}
+		bytes := w.Batch(count, record)
+		written += len(bytes)
+		l.Append(e.ID, bytes, w.Last, func(_ core.Seq, err error) { window <- err })
+	}
+	for range depth {
+		must(b, <-window)
+	}
+	if reader != nil {
+		reader.wait(w.Last)
+	}
+	b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "records/s")
+	must(b, l.Close())
+}
+
+// headReader reads an extent as it grows.
+type headReader struct {
+	b    *testing.B
+	wake chan struct{}
+	seen chan core.Seq
+	stop func()
+	quit chan struct{}
+}
+
+func followHead(b *testing.B, l extentlog.Log, id core.ExtentID) *headReader {
+	r := &headReader{b: b, wake: make(chan struct{}, 1), seen: make(chan core.Seq), quit: make(chan struct{})}
+	r.stop = l.Follow(id, func() {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	})
+	go r.run(l, id)
+	return r
+}
+
+func (r *headReader) run(l extentlog.Log, id core.ExtentID) {
+	defer close(r.seen)
+	next := core.Seq(1)
+	for {
+		s, err := l.State(id)
+		if err != nil {
+			return
+		}
+		for next <= s.Last {
+			batches, err := l.Read(id, next, s.Last, 1<<20)
+			if err != nil || len(batches) == 0 {
+				return
+			}
+			_, last := span(r.b, batches)
+			next = last + 1
+		}
+		select {
+		case <-r.wake:
+		case r.seen <- next - 1:
+		case <-r.quit:
+			return
+		}
+	}
+}
+
+// wait until the reader has read up to last.
+func (r *headReader) wait(last core.Seq) {
+	for seen := range r.seen {
+		if seen == last {
+			break
+		}
+	}
+	close(r.quit)
+	r.stop()
+}
+
+func benchRead(b *testing.B, l extentlog.Log, record, batch int) {
+	e, w := Extent(), new(Writer)
+	must(b, l.Open(e))
+	count := batch / (record + 16)
+	for range (64 << 20) / batch {
+		_, err := Append(l, e.ID, w.Batch(count, record), w.Last)
+		must(b, err)
+	}
+	s, err := l.State(e.ID)
+	must(b, err)
+	b.SetBytes(int64(s.Bytes))
+	for b.Loop() {
+		for next := core.Seq(1); next <= w.Last; {
+			batches, err := l.Read(e.ID, next, w.Last, 1<<20)
+			must(b, err)
+			_, last := span(b, batches)
+			next = last + 1
+		}
+	}
+	must(b, l.Close())
+}
