@@ -3,62 +3,123 @@ package ws
 
 import (
 	"context"
-	"net"
-	"net/http"
-)
+	"sync"
 
-// Options of a connection. Zero fields take the defaults of DefaultOptions.
-type Options struct {
-	ReadLimit int64 // largest message taken, bytes
-	SendBytes int   // bound of what waits to be sent; Send blocks (until its context ends) above it
-	// NetDial replaces the TCP dialer: in-process links dial an in-memory listener.
-	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
-}
+	"github.com/gorilla/websocket"
+
+	"github.com/columbamq/columba/core"
+)
 
 // Conn is one websocket. One goroutine of its own writes and one reads; all methods are safe for concurrent use.
 // Frames given to Send while a write is under way leave together in one message (≤ 1 MiB).
-type Conn struct{}
+//
+// A Conn writes and reads while Run runs; frames may be queued before. Whoever got a Conn calls Run, or Close or Abort.
+//
+//	made ──Run──▶ running ──Close, handler failed──▶ closing ──peer's answer, 1 s──▶ ended
+//	  └──Close, Abort──────────┴──Abort, error, peer closed, ctx cancelled───────────▶┘
+type Conn struct {
+	ws      *websocket.Conn
+	options Options
+	wake    chan struct{} // buffered: there is something for the writer
+	done    chan struct{} // closed once ended
+	in      receiver
+	lived   lifeSign
+
+	mu struct {
+		sync.Mutex
+		queue   sendQueue
+		running bool
+		closing *websocket.CloseError // the close message to send, once the queue is empty
+		pong    *string               // the answer owed to the peer's latest ping
+		cause   error                 // of the end; errClosed when it was a clean one
+		ended   error                 // what callers are told from now on
+	}
+}
 
 // Handler takes the messages of a connection, one after another, on its reader goroutine. It must not keep msg after
 // it returns unless it calls msg.Retain.
 type Handler func(msg *Message) error
 
-// Message is a received websocket message in a pooled, reference-counted buffer.
-type Message struct{ Bytes []byte }
-
-// Retain keeps the buffer until the matching Release.
-func (m *Message) Retain() { panic("unwritten") }
-
-// Release gives one reference back.
-func (m *Message) Release() { panic("unwritten") }
-
-// Dial connects to ws://addr+path.
-func Dial(ctx context.Context, addr, path string, o Options) (*Conn, error) { panic("unwritten") }
-
-// Upgrade turns an HTTP request into a connection. On failure it has answered the request.
-func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) { panic("unwritten") }
-
-// Run reads until the connection ends, the handler fails or ctx is cancelled, and joins both goroutines.
-// nil after a clean close by either side.
-func (c *Conn) Run(ctx context.Context, h Handler) error { panic("unwritten") }
-
-// Send queues whole frames. The conn copies b before it returns. It blocks while more than SendBytes wait.
-func (c *Conn) Send(ctx context.Context, b []byte) error { panic("unwritten") }
-
-// SendOwned queues header and body without copying them; release (may be nil) is called once when they are written or the
-// connection has ended. header holds the frame header (small, copied), body the bulk bytes.
-func (c *Conn) SendOwned(ctx context.Context, header, body []byte, release func()) error {
-	panic("unwritten")
+func newConn(c *websocket.Conn, o Options) *Conn {
+	conn := &Conn{ws: c, options: o, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c.SetReadLimit(o.ReadLimit)
+	c.SetPingHandler(func(data string) error {
+		conn.mu.Lock()
+		conn.mu.pong = &data
+		conn.mu.Unlock()
+		conn.wakeWriter()
+		return conn.lived.note(c)
+	})
+	c.SetPongHandler(func(string) error { return conn.lived.note(c) })
+	return conn
 }
 
-// TrySend is Send that never blocks: false when over the bound or closed.
-func (c *Conn) TrySend(b []byte) bool { panic("unwritten") }
+// Run reads until the connection ends, the handler fails or ctx is cancelled, and joins both goroutines.
+// nil after a clean close by either side; the handler's error as it is, after up to a second for what is queued (an Error frame,
+// say). Anything else has a code: CodeBadFrame for what is not a binary websocket message, CodeTooLarge beyond the read limit,
+// CodeUnavailable for a lost, silent or cancelled connection. The handler runs on the caller's goroutine.
+func (c *Conn) Run(ctx context.Context, h Handler) error {
+	c.mu.Lock()
+	twice, cause := c.mu.running, c.mu.cause
+	c.mu.running = true
+	c.mu.Unlock()
+	if twice {
+		return core.Errorf(core.CodeInternal, "connection to %s is run already", c.RemoteAddr())
+	}
+	if cause != nil {
+		return unlessClean(cause)
+	}
 
-// Close sends a close message, waits for what is queued for up to a second, and ends the connection.
-func (c *Conn) Close() error { panic("unwritten") }
+	var writer sync.WaitGroup
+	writer.Go(c.write)
+	cancelled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cancelled)
+		c.cancelled(context.Cause(ctx))
+	})
+	refused := c.read(h)
+	if refused != nil {
+		c.refuse(refused)
+	}
+	writer.Wait()
+	if !stop() {
+		<-cancelled
+	}
+	if refused != nil {
+		return refused
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return unlessClean(c.mu.cause)
+}
+
+// Close sends a close message, waits for what is queued for up to a second, and ends the connection. It fails when something
+// queued was not sent. A handler that calls it waits the whole second: it should return an error instead. Before Run, it drops
+// what is queued.
+func (c *Conn) Close() error {
+	running := c.beginClose(websocket.CloseNormalClosure, "")
+	if running {
+		c.awaitEnd()
+	} else {
+		c.sendClose(websocket.CloseNormalClosure)
+	}
+	c.mu.Lock()
+	unsent := c.mu.queue.bytes
+	c.mu.Unlock()
+	c.end(errClosed)
+	if running && unsent > 0 {
+		return core.Errorf(core.CodeUnavailable, "connection to %s closed before all that was queued could be sent", c.RemoteAddr())
+	}
+	return nil
+}
 
 // Abort ends the connection at once.
-func (c *Conn) Abort(cause error) { panic("unwritten") }
+func (c *Conn) Abort(cause error) {
+	if cause == nil {
+		cause = core.Errorf(core.CodeUnavailable, "connection aborted")
+	}
+	c.end(cause)
+}
 
 // RemoteAddr is the peer's address, for logs.
-func (c *Conn) RemoteAddr() string { panic("unwritten") }
+func (c *Conn) RemoteAddr() string { return c.ws.RemoteAddr().String() }

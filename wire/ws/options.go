@@ -1,0 +1,53 @@
+package ws
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/columbamq/columba/wire"
+)
+
+// Options of a connection. Zero fields take the defaults of DefaultOptions.
+type Options struct {
+	// ReadLimit is the largest message taken, bytes. A peer coalesces frames up to MaxMessage, so it should not be below that.
+	ReadLimit int64
+	SendBytes int // bound of what waits to be sent; Send blocks (until its context ends) above it
+	// NetDial replaces the TCP dialer: in-process links dial an in-memory listener.
+	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// DefaultOptions takes the largest frame there is and lets 8 MiB wait.
+func DefaultOptions() Options {
+	return Options{ReadLimit: wire.MaxRecord + 1<<20, SendBytes: 8 << 20}
+}
+
+func (o Options) withDefaults() Options {
+	d := DefaultOptions()
+	if o.ReadLimit <= 0 {
+		o.ReadLimit = d.ReadLimit
+	}
+	if o.SendBytes <= 0 {
+		o.SendBytes = d.SendBytes
+	}
+	return o
+}
+
+// MaxMessage bounds the coalescing of frames into one message, bytes; one larger frame travels alone.
+const MaxMessage = 1 << 20
+
+const (
+	writeTimeout     = 10 * time.Second // for one message
+	pingEvery        = 15 * time.Second
+	readTimeout      = 45 * time.Second // without any sign of life from the peer
+	closeTimeout     = time.Second      // for what is queued and for the peer's answer
+	handshakeTimeout = 10 * time.Second
+)
+
+// Buffers of the library. Reads beyond the small one go straight to ours. A client masks what it sends, through the write buffer,
+// in fragments of its size; a server sends what is more than twice its write buffer without copying.
+const (
+	readBufferSize   = 4 << 10
+	clientBufferSize = 256 << 10
+	serverBufferSize = 16 << 10
+)

@@ -1,0 +1,92 @@
+package ws
+
+import (
+	"context"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Send queues whole frames. The conn copies b before it returns. It blocks while more than SendBytes wait.
+// CodeUnavailable: b was not queued, because the connection has ended or is closing, or ctx ended first.
+func (c *Conn) Send(ctx context.Context, b []byte) error {
+	return c.enqueue(ctx, b, nil, nil)
+}
+
+// SendOwned queues header and body without copying them; release (may be nil) is called once when they are written or the
+// connection has ended – or, when it fails, before it returns. header holds the frame header (small, copied), body the bulk bytes.
+// release may run on another goroutine, and must not block.
+func (c *Conn) SendOwned(ctx context.Context, header, body []byte, release func()) error {
+	err := c.enqueue(ctx, header, body, release)
+	if err != nil && release != nil {
+		release()
+	}
+	return err
+}
+
+// TrySend is Send that never blocks: false when over the bound or closed.
+func (c *Conn) TrySend(b []byte) bool {
+	c.mu.Lock()
+	queued := c.refusalLocked() == nil && c.roomLocked()
+	if queued {
+		c.mu.queue.push(b, nil, nil)
+	}
+	c.mu.Unlock()
+	if queued {
+		c.wakeWriter()
+	}
+	return queued
+}
+
+// enqueue fails without having called release.
+func (c *Conn) enqueue(ctx context.Context, header, body []byte, release func()) error {
+	c.mu.Lock()
+	if err := c.refusalLocked(); err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	if c.roomLocked() {
+		c.mu.queue.push(header, body, release)
+		c.mu.Unlock()
+		c.wakeWriter()
+		return nil
+	}
+	p := &pending{header: header, body: body, release: release, done: make(chan error, 1)}
+	c.mu.queue.waiting = append(c.mu.queue.waiting, p)
+	c.mu.Unlock()
+
+	select {
+	case err := <-p.done:
+		return err
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	forgotten := c.mu.queue.forget(p)
+	c.mu.Unlock()
+	if !forgotten { // queued or refused in the same instant
+		return <-p.done
+	}
+	return core.Errorf(core.CodeUnavailable, "%s takes too long to read what is queued for it: %w", c.RemoteAddr(), context.Cause(ctx))
+}
+
+// roomLocked: one frame may go over the bound, and nobody overtakes those who wait.
+func (c *Conn) roomLocked() bool {
+	return c.mu.queue.bytes < c.options.SendBytes && len(c.mu.queue.waiting) == 0
+}
+
+// refusalLocked is why nothing can be queued any more, nil if it can.
+func (c *Conn) refusalLocked() error {
+	switch {
+	case c.mu.ended != nil:
+		return c.mu.ended
+	case c.mu.closing != nil:
+		return core.Errorf(core.CodeUnavailable, "connection to %s is closing", c.RemoteAddr())
+	}
+	return nil
+}
+
+func (c *Conn) wakeWriter() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,135 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+func TestConn_IdleConnectionLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{}, Options{})
+		got := make(chan int, 1)
+		running(t, l.server, func(m *Message) error { got <- len(m.Bytes); return nil })
+		running(t, l.client, ignore)
+		time.Sleep(time.Hour) // of the bubble
+		if err := l.client.Send(t.Context(), frame(1, 10)); err != nil {
+			t.Fatalf("Send after an idle hour: %v", err)
+		}
+		<-got
+	})
+}
+
+func TestConn_DeadPeerIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{}, Options{})
+		begin := time.Now()
+		end := running(t, l.server, ignore) // the client neither reads nor writes
+		err := end()
+		if core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("Run = %v, want %s", err, core.CodeUnavailable)
+		}
+		if d := time.Since(begin); d != readTimeout {
+			t.Errorf("the dead peer was noticed after %s, want %s", d, readTimeout)
+		}
+	})
+}
+
+func TestConn_PeerThatDoesNotReadIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{}, Options{})
+		begin := time.Now()
+		end := running(t, l.client, ignore)
+		if err := l.client.Send(t.Context(), frame(1, 5<<20)); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("Run = %v, want %s", err, core.CodeUnavailable)
+		}
+		if d := time.Since(begin); d != writeTimeout {
+			t.Errorf("the write was given up after %s, want %s", d, writeTimeout)
+		}
+	})
+}
+
+func TestConn_SendWaitsForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{SendBytes: 1000}, Options{})
+		if err := l.client.Send(t.Context(), frame(0, 2000)); err != nil {
+			t.Fatal(err)
+		}
+		if l.client.TrySend(frame(1, 1)) {
+			t.Error("TrySend over the bound succeeded")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		released := 0
+		begin := time.Now()
+		err := l.client.SendOwned(ctx, frame(2, 0), nil, func() { released++ })
+		if core.CodeOf(err) != core.CodeUnavailable || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Minute {
+			t.Errorf("SendOwned over the bound = %v after %s, want context.DeadlineExceeded after 1m", err, time.Since(begin))
+		}
+		if released != 1 {
+			t.Errorf("the body that was not sent was released %d times", released)
+		}
+
+		streams := make(chan uint32, 10)
+		sent := make(chan error, 5)
+		for i := range uint32(5) {
+			go func() { sent <- l.client.Send(t.Context(), frame(int(10+i), 2000)) }()
+			synctest.Wait() // so that they wait in this order
+		}
+		running(t, l.server, eachFrame(func(f wire.Frame) error { streams <- f.Stream; return nil }))
+		running(t, l.client, ignore)
+		for _, want := range []uint32{0, 10, 11, 12, 13, 14} {
+			if got := <-streams; got != want {
+				t.Errorf("got the frame of stream %d, want %d", got, want)
+			}
+		}
+		for range 5 {
+			if err := <-sent; err != nil {
+				t.Errorf("Send = %v", err)
+			}
+		}
+	})
+}
+
+func TestConn_CloseDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{}, Options{})
+		end := running(t, l.client, ignore)
+		if err := l.client.Send(t.Context(), frame(0, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := l.client.Close(); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("Close with a peer that does not read = %v, want %s", err, core.CodeUnavailable)
+		}
+		if d := time.Since(begin); d != closeTimeout {
+			t.Errorf("Close took %s, want %s", d, closeTimeout)
+		}
+		if err := end(); err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+	})
+}
+
+func TestConn_CancelledRunEndsBothSides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{}, Options{})
+		peer := running(t, l.server, ignore)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		if err := l.client.Run(ctx, ignore); !errors.Is(err, context.Canceled) || core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("Run = %v, want context.Canceled as %s", err, core.CodeUnavailable)
+		}
+		if err := peer(); err != nil {
+			t.Errorf("Run of the peer = %v, want nil", err)
+		}
+	})
+}

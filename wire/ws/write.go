@@ -1,0 +1,124 @@
+package ws
+
+import (
+	"errors"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/columbamq/columba/core"
+)
+
+// write is the writer goroutine. What gathers while a message is being written goes into the next one; no timer delays anything.
+func (c *Conn) write() {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	var segments []segment
+	for {
+		var pong *string
+		var closing *websocket.CloseError
+		segments, pong, closing = c.next(segments[:0])
+		err := c.writeNext(segments, pong, closing)
+		c.written(segments)
+		if err != nil {
+			c.writeFailed(err)
+			return
+		}
+		if len(segments) == 0 && closing != nil {
+			return // the reader waits for the peer's answer
+		}
+		if len(segments) == 0 && pong == nil {
+			select {
+			case <-c.wake:
+			case <-ping.C:
+				err = c.control(websocket.PingMessage, nil)
+			case <-c.done:
+				return
+			}
+		} else {
+			select {
+			case <-ping.C:
+				err = c.control(websocket.PingMessage, nil)
+			default:
+			}
+		}
+		if err != nil {
+			c.writeFailed(err)
+			return
+		}
+	}
+}
+
+func (c *Conn) next(dst []segment) ([]segment, *string, *websocket.CloseError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pong := c.mu.pong
+	c.mu.pong = nil
+	return c.mu.queue.take(dst), pong, c.mu.closing
+}
+
+// writeNext writes a pong, and a message or – when nothing is queued any more – the close message.
+func (c *Conn) writeNext(segments []segment, pong *string, closing *websocket.CloseError) error {
+	if pong != nil {
+		if err := c.control(websocket.PongMessage, []byte(*pong)); err != nil {
+			return err
+		}
+	}
+	if len(segments) > 0 {
+		return c.writeMessage(segments)
+	}
+	if closing != nil {
+		return c.control(websocket.CloseMessage, websocket.FormatCloseMessage(closing.Code, closing.Text))
+	}
+	return nil
+}
+
+func (c *Conn) writeMessage(segments []segment) error {
+	if err := c.ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	if len(segments) == 1 {
+		return c.ws.WriteMessage(websocket.BinaryMessage, segments[0].b)
+	}
+	w, err := c.ws.NextWriter(websocket.BinaryMessage)
+	if err != nil {
+		return err
+	}
+	for i := range segments {
+		if _, err := w.Write(segments[i].b); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+func (c *Conn) control(kind int, data []byte) error {
+	return c.ws.WriteControl(kind, data, time.Now().Add(writeTimeout))
+}
+
+// written frees segments, sent or not, and lets callers in that waited for room.
+func (c *Conn) written(segments []segment) {
+	cost := 0
+	for i := range segments {
+		cost += segments[i].cost
+		segments[i].free()
+	}
+	clear(segments)
+	if cost == 0 {
+		return
+	}
+	c.mu.Lock()
+	admitted := c.mu.queue.settle(cost, c.options.SendBytes)
+	c.mu.Unlock()
+	for _, p := range admitted {
+		p.done <- nil
+	}
+}
+
+// writeFailed ends the connection, except when the close message has gone out: then the reader is about to end it, and knows why.
+func (c *Conn) writeFailed(err error) {
+	if errors.Is(err, websocket.ErrCloseSent) {
+		return
+	}
+	c.end(core.Errorf(core.CodeUnavailable, "write to %s: %w", c.RemoteAddr(), err))
+}
