@@ -1,0 +1,236 @@
+package metadatatest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Size of the histories.
+const (
+	historyClients = 3
+	historyCalls   = 10 // of each client
+	historySeeds   = 4
+)
+
+// faults runs what must hold while calls fail: histories of rows, counters and leases, and races of creation.
+func faults(t *testing.T, open func(*testing.T) metadata.Store) {
+	tests := map[string]func(*testing.T, metadata.Store, uint64){
+		"Rows":       rowHistory,
+		"Counter":    counterHistory,
+		"Leases":     leaseHistory,
+		"CreateOnce": createOnce,
+		"Puts":       putsConverge,
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test(t, opened(t, open), 0) // without faults
+			for seed := range uint64(historySeeds) {
+				test(t, faultyStore(t, open, seed+1), seed+1)
+				if t.Failed() {
+					t.Fatalf("seed %d", seed+1)
+				}
+			}
+		})
+	}
+}
+
+type rowCall struct {
+	call  string
+	row   int
+	old   metadata.Version
+	value string
+}
+
+type rowAnswer struct {
+	code    core.Code
+	version metadata.Version
+	value   string
+}
+
+// rowHistory races raw calls on two rows.
+func rowHistory(t *testing.T, s metadata.Store, seed uint64) {
+	h := newHistory()
+	clients(historyClients, func(client int) {
+		die := rand.New(rand.NewPCG(seed, uint64(client)))
+		var seen metadata.Version
+		for i := range historyCalls {
+			in := rowCall{row: die.IntN(2), value: fmt.Sprintf("%d.%d", client, i), old: seen}
+			in.call = []string{"get", "get", "insert", "update", "update", "update", "delete"}[die.IntN(7)]
+			h.record(client, in, func() (any, error) {
+				row, err := callRow(t.Context(), s, in)
+				if err == nil && in.call == "get" {
+					seen = row.Version
+				}
+				return rowAnswer{core.CodeOf(err), row.Version, string(row.Value)}, err
+			})
+		}
+	})
+	h.check(t, rowModel())
+}
+
+func callRow(ctx context.Context, s metadata.Store, in rowCall) (metadata.Row, error) {
+	k := key(fmt.Sprint(in.row))
+	switch in.call {
+	case "get":
+		return s.Get(ctx, swaps, k, metadata.Serial)
+	case "insert":
+		return metadata.Row{}, s.Insert(ctx, swaps, k, []byte(in.value))
+	case "update":
+		return metadata.Row{}, s.Update(ctx, swaps, k, in.old, []byte(in.value))
+	}
+	return metadata.Row{}, s.Delete(ctx, swaps, k, in.old)
+}
+
+// rowModel is a CAS row: its version and its value.
+func rowModel() porcupine.Model {
+	type state struct {
+		version metadata.Version
+		value   string
+	}
+	next := func(st state, in rowCall) (state, core.Code) {
+		switch {
+		case in.call == "insert" && st.version != 0:
+			return st, core.CodeExists
+		case in.call == "insert":
+			return state{1, in.value}, ""
+		case st.version == 0:
+			return st, core.CodeNotFound
+		case in.call == "get":
+			return st, ""
+		case st.version != in.old:
+			return st, core.CodeConflict
+		case in.call == "update":
+			return state{st.version + 1, in.value}, ""
+		}
+		return state{}, ""
+	}
+	return porcupine.Model{
+		Partition: func(calls []porcupine.Operation) [][]porcupine.Operation {
+			rows := make([][]porcupine.Operation, 2)
+			for _, op := range calls {
+				rows[op.Input.(rowCall).row] = append(rows[op.Input.(rowCall).row], op)
+			}
+			return rows
+		},
+		Init: func() any { return state{} },
+		Step: func(current, input, output any) (bool, any) {
+			st, in, out := current.(state), input.(rowCall), output.(rowAnswer)
+			if out.code == core.CodeUnavailable {
+				return true, st
+			}
+			after, code := next(st, in)
+			if out.code == core.CodeUnknown {
+				return true, after
+			}
+			read := in.call != "get" || out.code != "" || out.version == st.version && out.value == st.value
+			return code == out.code && read, after
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
+	}
+}
+
+type tally struct {
+	N int `json:"n"`
+}
+
+// counterHistory adds by Change: with equal values everywhere, a change can be taken for another's.
+func counterHistory(t *testing.T, s metadata.Store, seed uint64) {
+	k := key("counter")
+	for metadata.Create(t.Context(), s, swaps, k, tally{}) != nil {
+	}
+	type answer struct {
+		code core.Code
+		n    int
+	}
+	h := newHistory()
+	clients(historyClients, func(client int) {
+		for i := range historyCalls {
+			h.record(client, i%2 == 0, func() (any, error) {
+				if i%2 != 0 {
+					v, _, err := metadata.Read[tally](t.Context(), s, swaps, k, metadata.Serial)
+					return answer{core.CodeOf(err), v.N}, err
+				}
+				v, err := metadata.Change(t.Context(), s, swaps, k, func(v *tally) error {
+					v.N++
+					return nil
+				})
+				return answer{core.CodeOf(err), v.N}, err
+			})
+		}
+	})
+	h.check(t, porcupine.Model{
+		Init: func() any { return 0 },
+		Step: func(current, input, output any) (bool, any) {
+			n, out := current.(int), output.(answer)
+			after := n
+			if input.(bool) {
+				after++
+			}
+			switch out.code {
+			case "":
+				return out.n == after, after
+			case core.CodeUnknown:
+				return true, after
+			}
+			return out.code == core.CodeUnavailable, n
+		},
+		DescribeOperation: func(input, output any) string { return fmt.Sprintf("add %v → %+v", input, output) },
+	})
+}
+
+// createOnce races Create: at most one succeeds, and what it stored is there.
+func createOnce(t *testing.T, s metadata.Store, _ uint64) {
+	const rows = 10
+	for row := range rows {
+		k := key(fmt.Sprint("once", row))
+		var winner, winners, unknown atomic.Int64
+		clients(4, func(client int) {
+			switch err := metadata.Create(t.Context(), s, swaps, k, tally{client}); core.CodeOf(err) {
+			case "":
+				winner.Store(int64(client))
+				winners.Add(1)
+			case core.CodeUnknown:
+				unknown.Add(1)
+			case core.CodeExists, core.CodeUnavailable:
+			default:
+				t.Errorf("create: %v", err)
+			}
+		})
+		got, version, err := metadata.Read[tally](t.Context(), patient{s}, swaps, k, metadata.Serial)
+		if core.CodeOf(err) == core.CodeNotFound && winners.Load() == 0 {
+			continue
+		}
+		if err != nil || version != 1 || winners.Load()+unknown.Load() == 0 || winners.Load() > 1 {
+			t.Fatalf("row %d: %d winners, %d unknown; stored at version %d (%v)", row, winners.Load(), unknown.Load(), version, err)
+		}
+		if winners.Load() == 1 && int64(got.N) != winner.Load() {
+			t.Fatalf("row %d: client %d won, the row is of %d", row, winner.Load(), got.N)
+		}
+	}
+}
+
+// putsConverge writes rows by one writer each: a reader at Quorum never sees less than what was answered.
+func putsConverge(t *testing.T, s metadata.Store, _ uint64) {
+	clients(4, func(client int) {
+		k := key(fmt.Sprint("writer", client))
+		answered := time.Time{}
+		for tick := 1; tick <= 20; tick++ {
+			if err := metadata.Write(t.Context(), s, puts, k, tally{tick}, at(tick), 0, metadata.One); err == nil {
+				answered = at(tick)
+			}
+			row, err := patient{s}.Get(t.Context(), puts, k, metadata.Quorum)
+			if err == nil && row.Written.Before(answered) || err != nil && (core.CodeOf(err) != core.CodeNotFound || !answered.IsZero()) {
+				t.Errorf("writer %d: read what was written at %s (%v), answered was %s", client, row.Written, err, answered)
+			}
+		}
+	})
+}
