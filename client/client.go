@@ -26,6 +26,10 @@ type Client struct {
 	ctx    context.Context // of everything the client started; ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	mu     struct {
+		sync.Mutex
+		closed bool
+	}
 }
 
 // Dial makes a client for the server at addr (host:port of any frontend) and checks that something listens there.
@@ -54,7 +58,7 @@ func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	c.http = &http.Client{Transport: &http.Transport{DialContext: o.netDial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}}
 	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addr)
 	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addr)
-	c.links = newLinks(c.ctx, &c.wg, o)
+	c.links = newLinks(c.ctx, c.start, o)
 	return c, nil
 }
 
@@ -64,8 +68,30 @@ func (c *Client) Admin() *Admin { return &Admin{c: c} }
 // Close ends every connection and waits for the client's goroutines. Close publishers and consumers first: what they
 // still hold fails with ErrUnknownOutcome or ErrUnavailable, and is delivered again after its lock timeout.
 func (c *Client) Close() error {
+	c.mu.Lock()
+	c.mu.closed = true
+	c.mu.Unlock()
 	c.cancel()
 	c.wg.Wait()
 	c.http.CloseIdleConnections()
 	return nil
+}
+
+// start runs f on a goroutine that Close waits for.
+func (c *Client) start(f func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return core.Errorf(core.CodeUnavailable, "client is closed")
+	}
+	c.wg.Go(f)
+	return nil
+}
+
+// withTimeout bounds a context that has no deadline.
+func (c *Client) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.opts.timeout)
 }

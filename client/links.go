@@ -14,10 +14,10 @@ const dialTimeout = 5 * time.Second
 
 // links keeps one connection per host and path, shared by all streams to it.
 type links struct {
-	ctx  context.Context
-	wg   *sync.WaitGroup
-	opts ws.Options
-	mu   struct {
+	ctx   context.Context
+	start func(func()) error
+	opts  ws.Options
+	mu    struct {
 		sync.Mutex
 		open map[linkKey]*link
 	}
@@ -32,8 +32,8 @@ type link struct {
 	err  error
 }
 
-func newLinks(ctx context.Context, wg *sync.WaitGroup, o options) *links {
-	l := &links{ctx: ctx, wg: wg, opts: ws.Options{NetDial: o.netDial}}
+func newLinks(ctx context.Context, start func(func()) error, o options) *links {
+	l := &links{ctx: ctx, start: start, opts: ws.Options{NetDial: o.netDial}}
 	l.mu.open = make(map[linkKey]*link)
 	return l
 }
@@ -42,15 +42,14 @@ func newLinks(ctx context.Context, wg *sync.WaitGroup, o options) *links {
 func (l *links) get(ctx context.Context, addr, path string) (*ws.Mux, error) {
 	key := linkKey{addr, path}
 	l.mu.Lock()
-	if l.ctx.Err() != nil {
-		l.mu.Unlock()
-		return nil, core.Errorf(core.CodeUnavailable, "client is closed")
-	}
 	k := l.mu.open[key]
 	if k == nil {
 		k = &link{made: make(chan struct{})}
+		if err := l.start(func() { l.run(key, k) }); err != nil {
+			l.mu.Unlock()
+			return nil, err
+		}
 		l.mu.open[key] = k
-		l.wg.Go(func() { l.run(key, k) })
 	}
 	l.mu.Unlock()
 	select {

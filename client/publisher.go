@@ -2,6 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/publish"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 // Publisher publishes to one queue. Safe for concurrent use.
@@ -9,28 +17,119 @@ import (
 // What gathers while a write is under way travels together; there is no linger. A message is tried until it is
 // durable on all replicas or its time is up. A message that was sent again because an answer was lost may be stored
 // twice, under the same id.
-type Publisher struct{}
+type Publisher struct {
+	queue string
+	pub   *publish.Publisher
+}
 
 // Publisher connects to the input hosts of a queue. It fails at once if the queue is not there or does not take messages,
-// else it tries until ctx ends.
+// else it tries until ctx ends (or, if ctx has no end, for the client's timeout).
 func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherOption) (*Publisher, error) {
-	panic("unwritten")
+	if _, err := core.ParseAnyQueuePath(queue); err != nil {
+		return nil, err
+	}
+	var o publisherOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	pub := publish.New(publish.Config{
+		Queue: queue, Client: c.opts.name, Timeout: o.timeout, MaxRecords: o.messages, MaxBytes: o.bytes, Log: c.opts.log,
+		Route: func(ctx context.Context) ([]publish.Host, error) {
+			res, err := read(ctx, c, c.msgs.PublishRoute, &pb.PublishRouteRequest{Queue: queue})
+			if err != nil {
+				return nil, err
+			}
+			hosts := make([]publish.Host, len(res.Hosts))
+			for i, h := range res.Hosts {
+				hosts[i] = publish.Host{ID: core.HostID(h.Id), Address: h.Address}
+			}
+			return hosts, nil
+		},
+		Dial: func(ctx context.Context, h publish.Host) (*ws.Mux, error) {
+			return c.links.get(ctx, h.Address, "/v1/publish")
+		},
+	})
+	if err := c.start(func() { pub.Run(c.ctx) }); err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	if err := pub.Connect(ctx); err != nil {
+		pub.Close(ctx)
+		return nil, err
+	}
+	return &Publisher{queue: queue, pub: pub}, nil
 }
 
 // Publish waits until m is durable on all replicas. If ctx ends first the error is ErrUnknownOutcome, unless
 // m was certainly not sent.
-func (p *Publisher) Publish(ctx context.Context, m Message) (Receipt, error) { panic("unwritten") }
+func (p *Publisher) Publish(ctx context.Context, m Message) (Receipt, error) {
+	var r wire.Record
+	if err := m.record(&r); err != nil {
+		return Receipt{}, err
+	}
+	var timeout time.Duration
+	if end, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(end), 1)
+	}
+	w := make(waiting, 1)
+	if err := p.pub.Append(ctx, &r, timeout, w); err != nil {
+		return Receipt{}, err
+	}
+	select {
+	case out := <-w:
+		return out.receipt, out.err
+	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the publisher is about to say more than the context can
+		late := time.NewTimer(250 * time.Millisecond)
+		defer late.Stop()
+		select {
+		case out := <-w:
+			return out.receipt, out.err
+		case <-late.C:
+		}
+	}
+	return Receipt{}, core.Errorf(core.CodeUnknown, "stopped waiting for the publish to %s: %w", p.queue, context.Cause(ctx))
+}
+
+type published struct {
+	receipt Receipt
+	err     error
+}
+
+// waiting is where Publish waits for the outcome.
+type waiting chan published
+
+func (w waiting) Settled(id core.MessageID, at core.Receipt, err error) {
+	w <- published{Receipt{ID: id, Receipt: at}, err}
+}
+
+// callback is a caller's function as a publish.Done.
+type callback func(Receipt, error)
+
+func (f callback) Settled(id core.MessageID, at core.Receipt, err error) {
+	f(Receipt{ID: id, Receipt: at}, err)
+}
 
 // PublishAsync takes m and returns; done (may be nil) is called once with the outcome. While the publisher is full it
 // waits, until ctx ends. m.Body is copied before it returns. An error means that m was not taken and done is not called.
 //
-// Calls of done come one after another from one goroutine. It must not wait for this publisher.
+// Calls of done come one after another from one goroutine. It must not wait for this publisher. With an error its receipt
+// holds the id only.
 func (p *Publisher) PublishAsync(ctx context.Context, m Message, done func(Receipt, error)) error {
-	panic("unwritten")
+	var r wire.Record
+	if err := m.record(&r); err != nil {
+		return err
+	}
+	if done == nil {
+		return p.pub.Append(ctx, &r, 0, nil)
+	}
+	return p.pub.Append(ctx, &r, 0, callback(done))
 }
 
 // Flush waits until every message taken before it has its outcome and done has returned for it.
-func (p *Publisher) Flush(ctx context.Context) error { panic("unwritten") }
+func (p *Publisher) Flush(ctx context.Context) error { return p.pub.Flush(ctx) }
 
 // Close flushes and releases the publisher. What is still under way when ctx ends fails.
-func (p *Publisher) Close(ctx context.Context) error { panic("unwritten") }
+func (p *Publisher) Close(ctx context.Context) error { return p.pub.Close(ctx) }

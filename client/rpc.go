@@ -36,11 +36,8 @@ func change[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], re
 }
 
 func invoke[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.opts.timeout)
-		defer cancel()
-	}
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
 	res, err := m(ctx, connect.NewRequest(req))
 	if err != nil {
 		return nil, err

@@ -1,0 +1,66 @@
+package publish
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// Host is an input host of the queue.
+type Host struct {
+	ID      core.HostID
+	Address string
+}
+
+// Config of a Publisher. Queue, Route and Dial are required; zero fields take the defaults.
+type Config struct {
+	Queue    string // path
+	Client   string // name for the hosts' logs
+	Internal bool   // may append to built-in queues; for hosts only
+
+	// Route looks up the input hosts of the queue. A fatal error (core.ClassFatal) fails what waits; others are tried again.
+	Route func(ctx context.Context) ([]Host, error)
+	// Dial is the connection to a host, shared or new. The publisher opens a stream on it and never ends it.
+	Dial func(ctx context.Context, h Host) (*ws.Mux, error)
+
+	Timeout    time.Duration // how long a record is tried; default 30 s
+	MaxRecords int           // taken and without an outcome; default 65,536
+	MaxBytes   int           // the same in encoded bytes; default 32 MiB. One record may go over.
+	Log        *slog.Logger  // default: discards
+}
+
+const (
+	defaultTimeout    = 30 * time.Second
+	defaultMaxRecords = 64 << 10
+	defaultMaxBytes   = 32 << 20
+
+	batchTarget = 256 << 10 // bytes; a batch is full above it
+	// maxGathering is how many batches may be in flight before one that is not full waits: what comes meanwhile joins it.
+	maxGathering   = 4
+	defaultWindow  = 4 << 20 // bytes in flight, when the host names none
+	connectTimeout = 10 * time.Second
+	answerTimeout  = 10 * time.Second // then a host that holds a batch counts as lost
+	tick           = time.Second      // of the look for hosts that do not answer
+)
+
+// retry spaces attempts to connect, and to send again what was refused.
+var retry = core.Backoff{Min: 20 * time.Millisecond, Factor: 2, Max: 2 * time.Second, Jitter: 0.3}
+
+func (c Config) withDefaults() Config {
+	if c.Timeout <= 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.MaxRecords <= 0 {
+		c.MaxRecords = defaultMaxRecords
+	}
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = defaultMaxBytes
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

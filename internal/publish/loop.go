@@ -1,0 +1,183 @@
+package publish
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// Run sends until ctx ends or Close has flushed, and returns when every owner knows its outcome and every goroutine is joined. Call
+// it once.
+func (p *Publisher) Run(ctx context.Context) error {
+	defer close(p.ended)
+	ctx, cancel := context.WithCancel(ctx)
+	quit := make(chan struct{})
+	p.wg.Go(func() { p.complete(quit) })
+	p.loop(ctx)
+	cancel()
+	p.shutdown()
+	close(quit)
+	p.wg.Wait()
+	return nil
+}
+
+// loop is the only sender. Each turn it looks at the state and does one thing, or waits for a change.
+func (p *Publisher) loop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		t := p.turn(p.now())
+		switch {
+		case t.connect:
+			p.wg.Go(func() { p.connect(ctx, t.avoid) })
+			continue
+		case t.batch != nil:
+			p.send(ctx, t.session, t.batch, t.first)
+			continue
+		}
+		var due <-chan time.Time
+		if t.until < never {
+			timer.Reset(time.Duration(t.until - p.now()))
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.stop:
+			return
+		case <-p.wake:
+		case <-due:
+		}
+	}
+}
+
+// turn is what the loop does next: connect, send batch on session, or wait until a change or a time.
+type turn struct {
+	connect bool
+	avoid   core.HostID
+	session *session
+	batch   *batch
+	first   uint64
+	until   int64
+}
+
+func (p *Publisher) turn(now int64) turn {
+	var lost []*session
+	defer func() { // outside the mutex
+		for _, s := range lost {
+			s.mux.Forget(s.stream)
+			s.Closed(core.Errorf(core.CodeUnavailable, "input host %s did not answer for %s", s.host.ID, answerTimeout))
+		}
+	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lost = p.expireLocked(now)
+	t := turn{until: p.mu.nextExpiry}
+	if len(p.mu.live) > 0 {
+		t.until = min(t.until, p.mu.nextTick)
+	}
+	p.mu.hungry = false
+	s := p.mu.active
+	b := p.headLocked()
+	switch {
+	case s == nil && (b != nil || len(p.mu.connects) > 0):
+		if p.mu.connecting {
+			return t
+		}
+		if now < p.mu.pausedUntil {
+			t.until = min(t.until, p.mu.pausedUntil)
+			return t
+		}
+		p.mu.connecting = true
+		t.connect, t.avoid = true, p.mu.avoid
+		return t
+	case b == nil:
+		p.mu.hungry = true
+		return t
+	case now < p.mu.pausedUntil:
+		t.until = min(t.until, p.mu.pausedUntil)
+		return t
+	case !s.takes(b, b == p.mu.current):
+		return t // an answer or the end of a write wakes the loop
+	}
+	p.takeLocked(b)
+	t.batch, t.session, t.first = b, s, s.startLocked(b, now)
+	return t
+}
+
+// headLocked is the next batch to send, nil if there is none.
+func (p *Publisher) headLocked() *batch {
+	if len(p.mu.queue) > 0 {
+		return p.mu.queue[0]
+	}
+	return p.mu.current
+}
+
+// takeLocked takes the head out of the queue for sending.
+func (p *Publisher) takeLocked(b *batch) {
+	if b == p.mu.current {
+		p.mu.current = nil
+	} else {
+		p.mu.queue = slices.Delete(p.mu.queue, 0, 1)
+	}
+	if b.left < len(b.slots) {
+		b.compact()
+	}
+}
+
+// requeueLocked puts a batch that has to be sent again at its place.
+func (p *Publisher) requeueLocked(b *batch) {
+	i, _ := slices.BinarySearchFunc(p.mu.queue, b.number, func(q *batch, n uint64) int {
+		return int(q.number) - int(n)
+	})
+	p.mu.queue = slices.Insert(p.mu.queue, i, b)
+}
+
+func (p *Publisher) send(ctx context.Context, s *session, b *batch, first uint64) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var head [wire.FrameHeaderLen + 8]byte
+	header := wire.AppendPublishHead(head[:0], s.stream, first, len(b.buf))
+	err := s.mux.Conn.SendOwned(ctx, header, b.buf, func() { s.written(b) })
+	if err != nil {
+		s.mux.Forget(s.stream)
+		s.Closed(core.Errorf(core.CodeUnavailable, "send to input host %s: %w", s.host.ID, err))
+	}
+}
+
+// pauseLocked holds sending and connecting back for a time that grows with the failures in a row.
+func (p *Publisher) pauseLocked(now int64, random float64) {
+	p.mu.failures++
+	p.mu.pausedUntil = max(p.mu.pausedUntil, now+int64(retry.Delay(p.mu.failures, random)))
+}
+
+// shutdown fails what has no outcome and lets the sessions go.
+func (p *Publisher) shutdown() {
+	p.mu.Lock()
+	if p.mu.closed == nil {
+		p.mu.closed = errClosed(p.cfg.Queue)
+	}
+	p.mu.over = true
+	sessions := p.mu.leaving
+	if p.mu.active != nil {
+		sessions = append(sessions, p.mu.active)
+	}
+	p.mu.active, p.mu.leaving = nil, nil
+	for _, b := range p.mu.live {
+		p.failLocked(b, p.mu.closed)
+	}
+	p.mu.queue, p.mu.current = nil, nil
+	connects := p.mu.connects
+	p.mu.connects = nil
+	closed := p.mu.closed
+	p.mu.Unlock()
+	for _, s := range sessions {
+		s.leave()
+	}
+	for _, c := range connects {
+		c <- closed
+	}
+}
