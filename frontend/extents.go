@@ -1,0 +1,193 @@
+package frontend
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// replicaTimeout bounds the question for how long an open extent is; without an answer it is shown without a length.
+const replicaTimeout = time.Second
+
+// ListExtents answers a page of a queue's extents, oldest first. The page token is an extent's id.
+func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListExtentsRequest]) (*connect.Response[pb.ListExtentsResponse], error) {
+	path, err := core.ParseAnyQueuePath(req.Msg.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	limit, err := pageLimit(req.Msg.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	after := req.Msg.GetAfter()
+	if after != "" {
+		if _, err := core.ParseID(after); err != nil {
+			return nil, err
+		}
+	}
+	_, q, err := s.resolve(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	records, more, err := metadata.Prefix[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, q.ID.String(), "", after, limit, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "list extents of queue %s: %w", path, err)
+	}
+	out := &pb.ListExtentsResponse{Extents: make([]*pb.ExtentInfo, len(records))}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(fanOut)
+	for i, r := range records {
+		g.Go(func() (err error) {
+			out.Extents[i], err = s.extentInfo(gctx, r.Value.Extent)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if more {
+		out.Next = records[len(records)-1].Key.Row
+	}
+	return connect.NewResponse(out), nil
+}
+
+// GetExtent looks an extent up by its id.
+func (s *service) GetExtent(ctx context.Context, req *connect.Request[pb.GetExtentRequest]) (*connect.Response[pb.ExtentInfo], error) {
+	id, err := core.ParseID(req.Msg.GetExtent())
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.findExtent(ctx, core.ExtentID{ID: id})
+	if err != nil {
+		return nil, err
+	}
+	return s.answerExtent(ctx, e)
+}
+
+// SealExtent has the controller fix an extent's end.
+func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealExtentAdminRequest]) (*connect.Response[pb.ExtentInfo], error) {
+	path, err := core.ParseAnyQueuePath(req.Msg.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	id, err := core.ParseID(req.Msg.GetExtent())
+	if err != nil {
+		return nil, err
+	}
+	_, q, err := s.resolve(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.findExtent(ctx, core.ExtentID{ID: id})
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Queue != q.ID:
+		return nil, core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
+	}
+	seal := &pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Reason: "operator", Force: req.Msg.GetForce()}
+	_, err = ask(ctx, s.ranked(roleController, q.ID.ID), "controller", func(ctx context.Context, h membership.Host) (*connect.Response[pb.SealExtentResponse], error) {
+		return s.peers.Controller(h.Address).SealExtent(ctx, connect.NewRequest(seal))
+	})
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "seal extent %s: %w", id, err)
+	}
+	return s.answerExtent(ctx, e)
+}
+
+func (s *service) answerExtent(ctx context.Context, e core.Extent) (*connect.Response[pb.ExtentInfo], error) {
+	info, err := s.extentInfo(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(info), nil
+}
+
+// findExtent finds the tuple of an extent whose queue is not known: in its seal row, or among the hints for controllers.
+func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent, error) {
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, s.meta, metadata.Seals, metadata.SealKey(id), metadata.One)
+	if err == nil {
+		return seal.Extent, nil
+	}
+	for _, partition := range [...]string{metadata.PartitionLive, metadata.PartitionOpen} {
+		if core.CodeOf(err) != core.CodeNotFound {
+			break
+		}
+		var r metadata.ExtentRecord
+		if r, _, err = metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Work, metadata.WorkKey(partition, id), metadata.One); err == nil {
+			return r.Extent, nil
+		}
+	}
+	if core.CodeOf(err) == core.CodeNotFound {
+		return core.Extent{}, core.Errorf(core.CodeNotFound, "extent %s does not exist", id)
+	}
+	return core.Extent{}, core.Errorf(core.CodeOf(err), "look up extent %s: %w", id, err)
+}
+
+// extentInfo is an extent as users see it. An extent without a seal row is open; one without an end is as long as a replica says.
+func (s *service) extentInfo(ctx context.Context, e core.Extent) (*pb.ExtentInfo, error) {
+	info := &pb.ExtentInfo{
+		Extent: e.ID.String(), Queue: e.Queue.String(), Kind: string(e.Kind), State: string(core.ExtentOpen),
+		Input: string(e.Input), Created: convert.Time(e.ID.Time().UTC()), Home: "own",
+	}
+	for _, r := range e.Replicas {
+		info.Replicas = append(info.Replicas, string(r))
+	}
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, s.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+	case err != nil:
+		return nil, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
+	default:
+		info.State = string(seal.State)
+		set(&info.Home, seal.Home)
+		for _, h := range seal.Holders {
+			info.Holders = append(info.Holders, string(h))
+		}
+		if seal.State.HasEnd() {
+			info.LastSeq, info.Bytes = uint64(seal.L), seal.Bytes
+			return info, nil
+		}
+	}
+	if r := s.replica(ctx, e); r != nil {
+		info.LastSeq, info.Bytes = r.GetLast(), r.GetBytes()
+	}
+	return info, nil
+}
+
+// replica asks the extent's live stores in turn; nil when none answers.
+func (s *service) replica(ctx context.Context, e core.Extent) *pb.Replica {
+	req := &pb.GetReplicaRequest{Extent: e.ID.ID[:]}
+	for _, id := range e.Replicas {
+		h, ok := membership.Find(s.members, id)
+		if !ok || !h.Has(roleStore) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+		resp, err := s.peers.Store(h.Address).GetReplica(ctx, connect.NewRequest(req))
+		cancel()
+		if err == nil {
+			return resp.Msg
+		}
+	}
+	return nil
+}
+
+// ListHosts answers the hosts that the membership sees.
+func (s *service) ListHosts(context.Context, *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
+	out := &pb.ListHostsResponse{}
+	for _, h := range s.members.Hosts("") {
+		out.Hosts = append(out.Hosts, &pb.HostInfo{
+			Host: string(h.ID), Roles: h.Roles, Addr: h.Address, Zone: h.Zone, State: "alive", Run: h.Run.String(),
+		})
+	}
+	return connect.NewResponse(out), nil
+}

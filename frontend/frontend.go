@@ -1,0 +1,102 @@
+// Package frontend owns the public API: queues, groups, routes, and the calls that it hands on to the host whose work they
+// concern. It keeps no state of its own.
+package frontend
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Deps are what a frontend stands on. All fields are needed.
+type Deps struct {
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Meta    metadata.Store
+	Peers   *peer.Pool
+	Members membership.Monitor
+}
+
+// Host is the frontend role of a process. Its calls may come from any number of goroutines.
+type Host struct {
+	svc       *service
+	stopPolls context.CancelFunc
+}
+
+// New checks the configuration. It does no I/O and starts nothing.
+func New(cfg Config, deps Deps) (*Host, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	draining, stopPolls := context.WithCancel(context.Background())
+	svc := &service{
+		cfg: cfg, log: deps.Log.With("role", "frontend"), metrics: newMetrics(deps.Metrics),
+		meta: deps.Meta, peers: deps.Peers, members: deps.Members, now: time.Now, draining: draining,
+	}
+	svc.calls.most = cfg.MaxCalls
+	svc.keys.Store(&tokenKeys{})
+	p := &svc.publishers
+	p.make, p.most, p.idle, p.now = svc.newPublisher, cfg.MaxPublishers, cfg.PublisherIdle, time.Now
+	return &Host{svc: svc, stopPolls: stopPolls}, nil
+}
+
+// Routes adds AdminService and MessageService. They refuse calls before Start and after Stop.
+func (h *Host) Routes(mux *http.ServeMux) {
+	opts := []connect.HandlerOption{
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(h.svc.intercept)),
+		connect.WithReadMaxBytes(h.svc.cfg.MaxRequest),
+	}
+	mux.Handle(columbav1connect.NewAdminServiceHandler(h.svc, opts...))
+	mux.Handle(columbav1connect.NewMessageServiceHandler(h.svc, opts...))
+}
+
+// Start loads the token keys, making them in a new cluster, and opens the API.
+func (h *Host) Start(ctx context.Context) error {
+	if err := h.svc.loadKeys(ctx); err != nil {
+		return err
+	}
+	h.svc.publishers.open()
+	h.svc.calls.open()
+	return nil
+}
+
+// Run closes publishers that nobody uses, until ctx ends. Then long polls end with what they have, and Run waits for the calls under
+// way, at most Config.DrainTimeout; further calls are still answered.
+func (h *Host) Run(ctx context.Context) error {
+	sweeps := time.NewTicker(h.svc.cfg.PublisherIdle / 4)
+	defer sweeps.Stop()
+	for {
+		select {
+		case <-sweeps.C:
+			h.svc.publishers.sweep()
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	h.stopPolls()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.svc.cfg.DrainTimeout)
+	defer cancel()
+	if err := h.svc.calls.wait(ctx); err != nil {
+		h.svc.log.Warn("stopping with calls under way", "waited", h.svc.cfg.DrainTimeout)
+	}
+	return nil
+}
+
+// Stop refuses further calls, ends long polls, waits for the calls under way until ctx ends, and closes the publishers. Idempotent.
+func (h *Host) Stop(ctx context.Context) error {
+	h.svc.calls.close()
+	h.stopPolls()
+	err := h.svc.calls.wait(ctx)
+	h.svc.publishers.close()
+	return err
+}

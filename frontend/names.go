@@ -1,0 +1,145 @@
+package frontend
+
+import (
+	"context"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// A path names a queue by two rows that cannot change together. The name row comes first and carries all that the queue's row
+// will hold, so that whoever meets a name without a queue can finish it:
+//
+//	free ──name row──▶ half made ──queue row──▶ live ──queue row: deleted──▶ dying ──groups, then name row: no queue──▶ free
+
+// maxTries bounds how often a call begins again because others changed the same name.
+const maxTries = 8
+
+// lookUp is the live queue behind a path, built-in ones too; CodeNotFound. It reads a copy that may be seconds old, and asks again
+// before it says that there is none.
+func (s *service) lookUp(ctx context.Context, path string) (metadata.QueueRecord, error) {
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(path), metadata.One)
+	if err == nil && !name.Queue.IsZero() {
+		q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), metadata.One)
+		if err == nil && q.Spec.Status != core.StatusDeleted {
+			return q, nil
+		}
+	}
+	_, q, err := s.resolve(ctx, path)
+	return q, err
+}
+
+// resolve is the live queue behind a path as it is now; CodeNotFound. A half-made queue is finished.
+func (s *service) resolve(ctx context.Context, path string) (metadata.NameRecord, metadata.QueueRecord, error) {
+	name, q, err := s.entry(ctx, path)
+	if err == nil && q.Spec.Status == core.StatusDeleted {
+		err = noQueue(path)
+	}
+	return name, q, err
+}
+
+// entry is the queue behind a path, which may be dying; CodeNotFound when the path is free.
+func (s *service) entry(ctx context.Context, path string) (metadata.NameRecord, metadata.QueueRecord, error) {
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(path), metadata.Serial)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero():
+		return name, metadata.QueueRecord{}, noQueue(path)
+	case err != nil:
+		return name, metadata.QueueRecord{}, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+	}
+	q, err := s.finish(ctx, name)
+	return name, q, err
+}
+
+// finish reads the queue of a name, and makes its row when it is missing.
+func (s *service) finish(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
+	key := metadata.QueueKey(name.Queue)
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, key, metadata.Serial)
+	if core.CodeOf(err) == core.CodeNotFound {
+		if q, err = s.makeQueue(ctx, name); core.CodeOf(err) == core.CodeExists {
+			q, _, err = metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, key, metadata.Serial)
+		}
+	}
+	if err != nil {
+		return q, core.Errorf(core.CodeOf(err), "look up queue %s: %w", name.Spec.Path, err)
+	}
+	return q, nil
+}
+
+// makeQueue makes the row of a name's queue.
+func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
+	q := metadata.QueueRecord{ID: name.Queue, Spec: name.Spec, Created: name.Queue.Time().UTC(), Owner: name.Owner}
+	return q, metadata.Create(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), q)
+}
+
+// claim makes name's path name its queue and makes the queue; CodeExists when the path names another live one. replace says whether
+// such a one is to be deleted instead; nil for never.
+func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace func(metadata.QueueRecord) bool) (metadata.QueueRecord, error) {
+	path := name.Spec.Path
+	key := metadata.NameKey(path)
+	err := metadata.Create(ctx, s.meta, metadata.Names, key, name)
+	if err == nil {
+		q, err := s.makeQueue(ctx, name)
+		if core.CodeOf(err) == core.CodeExists {
+			return s.finish(ctx, name)
+		}
+		return q, err
+	}
+	for range maxTries {
+		if core.CodeOf(err) != core.CodeExists {
+			return metadata.QueueRecord{}, err
+		}
+		now, err := metadata.Change(ctx, s.meta, metadata.Names, key, func(n *metadata.NameRecord) error {
+			if !n.Queue.IsZero() {
+				return metadata.ErrNoChange
+			}
+			*n = name
+			return nil
+		})
+		if err != nil {
+			return metadata.QueueRecord{}, err
+		}
+		q, err := s.finish(ctx, now)
+		if err != nil || now.Queue == name.Queue {
+			return q, err
+		}
+		if q.Spec.Status != core.StatusDeleted && (replace == nil || !replace(q)) {
+			return q, core.Errorf(core.CodeExists, "queue %s exists", path)
+		}
+		if err := s.bury(ctx, now); err != nil {
+			return q, err
+		}
+	}
+	return metadata.QueueRecord{}, core.Errorf(core.CodeUnavailable, "queue %s is being created and deleted all the time; try again", path)
+}
+
+// bury deletes a name's queue with its groups and frees the path. It may be done again, and by several callers at once.
+func (s *service) bury(ctx context.Context, name metadata.NameRecord) error {
+	_, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), func(q *metadata.QueueRecord) error {
+		q.Spec.Status = core.StatusDeleted
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, s.meta, metadata.Groups, name.Queue.String(), metadata.Serial) {
+		if err != nil {
+			return err
+		}
+		if err := s.buryGroup(ctx, g.Value); err != nil {
+			return err
+		}
+	}
+	_, err = metadata.Change(ctx, s.meta, metadata.Names, metadata.NameKey(name.Spec.Path), func(n *metadata.NameRecord) error {
+		if n.Queue != name.Queue {
+			return metadata.ErrNoChange
+		}
+		*n = metadata.NameRecord{}
+		return nil
+	})
+	return err
+}
+
+func noQueue(path string) error {
+	return core.Errorf(core.CodeNotFound, "queue %s does not exist", path)
+}

@@ -1,0 +1,96 @@
+package frontend
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+)
+
+const (
+	maxWait = 60 * time.Second // for the first message of a Pull
+	// turn is how long a Pull waits at one of several owners before it asks the next.
+	turn = time.Second
+)
+
+// Pull takes up to max_messages of the group, and waits for the first. None in time is no error. A frontend that stops answers at once.
+func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]) (*connect.Response[pb.PullResponse], error) {
+	m := proto.CloneOf(req.Msg)
+	wait := m.GetWait().AsDuration()
+	switch {
+	case m.MaxMessages < 0 || m.MaxMessages > maxMessages:
+		return nil, core.Errorf(core.CodeBadArgument, "max_messages %d is not in 1 … %d", m.MaxMessages, maxMessages)
+	case m.GetWait().CheckValid() != nil && m.Wait != nil || wait < 0 || wait > maxWait:
+		return nil, core.Errorf(core.CodeBadArgument, "wait %s is not in 0 … %s", wait, maxWait)
+	}
+	m.MaxMessages = max(m.MaxMessages, 1)
+	g, err := s.consumable(ctx, m.GetQueue(), m.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := s.owners(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait+s.cfg.CallTimeout)
+	defer cancel()
+	defer context.AfterFunc(s.draining, cancel)()
+	out, err := s.pull(ctx, m, hosts, wait)
+	if s.draining.Err() != nil && err != nil {
+		out, err = &pb.PullResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(out), nil
+}
+
+// pull asks the owners in turn, the first one at random, until one has a message or the wait is over. It fails when no owner of a
+// round answers.
+func (s *service) pull(ctx context.Context, m *pb.PullRequest, hosts []membership.Host, wait time.Duration) (*pb.PullResponse, error) {
+	end := time.Now().Add(wait)
+	first := rand.IntN(len(hosts))
+	for round := 0; ; round++ {
+		answered := false
+		var last error
+		for i := range hosts {
+			left := max(0, time.Until(end))
+			if len(hosts) > 1 {
+				left = min(left, turn)
+				if round == 0 {
+					left = 0 // whoever has something shall not wait for the others' turns
+				}
+			}
+			resp, err := s.pullFrom(ctx, hosts[(first+i)%len(hosts)], m, left)
+			if err == nil && len(resp.GetMessages()) > 0 {
+				return resp, nil
+			}
+			if err != nil {
+				last = err
+			}
+			answered = answered || err == nil
+		}
+		switch {
+		case !answered:
+			return nil, last
+		case len(hosts) == 1 || time.Until(end) <= 0 || ctx.Err() != nil:
+			return &pb.PullResponse{}, nil
+		}
+	}
+}
+
+func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullRequest, wait time.Duration) (*pb.PullResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+s.cfg.CallTimeout)
+	defer cancel()
+	m.Wait = durationpb.New(wait)
+	return ask(ctx, []membership.Host{h}, "output host", func(ctx context.Context, h membership.Host) (*connect.Response[pb.PullResponse], error) {
+		return s.peers.Output(h.Address).Pull(ctx, connect.NewRequest(m))
+	})
+}

@@ -1,0 +1,232 @@
+package frontend
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	maxPage   = 1000 // of any listing
+	maxCreate = 1000 // queues in one call
+	// fanOut is how many metadata calls one call has under way.
+	fanOut = 32
+)
+
+// CreateQueue makes a queue; CodeExists.
+func (s *service) CreateQueue(ctx context.Context, req *connect.Request[pb.CreateQueueRequest]) (*connect.Response[pb.Queue], error) {
+	q, err := s.createQueue(ctx, req.Msg.GetSpec())
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(queueToProto(q)), nil
+}
+
+// CreateQueues makes many at a time; one that fails does not stop the others.
+func (s *service) CreateQueues(ctx context.Context, req *connect.Request[pb.CreateQueuesRequest]) (*connect.Response[pb.CreateQueuesResponse], error) {
+	specs := req.Msg.GetSpecs()
+	if len(specs) > maxCreate {
+		return nil, core.Errorf(core.CodeBadArgument, "%d queues in one call; at most %d are allowed", len(specs), maxCreate)
+	}
+	out := &pb.CreateQueuesResponse{Results: make([]*pb.CreateQueuesResponse_Result, len(specs))}
+	var g errgroup.Group
+	g.SetLimit(fanOut)
+	for i, spec := range specs {
+		g.Go(func() error {
+			if q, err := s.createQueue(ctx, spec); err != nil {
+				out.Results[i] = &pb.CreateQueuesResponse_Result{Error: convert.ErrorToProto(err)}
+			} else {
+				out.Results[i] = &pb.CreateQueuesResponse_Result{Queue: queueToProto(q)}
+			}
+			return nil
+		})
+	}
+	g.Wait() // no function fails
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) createQueue(ctx context.Context, p *pb.QueueSpec) (metadata.QueueRecord, error) {
+	var none metadata.QueueRecord
+	if p == nil {
+		return none, core.Errorf(core.CodeBadArgument, "spec is missing; its path names the new queue")
+	}
+	spec, err := s.checkQueue(convert.QueueSpec(p).WithDefaults(s.cfg.Replicas, s.cfg.MinReplicas))
+	if err != nil {
+		return none, err
+	}
+	return s.claim(ctx, metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(s.now())}, Spec: spec}, nil)
+}
+
+// checkQueue refuses a spec that is wrong, and one that asks for what is not there yet.
+func (s *service) checkQueue(spec core.QueueSpec) (core.QueueSpec, error) {
+	if _, err := core.ParseQueuePath(spec.Path); err != nil {
+		return spec, err
+	}
+	if err := spec.Validate(); err != nil {
+		return spec, err
+	}
+	if spec.Consistency == core.CP {
+		return spec, core.Errorf(core.CodeUnsupported, "consistency cp comes with replication, which is not there yet; create the queue with --consistency ap")
+	}
+	return spec, nil
+}
+
+// GetQueue looks a queue up by its path.
+func (s *service) GetQueue(ctx context.Context, req *connect.Request[pb.GetQueueRequest]) (*connect.Response[pb.Queue], error) {
+	path, err := core.ParseAnyQueuePath(req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	_, q, err := s.resolve(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(queueToProto(q)), nil
+}
+
+// ListQueues answers a page of the queues whose path begins with a prefix, dead letter queues too, in order of path. The page token is a
+// path. A page may hold fewer than asked for with more to come.
+func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQueuesRequest]) (*connect.Response[pb.ListQueuesResponse], error) {
+	prefix, after := req.Msg.GetPrefix(), req.Msg.GetAfter()
+	if err := checkPrefix("prefix", prefix); err != nil {
+		return nil, err
+	}
+	if err := checkPrefix("page token", after); err != nil {
+		return nil, err
+	}
+	limit, err := pageLimit(req.Msg.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	names, more, err := metadata.Prefix[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, prefix, after, limit, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
+	}
+	queues := make([]*pb.Queue, len(names)) // nil: not to be shown
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(fanOut)
+	for i, name := range names {
+		g.Go(func() error {
+			if name.Value.Queue.IsZero() || strings.HasSuffix(name.Key.Row, core.SuffixRetry) {
+				return nil
+			}
+			q, _, err := metadata.Read[metadata.QueueRecord](gctx, s.meta, metadata.Queues, metadata.QueueKey(name.Value.Queue), metadata.One)
+			if core.CodeOf(err) == core.CodeNotFound {
+				q, err = s.finish(gctx, name.Value)
+			}
+			if err == nil && q.Spec.Status != core.StatusDeleted {
+				queues[i] = queueToProto(q)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := &pb.ListQueuesResponse{Queues: slices.DeleteFunc(queues, func(q *pb.Queue) bool { return q == nil })}
+	if more {
+		out.Next = names[len(names)-1].Key.Row
+	}
+	return connect.NewResponse(out), nil
+}
+
+// UpdateQueue changes the fields that are set.
+func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.UpdateQueueRequest]) (*connect.Response[pb.Queue], error) {
+	change := convert.QueueSpec(req.Msg.GetSpec())
+	path, err := core.ParseQueuePath(change.Path)
+	if err != nil {
+		return nil, err
+	}
+	name, _, err := s.resolve(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	q, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), func(q *metadata.QueueRecord) error {
+		if q.Spec.Status == core.StatusDeleted {
+			return noQueue(path)
+		}
+		if change.Consistency != "" && change.Consistency != q.Spec.Consistency {
+			return core.Errorf(core.CodeBadArgument, "consistency of queue %s is fixed at its creation: it is %s", path, q.Spec.Consistency)
+		}
+		set(&q.Spec.Durability, change.Durability)
+		set(&q.Spec.Replicas, change.Replicas)
+		set(&q.Spec.MinReplicas, change.MinReplicas)
+		set(&q.Spec.ConsumedRetention, change.ConsumedRetention)
+		set(&q.Spec.UnconsumedRetention, change.UnconsumedRetention)
+		set(&q.Spec.MaxMessage, change.MaxMessage)
+		set(&q.Spec.Status, change.Status)
+		_, err := s.checkQueue(q.Spec)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(queueToProto(q)), nil
+}
+
+// DeleteQueue deletes a queue with its groups; its path is free then. A queue made under it later is another one.
+func (s *service) DeleteQueue(ctx context.Context, req *connect.Request[pb.DeleteQueueRequest]) (*connect.Response[pb.DeleteQueueResponse], error) {
+	path, err := core.ParseQueuePath(req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	name, q, err := s.entry(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.bury(ctx, name); err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "delete queue %s: %w", path, err)
+	}
+	if q.Spec.Status == core.StatusDeleted { // by an earlier call that did not come to its end
+		return nil, noQueue(path)
+	}
+	return connect.NewResponse(&pb.DeleteQueueResponse{}), nil
+}
+
+func queueToProto(q metadata.QueueRecord) *pb.Queue {
+	return &pb.Queue{Id: q.ID.String(), Spec: convert.QueueSpecToProto(q.Spec), Created: convert.Time(q.Created)}
+}
+
+// set overwrites *v by a value that is not the zero one.
+func set[T comparable](v *T, to T) {
+	var zero T
+	if to != zero {
+		*v = to
+	}
+}
+
+// pageLimit reads the limit of a listing; 0 means the largest.
+func pageLimit(limit int32) (int, error) {
+	switch {
+	case limit < 0 || limit > maxPage:
+		return 0, core.Errorf(core.CodeBadArgument, "limit %d is not in 0 … %d", limit, maxPage)
+	case limit == 0:
+		return maxPage, nil
+	}
+	return int(limit), nil
+}
+
+// checkPrefix refuses what no path can begin with.
+func checkPrefix(what, prefix string) error {
+	const most = (core.MaxPathLabels + 1) * (core.MaxLabel + 1 + len(core.SuffixRetry))
+	if prefix == "" {
+		return nil
+	}
+	if len(prefix) > most || prefix[0] != '/' {
+		return core.Errorf(core.CodeBadName, "%s is not the beginning of a queue path like /namespace/name", what)
+	}
+	for i := range len(prefix) {
+		if c := prefix[i]; c != '/' && c != '_' && c != '.' && c != '-' && !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z') {
+			return core.Errorf(core.CodeBadName, "%s holds a character other than letters, digits, '/', '_', '.', '-'", what)
+		}
+	}
+	return nil
+}

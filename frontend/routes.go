@@ -1,0 +1,218 @@
+package frontend
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// The roles that a frontend asks.
+const (
+	roleController = "controller"
+	roleInput      = "inputhost"
+	roleOutput     = "outputhost"
+	roleStore      = "storehost"
+)
+
+// publishHosts is how many input hosts a publisher spreads over.
+const publishHosts = 2
+
+// askTimeout bounds one host's answer while there is another one to ask.
+const askTimeout = 3 * time.Second
+
+// PublishRoute answers the input hosts that a publisher of the queue connects to.
+func (s *service) PublishRoute(ctx context.Context, req *connect.Request[pb.PublishRouteRequest]) (*connect.Response[pb.RouteResponse], error) {
+	hosts, err := s.publishRoute(ctx, req.Msg.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(s.route(hosts)), nil
+}
+
+func (s *service) publishRoute(ctx context.Context, path string) ([]membership.Host, error) {
+	q, err := s.publishable(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	hosts := s.ranked(roleInput, q.ID.ID)
+	if len(hosts) == 0 {
+		return nil, core.Errorf(core.CodeUnavailable, "no input host is known; try again")
+	}
+	return hosts[:min(len(hosts), publishHosts)], nil
+}
+
+// publishable is the queue that a user may publish to.
+func (s *service) publishable(ctx context.Context, path string) (metadata.QueueRecord, error) {
+	path, err := core.ParseAnyQueuePath(path)
+	if err != nil {
+		return metadata.QueueRecord{}, err
+	}
+	q, err := s.lookUp(ctx, path)
+	switch {
+	case err != nil:
+		return q, err
+	case !q.Owner.IsZero():
+		return q, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
+	case !q.Spec.Status.CanPublish():
+		return q, core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, q.Spec.Status)
+	}
+	return q, nil
+}
+
+// ConsumeRoute answers the output hosts that deliver to the group.
+func (s *service) ConsumeRoute(ctx context.Context, req *connect.Request[pb.ConsumeRouteRequest]) (*connect.Response[pb.RouteResponse], error) {
+	g, err := s.consumable(ctx, req.Msg.GetQueue(), req.Msg.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := s.owners(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(s.route(hosts)), nil
+}
+
+// consumable is the group that may be consumed.
+func (s *service) consumable(ctx context.Context, path, name string) (metadata.GroupRecord, error) {
+	q, g, err := s.group(ctx, path, name)
+	switch {
+	case err != nil:
+		return g, err
+	case !q.Spec.Status.CanConsume():
+		return g, core.Errorf(core.CodeDisabled, "queue %s is %s: nothing is delivered from it", path, q.Spec.Status)
+	case !g.Spec.Status.CanConsume():
+		return g, core.Errorf(core.CodeDisabled, "group %s of queue %s is %s: nothing is delivered to it", name, path, g.Spec.Status)
+	}
+	return g, nil
+}
+
+// route is a complete list; of two the one with the higher version is the newer.
+func (s *service) route(hosts []membership.Host) *pb.RouteResponse {
+	out := &pb.RouteResponse{Version: uint64(s.now().UnixMicro())}
+	for _, h := range hosts {
+		out.Hosts = append(out.Hosts, &pb.HostAddress{Id: string(h.ID), Address: h.Address})
+	}
+	return out
+}
+
+// owners are the live output hosts that own a share of the group, the one that would get the first when none does.
+func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {
+	hosts, _, err := s.shares(ctx, g.ID)
+	return hosts, err
+}
+
+// shares also tells the owner of each extent of the group that has a live one. With one output host there is nothing to look up.
+func (s *service) shares(ctx context.Context, group core.GroupID) ([]membership.Host, map[core.ExtentID]membership.Host, error) {
+	live := s.ranked(roleOutput, group.ID)
+	switch len(live) {
+	case 0:
+		return nil, nil, core.Errorf(core.CodeUnavailable, "no output host is known; try again")
+	case 1:
+		return live, nil, nil
+	}
+	// Rows of an extent come in the order of their counters: the last one counts.
+	byExtent := make(map[core.ExtentID]core.HostID)
+	for a, err := range metadata.All[metadata.AssignmentRecord](ctx, s.meta, metadata.Assignments, group.String(), metadata.One) {
+		if err != nil {
+			return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
+		}
+		byExtent[a.Value.Extent.ID] = a.Value.Owner
+	}
+	for d, err := range metadata.All[metadata.DoneRecord](ctx, s.meta, metadata.Dones, group.String(), metadata.One) {
+		if err != nil {
+			return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
+		}
+		if id, err := core.ParseID(d.Key.Row); err == nil {
+			delete(byExtent, core.ExtentID{ID: id})
+		}
+	}
+	owners := make(map[core.ExtentID]membership.Host, len(byExtent))
+	var hosts []membership.Host
+	for _, h := range live {
+		owns := false
+		for extent, owner := range byExtent {
+			if owner == h.ID {
+				owners[extent], owns = h, true
+			}
+		}
+		if owns {
+			hosts = append(hosts, h)
+		}
+	}
+	if len(hosts) == 0 {
+		hosts = live[:1]
+	}
+	return hosts, owners, nil
+}
+
+// ranked are the live hosts of a role in the order that rendezvous hashing gives them for key.
+func (s *service) ranked(role string, key core.ID) []membership.Host {
+	hosts := slices.Clone(s.members.Hosts(role))
+	score := make(map[core.HostID][sha256.Size]byte, len(hosts))
+	for _, h := range hosts {
+		score[h.ID] = sha256.Sum256(append(key[:], h.ID...))
+	}
+	slices.SortFunc(hosts, func(a, b membership.Host) int {
+		sa, sb := score[a.ID], score[b.ID]
+		return cmp.Or(bytes.Compare(sb[:], sa[:]), strings.Compare(string(a.ID), string(b.ID)))
+	})
+	return hosts
+}
+
+// ask calls the hosts in turn until one answers something else than "not here, not now". call must be one that may be done again.
+func ask[T any](ctx context.Context, hosts []membership.Host, role string, call func(context.Context, membership.Host) (*connect.Response[T], error)) (*T, error) {
+	err := error(core.Errorf(core.CodeUnavailable, "no %s is known; try again", role))
+	for i, h := range hosts {
+		var resp *connect.Response[T]
+		if resp, err = askOne(ctx, h, i < len(hosts)-1, call); err == nil {
+			return resp.Msg, nil
+		}
+		err = core.Errorf(core.CodeOf(err), "%s %s: %w", role, h.ID, err)
+		if ctx.Err() != nil || !elsewhere(err) {
+			break
+		}
+	}
+	return nil, err
+}
+
+func askOne[T any](ctx context.Context, h membership.Host, others bool, call func(context.Context, membership.Host) (*connect.Response[T], error)) (*connect.Response[T], error) {
+	if others {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+	}
+	resp, err := call(ctx, h)
+	return resp, convert.FromRPC(err)
+}
+
+// elsewhere reports whether another host may do better.
+func elsewhere(err error) bool {
+	switch core.CodeOf(err) {
+	case core.CodeUnavailable, core.CodeDraining, core.CodeMoved, core.CodeDeadline, core.CodeIncomplete, core.CodeReadOnly:
+		return true
+	}
+	return false
+}
+
+// unsure turns a transport's failure into unknown, for calls that change something, unless no connection was made.
+func unsure(err error) error {
+	var dial *net.OpError
+	if core.CodeOf(err) != core.CodeUnavailable && core.CodeOf(err) != core.CodeDeadline || errors.As(err, &dial) && dial.Op == "dial" {
+		return err
+	}
+	return core.Errorf(core.CodeUnknown, "the answer was lost; it may or may not have been done: %w", err)
+}

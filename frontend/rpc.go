@@ -1,0 +1,91 @@
+package frontend
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// service answers the calls. Its methods return errors of the catalogue; intercept dresses them.
+type service struct {
+	cfg      Config
+	log      *slog.Logger
+	metrics  *metrics
+	meta     metadata.Store
+	peers    *peer.Pool
+	members  membership.Monitor
+	now      func() time.Time
+	draining context.Context // ends when long polls shall
+	calls    gate
+	keys     atomic.Pointer[tokenKeys]
+
+	publishers publishers
+}
+
+var (
+	_ columbav1connect.AdminServiceHandler   = (*service)(nil)
+	_ columbav1connect.MessageServiceHandler = (*service)(nil)
+)
+
+// intercept gives every call a place, a deadline and a count, and turns errors and panics into answers.
+func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (resp connect.AnyResponse, err error) {
+		method := req.Spec().Procedure
+		method = method[strings.LastIndexByte(method, '/')+1:]
+		start := time.Now()
+		defer func() {
+			code := "ok"
+			if err != nil {
+				code = string(core.CodeOf(err))
+				resp, err = nil, convert.RPCError(err)
+			}
+			s.metrics.calls.WithLabelValues(method, code).Inc()
+			if method != "Pull" {
+				s.metrics.seconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
+			}
+		}()
+		if err := s.calls.enter(); err != nil {
+			return nil, err
+		}
+		defer s.calls.leave()
+		s.metrics.inFlight.Inc()
+		defer s.metrics.inFlight.Dec()
+		timeout := s.cfg.CallTimeout
+		if method == "Pull" {
+			timeout += maxWait
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return s.recovered(ctx, method, req, next)
+	}
+}
+
+// recovered makes a panic of one call an internal error of that call.
+func (s *service) recovered(ctx context.Context, method string, req connect.AnyRequest, next connect.UnaryFunc) (resp connect.AnyResponse, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("call panicked", "method", method, "err", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = core.Errorf(core.CodeInternal, "the call met a defect of the server; its log has the details")
+		}
+	}()
+	if resp, err = next(ctx, req); err == nil {
+		return resp, nil
+	}
+	if ctx.Err() != nil && core.CodeOf(err) == core.CodeInternal {
+		err = core.Errorf(core.CodeDeadline, "%s did not end in time: %w", method, err)
+	}
+	return nil, err
+}

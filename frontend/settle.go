@@ -1,0 +1,172 @@
+package frontend
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
+)
+
+const (
+	maxTokens = 1000 // in one call
+	// keysEvery bounds how often a token that does not open has the keys read again.
+	keysEvery = 5 * time.Second
+)
+
+// Ack settles messages as done.
+func (s *service) Ack(ctx context.Context, req *connect.Request[pb.AckRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settle(ctx, &pb.SettleRequest{Verb: "ack", Tokens: req.Msg.GetTokens()})
+}
+
+// Nack gives messages back, at once, after a delay, or after the group's backoff when none is given.
+func (s *service) Nack(ctx context.Context, req *connect.Request[pb.NackRequest]) (*connect.Response[pb.SettleResponse], error) {
+	if d := req.Msg.GetDelay(); d != nil {
+		if err := checkDuration("delay", d, 0, core.MaxNackDelay); err != nil {
+			return nil, err
+		}
+	}
+	return s.settle(ctx, &pb.SettleRequest{Verb: "nack", Tokens: req.Msg.GetTokens(), Delay: req.Msg.GetDelay(), Reason: req.Msg.GetReason()})
+}
+
+// Reject sends messages to the dead letter queue at once.
+func (s *service) Reject(ctx context.Context, req *connect.Request[pb.RejectRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settle(ctx, &pb.SettleRequest{Verb: "reject", Tokens: req.Msg.GetTokens(), Reason: req.Msg.GetReason()})
+}
+
+// Extend moves the end of messages' locks.
+func (s *service) Extend(ctx context.Context, req *connect.Request[pb.ExtendRequest]) (*connect.Response[pb.SettleResponse], error) {
+	if err := checkDuration("by", req.Msg.GetBy(), core.MinLockTimeout, core.MaxLockTimeout); err != nil {
+		return nil, err
+	}
+	return s.settle(ctx, &pb.SettleRequest{Verb: "extend", Tokens: req.Msg.GetTokens(), Delay: req.Msg.GetBy()})
+}
+
+func checkDuration(name string, d *durationpb.Duration, least, most time.Duration) error {
+	if v := d.AsDuration(); d.CheckValid() != nil || v < least || v > most {
+		return core.Errorf(core.CodeBadArgument, "%s %s is not in %s … %s", name, v, least, most)
+	}
+	return nil
+}
+
+// settle hands the tokens on to the owners of their shares, and lists those that were refused or whose outcome is not known.
+func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.Response[pb.SettleResponse], error) {
+	switch {
+	case len(req.Tokens) < 1 || len(req.Tokens) > maxTokens:
+		return nil, core.Errorf(core.CodeBadArgument, "%d tokens in one call; 1 to %d are allowed", len(req.Tokens), maxTokens)
+	case len(req.Reason) > wire.MaxReason:
+		return nil, core.Errorf(core.CodeTooLarge, "reason has %d bytes; at most %d are allowed", len(req.Reason), wire.MaxReason)
+	}
+	parts, out := s.partition(ctx, req.Tokens)
+	failures := make([][]*pb.SettleResponse_Failure, len(parts))
+	var g errgroup.Group
+	g.SetLimit(fanOut)
+	for i, p := range parts {
+		g.Go(func() error {
+			part := &pb.SettleRequest{Verb: req.Verb, Tokens: p.tokens, Delay: req.Delay, Reason: req.Reason}
+			resp, err := s.peers.Output(p.host.Address).Settle(ctx, connect.NewRequest(part))
+			if err == nil {
+				failures[i] = resp.Msg.GetFailures()
+				return nil
+			}
+			err = unsure(convert.FromRPC(err))
+			err = core.Errorf(core.CodeOf(err), "output host %s: %w", p.host.ID, err)
+			for _, t := range p.tokens {
+				failures[i] = append(failures[i], failure(t, err))
+			}
+			return nil
+		})
+	}
+	g.Wait() // no function fails
+	for _, f := range failures {
+		out = append(out, f...)
+	}
+	return connect.NewResponse(&pb.SettleResponse{Failures: out}), nil
+}
+
+// part is the tokens that one output host settles.
+type part struct {
+	host   membership.Host
+	tokens []string
+}
+
+// partition opens the tokens and sorts them by owner; those that have none, or are none, fail.
+func (s *service) partition(ctx context.Context, tokens []string) (parts []part, failures []*pb.SettleResponse_Failure) {
+	type shares struct {
+		hosts  []membership.Host
+		owners map[core.ExtentID]membership.Host
+		err    error
+	}
+	byGroup := make(map[core.GroupID]shares)
+	at := make(map[core.HostID]int) // index in parts
+	for _, text := range tokens {
+		t, err := s.openToken(ctx, text)
+		if err != nil {
+			failures = append(failures, failure(text, err))
+			continue
+		}
+		sh, ok := byGroup[t.Group]
+		if !ok {
+			sh.hosts, sh.owners, sh.err = s.shares(ctx, t.Group)
+			byGroup[t.Group] = sh
+		}
+		if sh.err != nil {
+			failures = append(failures, failure(text, sh.err))
+			continue
+		}
+		h, ok := sh.owners[t.Extent]
+		if !ok {
+			h = sh.hosts[0]
+		}
+		i, ok := at[h.ID]
+		if !ok {
+			i = len(parts)
+			at[h.ID] = i
+			parts = append(parts, part{host: h})
+		}
+		parts[i].tokens = append(parts[i].tokens, text)
+	}
+	return parts, failures
+}
+
+func failure(token string, err error) *pb.SettleResponse_Failure {
+	return &pb.SettleResponse_Failure{Token: token, Error: convert.ErrorToProto(err)}
+}
+
+// openToken opens a token. One that does not open may be sealed with a key that is newer than those read last.
+func (s *service) openToken(ctx context.Context, text string) (acktoken.Token, error) {
+	keys := s.keys.Load()
+	t, err := acktoken.Open(keys.Keys, text)
+	if err == nil || len(text) != acktoken.Len || s.now().Sub(keys.read) < keysEvery {
+		return t, err
+	}
+	if s.loadKeys(ctx) != nil {
+		return t, err
+	}
+	return acktoken.Open(s.keys.Load().Keys, text)
+}
+
+// tokenKeys are the cluster's keys and when they were read.
+type tokenKeys struct {
+	acktoken.Keys
+	read time.Time
+}
+
+// loadKeys reads the cluster's keys, and makes them in a new cluster.
+func (s *service) loadKeys(ctx context.Context) error {
+	now := s.now()
+	keys, err := metadata.TokenKeys(ctx, s.meta, now)
+	if err == nil {
+		s.keys.Store(&tokenKeys{keys, now})
+	}
+	return err
+}
