@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/columbamq/columba/core"
+)
+
+// DefaultAddr is where commands look for a server when neither --addr nor COLUMBA_ADDR says otherwise.
+const DefaultAddr = "127.0.0.1:4922"
+
+// app is one invocation of the command line.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            []string
+
+	addr    string
+	format  string
+	timeout time.Duration // of one request
+
+	fakePublisher publisher // tests only: instead of the client's
+
+	ran bool // a command of ours was reached: what fails before is usage
+}
+
+// Main runs the command line args (without the program's name) and returns the process's exit code: one of core.Exit….
+// env is in the form of os.Environ. When ctx ends, the command stops, says what it did so far and returns.
+func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	root := a.root()
+	root.SetArgs(append([]string{}, args...))
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return a.finish(root.ExecuteContext(ctx))
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "columba",
+		Short: "A durable, replicated task queue: server, client and tools in one binary",
+		Long: "Columba is a durable, replicated task queue. Producers publish messages to a queue; every consumer group of that\n" +
+			"queue gets all of them; inside a group competing consumers share the work.\n\n" +
+			"Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable or timeout.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return core.Errorf(core.CodeBadArgument, "%s; see `%s --help`", firstLine(err.Error()), cmd.CommandPath())
+	})
+	addr := DefaultAddr
+	if v, _ := a.lookupEnv("COLUMBA_ADDR"); v != "" {
+		addr = v
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.addr, "addr", addr, "address of any server of the cluster (env COLUMBA_ADDR)")
+	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json (one object per line) or yaml")
+	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "give up on a request after this long")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkGlobals() }
+	root.SetHelpCommand(a.helpCommand(root))
+	root.AddCommand(
+		a.configCommand(), a.versionCommand(),
+		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(),
+		a.publishCommand(), a.consumeCommand(), a.ackCommand(), a.nackCommand(), a.rejectCommand(), a.extendCommand(),
+		a.dlqCommand(), a.peekCommand(), a.sealCommand(), a.benchCommand(),
+	)
+	root.AddCommand(a.hookedCommands()...)
+	return root
+}
+
+func (a *app) checkGlobals() error {
+	switch a.format {
+	case formatTable, formatJSON, formatYAML:
+	default:
+		return core.Errorf(core.CodeBadArgument, "output format %q is unknown; use table, json or yaml", a.format)
+	}
+	if a.timeout <= 0 {
+		return core.Errorf(core.CodeBadArgument, "timeout %s is not above 0; use something like 30s", a.timeout)
+	}
+	return nil
+}
+
+// run makes a cobra RunE of fn and notes that a command was reached.
+func (a *app) run(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.ran = true
+		return fn(cmd.Context(), args)
+	}
+}
+
+// parent is a command that only holds others.
+func parent(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: unknownCommand}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return core.Errorf(core.CodeBadArgument, "%q needs a command after it; see `%s --help`", cmd.CommandPath(), cmd.CommandPath())
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// unknownCommand refuses what is not a subcommand and suggests what might have been meant.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := "see `" + cmd.CommandPath() + " --help`"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "? See `" + cmd.CommandPath() + " --help`"
+	}
+	return core.Errorf(core.CodeBadArgument, "unknown command %q for %q; %s", clip(args[0]), cmd.CommandPath(), hint)
+}
+
+// exactly and between check the number of arguments.
+func exactly(n int) cobra.PositionalArgs { return between(n, n) }
+
+func between(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		takes := strconv.Itoa(most)
+		switch {
+		case len(args) >= least && len(args) <= most:
+			return nil
+		case most == 0:
+			takes = "no"
+		case least < most:
+			takes = strconv.Itoa(least) + " to " + takes
+		}
+		return core.Errorf(core.CodeBadArgument, "\"%s %s\" takes %s arguments, not %d; see `%s --help`",
+			cmd.Parent().CommandPath(), cmd.Use, takes, len(args), cmd.CommandPath())
+	}
+}
+
+func (a *app) helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: a.run(func(_ context.Context, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return core.Errorf(core.CodeBadArgument, "unknown command %q; see `columba --help`", clip(strings.Join(args, " ")))
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		}),
+	}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// clip keeps hostile input from filling an error line.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

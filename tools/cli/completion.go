@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+)
+
+// completionTimeout keeps a shell from hanging when the server does not answer.
+const completionTimeout = time.Second
+
+// completeQueues offers queue paths for the first argument.
+func (a *app) completeQueues(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a.timeout = min(a.timeout, completionTimeout)
+	page, err := ask(completionContext(cmd), a, a.admin().ListQueues, &pb.ListQueuesRequest{Prefix: prefix, Limit: 200})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, q := range page.GetQueues() {
+		out = append(out, q.GetSpec().GetPath())
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeGroups offers a queue path, then a group of it.
+func (a *app) completeGroups(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) != 1 {
+		return a.completeQueues(cmd, args, prefix)
+	}
+	a.timeout = min(a.timeout, completionTimeout)
+	list, err := ask(completionContext(cmd), a, a.admin().ListGroups, &pb.ListGroupsRequest{Queue: args[0]})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, g := range list.GetGroups() {
+		out = append(out, g.GetSpec().GetName())
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+func completionContext(cmd *cobra.Command) context.Context {
+	if ctx := cmd.Context(); ctx != nil {
+		return ctx
+	}
+	return context.Background()
+}

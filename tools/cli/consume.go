@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+// consumeFlags say how much to consume and what becomes of it.
+type consumeFlags struct {
+	count         int64
+	timeout, idle time.Duration
+	prefetch      int
+	ack           string
+	nackEvery     int64
+}
+
+// What --ack chooses.
+const (
+	ackAuto   = "auto"
+	ackNone   = "none"
+	ackTokens = "tokens"
+)
+
+func (a *app) consumeCommand() *cobra.Command {
+	var flags consumeFlags
+	cmd := &cobra.Command{
+		Use: "consume PATH GROUP", Aliases: []string{"sub", "r", "read"},
+		Short: "Consume messages: one payload per line",
+		Long: "Consume messages of a group and print one payload per line. A message is acknowledged after its line was written, so a killed\n" +
+			"command never loses one. It runs until interrupted, or until --count, --idle or --timeout ends it. When --timeout ends it before\n" +
+			"--count is reached the exit code is 5.\n\n" +
+			"With -o json each line is\n" +
+			`  {"id","payload" or "payload_base64","extent","seq","enqueued","attempt","key","headers","token"}`,
+		Example: "  columba consume /demo/trips billing --count 10\n" +
+			"  columba consume /demo/trips billing --idle 2s -o json",
+		Args: exactly(2), ValidArgsFunction: a.completeGroups,
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.consume(ctx, args, flags) }),
+	}
+	f := cmd.Flags()
+	f.Int64Var(&flags.count, "count", 0, "end after this many messages; 0 for no end")
+	f.DurationVar(&flags.timeout, "timeout", 0, "end after this long; 0 for no end")
+	f.DurationVar(&flags.idle, "idle", 0, "end after this long without a message; 0 for no end")
+	f.IntVar(&flags.prefetch, "prefetch", 500, "hold at most this many messages that are not acknowledged")
+	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for `columba ack`")
+	f.Int64Var(&flags.nackEvery, "nack-every", 0, "give every Nth message back instead of acknowledging it")
+	return cmd
+}
+
+func (c *consumeFlags) check() error {
+	switch {
+	case c.count < 0:
+		return core.Errorf(core.CodeBadArgument, "count %d is negative; use 0 for no end", c.count)
+	case c.timeout < 0 || c.idle < 0:
+		return core.Errorf(core.CodeBadArgument, "timeout and idle must not be negative; use something like 5s")
+	case c.prefetch < 1 || c.prefetch > math.MaxInt32:
+		return core.Errorf(core.CodeBadArgument, "prefetch %d is not in 1 … %d", c.prefetch, math.MaxInt32)
+	case c.nackEvery < 0:
+		return core.Errorf(core.CodeBadArgument, "nack-every %d is negative; use 0 for never", c.nackEvery)
+	case c.ack != ackAuto && c.ack != ackNone && c.ack != ackTokens:
+		return core.Errorf(core.CodeBadArgument, "ack %q is not auto, none or tokens", clip(c.ack))
+	case c.nackEvery > 0 && c.ack != ackAuto:
+		return core.Errorf(core.CodeBadArgument, "nack-every needs --ack auto; %s settles nothing", c.ack)
+	}
+	return nil
+}
+
+func (a *app) consume(ctx context.Context, args []string, flags consumeFlags) error {
+	queue, group, err := groupName(args)
+	if err != nil {
+		return err
+	}
+	if err := flags.check(); err != nil {
+		return err
+	}
+	c, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	run := &consumeRun{app: a, queue: queue, group: group, flags: flags, started: time.Now(), bar: a.progress("consuming", int(flags.count))}
+	if isTerminal(a.stdout) {
+		run.bar = &progress{} // the messages themselves are on the screen
+	}
+	limited, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	con, err := c.Consumer(limited, queue, group, run.options()...)
+	if err != nil {
+		return a.callError(ctx, err)
+	}
+	return run.all(ctx, con)
+}
+
+// unboundedPrefetch is for consumers that settle nothing themselves: the server's limit of outstanding messages holds.
+const unboundedPrefetch = 1 << 20
+
+func (r *consumeRun) options() []client.ConsumerOption {
+	prefetch := r.flags.prefetch
+	opts := []client.ConsumerOption{client.OnRefused(func(client.Refusal) { r.refused.Add(1) })}
+	switch {
+	case r.flags.count > 0 && (r.flags.ack != ackAuto || r.flags.count < int64(prefetch)):
+		prefetch = int(min(r.flags.count, math.MaxInt32))
+	case r.flags.ack != ackAuto:
+		prefetch = max(prefetch, unboundedPrefetch)
+	}
+	if r.flags.ack != ackAuto {
+		opts = append(opts, client.PrefetchBytes(math.MaxInt32))
+	}
+	if r.flags.ack == ackTokens {
+		opts = append(opts, client.WithTokens())
+	}
+	return append(opts, client.Prefetch(prefetch))
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// createChunk is how many queues one request creates.
+const createChunk = 500
+
+// maxPathLine bounds a line of --from-stdin; longer ones are no paths.
+const maxPathLine = 64 << 10
+
+func (a *app) createQueueCommand() *cobra.Command {
+	var flags queueFlags
+	var fromStdin bool
+	cmd := &cobra.Command{
+		Use: "queue PATH… | --from-stdin", Aliases: queueAliases, Short: "Create queues",
+		Long: "Create one queue or many with the same settings. Queues that cannot be created are listed on stderr; the others are\n" +
+			"created. With one path the exit code says why it failed; with many it is 1 when any failed.",
+		Example: "  columba create queue /demo/trips --max-message 4MiB\n" +
+			"  seq -f /demo/q%g 1000 | columba create queue --from-stdin",
+	}
+	flags.register(cmd)
+	cmd.Flags().BoolVar(&fromStdin, "from-stdin", false, "read paths from stdin, one per line")
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		spec, err := flags.spec()
+		switch {
+		case err != nil:
+			return err
+		case fromStdin == (len(args) > 0):
+			return core.Errorf(core.CodeBadArgument, "give either paths or --from-stdin; see `%s --help`", cmd.CommandPath())
+		case len(args) == 1:
+			return a.createQueue(ctx, spec, args[0])
+		}
+		input := io.Reader(strings.NewReader(strings.Join(args, "\n")))
+		if fromStdin {
+			input = a.stdin
+		}
+		return a.createQueues(ctx, spec, input)
+	})
+	return cmd
+}
+
+func (a *app) createQueue(ctx context.Context, spec *pb.QueueSpec, path string) error {
+	path, err := core.ParseQueuePath(path)
+	if err != nil {
+		return err
+	}
+	spec.Path = path
+	q, err := change(ctx, a, a.admin().CreateQueue, &pb.CreateQueueRequest{Spec: spec})
+	if err != nil {
+		return err
+	}
+	return a.printer().object(queueFields(q))
+}
+
+// createQueues creates a queue for every line of input, chunk by chunk.
+func (a *app) createQueues(ctx context.Context, spec *pb.QueueSpec, input io.Reader) error {
+	admin, out := a.admin(), a.printer()
+	bar := a.progress("queues", 0)
+	defer bar.finish()
+	failed := 0
+	fail := func(path string, err error) {
+		failed++
+		a.complain(path, err)
+	}
+	send := func(specs []*pb.QueueSpec) error {
+		res, err := change(ctx, a, admin.CreateQueues, &pb.CreateQueuesRequest{Specs: specs})
+		if err != nil {
+			return err
+		}
+		if len(res.GetResults()) != len(specs) {
+			return core.Errorf(core.CodeInternal, "asked for %d queues, the server answered about %d", len(specs), len(res.GetResults()))
+		}
+		for i, r := range res.GetResults() {
+			if r.GetError() != nil {
+				fail(specs[i].GetPath(), convert.ErrorFromProto(r.GetError()))
+			} else {
+				out.item(queueFields(r.GetQueue()))
+			}
+		}
+		bar.add(len(specs))
+		return out.err
+	}
+	err := eachPath(input, createChunk, fail, func(paths []string) error {
+		specs := make([]*pb.QueueSpec, len(paths))
+		for i, p := range paths {
+			specs[i] = proto.CloneOf(spec)
+			specs[i].Path = p
+		}
+		return send(specs)
+	})
+	bar.finish()
+	if cerr := out.close(); err == nil {
+		err = cerr
+	}
+	if err != nil || failed > 0 {
+		a.say("%d queues created, %d failed", out.items, failed)
+	}
+	if err == nil && failed > 0 {
+		err = errFailed
+	}
+	return err
+}
+
+// eachPath hands the valid paths of input to use in chunks, and the others to bad. Empty lines are skipped.
+func eachPath(input io.Reader, chunk int, bad func(string, error), use func([]string) error) error {
+	scanner := bufio.NewScanner(input)
+	scanner.Buffer(nil, maxPathLine)
+	var paths []string
+	for scanner.Scan() {
+		line := strings.TrimSuffix(scanner.Text(), "\r")
+		if line == "" {
+			continue
+		}
+		path, err := core.ParseQueuePath(line)
+		if err != nil {
+			bad(clip(line), err)
+			continue
+		}
+		if paths = append(paths, path); len(paths) == chunk {
+			if err := use(paths); err != nil {
+				return err
+			}
+			paths = paths[:0]
+		}
+	}
+	if len(paths) > 0 {
+		if err := use(paths); err != nil {
+			return err
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		return core.Errorf(core.CodeBadArgument, "paths cannot be read: %w", err)
+	}
+	return nil
+}

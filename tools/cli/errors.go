@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/columbamq/columba/core"
+)
+
+// exitError ends the command with a code; what went wrong was said already.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// errFailed ends the command with exit code 1 after its failures were listed.
+var errFailed = exitError{core.ExitFailed}
+
+// finish says what failed and turns it into the exit code.
+func (a *app) finish(err error) int {
+	if err == nil {
+		return core.ExitOK
+	}
+	var exit exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	var known *core.Error
+	if !errors.As(err, &known) {
+		switch {
+		case !a.ran:
+			err = core.Errorf(core.CodeBadArgument, "%s; see `columba --help`", firstLine(err.Error()))
+		case errors.Is(err, context.Canceled):
+			a.say("interrupted")
+			return core.ExitFailed
+		case errors.Is(err, context.DeadlineExceeded):
+			err = core.Errorf(core.CodeDeadline, "%w", err)
+		}
+	}
+	a.complain("", err)
+	return core.CodeOf(err).Exit()
+}
+
+// complain prints one error line: "error: what (code) – what to do"; subject, when there is one, says of what.
+func (a *app) complain(subject string, err error) {
+	fmt.Fprintln(a.stderr, errorLine(subject, err))
+}
+
+func errorLine(subject string, err error) string {
+	code := core.CodeOf(err)
+	what, todo := splitHint(err.Error())
+	if todo == "" {
+		todo = hints[code]
+	}
+	line := fmt.Sprintf("%s (%s)", what, code)
+	if subject != "" {
+		line = subject + ": " + line
+	}
+	if todo != "" {
+		line += " – " + todo
+	}
+	return "error: " + printable(line)
+}
+
+// splitHint cuts "what; what to do" at the last semicolon that stands outside quotes.
+func splitHint(text string) (what, todo string) {
+	i := strings.LastIndex(text, "; ")
+	if i < 0 || strings.Count(text[:i], `"`)%2 == 1 {
+		return text, ""
+	}
+	return text[:i], text[i+2:]
+}
+
+// hints say what to do about errors whose text does not.
+var hints = map[core.Code]string{
+	core.CodeBadArgument:   "see the command's --help",
+	core.CodeBadName:       "a queue is /namespace/name, a group is one name",
+	core.CodeBadID:         "copy the id as the command that showed it printed it",
+	core.CodeBadToken:      "use a token printed by `columba consume --ack tokens` of this cluster",
+	core.CodeTooLarge:      "send less, or raise the queue's limit with `columba update queue --max-message`",
+	core.CodeVersion:       "use the same version of columba on both sides",
+	core.CodeNotFound:      "see `columba list queues` and `columba list groups PATH`",
+	core.CodeExists:        "choose another name, or change the existing one with `columba update`",
+	core.CodeConflict:      "look at the current state with `columba show` and try again",
+	core.CodeStale:         "the message was delivered again or settled; use the token of its latest delivery",
+	core.CodeMoved:         "try again",
+	core.CodeDisabled:      "enable it with `columba update … --status enabled`",
+	core.CodeThrottled:     "try again later, or slower",
+	core.CodeUnavailable:   "is the server running? Start one with `columba serve`, or name another with --addr",
+	core.CodeDeadline:      "it may or may not have been done: look before you try again, or allow more with --timeout",
+	core.CodeDraining:      "try again in a few seconds",
+	core.CodeIncomplete:    "try again when more store hosts are up",
+	core.CodeUnknown:       "it may or may not have been done: look before you try again",
+	core.CodeCorrupt:       "see the server's log and `columba inspect extent`",
+	core.CodeLocked:        "stop the other server, or use another --data directory",
+	core.CodeNewerFormat:   "use the version of columba that wrote it, or a later one",
+	core.CodeReadOnly:      "make the directory writable",
+	core.CodeNoSpace:       "free disk space on the store hosts",
+	core.CodeInternal:      "see the server's log",
+	core.CodeUnimplemented: "this version of the server cannot do it; leave the option out, or use a later server",
+	core.CodeUnsupported:   "leave the option out",
+}
+
+// say talks to the user on stderr.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.stderr, printable(fmt.Sprintf(format, args...)))
+}
+
+// printable replaces what could steer a terminal or break a line.
+func printable(s string) string {
+	clean := func(r rune) bool {
+		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == unicode.ReplacementChar
+	}
+	if strings.IndexFunc(s, clean) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case clean(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+func (a *app) showExtentCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "extent EXTENT", Short: "Show one extent",
+		Example: "  columba show extent 01890a5d-ac96-774b-bcce-b302099a8057",
+		Args:    exactly(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if _, err := core.ParseID(args[0]); err != nil {
+				return err
+			}
+			return a.showExtent(ctx, args[0])
+		}),
+	}
+}
+
+func (a *app) showExtent(ctx context.Context, id string) error {
+	e, err := ask(ctx, a, a.admin().GetExtent, &pb.GetExtentRequest{Extent: id})
+	if err != nil {
+		return err
+	}
+	return a.printer().object(extentFields(e))
+}
+
+func (a *app) listExtentsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "extents PATH", Aliases: []string{"extent"}, Short: "List the extents of a queue",
+		Example: "  columba list extents /demo/trips -o json",
+		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			queue, err := core.ParseAnyQueuePath(args[0])
+			if err != nil {
+				return err
+			}
+			out, admin := a.printer(), a.admin()
+			return a.pages(out, "extents", func(after string) (string, error) {
+				page, err := ask(ctx, a, admin.ListExtents, &pb.ListExtentsRequest{Queue: queue, After: after})
+				for _, e := range page.GetExtents() {
+					out.item(extentFields(e))
+				}
+				return page.GetNext(), err
+			})
+		}),
+	}
+}
+
+func (a *app) listHostsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "hosts", Aliases: []string{"host"}, Short: "List the hosts of the cluster",
+		Example: "  columba list hosts",
+		Args:    exactly(0),
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			out := a.printer()
+			return a.pages(out, "hosts", func(string) (string, error) {
+				list, err := ask(ctx, a, a.admin().ListHosts, &pb.ListHostsRequest{})
+				for _, h := range list.GetHosts() {
+					out.item(hostFields(h))
+				}
+				return "", err
+			})
+		}),
+	}
+}
+
+func (a *app) sealCommand() *cobra.Command {
+	var force, dryRun bool
+	cmd := &cobra.Command{
+		Use: "seal PATH EXTENT", Short: "Fix an extent's end for ever; the queue goes on in a new one",
+		Example: "  columba seal /demo/trips 01890a5d-ac96-774b-bcce-b302099a8057",
+		Args:    exactly(2), ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			queue, err := core.ParseAnyQueuePath(args[0])
+			if err != nil {
+				return err
+			}
+			if _, err := core.ParseID(args[1]); err != nil {
+				return err
+			}
+			if dryRun {
+				a.say("would seal this extent; nothing was changed")
+				return a.showExtent(ctx, args[1])
+			}
+			e, err := change(ctx, a, a.admin().SealExtent, &pb.SealExtentAdminRequest{Queue: queue, Extent: args[1], Force: force})
+			if err != nil {
+				return err
+			}
+			return a.printer().object(extentFields(e))
+		}),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "accept the end that the reachable replicas agree on, even if others may know more")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show the extent")
+	return cmd
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// groupAliases are the words for a consumer group, the last ones of users who come from Cherami.
+var groupAliases = []string{"g", "consumergroup", "cg"}
+
+// groupFlags are the settings of a consumer group.
+type groupFlags struct {
+	cmd                           *cobra.Command
+	start, maxDeliveries          string
+	lockTimeout, delay, skipOlder time.Duration
+	backoff, exhausted, status    string
+	noSmartRetry                  bool
+}
+
+func (g *groupFlags) register(cmd *cobra.Command) {
+	g.cmd = cmd
+	f := cmd.Flags()
+	f.StringVar(&g.start, "start", "", "where a new group begins: earliest, latest, a time like 2026-01-02T15:04:05Z, or a duration back like -2h")
+	f.DurationVar(&g.lockTimeout, "lock-timeout", 0, "a delivered message is invisible to others this long")
+	f.StringVar(&g.maxDeliveries, "max-deliveries", "", "attempts before a message is exhausted: 1 … 1000, or unlimited")
+	f.DurationVar(&g.delay, "delay", 0, "deliver messages this long after they were published")
+	f.DurationVar(&g.skipOlder, "skip-older", 0, "skip messages older than this")
+	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m")
+	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message: dlq, drop or block")
+	f.BoolVar(&g.noSmartRetry, "no-smart-retry", false, "count attempts even while nothing at all succeeds")
+}
+
+func (g *groupFlags) registerStatus(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&g.status, "status", "", "enabled, disabled, send-only or receive-only")
+}
+
+// spec is what was set for the group args[0] args[1], checked as far as it can be without the server.
+func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
+	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, NoSmartRetry: g.noSmartRetry, Status: g.status}
+	var err error
+	if s.Queue, s.Name, err = groupName(args); err != nil {
+		return nil, err
+	}
+	if s.MaxDeliveries, err = parseDeliveries(g.maxDeliveries); err != nil {
+		return nil, err
+	}
+	if g.cmd.Flags().Changed("lock-timeout") && g.lockTimeout == 0 {
+		return nil, core.Errorf(core.CodeBadArgument, "lock-timeout 0 is not in %s … %s", core.MinLockTimeout, core.MaxLockTimeout)
+	}
+	s.LockTimeout = optional(g.cmd, "lock-timeout", g.lockTimeout)
+	s.Delay = optional(g.cmd, "delay", g.delay)
+	s.SkipOlder = optional(g.cmd, "skip-older", g.skipOlder)
+	if g.backoff != "" {
+		b, err := core.ParseBackoff(g.backoff)
+		if err != nil {
+			return nil, err
+		}
+		s.Backoff = &pb.Backoff{Min: durationpb.New(b.Min), Factor: b.Factor, Max: durationpb.New(b.Max), Jitter: b.Jitter}
+	}
+	checked, err := convert.GroupSpec(s, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return s, checked.WithDefaults().Validate()
+}
+
+func parseDeliveries(s string) (int32, error) {
+	switch s {
+	case "":
+		return 0, nil
+	case "unlimited":
+		return core.UnlimitedDeliveries, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > core.MaxMaxDeliveries {
+		return 0, core.Errorf(core.CodeBadArgument, "max-deliveries %q is not in 1 … %d, nor unlimited", clip(s), core.MaxMaxDeliveries)
+	}
+	return int32(n), nil
+}
+
+// groupName checks PATH and GROUP.
+func groupName(args []string) (queue, group string, err error) {
+	if queue, err = core.ParseAnyQueuePath(args[0]); err != nil {
+		return "", "", err
+	}
+	group, err = core.ParseGroupName(args[1])
+	return queue, group, err
+}
+
+func (a *app) createGroupCommand() *cobra.Command {
+	var flags groupFlags
+	cmd := &cobra.Command{
+		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Create a consumer group and its dead letter queue",
+		Example: "  columba create group /demo/trips billing --start earliest --lock-timeout 30s --max-deliveries 5 --backoff 1s,2,1m",
+		Args:    exactly(2), ValidArgsFunction: a.completeQueues,
+	}
+	flags.register(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		spec, err := flags.spec(args)
+		if err != nil {
+			return err
+		}
+		g, err := change(ctx, a, a.admin().CreateGroup, &pb.CreateGroupRequest{Spec: spec})
+		if err != nil {
+			return err
+		}
+		return a.printer().object(groupFields(g))
+	})
+	return cmd
+}
+
+func (a *app) updateGroupCommand() *cobra.Command {
+	var flags groupFlags
+	cmd := &cobra.Command{
+		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Change settings of a consumer group",
+		Example: "  columba update group /demo/trips billing --max-deliveries unlimited",
+		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
+	}
+	flags.register(cmd)
+	flags.registerStatus(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		spec, err := flags.spec(args)
+		if err != nil {
+			return err
+		}
+		if err := needsChange(cmd); err != nil {
+			return err
+		}
+		g, err := change(ctx, a, a.admin().UpdateGroup, &pb.UpdateGroupRequest{Spec: spec})
+		if err != nil {
+			return err
+		}
+		return a.printer().object(groupFields(g))
+	})
+	return cmd
+}
+
+func (a *app) deleteGroupCommand() *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Delete a consumer group and its dead letters",
+		Example: "  columba delete group /demo/trips billing",
+		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			queue, group, err := groupName(args)
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				a.say("would delete group %s of %s and its dead letters; nothing was changed", group, queue)
+				return a.showGroup(ctx, queue, group)
+			}
+			if _, err := change(ctx, a, a.admin().DeleteGroup, &pb.DeleteGroupRequest{Queue: queue, Name: group}); err != nil {
+				return err
+			}
+			a.say("group %s of %s is deleted", group, queue)
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
+	return cmd
+}
+
+func (a *app) showGroupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Show a consumer group's settings",
+		Example: "  columba show group /demo/trips billing",
+		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			queue, group, err := groupName(args)
+			if err != nil {
+				return err
+			}
+			return a.showGroup(ctx, queue, group)
+		}),
+	}
+}
+
+func (a *app) showGroup(ctx context.Context, queue, group string) error {
+	g, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group})
+	if err != nil {
+		return err
+	}
+	return a.printer().object(groupFields(g))
+}
+
+func (a *app) listGroupsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "groups PATH", Aliases: append([]string{"group", "consumergroups"}, groupAliases...), Short: "List the consumer groups of a queue",
+		Example: "  columba list groups /demo/trips",
+		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			queue, err := core.ParseAnyQueuePath(args[0])
+			if err != nil {
+				return err
+			}
+			out := a.printer()
+			return a.pages(out, "groups", func(string) (string, error) {
+				list, err := ask(ctx, a, a.admin().ListGroups, &pb.ListGroupsRequest{Queue: queue})
+				for _, g := range list.GetGroups() {
+					out.item(groupFields(g))
+				}
+				return "", err
+			})
+		}),
+	}
+}

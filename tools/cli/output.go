@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Output formats.
+const (
+	formatTable = "table"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+)
+
+// field is one named value of something shown. Names are stable and snake_case, the same in every format.
+type field struct {
+	name   string
+	value  any  // string, number, bool, []string, map[string]string or nil
+	detail bool // left out of list tables
+}
+
+// tableBatch rows share their column widths; later batches keep to the widths of earlier ones where they can.
+const tableBatch = 1000
+
+// printer writes items in the chosen format. Not safe for concurrent use.
+type printer struct {
+	w      io.Writer
+	format string
+	items  int
+	widths []int
+	rows   [][]string
+	err    error
+}
+
+func (a *app) printer() *printer { return &printer{w: a.stdout, format: a.format} }
+
+// object prints one thing by itself: a table of names and values, a JSON object, or a YAML mapping.
+func (p *printer) object(fields []field) error {
+	switch p.format {
+	case formatJSON:
+		p.write(append(encode(fields), '\n'))
+	case formatYAML:
+		p.yaml(encode(fields))
+	default:
+		width := 0
+		for _, f := range fields {
+			width = max(width, len(f.name))
+		}
+		var b bytes.Buffer
+		for _, f := range fields {
+			fmt.Fprintf(&b, "%-*s  %s\n", width, f.name, cell(f.value))
+		}
+		p.write(b.Bytes())
+	}
+	return p.err
+}
+
+// item prints one element of a list or stream: a table row, a JSON line, or an element of a YAML sequence.
+func (p *printer) item(fields []field) error {
+	p.items++
+	switch p.format {
+	case formatJSON:
+		p.write(append(encode(fields), '\n'))
+	case formatYAML:
+		p.yaml([]byte("[" + string(encode(fields)) + "]"))
+	default:
+		if p.items == 1 {
+			p.rows = append(p.rows, row(fields, func(f field) string { return strings.ToUpper(f.name) }))
+		}
+		p.rows = append(p.rows, row(fields, func(f field) string { return cell(f.value) }))
+		if len(p.rows) >= tableBatch {
+			p.flush()
+		}
+	}
+	return p.err
+}
+
+// close ends a list: it writes what a table still holds.
+func (p *printer) close() error {
+	p.flush()
+	if p.items == 0 && p.format == formatYAML {
+		p.write([]byte("[]\n"))
+	}
+	return p.err
+}
+
+// flush writes the rows gathered so far.
+func (p *printer) flush() {
+	for _, r := range p.rows {
+		for i, c := range r {
+			if i == len(p.widths) {
+				p.widths = append(p.widths, 0)
+			}
+			p.widths[i] = max(p.widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b bytes.Buffer
+	for _, r := range p.rows {
+		for i, c := range r {
+			b.WriteString(c)
+			if i < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", p.widths[i]-utf8.RuneCountInString(c)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	p.rows = p.rows[:0]
+	p.write(b.Bytes())
+}
+
+func (p *printer) write(b []byte) {
+	if p.err == nil && len(b) > 0 {
+		_, p.err = p.w.Write(b)
+	}
+}
+
+// yaml prints JSON text, which is YAML too, in block style.
+func (p *printer) yaml(text []byte) {
+	var node yaml.Node
+	if err := yaml.Unmarshal(text, &node); err != nil {
+		p.err = err
+		return
+	}
+	blockStyle(&node)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(&node); err != nil {
+		p.err = err
+		return
+	}
+	p.write(b.Bytes())
+}
+
+func blockStyle(n *yaml.Node) {
+	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
+		n.Style = 0
+	}
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}
+
+func row(fields []field, text func(field) string) []string {
+	var out []string
+	for _, f := range fields {
+		if !f.detail {
+			out = append(out, text(f))
+		}
+	}
+	return out
+}
+
+// encode is the JSON object of fields, in their order.
+func encode(fields []field) []byte {
+	b := []byte{'{'}
+	for i, f := range fields {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendQuote(b, f.name)
+		b = append(b, ':')
+		b = appendJSON(b, f.value)
+	}
+	return append(b, '}')
+}
+
+// appendJSON encodes a value without escaping <, > and &.
+func appendJSON(b []byte, v any) []byte {
+	if list, ok := v.([]string); ok && list == nil {
+		return append(b, "[]"...)
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Sprintf("output field of type %T: %v", v, err)) // fields hold plain values only
+	}
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...)
+}
+
+// cell is a value as it stands in a table.
+func cell(v any) string {
+	text := ""
+	switch v := v.(type) {
+	case nil:
+	case []string:
+		text = strings.Join(v, ",")
+	case map[string]string:
+		pairs := make([]string, 0, len(v))
+		for k, s := range v {
+			pairs = append(pairs, k+"="+s)
+		}
+		sort.Strings(pairs)
+		text = strings.Join(pairs, ",")
+	default:
+		text = fmt.Sprint(v)
+	}
+	if text == "" {
+		return "-"
+	}
+	return printable(text)
+}

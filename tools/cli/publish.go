@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+// publisher is what publishing needs of client.Publisher.
+type publisher interface {
+	PublishAsync(ctx context.Context, m client.Message, done func(client.Receipt, error)) error
+	Close(ctx context.Context) error
+}
+
+// publishFlags say what becomes of the input.
+type publishFlags struct {
+	file        string
+	whole, null bool
+	key         string
+	headers     []string
+	idFromLine  bool
+	delay       time.Duration
+	at          string
+	rate        float64
+	inFlight    int
+}
+
+const (
+	defaultInFlight = 16384
+	inFlightBytes   = 32 << 20
+	// drainTime is how long an interrupted command waits for what is under way.
+	drainTime = 5 * time.Second
+)
+
+func (a *app) publishCommand() *cobra.Command {
+	var flags publishFlags
+	cmd := &cobra.Command{
+		Use: "publish PATH", Aliases: []string{"p", "pub", "w", "write"},
+		Short: "Publish messages: one per line of stdin or a file",
+		Long: "Publish one message per line of stdin or a file; an empty line is an empty message. The command ends when every message\n" +
+			"is durable on all replicas, or has failed; exit code 1 says that some were not acknowledged.\n\n" +
+			"With -o json each message is reported as soon as its outcome is known, in any order:\n" +
+			`  {"line":1,"id":"…","receipt":"extent:seq","ok":true}` + "\n" +
+			`  {"line":2,"ok":false,"error":"too_large","outcome":"failed"}` + "\n" +
+			"outcome is failed (it is not stored) or unknown (it may be stored).",
+		Example: "  seq 1 100000 | columba publish /demo/trips\n" +
+			"  columba publish /demo/trips --file trips.jsonl --key rider-7 --header source=import -o json\n" +
+			"  columba publish /demo/images --whole < cat.jpg",
+		Args: exactly(1), ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.publish(ctx, args[0], flags) }),
+	}
+	f := cmd.Flags()
+	f.StringVarP(&flags.file, "file", "f", "", "read this file instead of stdin")
+	f.BoolVar(&flags.whole, "whole", false, "the whole input is one message")
+	f.BoolVar(&flags.null, "null", false, "messages end in a NUL byte instead of a newline")
+	f.StringVar(&flags.key, "key", "", "key of the messages; keys share a queue fairly")
+	f.StringArrayVar(&flags.headers, "header", nil, "header name=value of the messages; may be repeated")
+	f.BoolVar(&flags.idFromLine, "id-from-line", false, "make each message's id from its content, so that the same line has the same id in every run")
+	f.DurationVar(&flags.delay, "delay", 0, "deliver this long after now")
+	f.StringVar(&flags.at, "at", "", "deliver at this time, like 2026-01-02T15:04:05Z")
+	f.Float64Var(&flags.rate, "rate", 0, "at most this many messages per second")
+	f.IntVar(&flags.inFlight, "in-flight", defaultInFlight, "at most this many messages without an outcome")
+	return cmd
+}
+
+// message is what all messages have in common.
+func (p *publishFlags) message() (client.Message, error) {
+	m := client.Message{Key: p.key, Delay: p.delay}
+	for _, h := range p.headers {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok || name == "" {
+			return m, core.Errorf(core.CodeBadArgument, "header %q is not name=value", clip(h))
+		}
+		if m.Headers == nil {
+			m.Headers = map[string]string{}
+		}
+		m.Headers[name] = value
+	}
+	if p.at != "" {
+		at, err := time.Parse(time.RFC3339, p.at)
+		if err != nil {
+			return m, core.Errorf(core.CodeBadArgument, "time %q is not like 2026-01-02T15:04:05Z", clip(p.at))
+		}
+		m.DeliverAt = at
+	}
+	switch {
+	case p.delay < 0:
+		return m, core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", p.delay)
+	case p.delay > 0 && p.at != "":
+		return m, core.Errorf(core.CodeBadArgument, "delay and at are both set; use one of them")
+	case !(p.rate >= 0): // NaN too
+		return m, core.Errorf(core.CodeBadArgument, "rate %g is not 0 or above; use 0 for no limit", p.rate)
+	case p.inFlight < 1:
+		return m, core.Errorf(core.CodeBadArgument, "in-flight %d is not above 0", p.inFlight)
+	case p.whole && p.null:
+		return m, core.Errorf(core.CodeBadArgument, "whole and null are both set; use one of them")
+	}
+	return m, nil
+}
+
+func (a *app) publish(ctx context.Context, path string, flags publishFlags) error {
+	path, err := core.ParseAnyQueuePath(path)
+	if err != nil {
+		return err
+	}
+	common, err := flags.message()
+	if err != nil {
+		return err
+	}
+	input, total, done, err := a.input(flags.file)
+	if err != nil {
+		return err
+	}
+	defer done()
+	pub, release, err := a.openPublisher(ctx, path, flags.inFlight)
+	if err != nil {
+		return err
+	}
+	defer release()
+	run := &publishRun{app: a, path: path, common: common, flags: flags, bar: a.byteProgress("publishing", total), started: time.Now()}
+	return run.all(ctx, pub, input)
+}
+
+// openPublisher connects to a queue; release ends the connection.
+func (a *app) openPublisher(ctx context.Context, path string, inFlight int) (pub publisher, release func(), err error) {
+	if a.fakePublisher != nil {
+		return a.fakePublisher, func() {}, nil
+	}
+	c, err := a.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	p, err := c.Publisher(limited, path, client.MaxInFlight(inFlight, inFlightBytes), client.PublishTimeout(a.timeout))
+	if err != nil {
+		c.Close()
+		return nil, nil, a.callError(ctx, err)
+	}
+	return p, func() { c.Close() }, nil
+}
+
+// input is the file, or stdin for "", and its size in bytes if it is known, else 0.
+func (a *app) input(file string) (r io.Reader, total int64, done func(), err error) {
+	r, done = a.stdin, func() {}
+	if file != "" && file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, 0, nil, core.Errorf(core.CodeBadArgument, "file cannot be read: %w", err)
+		}
+		r, done = f, func() { f.Close() }
+	}
+	if f, ok := r.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			total = info.Size()
+		}
+	}
+	return r, total, done, nil
+}

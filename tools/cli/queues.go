@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// queueAliases are the words for a queue, the last ones of users who come from Cherami.
+var queueAliases = []string{"q", "destination", "dest"}
+
+// queueFlags are the settings of a queue.
+type queueFlags struct {
+	set                     *pflag.FlagSet
+	consistency, durability string
+	replicas, minReplicas   int
+	consumed, unconsumed    time.Duration
+	maxMessage              size
+	status                  string
+}
+
+func (q *queueFlags) register(cmd *cobra.Command) {
+	q.set = cmd.Flags()
+	q.set.StringVar(&q.consistency, "consistency", "", "ap (available on both sides of a network cut) or cp (ordered, minority refuses)")
+	q.set.StringVar(&q.durability, "durability", "", "what an acknowledgement means: fsync or written")
+	q.set.IntVar(&q.replicas, "replicas", 0, "copies of each message")
+	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "copies without which nothing is accepted")
+	q.set.DurationVar(&q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h")
+	q.set.DurationVar(&q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 72h")
+	q.set.Var(&q.maxMessage, "max-message", "largest payload, like 1MiB")
+}
+
+func (q *queueFlags) registerStatus(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&q.status, "status", "", "enabled, disabled, send-only or receive-only")
+}
+
+// spec is what was set, checked as far as it can be without the server.
+func (q *queueFlags) spec() (*pb.QueueSpec, error) {
+	for _, name := range []string{"replicas", "min-replicas", "consumed-retention", "unconsumed-retention", "max-message"} {
+		if f := q.set.Lookup(name); f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {
+			return nil, core.Errorf(core.CodeBadArgument, "%s 0 is not above 0; leave the flag out for the default", name)
+		}
+	}
+	s := &pb.QueueSpec{
+		Consistency: q.consistency, Durability: q.durability, Replicas: int32(q.replicas), MinReplicas: int32(q.minReplicas),
+		ConsumedRetention:   convert.DurationToProto(q.consumed),
+		UnconsumedRetention: convert.DurationToProto(q.unconsumed),
+		MaxMessage:          int64(q.maxMessage), Status: q.status,
+	}
+	if q.replicas > core.MaxReplicas || q.minReplicas > core.MaxReplicas {
+		return nil, core.Errorf(core.CodeBadArgument, "replicas %d is not in 1 … %d", max(q.replicas, q.minReplicas), core.MaxReplicas)
+	}
+	return s, convert.QueueSpec(s).WithDefaults(core.MaxReplicas, 1).Validate()
+}
+
+func (a *app) updateQueueCommand() *cobra.Command {
+	var flags queueFlags
+	cmd := &cobra.Command{
+		Use: "queue PATH", Aliases: queueAliases, Short: "Change settings of a queue",
+		Example: "  columba update queue /demo/trips --status receive-only --max-message 4MiB",
+		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
+	}
+	flags.register(cmd)
+	flags.registerStatus(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		path, err := core.ParseAnyQueuePath(args[0])
+		if err != nil {
+			return err
+		}
+		spec, err := flags.spec()
+		if err != nil {
+			return err
+		}
+		if err := needsChange(cmd); err != nil {
+			return err
+		}
+		spec.Path = path
+		q, err := change(ctx, a, a.admin().UpdateQueue, &pb.UpdateQueueRequest{Spec: spec})
+		if err != nil {
+			return err
+		}
+		return a.printer().object(queueFields(q))
+	})
+	return cmd
+}
+
+// needsChange refuses an update that would change nothing.
+func needsChange(cmd *cobra.Command) error {
+	changes := 0
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if cmd.InheritedFlags().Lookup(f.Name) == nil {
+			changes++
+		}
+	})
+	if changes == 0 {
+		return core.Errorf(core.CodeBadArgument, "nothing to change; name a setting, see `%s --help`", cmd.CommandPath())
+	}
+	return nil
+}
+
+func (a *app) deleteQueueCommand() *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "queue PATH", Aliases: queueAliases, Short: "Delete a queue, its groups and its messages",
+		Example: "  columba delete queue /demo/trips --dry-run",
+		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			path, err := core.ParseQueuePath(args[0])
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return a.wouldDeleteQueue(ctx, path)
+			}
+			if _, err := change(ctx, a, a.admin().DeleteQueue, &pb.DeleteQueueRequest{Path: path}); err != nil {
+				return err
+			}
+			a.say("queue %s is deleted", path)
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
+	return cmd
+}
+
+func (a *app) wouldDeleteQueue(ctx context.Context, path string) error {
+	q, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path})
+	if err != nil {
+		return err
+	}
+	groups, err := ask(ctx, a, a.admin().ListGroups, &pb.ListGroupsRequest{Queue: path})
+	if err != nil {
+		return err
+	}
+	a.say("would delete queue %s and its %d groups; nothing was changed", path, len(groups.GetGroups()))
+	return a.printer().object(queueFields(q))
+}
+
+func (a *app) showQueueCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "queue PATH", Aliases: queueAliases, Short: "Show a queue's settings",
+		Example: "  columba show queue /demo/trips -o json",
+		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			path, err := core.ParseAnyQueuePath(args[0])
+			if err != nil {
+				return err
+			}
+			q, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path})
+			if err != nil {
+				return err
+			}
+			return a.printer().object(queueFields(q))
+		}),
+	}
+}
+
+func (a *app) listQueuesCommand() *cobra.Command {
+	var prefix string
+	cmd := &cobra.Command{
+		Use: "queues", Aliases: append([]string{"queue", "destinations"}, queueAliases...), Short: "List queues",
+		Example: "  columba list queues --prefix /demo/",
+		Args:    exactly(0),
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			out, admin := a.printer(), a.admin()
+			return a.pages(out, "queues", func(after string) (string, error) {
+				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after})
+				for _, q := range page.GetQueues() {
+					out.item(queueFields(q))
+				}
+				return page.GetNext(), err
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only queues whose path begins with this")
+	return cmd
+}
+
+// pages prints a paged list: fetch prints the page after a token and returns the next token, "" at the end.
+func (a *app) pages(out *printer, what string, fetch func(after string) (next string, err error)) error {
+	after := ""
+	for {
+		next, err := fetch(after)
+		if err != nil {
+			out.flush()
+			return err
+		}
+		if out.err != nil {
+			return out.err
+		}
+		if next == "" || next == after {
+			break
+		}
+		after = next
+	}
+	if out.items == 0 {
+		a.say("no %s", what)
+	}
+	return out.close()
+}
+
+func optional(cmd *cobra.Command, name string, d time.Duration) *durationpb.Duration {
+	if !cmd.Flags().Changed(name) {
+		return nil
+	}
+	return durationpb.New(d)
+}

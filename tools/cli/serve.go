@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/node"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	return parent("config", "Show or check a server's configuration", a.configPrintCommand(), a.configCheckCommand())
+}
+
+func (a *app) configPrintCommand() *cobra.Command {
+	var diff bool
+	cmd := &cobra.Command{
+		Use: "print", Short: "Show the configuration that `columba serve` with the same flags would use",
+		Long: "Show the configuration that `columba serve` with the same flags and environment would use: flags over environment\n" +
+			"variables (COLUMBA_DATA for --data) over the file of --config over defaults. The output is a valid configuration file.",
+		Example: "  columba config print --diff\n  columba config print > columba.yaml",
+		Args:    exactly(0),
+	}
+	node.RegisterFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&diff, "diff", false, "only what is not the default")
+	cmd.RunE = a.run(func(context.Context, []string) error {
+		cfg, err := node.Load(cmd.Flags(), a.lookupEnv)
+		if err != nil {
+			return noSuchFile(err)
+		}
+		if a.format != formatJSON {
+			return cfg.Print(a.stdout, diff)
+		}
+		var text bytes.Buffer
+		if err := cfg.Print(&text, diff); err != nil {
+			return err
+		}
+		fields, err := yamlFields(text.Bytes())
+		if err != nil {
+			return err
+		}
+		return a.printer().object(fields)
+	})
+	return cmd
+}
+
+// yamlFields are the keys and values of a YAML mapping, in their order.
+func yamlFields(text []byte) ([]field, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, core.Errorf(core.CodeInternal, "configuration is not YAML: %w", err)
+	}
+	var fields []field
+	for _, root := range doc.Content {
+		for i := 0; i+1 < len(root.Content); i += 2 {
+			var value any
+			if err := root.Content[i+1].Decode(&value); err != nil {
+				return nil, core.Errorf(core.CodeInternal, "configuration is not YAML: %w", err)
+			}
+			fields = append(fields, field{name: strings.ReplaceAll(root.Content[i].Value, "-", "_"), value: value})
+		}
+	}
+	return fields, nil
+}
+
+func (a *app) configCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check FILE", Short: "Check a configuration file",
+		Example: "  columba config check columba.yaml",
+		Args:    exactly(1),
+		RunE: a.run(func(_ context.Context, args []string) error {
+			if err := node.CheckFile(args[0]); err != nil {
+				return noSuchFile(err)
+			}
+			a.say("%s is a valid configuration", args[0])
+			return nil
+		}),
+	}
+}
+
+// noSuchFile says what to do about a missing file, which is not what to do about a missing queue.
+func noSuchFile(err error) error {
+	if core.CodeOf(err) == core.CodeNotFound {
+		return core.Errorf(core.CodeNotFound, "%w; name a file that exists", err)
+	}
+	return err
+}
+
+func (a *app) lookupEnv(key string) (string, bool) {
+	for _, kv := range a.env {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == key {
+			return v, true
+		}
+	}
+	return "", false
+}

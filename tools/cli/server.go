@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// answerBytes bounds one answer: a page of dead letters or stored messages is the largest.
+	answerBytes = 256 << 20
+)
+
+// httpClient is for one invocation; proxies of the environment are not asked: servers are named directly.
+func httpClient() *http.Client {
+	d := net.Dialer{Timeout: dialTimeout}
+	return &http.Client{Transport: &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 8}}
+}
+
+// admin is the queues' and groups' API of the server at --addr.
+func (a *app) admin() columbav1connect.AdminServiceClient {
+	return columbav1connect.NewAdminServiceClient(httpClient(), a.baseURL(), connect.WithReadMaxBytes(answerBytes))
+}
+
+// messages is the tokens' API of the server at --addr.
+func (a *app) messages() columbav1connect.MessageServiceClient {
+	return columbav1connect.NewMessageServiceClient(httpClient(), a.baseURL(), connect.WithReadMaxBytes(answerBytes))
+}
+
+func (a *app) baseURL() string {
+	if strings.HasPrefix(a.addr, "http://") || strings.HasPrefix(a.addr, "https://") {
+		return strings.TrimSuffix(a.addr, "/")
+	}
+	return "http://" + a.addr
+}
+
+// ask makes one unary call within --timeout. Its errors are of the catalogue.
+func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
+	limited, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	res, err := call(limited, connect.NewRequest(req))
+	if err == nil {
+		return res.Msg, nil
+	}
+	return nil, a.callError(ctx, err)
+}
+
+// dial connects the client library to the server at --addr. The caller closes it.
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	limited, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	c, err := client.Dial(limited, strings.TrimPrefix(a.baseURL(), "http://"), client.WithName("columba-cli"), client.WithTimeout(a.timeout))
+	if err != nil {
+		return nil, a.callError(ctx, err)
+	}
+	return c, nil
+}
+
+// change is ask for a call that changes something: when its answer is lost, what it did is unknown.
+func change[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
+	res, err := ask(ctx, a, call, req)
+	var lost *connect.Error // answers of the server do not keep it: see convert.FromRPC
+	if core.CodeOf(err) == core.CodeUnavailable && errors.As(err, &lost) {
+		return nil, core.Errorf(core.CodeUnknown, "the connection to %s was lost before the answer: %w", a.addr, rootCause(lost))
+	}
+	return res, err
+}
+
+// callError tells apart what happened to a call: ctx is the command's own, without the request's timeout.
+func (a *app) callError(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Canceled
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return core.Errorf(core.CodeUnavailable, "server at %s cannot be reached: %w", a.addr, rootCause(dial.Err))
+	}
+	var known *core.Error
+	if !errors.As(err, &known) {
+		err = convert.FromRPC(err)
+	}
+	switch core.CodeOf(err) {
+	case core.CodeDeadline:
+		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
+	case core.CodeUnimplemented:
+		var ce *connect.Error
+		if errors.As(err, &ce) {
+			return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request", a.addr)
+		}
+	}
+	return err
+}
+
+func rootCause(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}

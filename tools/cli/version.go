@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// Version is the release this binary was built as; builds set it with -ldflags -X. Empty: see the module's build info.
+var Version string
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Show the version of this binary",
+		Example: "  columba version -o json",
+		Args:    exactly(0),
+		RunE: a.run(func(context.Context, []string) error {
+			return a.printer().object(versionFields())
+		}),
+	}
+}
+
+func versionFields() []field {
+	version, revision, dirty := Version, "", false
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if version == "" {
+			version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				revision = s.Value
+			case "vcs.modified":
+				dirty = s.Value == "true"
+			}
+		}
+	}
+	if version == "" {
+		version = "(devel)"
+	}
+	return []field{
+		{name: "version", value: version}, {name: "revision", value: revision}, {name: "modified", value: dirty},
+		{name: "go", value: runtime.Version()}, {name: "platform", value: runtime.GOOS + "/" + runtime.GOARCH},
+	}
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"encoding/base64"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+)
+
+func queueFields(q *pb.Queue) []field {
+	s := q.GetSpec()
+	return []field{
+		{name: "queue", value: s.GetPath()},
+		{name: "id", value: q.GetId(), detail: true},
+		{name: "consistency", value: s.GetConsistency()},
+		{name: "durability", value: s.GetDurability()},
+		{name: "replicas", value: s.GetReplicas()},
+		{name: "min_replicas", value: s.GetMinReplicas(), detail: true},
+		{name: "consumed_retention", value: duration(s.GetConsumedRetention()), detail: true},
+		{name: "unconsumed_retention", value: duration(s.GetUnconsumedRetention()), detail: true},
+		{name: "max_message", value: s.GetMaxMessage()},
+		{name: "status", value: s.GetStatus()},
+		{name: "created", value: instant(q.GetCreated())},
+	}
+}
+
+func groupFields(g *pb.Group) []field {
+	s := g.GetSpec()
+	backoff := map[string]any(nil)
+	if b := s.GetBackoff(); b != nil {
+		backoff = map[string]any{"min": duration(b.Min), "factor": b.Factor, "max": duration(b.Max), "jitter": b.Jitter}
+	}
+	fields := []field{
+		{name: "queue", value: s.GetQueue()},
+		{name: "group", value: s.GetName()},
+		{name: "id", value: g.GetId(), detail: true},
+		{name: "dlq", value: g.GetDlqPath(), detail: true},
+		{name: "start", value: s.GetStart()},
+		{name: "lock_timeout", value: duration(s.GetLockTimeout())},
+		{name: "max_deliveries", value: s.GetMaxDeliveries()},
+		{name: "delay", value: duration(s.GetDelay()), detail: true},
+		{name: "skip_older", value: duration(s.GetSkipOlder()), detail: true},
+		{name: "backoff", value: nil, detail: true},
+		{name: "exhausted", value: s.GetExhausted()},
+		{name: "smart_retry", value: !s.GetNoSmartRetry(), detail: true},
+		{name: "status", value: s.GetStatus()},
+		{name: "created", value: instant(g.GetCreated())},
+	}
+	if backoff != nil {
+		fields[9].value = backoff
+	}
+	return fields
+}
+
+func extentFields(e *pb.ExtentInfo) []field {
+	return []field{
+		{name: "extent", value: e.GetExtent()},
+		{name: "queue", value: e.GetQueue()},
+		{name: "kind", value: e.GetKind()},
+		{name: "state", value: e.GetState()},
+		{name: "input", value: e.GetInput()},
+		{name: "replicas", value: e.GetReplicas()},
+		{name: "holders", value: e.GetHolders(), detail: true},
+		{name: "last_seq", value: e.GetLastSeq()},
+		{name: "bytes", value: e.GetBytes()},
+		{name: "created", value: instant(e.GetCreated())},
+		{name: "home", value: e.GetHome()},
+	}
+}
+
+func hostFields(h *pb.HostInfo) []field {
+	return []field{
+		{name: "host", value: h.GetHost()},
+		{name: "roles", value: h.GetRoles()},
+		{name: "addr", value: h.GetAddr()},
+		{name: "zone", value: h.GetZone()},
+		{name: "state", value: h.GetState()},
+		{name: "run", value: h.GetRun()},
+	}
+}
+
+func depthFields(d *pb.Depth) []field {
+	return []field{
+		{name: "queue", value: d.GetQueue()},
+		{name: "group", value: d.GetGroup()},
+		{name: "ready", value: d.GetReady()},
+		{name: "in_flight", value: d.GetInFlight()},
+		{name: "delayed", value: d.GetDelayed()},
+		{name: "parked", value: d.GetParked()},
+		{name: "dead", value: d.GetDead()},
+		{name: "oldest_ready_ms", value: d.GetOldestReadyMs()},
+	}
+}
+
+func deadLetterFields(d *pb.DeadLetter) []field {
+	payload := payloadField(d.GetMessage().GetPayload())
+	payload.detail = true
+	return []field{
+		{name: "id", value: d.GetId()},
+		{name: "receipt", value: d.GetReceipt()},
+		payload,
+		{name: "attempts", value: d.GetAttempts()},
+		{name: "reason", value: d.GetReason()},
+		{name: "error", value: d.GetError()},
+		{name: "first_enqueued", value: instant(d.GetFirstEnqueued())},
+		{name: "dead_since", value: instant(d.GetDeadSince())},
+		{name: "last_consumer", value: d.GetLastConsumer()},
+		{name: "origin", value: d.GetOrigin(), detail: true},
+		{name: "key", value: d.GetMessage().GetKey(), detail: true},
+		{name: "headers", value: headers(d.GetMessage().GetHeaders()), detail: true},
+	}
+}
+
+func storedFields(m *pb.StoredMessage) []field {
+	return []field{
+		{name: "receipt", value: m.GetReceipt()},
+		{name: "id", value: m.GetMessage().GetId()},
+		{name: "enqueued", value: instant(m.GetEnqueued())},
+		{name: "key", value: m.GetMessage().GetKey()},
+		{name: "headers", value: headers(m.GetMessage().GetHeaders())},
+		payloadField(m.GetMessage().GetPayload()),
+	}
+}
+
+// payloadField is the payload as text, or in base64 under another name when it is not valid UTF-8.
+func payloadField(payload []byte) field {
+	if utf8.Valid(payload) {
+		return field{name: "payload", value: string(payload)}
+	}
+	return field{name: "payload_base64", value: base64.StdEncoding.EncodeToString(payload)}
+}
+
+func headers(h map[string]string) map[string]string {
+	if h == nil {
+		return map[string]string{}
+	}
+	return h
+}
+
+const timeLayout = "2006-01-02T15:04:05.000Z07:00"
+
+func instant(t *timestamppb.Timestamp) any {
+	if t == nil {
+		return nil
+	}
+	return t.AsTime().UTC().Format(timeLayout)
+}
+
+// duration is like 24h, 1m30s or 0s: without the zero units that time.Duration prints.
+func duration(d *durationpb.Duration) string { return shortDuration(d.AsDuration()) }
+
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if len(s) > 2 && s[len(s)-2:] == "0s" && s[len(s)-3] == 'm' {
+		s = s[:len(s)-2]
+	}
+	if len(s) > 2 && s[len(s)-2:] == "0m" && s[len(s)-3] == 'h' {
+		s = s[:len(s)-2]
+	}
+	return s
+}
