@@ -21,13 +21,25 @@ func unlessClean(cause error) error {
 
 // end makes the first cause the connection's, closes the socket, and gives back whatever waited to be sent.
 func (c *Conn) end(cause error) {
+	if c.decide(cause) {
+		c.teardown()
+	}
+}
+
+// decide makes cause the connection's unless it has one. Whoever gets true calls teardown.
+func (c *Conn) decide(cause error) bool {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.mu.cause != nil {
-		c.mu.Unlock()
-		return
+		return false
 	}
 	c.mu.cause = cause
 	c.mu.ended = core.Errorf(core.CodeUnavailable, "connection to %s has ended: %w", c.RemoteAddr(), cause)
+	return true
+}
+
+func (c *Conn) teardown() {
+	c.mu.Lock()
 	ended := c.mu.ended
 	segments, waiting := c.mu.queue.segments, c.mu.queue.waiting
 	c.mu.queue.segments, c.mu.queue.waiting = nil, nil
@@ -88,10 +100,13 @@ func (c *Conn) refuse(why error) {
 	c.end(why)
 }
 
-// cancelled tells the peer, if that is possible at once, and ends the connection.
+// cancelled tells the peer, if that is possible at once, and ends the connection. The cause comes first: the peer's answer must
+// not make it a clean close.
 func (c *Conn) cancelled(cause error) {
-	c.sendClose(websocket.CloseGoingAway)
-	c.end(core.Errorf(core.CodeUnavailable, "connection to %s was cancelled: %w", c.RemoteAddr(), cause))
+	if c.decide(core.Errorf(core.CodeUnavailable, "connection to %s was cancelled: %w", c.RemoteAddr(), cause)) {
+		c.sendClose(websocket.CloseGoingAway)
+		c.teardown()
+	}
 }
 
 // sendClose sends a close message past the queue, unless that takes long; best effort.

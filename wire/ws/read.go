@@ -3,6 +3,7 @@ package ws
 import (
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -93,14 +94,18 @@ func (c *Conn) readError(err error) error {
 	if errors.Is(err, websocket.ErrReadLimit) {
 		return core.Errorf(core.CodeTooLarge, "%s sent a message of more than %d bytes", c.RemoteAddr(), c.options.ReadLimit)
 	}
-	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if isTimeout(err) {
 		return core.Errorf(core.CodeUnavailable, "nothing was heard from %s for %s: %w", c.RemoteAddr(), readTimeout, err)
 	}
 	if strings.HasPrefix(err.Error(), "websocket: ") { // the library has no type for them
 		return core.Errorf(core.CodeBadFrame, "%s does not speak the websocket protocol: %w", c.RemoteAddr(), err)
 	}
 	return core.Errorf(core.CodeUnavailable, "read from %s: %w", c.RemoteAddr(), err)
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func (c *Conn) closeError(closed *websocket.CloseError) error {

@@ -115,10 +115,14 @@ func (c *Conn) written(segments []segment) {
 	}
 }
 
-// writeFailed ends the connection, except when the close message has gone out: then the reader is about to end it, and knows why.
+// writeFailed ends the connection. When the close message has gone out, the reader is about to do so. When the peer has closed the
+// socket, its last words may still wait to be read and tell why: the reader has a second to come across them.
 func (c *Conn) writeFailed(err error) {
 	if errors.Is(err, websocket.ErrCloseSent) {
 		return
+	}
+	if !isTimeout(err) {
+		c.awaitEnd()
 	}
 	c.end(core.Errorf(core.CodeUnavailable, "write to %s: %w", c.RemoteAddr(), err))
 }

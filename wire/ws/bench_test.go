@@ -1,0 +1,74 @@
+package ws
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/columbamq/columba/wire"
+)
+
+// BenchmarkSendOwned sends frames of a batch's size one way. The server does not mask, and does not copy.
+func BenchmarkSendOwned(b *testing.B) {
+	for name, connect := range transports {
+		for _, sender := range []string{"client", "server"} {
+			b.Run(name+"/"+sender, func(b *testing.B) {
+				l := connect(b, Options{}, Options{})
+				from, to := l.client, l.server
+				if sender == "server" {
+					from, to = to, from
+				}
+				var arrived sync.WaitGroup
+				running(b, to, eachFrame(func(wire.Frame) error { arrived.Done(); return nil }))
+				running(b, from, ignore)
+				body := make([]byte, 256<<10)
+				head := wire.AppendBatchesHead(nil, 1, len(body))
+				b.SetBytes(int64(len(body)))
+				b.ReportAllocs()
+				for b.Loop() {
+					arrived.Add(1)
+					if err := from.SendOwned(b.Context(), head, body, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				arrived.Wait()
+			})
+		}
+	}
+}
+
+// BenchmarkSend sends small frames, which are copied and coalesced.
+func BenchmarkSend(b *testing.B) {
+	l := tcpLink(b, Options{}, Options{})
+	var arrived sync.WaitGroup
+	running(b, l.server, eachFrame(func(wire.Frame) error { arrived.Done(); return nil }))
+	running(b, l.client, ignore)
+	small := frame(1, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		arrived.Add(1)
+		if err := l.client.Send(b.Context(), small); err != nil {
+			b.Fatal(err)
+		}
+	}
+	arrived.Wait()
+}
+
+// BenchmarkRoundTrip is one small frame there and one back.
+func BenchmarkRoundTrip(b *testing.B) {
+	for name, connect := range transports {
+		b.Run(name, func(b *testing.B) {
+			l := connect(b, Options{}, Options{})
+			answered := make(chan struct{}, 1)
+			running(b, l.server, func(m *Message) error { return l.server.Send(b.Context(), m.Bytes) })
+			running(b, l.client, func(*Message) error { answered <- struct{}{}; return nil })
+			small := frame(1, 64)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := l.client.Send(b.Context(), small); err != nil {
+					b.Fatal(err)
+				}
+				<-answered
+			}
+		})
+	}
+}
