@@ -15,7 +15,7 @@ COUNT     ?= 20
 TESTFLAGS ?=
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/columbamq/columba/tools/cli.Version=$(VERSION)
 
 # The race detector is on wherever it can work; where it cannot, the run says so.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)

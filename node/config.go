@@ -1,0 +1,156 @@
+package node
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
+)
+
+// The roles a process can serve, in the order in which they start.
+const (
+	RoleStore      = "storehost"
+	RoleController = "controller"
+	RoleInput      = "inputhost"
+	RoleOutput     = "outputhost"
+	RoleFrontend   = "frontend"
+)
+
+// Roles are all of them.
+var Roles = []string{RoleStore, RoleController, RoleInput, RoleOutput, RoleFrontend}
+
+const allRoles = "all"
+
+// MetadataEmbedded keeps the cluster's records in this process's data directory.
+const MetadataEmbedded = "embedded"
+
+// Config of a process. Each field is a flag, an environment variable and a key of the configuration file: see Settings.
+type Config struct {
+	// Data is the directory that holds everything this process keeps: its identity, metadata, and the messages. It is made
+	// when its parent exists. One process uses it at a time.
+	Data string
+	// Listen is the host:port of the one port. Port 0 takes a free one, which the ready line names.
+	Listen string
+	// Advertise is the host:port by which clients and other hosts reach this process. Empty: what Listen is bound to. Needed
+	// when Listen names no single address, like 0.0.0.0.
+	Advertise string
+	// Roles are what the process serves.
+	Roles []string
+	// Replicas is how many copies the messages of a queue get when its creator does not say.
+	Replicas int
+	// Zone is the failure zone of this host; replicas are spread over zones. Empty: the cluster has none.
+	Zone string
+	// Metadata says where the cluster's records are.
+	Metadata string
+	// LogLevel and LogFormat are one of telemetry.Levels and telemetry.Formats.
+	LogLevel  string
+	LogFormat string
+	// Insecure allows to listen on an address that others can reach, although there is neither TLS nor authentication.
+	Insecure bool
+}
+
+// DefaultConfig is right for a single machine.
+func DefaultConfig() Config {
+	return Config{
+		Data:      "columba-data",
+		Listen:    "127.0.0.1:4922",
+		Roles:     slices.Clone(Roles),
+		Replicas:  1,
+		Metadata:  MetadataEmbedded,
+		LogLevel:  "info",
+		LogFormat: "text",
+	}
+}
+
+// Validate says which field is wrong and what would be right: CodeBadArgument, CodeUnsupported.
+func (c Config) Validate() error {
+	if c.Data == "" {
+		return core.Errorf(core.CodeBadArgument, "data is empty; name a directory")
+	}
+	if c.Replicas < 1 || c.Replicas > core.MaxReplicas {
+		return core.Errorf(core.CodeBadArgument, "replicas %d is not in 1 … %d", c.Replicas, core.MaxReplicas)
+	}
+	if c.Zone != "" {
+		if _, err := core.ParseGroupName(c.Zone); err != nil {
+			return core.Errorf(core.CodeBadName, "zone: %w", err)
+		}
+	}
+	if c.Metadata != MetadataEmbedded {
+		return core.Errorf(core.CodeUnsupported, "metadata %q is not known to this version; use %s", c.Metadata, MetadataEmbedded)
+	}
+	if _, err := telemetry.ParseLevel(c.LogLevel); err != nil {
+		return core.Errorf(core.CodeBadArgument, "%w", err)
+	}
+	if !slices.Contains(telemetry.Formats, c.LogFormat) {
+		return core.Errorf(core.CodeBadArgument, "log format %q is not one of %s", c.LogFormat, strings.Join(telemetry.Formats, ", "))
+	}
+	if err := c.validateRoles(); err != nil {
+		return err
+	}
+	return c.validateAddresses()
+}
+
+func (c Config) validateRoles() error {
+	if len(c.Roles) == 0 {
+		return core.Errorf(core.CodeBadArgument, "roles is empty; use %s, or some of %s", allRoles, strings.Join(Roles, ","))
+	}
+	for i, r := range c.Roles {
+		if !slices.Contains(Roles, r) {
+			return core.Errorf(core.CodeBadArgument, "role %q is unknown; use %s, or some of %s", r, allRoles, strings.Join(Roles, ","))
+		}
+		if slices.Contains(c.Roles[:i], r) {
+			return core.Errorf(core.CodeBadArgument, "role %q is named twice", r)
+		}
+	}
+	return nil
+}
+
+func (c Config) validateAddresses() error {
+	host, err := splitAddress("listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	if !loopback(host) && !c.Insecure {
+		return core.Errorf(core.CodeBadArgument, "listen %s can be reached from other machines, and there is neither TLS nor authentication: "+
+			"whoever reaches it may read, publish and delete everything; listen on 127.0.0.1, or add --insecure if the network itself keeps others out", c.Listen)
+	}
+	if c.Advertise == "" {
+		if unspecified(host) {
+			return core.Errorf(core.CodeBadArgument, "listen %s is every address of this machine; say with --advertise HOST:PORT which one others shall use", c.Listen)
+		}
+		return nil
+	}
+	host, err = splitAddress("advertise", c.Advertise)
+	if err == nil && unspecified(host) {
+		return core.Errorf(core.CodeBadArgument, "advertise %s is no address that others can reach; name one, like 10.0.0.7:4922", c.Advertise)
+	}
+	return err
+}
+
+// splitAddress returns the host of a host:port.
+func splitAddress(field, addr string) (host string, err error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", core.Errorf(core.CodeBadArgument, "%s %q is not host:port; write it like 127.0.0.1:4922", field, addr)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return "", core.Errorf(core.CodeBadArgument, "%s %q has a port that is not in 0 … 65535", field, addr)
+	}
+	return host, nil
+}
+
+// loopback reports whether only this machine reaches a host. Names other than localhost count as reachable.
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// unspecified reports whether a host means every address of the machine.
+func unspecified(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}

@@ -1,0 +1,205 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// dataDir is the directory of a process, locked while it is open:
+//
+//	DIR/lock       held by the process that uses the directory; its text is that process's id
+//	DIR/host.json  who the host is: written once
+//	DIR/metadata   the cluster's records, when they are embedded
+//	DIR/store      the messages, on hosts with the store role
+type dataDir struct {
+	path string
+	host hostFile
+	lock *os.File
+}
+
+// hostFile is host.json. A host keeps its id for ever: extents name it.
+type hostFile struct {
+	Format  int         `json:"format"`
+	Host    core.HostID `json:"host"`
+	Created time.Time   `json:"created"`
+}
+
+// hostFormat is the version of the directory's layout that this build writes, and the highest that it reads.
+const hostFormat = 1
+
+const maxHostFile = 64 << 10
+
+func (d *dataDir) metadata() string { return filepath.Join(d.path, "metadata") }
+func (d *dataDir) store() string    { return filepath.Join(d.path, "store") }
+
+// openDataDir makes the directory when its parent is there, locks it, and reads who the host is. CodeNotFound (no parent),
+// CodeBadArgument (no directory), CodeReadOnly, CodeNoSpace, CodeLocked, CodeNewerFormat, CodeCorrupt.
+func openDataDir(path string, now time.Time) (_ *dataDir, err error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, core.Errorf(core.CodeBadArgument, "data directory %s: %w", path, err)
+	}
+	d := &dataDir{path: abs}
+	if err := d.make(); err != nil {
+		return nil, err
+	}
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	if err := d.identify(now); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// close gives the lock back. The file stays: removing it could unlock a directory twice.
+func (d *dataDir) close() error { return d.lock.Close() }
+
+func (d *dataDir) make() error {
+	info, err := os.Stat(d.path)
+	switch {
+	case err == nil && !info.IsDir():
+		return core.Errorf(core.CodeBadArgument, "data directory %s is a file; choose another with --data", d.path)
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return d.fileError(err)
+	}
+	parent := filepath.Dir(d.path)
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
+		return core.Errorf(core.CodeNotFound, "data directory %s cannot be made: %s does not exist; make it, mount its disk, or choose another with --data", d.path, parent)
+	}
+	if err := os.Mkdir(d.path, 0o750); err != nil {
+		return d.fileError(err)
+	}
+	if err := syncDir(parent); err != nil {
+		return d.fileError(err)
+	}
+	return nil
+}
+
+func (d *dataDir) acquire() error {
+	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return d.fileError(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return d.fileError(err)
+		}
+		owner, _ := io.ReadAll(io.LimitReader(f, 20)) // for the text only
+		return core.Errorf(core.CodeLocked, "data directory %s is in use by process %s; stop that server, or choose another directory with --data",
+			d.path, strings.TrimSpace(string(owner)))
+	}
+	// Who holds it is for people to read: the lock holds without it.
+	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Appendf(nil, "%d\n", os.Getpid()))); err != nil {
+		return errors.Join(d.fileError(err), f.Close())
+	}
+	d.lock = f
+	return nil
+}
+
+func writeAt(f *os.File, b []byte) error {
+	_, err := f.WriteAt(b, 0)
+	return err
+}
+
+// identify reads host.json, or mints it in a new directory.
+func (d *dataDir) identify(now time.Time) error {
+	path := filepath.Join(d.path, "host.json")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.mint(path, now)
+	}
+	if err != nil {
+		return d.fileError(err)
+	}
+	var version struct { // first and alone: a newer format may have changed everything else
+		Format int `json:"format"`
+	}
+	damaged := core.Errorf(core.CodeCorrupt, "%s is damaged; restore it from a copy, it says which host this is", path)
+	if len(text) > maxHostFile || json.Unmarshal(text, &version) != nil {
+		return damaged
+	}
+	if version.Format > hostFormat {
+		return core.Errorf(core.CodeNewerFormat, "data directory %s has format %d, this version reads up to %d; use the version of columba that wrote it, or a later one",
+			d.path, version.Format, hostFormat)
+	}
+	if json.Unmarshal(text, &d.host) != nil {
+		return damaged
+	}
+	if _, err := core.ParseHostID(string(d.host.Host)); err != nil || d.host.Format < 1 {
+		return core.Errorf(core.CodeCorrupt, "%s names no host; restore it from a copy, it says which host this is", path)
+	}
+	return nil
+}
+
+func (d *dataDir) mint(path string, now time.Time) error {
+	for _, dir := range []string{d.metadata(), d.store()} {
+		if _, err := os.Stat(dir); err == nil {
+			return core.Errorf(core.CodeCorrupt, "%s is missing but %s is there; restore it from a copy, it says which host this is", path, dir)
+		}
+	}
+	id := core.NewID(now).String()
+	d.host = hostFile{Format: hostFormat, Host: core.HostID("host-" + id[len(id)-12:]), Created: now.UTC()}
+	text, err := json.MarshalIndent(d.host, "", "  ")
+	if err != nil {
+		return core.Errorf(core.CodeInternal, "write %s: %w", path, err)
+	}
+	if err := replaceFile(path, append(text, '\n')); err != nil {
+		return d.fileError(err)
+	}
+	return nil
+}
+
+// replaceFile makes text the content of path at once and for good: after a crash path holds the old content or the new.
+func replaceFile(path string, text []byte) error {
+	temp := path + ".new"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// fileError puts an error of the file system into the catalogue.
+func (d *dataDir) fileError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return core.Errorf(core.CodeReadOnly, "data directory %s cannot be written: %w; give this user write access, mount it writable, or choose another with --data", d.path, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return core.Errorf(core.CodeNoSpace, "data directory %s: %w; free space on its disk, or choose another with --data", d.path, err)
+	case errors.Is(err, syscall.ENOTDIR):
+		return core.Errorf(core.CodeBadArgument, "data directory %s: %w; choose another with --data", d.path, err)
+	}
+	return core.Errorf(core.CodeUnavailable, "data directory %s: %w; see to its disk, or choose another with --data", d.path, err)
+}

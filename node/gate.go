@@ -1,0 +1,66 @@
+package node
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/columbamq/columba/internal/lifecycle"
+)
+
+// role is a part that has pages on the one port.
+type role interface {
+	lifecycle.Part
+	Routes(mux *http.ServeMux)
+}
+
+// gated keeps callers away from a role that has not started or has stopped. While it drains they are let through: what
+// another role still needs of it must be answered, and the role itself says what it no longer takes.
+type gated struct {
+	role
+	mux  *http.ServeMux
+	open atomic.Bool
+}
+
+func (g *gated) Start(ctx context.Context) error {
+	if err := g.role.Start(ctx); err != nil {
+		return err
+	}
+	g.open.Store(true)
+	return nil
+}
+
+func (g *gated) Stop(ctx context.Context) error {
+	g.open.Store(false)
+	return g.role.Stop(ctx)
+}
+
+func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !g.open.Load() {
+		w.Header().Set("Retry-After", "1")
+		writeText(w, http.StatusServiceUnavailable, g.Name()+" is not serving; try again")
+		return
+	}
+	g.mux.ServeHTTP(w, r)
+}
+
+// pages are those of all roles. It is complete before it serves.
+type pages []*gated
+
+// add makes a role's pages part of p, and returns the role as the part to start.
+func (p *pages) add(r role) *gated {
+	g := &gated{role: r, mux: http.NewServeMux()}
+	r.Routes(g.mux)
+	*p = append(*p, g)
+	return g
+}
+
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for _, g := range *p {
+		if _, pattern := g.mux.Handler(r); pattern != "" {
+			g.ServeHTTP(w, r)
+			return
+		}
+	}
+	writeText(w, http.StatusNotFound, "no such page; the metrics are at /metrics, the API is in docs/http.md")
+}

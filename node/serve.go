@@ -1,0 +1,40 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
+	"github.com/columbamq/columba/internal/telemetry"
+)
+
+// Serve runs a process as the command line does: it logs to stderr, writes exactly one line to stdout, when it is ready, and
+// drains when ctx ends or at the first SIGINT or SIGTERM, which ends it with nil. A second signal ends the process at once.
+func Serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Writer) error {
+	level, err := telemetry.ParseLevel(cfg.LogLevel)
+	if err != nil {
+		return core.Errorf(core.CodeBadArgument, "%w", err)
+	}
+	log, err := telemetry.NewLogger(stderr, level, cfg.LogFormat)
+	if err != nil {
+		return core.Errorf(core.CodeBadArgument, "%w", err)
+	}
+	ctx, stop := lifecycle.Signals(ctx)
+	defer stop()
+	n, err := New(cfg, Options{Log: log, Version: version, Ready: func(r Ready) {
+		if _, err := fmt.Fprintln(stdout, r.Line()); err != nil {
+			log.Warn("nobody reads the ready line", telemetry.KeyErr, err)
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	if err := n.Run(ctx); err != nil {
+		return err
+	}
+	log.Log(context.WithoutCancel(ctx), slog.LevelInfo, "stopped")
+	return nil
+}

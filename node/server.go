@@ -1,0 +1,118 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+)
+
+// Limits of a connection to the one port.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10
+	maxStreams    = 1000 // calls at once on one HTTP/2 connection
+)
+
+// phase is where a process is in its life; it only goes up.
+type phase = int32
+
+const (
+	starting phase = iota
+	ready
+	draining
+)
+
+// server is the one HTTP server of a process. The same pages are served on the network and, for the process's own roles,
+// on a listener in memory.
+type server struct {
+	log       *slog.Logger
+	listeners []net.Listener
+	http      *http.Server
+	phase     atomic.Int32
+}
+
+// newServer serves pages of roles, and health, metrics and profiles.
+func newServer(log *slog.Logger, metrics *prometheus.Registry, pages http.Handler, listeners ...net.Listener) *server {
+	s := &server{log: log, listeners: listeners}
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", s.serveReady)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	s.http = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		Protocols:         new(http.Protocols),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
+	}
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+func (s *server) Name() string { return "server" }
+
+// Start has nothing to acquire: the listeners are open.
+func (s *server) Start(context.Context) error { return nil }
+
+// Run serves until ctx ends, then waits for the calls under way. Websockets are their roles' to end.
+func (s *server) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range s.listeners {
+		group.Go(func() error {
+			if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout/2)
+		defer cancel()
+		if err := s.http.Shutdown(grace); err != nil {
+			s.log.Warn("calls broken off by the stop", "err", err)
+			return s.http.Close()
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// Stop closes what Run has left.
+func (s *server) Stop(context.Context) error { return s.http.Close() }
+
+func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
+	switch s.phase.Load() {
+	case ready:
+		writeText(w, http.StatusOK, "ready")
+	case draining:
+		writeText(w, http.StatusServiceUnavailable, "draining")
+	default:
+		writeText(w, http.StatusServiceUnavailable, "starting")
+	}
+}
+
+func writeText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n")) // the caller has gone when it fails
+}

@@ -1,0 +1,146 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/columbamq/columba/core"
+)
+
+// configFlag names the configuration file; it is the one flag that is no key of it.
+const configFlag = "config"
+
+// envPrefix and a flag's name in capitals, with _ for -, make the name of its environment variable.
+const envPrefix = "COLUMBA_"
+
+// RegisterFlags adds the flags of a server to a command's. Load reads them after they are parsed.
+func RegisterFlags(flags *pflag.FlagSet) {
+	cfg := DefaultConfig()
+	cfg.register(flags)
+	flags.String(configFlag, "", "read settings from a YAML `file`, whose keys are the names of these flags")
+}
+
+// register makes a setting of each field, with its value as the default.
+func (c *Config) register(f *pflag.FlagSet) {
+	f.StringVar(&c.Data, "data", c.Data, "`directory` that holds everything the server keeps; made when its parent exists")
+	f.StringVar(&c.Listen, "listen", c.Listen, "`host:port` of the server's one port; port 0 takes a free one")
+	f.StringVar(&c.Advertise, "advertise", c.Advertise, "`host:port` by which others reach the server (default: the one it listens on)")
+	f.Var((*rolesValue)(&c.Roles), "roles", "`roles` to serve: all, or some of "+strings.Join(Roles, ","))
+	f.IntVar(&c.Replicas, "replicas", c.Replicas, "copies of each message in queues created without a number of their own")
+	f.StringVar(&c.Zone, "zone", c.Zone, "failure zone of this host; replicas are spread over zones")
+	f.StringVar(&c.Metadata, "metadata", c.Metadata, "where the cluster's records are: embedded")
+	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least `level` that is logged: debug, info, warn or error")
+	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format` of the log: text or json")
+	f.BoolVar(&c.Insecure, "insecure", c.Insecure, "allow to listen where other machines reach the server, without TLS or authentication")
+}
+
+// Load is the configuration: flags that were given, over environment variables (COLUMBA_LOG_LEVEL for --log-level), over the
+// file named by --config or COLUMBA_CONFIG, over defaults. flags were registered by RegisterFlags and parsed; lookup is
+// os.LookupEnv. The result is valid. Errors say which source is to blame: CodeBadArgument, CodeNotFound (no such file).
+func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, error) {
+	cfg, settings := settingsOf(DefaultConfig())
+	file, _ := lookup(envName(configFlag))
+	if f := flags.Lookup(configFlag); f != nil && f.Changed {
+		file = f.Value.String()
+	}
+	if file != "" {
+		if err := readFile(file, settings); err != nil {
+			return Config{}, err
+		}
+	}
+	var errs []error
+	settings.VisitAll(func(f *pflag.Flag) {
+		if v, ok := lookup(envName(f.Name)); ok {
+			if err := f.Value.Set(v); err != nil {
+				errs = append(errs, core.Errorf(core.CodeBadArgument, "environment variable %s=%q: %w", envName(f.Name), v, err))
+			}
+		}
+	})
+	flags.Visit(func(f *pflag.Flag) {
+		own := settings.Lookup(f.Name)
+		if own == nil {
+			return // the command's own, not a setting
+		}
+		if err := own.Value.Set(f.Value.String()); err != nil {
+			errs = append(errs, core.Errorf(core.CodeBadArgument, "flag --%s=%q: %w", f.Name, f.Value, err))
+		}
+	})
+	if len(errs) > 0 {
+		return Config{}, errs[0]
+	}
+	return *cfg, cfg.Validate()
+}
+
+// CheckFile reads a configuration file over the defaults and says what is wrong with it.
+func CheckFile(path string) error {
+	cfg, settings := settingsOf(DefaultConfig())
+	if err := readFile(path, settings); err != nil {
+		return err
+	}
+	return cfg.Validate()
+}
+
+// Print writes the configuration as a file that `--config` takes, each key under a line that explains it; with diff only
+// what is not the default.
+func (c Config) Print(w io.Writer, diff bool) error {
+	_, settings := settingsOf(c)
+	_, defaults := settingsOf(DefaultConfig())
+	var errs []error
+	settings.VisitAll(func(f *pflag.Flag) {
+		if diff && f.Value.String() == defaults.Lookup(f.Name).Value.String() {
+			return
+		}
+		_, usage := pflag.UnquoteUsage(f)
+		_, err := fmt.Fprintf(w, "# %s\n%s: %s\n", usage, f.Name, quoteYAML(f.Value))
+		errs = append(errs, err)
+	})
+	return errors.Join(errs...)
+}
+
+// settingsOf is a copy of c with its settings, in the order of the struct's fields.
+func settingsOf(c Config) (*Config, *pflag.FlagSet) {
+	c.Roles = slices.Clone(c.Roles)
+	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)
+	settings.SortFlags = false
+	c.register(settings)
+	return &c, settings
+}
+
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// rolesValue reads and prints a list of roles; "all" is all of them.
+type rolesValue []string
+
+func (v *rolesValue) Type() string { return "roles" }
+
+func (v *rolesValue) String() string {
+	if slices.Equal(*v, Roles) {
+		return allRoles
+	}
+	return strings.Join(*v, ",")
+}
+
+func (v *rolesValue) Set(s string) error {
+	if s == allRoles {
+		*v = slices.Clone(Roles)
+		return nil
+	}
+	*v = nil
+	for role := range strings.SplitSeq(s, ",") {
+		role = strings.TrimSpace(role)
+		if !slices.Contains(Roles, role) {
+			return fmt.Errorf("role %q is unknown; use all, or some of %s", role, strings.Join(Roles, ","))
+		}
+		*v = append(*v, role)
+	}
+	// In the order of Roles: all of them named one by one are "all".
+	slices.SortFunc(*v, func(a, b string) int { return slices.Index(Roles, a) - slices.Index(Roles, b) })
+	return nil
+}
