@@ -67,14 +67,10 @@ func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T)
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
 	var zero T
-	var late Version // a try over this version may still be under way; 0 = none
 	for pause := minPause; ; pause = nextPause(pause) {
 		row, err := s.Get(ctx, t, k, Serial)
 		if err != nil {
-			return zero, sure(err, late != 0)
-		}
-		if row.Version != late {
-			late = 0 // it cannot succeed any more
+			return zero, err
 		}
 		current, err := decode[T](t, row)
 		if err != nil {
@@ -96,17 +92,15 @@ func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T)
 		if sameRecord(row.Value, value) {
 			return current, nil
 		}
-		switch result, err := update(ctx, s, t, k, row.Version, value); {
-		case result == stored:
+		stored, err := update(ctx, s, t, k, row.Version, value)
+		if stored {
 			return next, nil
-		case err != nil:
-			return current, sure(err, late != 0)
-		case result == pending:
-			late = row.Version
+		}
+		if err != nil {
+			return current, err
 		}
 		if err := wait(ctx, pause); err != nil {
-			err := core.Errorf(core.CodeUnavailable, "%s %s could not be changed in time: %w", t.Name, clip(k.Row), err)
-			return current, sure(err, late != 0)
+			return current, core.Errorf(core.CodeUnavailable, "%s %s could not be changed in time: %w", t.Name, clip(k.Row), err)
 		}
 	}
 }
@@ -145,40 +139,38 @@ func Delete(ctx context.Context, s Store, t Table, k Key, old Version) error {
 	}
 }
 
-// result is how a try to update ended.
-type result uint8
-
-const (
-	failed result = iota // for good: an error, or another change was first
-	stored
-	pending // not stored yet, but the store may still do it unless the row changes first
-)
-
-// update is one try to store value over version old.
-func update(ctx context.Context, s Store, t Table, k Key, old Version, value []byte) (result, error) {
-	err := s.Update(ctx, t, k, old, value)
-	switch core.CodeOf(err) {
-	case "":
-		return stored, nil
-	case core.CodeConflict:
-		return failed, nil
-	case core.CodeUnknown, core.CodeDeadline:
-	default:
-		return failed, err
+// update stores value over version old; stored is false without an error when another change was first. After a lost answer it
+// tries the same value again: the store may still do the first try, and a different value would then be a second change.
+func update(ctx context.Context, s Store, t Table, k Key, old Version, value []byte) (stored bool, err error) {
+	asked := false
+	for pause := minPause; ; pause = nextPause(pause) {
+		err := s.Update(ctx, t, k, old, value)
+		switch code := core.CodeOf(err); {
+		case err == nil:
+			return true, nil
+		case code == core.CodeConflict && !asked:
+			return false, nil
+		case code == core.CodeUnknown || code == core.CodeDeadline || code == core.CodeConflict:
+		default:
+			return false, sure(err, asked)
+		}
+		asked = true
+		row, readErr := readBack(ctx, s, t, k)
+		switch {
+		case readErr != nil:
+			return false, unknown(t, k, readErr)
+		case bytes.Equal(row.Value, value):
+			return true, nil
+		case row.Version == old+1:
+			return false, nil
+		case row.Version != old:
+			// The change to old+1 may have been this one, and others after it have covered it.
+			return false, unknown(t, k, errors.New("it was changed again since"))
+		}
+		if err := wait(ctx, pause); err != nil {
+			return false, unknown(t, k, err)
+		}
 	}
-	row, err := readBack(ctx, s, t, k)
-	switch {
-	case err != nil:
-		return failed, unknown(t, k, err)
-	case bytes.Equal(row.Value, value):
-		return stored, nil
-	case row.Version == old:
-		return pending, nil
-	case row.Version == old+1:
-		return failed, nil
-	}
-	// The change to old+1 may have been this one, and others after it have covered it.
-	return failed, unknown(t, k, errors.New("it was changed again since"))
 }
 
 // readBack reads a row Serial until there is an answer or ctx ends.

@@ -30,20 +30,29 @@ var (
 type answers struct {
 	metadata.Store
 	script []answer
+	late   func() error
 }
 
 type answer struct {
-	do  bool
-	err error
-	run func() // after it
+	do   bool
+	err  error
+	late bool   // the call is done before the next one
+	run  func() // after it
 }
 
 func (a *answers) next(call func() error) error {
+	if a.late != nil {
+		a.late()
+		a.late = nil
+	}
 	if len(a.script) == 0 {
 		return call()
 	}
 	now := a.script[0]
 	a.script = a.script[1:]
+	if now.late {
+		a.late = call
+	}
 	if now.do {
 		if err := call(); err != nil {
 			return err
@@ -125,6 +134,9 @@ func TestChange_LostAnswer(t *testing.T) {
 		"then unavailable": {func(metadata.Store) []answer {
 			return []answer{{err: lost}, {err: core.ErrUnavailable}}
 		}, core.CodeUnknown, 0, 1},
+		"applied late": {func(s metadata.Store) []answer {
+			return []answer{{err: lost, late: true}, {do: true}}
+		}, "", 1, 2},
 		"unavailable": {func(metadata.Store) []answer { return []answer{{err: core.ErrUnavailable}} }, core.CodeUnavailable, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
