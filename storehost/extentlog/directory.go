@@ -15,6 +15,13 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
+// The database lies below the locked directory, so that a new one can be made beside its place and moved there whole: a power
+// cut while it is being made leaves nothing that looks like a damaged store.
+const (
+	databaseDir = "log"
+	unfinished  = "log.new"
+)
+
 // acquire makes the directory if need be, locks it and opens the database.
 func (e *Engine) acquire() error {
 	if err := e.ensureDirectory(); err != nil {
@@ -25,15 +32,65 @@ func (e *Engine) acquire() error {
 		return lockError(e.dir, err)
 	}
 	e.lock = lock
-	if e.db, err = pebble.Open(e.dir, e.pebbleOptions()); err != nil {
-		err = openError(e.dir, err)
-	} else {
-		err = e.identify()
-	}
-	if err != nil {
+	if err := e.openDatabase(); err != nil {
 		e.release()
+		return err
 	}
-	return err
+	return nil
+}
+
+func (e *Engine) openDatabase() error {
+	home := e.fs.PathJoin(e.dir, databaseDir)
+	if _, err := e.fs.Stat(home); errors.Is(err, fs.ErrNotExist) {
+		if err := e.makeDatabase(home); err != nil {
+			return err
+		}
+	}
+	db, err := pebble.Open(home, e.pebbleOptions())
+	if err != nil {
+		return openError(e.dir, err)
+	}
+	e.db = db
+	return e.identify()
+}
+
+// makeDatabase makes an empty database with the store's identity and moves it home.
+func (e *Engine) makeDatabase(home string) error {
+	if e.identity.Store == "" {
+		return core.Errorf(core.CodeBadArgument, "a new store needs an id")
+	}
+	fresh := e.fs.PathJoin(e.dir, unfinished)
+	if err := e.fs.RemoveAll(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return openError(e.dir, err)
+	}
+	db, err := pebble.Open(fresh, e.pebbleOptions())
+	if err != nil {
+		return openError(e.dir, err)
+	}
+	if err := errors.Join(mint(db, e.identity.Store), db.Close(), e.fs.Rename(fresh, home), e.syncDir(e.dir)); err != nil {
+		return openError(e.dir, err)
+	}
+	return nil
+}
+
+// mint writes the identity of a new store, once and for ever.
+func mint(db *pebble.DB, store core.HostID) error {
+	disk := core.NewID(time.Now())
+	b := db.NewBatch()
+	defer b.Close()
+	return errors.Join(
+		b.Set(keyFormat, []byte{FormatVersion}, nil),
+		b.Set(keyIdentity, append(disk[:], store...), nil),
+		db.Apply(b, pebble.Sync),
+	)
+}
+
+func (e *Engine) syncDir(name string) error {
+	d, err := e.fs.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func (e *Engine) release() error {
@@ -66,11 +123,7 @@ func (e *Engine) ensureDirectory() error {
 	if err := e.fs.MkdirAll(e.dir, 0o755); err != nil {
 		return openError(e.dir, err)
 	}
-	d, err := e.fs.OpenDir(parent)
-	if err != nil {
-		return openError(parent, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := e.syncDir(parent); err != nil {
 		return openError(parent, err)
 	}
 	return nil
@@ -81,7 +134,6 @@ func (e *Engine) ensureDirectory() error {
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
 		FS:                          e.fs,
-		Lock:                        e.lock,
 		Logger:                      pebbleLog{e.log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
@@ -127,14 +179,11 @@ func (e *Engine) backgroundError(err error) {
 	}
 }
 
-// identify checks the format and the owner of the directory, or mints them.
+// identify checks the format and the owner of the directory.
 func (e *Engine) identify() error {
 	format, err := e.meta(keyFormat)
 	if err != nil {
 		return err
-	}
-	if format == nil {
-		return e.mint()
 	}
 	if len(format) != 1 {
 		return core.Errorf(core.CodeCorrupt, "%s: the format version has %d bytes", e.dir, len(format))
@@ -155,25 +204,6 @@ func (e *Engine) identify() error {
 		return core.Errorf(core.CodeConflict, "%s belongs to store %q, not %q; start with that id or in another directory", e.dir, store, e.identity.Store)
 	}
 	e.identity.Store = store
-	return nil
-}
-
-// mint writes the identity of a new directory, once.
-func (e *Engine) mint() error {
-	if e.identity.Store == "" {
-		return core.Errorf(core.CodeBadArgument, "a new store needs an id")
-	}
-	e.identity.Disk = core.DiskID{ID: core.NewID(time.Now())}
-	b := e.db.NewBatch()
-	defer b.Close()
-	err := errors.Join(
-		b.Set(keyFormat, []byte{FormatVersion}, nil),
-		b.Set(keyIdentity, append(e.identity.Disk.ID[:], e.identity.Store...), nil),
-		e.db.Apply(b, pebble.Sync),
-	)
-	if err != nil {
-		return core.Errorf(core.CodeUnavailable, "write the store's identity to %s: %w", e.dir, err)
-	}
 	return nil
 }
 

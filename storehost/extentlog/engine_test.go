@@ -18,15 +18,18 @@ func open(fs vfs.FS) (extentlog.Log, error) {
 	return e, nil
 }
 
+// files is where the engine's tables and logs lie.
+const files = extentlogtest.Dir + "/log"
+
 func TestEngine_Conformance(t *testing.T) { extentlogtest.Run(t, open) }
 
 func TestEngine_Crash(t *testing.T) { extentlogtest.RunCrash(t, open) }
 
 // Pebble v2.1.7 under-reports in its log what was synced when a write spans whole blocks (it leaves them out of the sum), so its
 // reader takes some flipped bytes in the newest log for the end.
-func TestEngine_Damage(t *testing.T) { extentlogtest.RunDamage(t, open, ".log") }
+func TestEngine_Damage(t *testing.T) { extentlogtest.RunDamage(t, open, files, ".log") }
 
-func TestEngine_TornTail(t *testing.T) { extentlogtest.RunTornTail(t, open, ".log") }
+func TestEngine_TornTail(t *testing.T) { extentlogtest.RunTornTail(t, open, files, ".log") }
 
 func BenchmarkEngine(b *testing.B) {
 	extentlogtest.RunBench(b, func(b *testing.B) extentlog.Log {
@@ -37,3 +40,5 @@ func BenchmarkEngine(b *testing.B) {
 		return e
 	})
 }
+
+func TestEngine_Model(t *testing.T) { extentlogtest.RunModel(t, open) }
