@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
@@ -14,6 +13,11 @@ import (
 // Serve runs a process as the command line does: it logs to stderr, writes exactly one line to stdout, when it is ready, and
 // drains when ctx ends or at the first SIGINT or SIGTERM, which ends it with nil. A second signal ends the process at once.
 func Serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Writer) error {
+	return serve(ctx, cfg, version, stdout, stderr, nil)
+}
+
+// serve is Serve with other roles than the configuration's, unless build is nil.
+func serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Writer, build func(*resources) ([]role, error)) error {
 	level, err := telemetry.ParseLevel(cfg.LogLevel)
 	if err != nil {
 		return core.Errorf(core.CodeBadArgument, "%w", err)
@@ -32,9 +36,12 @@ func Serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
+	if build != nil {
+		n.build = build
+	}
 	if err := n.Run(ctx); err != nil {
 		return err
 	}
-	log.Log(context.WithoutCancel(ctx), slog.LevelInfo, "stopped")
+	log.Info("stopped")
 	return nil
 }

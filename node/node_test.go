@@ -1,0 +1,429 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/columbamq/columba/core"
+)
+
+// TestMain is a server instead of the tests when it is started as one: see startServer.
+func TestMain(m *testing.M) {
+	if data := os.Getenv("COLUMBA_TEST_SERVE"); data != "" {
+		os.Exit(serveForTest(data))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const patience = 30 * time.Second
+
+// fakeRole answers at /fake; each of its steps can be made to wait or to fail.
+type fakeRole struct {
+	startErr error
+	starting chan struct{} // closed by Start, which then waits for started
+	started  chan struct{}
+	drained  chan struct{} // Run waits for it when its context has ended
+	runErr   chan error
+}
+
+func newFakeRole() *fakeRole {
+	f := &fakeRole{starting: make(chan struct{}), started: make(chan struct{}), drained: make(chan struct{}), runErr: make(chan error, 1)}
+	close(f.started)
+	close(f.drained)
+	return f
+}
+
+func (f *fakeRole) Name() string { return "fake" }
+
+func (f *fakeRole) Routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /fake/{name}", func(w http.ResponseWriter, r *http.Request) {
+		writeText(w, http.StatusOK, r.Proto+" "+r.PathValue("name"))
+	})
+}
+
+func (f *fakeRole) Start(ctx context.Context) error {
+	close(f.starting)
+	select {
+	case <-f.started:
+		return f.startErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (f *fakeRole) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		<-f.drained
+		return nil
+	case err := <-f.runErr:
+		return err
+	}
+}
+
+func (f *fakeRole) Stop(context.Context) error { return nil }
+
+// process is a Node that runs.
+type process struct {
+	t       *testing.T
+	data    string
+	res     chan *resources // one, when everything is open
+	ready   chan Ready      // one, when it is ready
+	cancel  context.CancelFunc
+	ended   chan error
+	address string
+}
+
+func testConfig(t *testing.T) Config {
+	cfg := DefaultConfig()
+	cfg.Listen = "127.0.0.1:0"
+	cfg.Data = filepath.Join(t.TempDir(), "data")
+	return cfg
+}
+
+// start runs a Node with one fake role and waits until its port answers.
+func start(t *testing.T, cfg Config, f *fakeRole) *process {
+	t.Helper()
+	p := &process{t: t, data: cfg.Data, res: make(chan *resources, 1), ready: make(chan Ready, 1), ended: make(chan error, 1)}
+	n, err := New(cfg, Options{Version: "v1", Ready: func(r Ready) { p.ready <- r }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.build = func(res *resources) ([]role, error) {
+		p.res <- res
+		return []role{f}, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	go func() { p.ended <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return p
+}
+
+// get returns status and text of a page, at the address that the process advertises.
+func (p *process) get(client *http.Client, path string) (int, string) {
+	p.t.Helper()
+	if p.address == "" {
+		p.address = receive(p.t, "open resources", p.res).self.Address
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp.StatusCode, strings.TrimSuffix(string(text), "\n")
+}
+
+func (p *process) want(path string, status int, text string) {
+	p.t.Helper()
+	if gotStatus, got := p.get(http.DefaultClient, path); gotStatus != status || got != text {
+		p.t.Errorf("%s: got %d %q, want %d %q", path, gotStatus, got, status, text)
+	}
+}
+
+func (p *process) end() error {
+	p.t.Helper()
+	p.cancel()
+	return receive(p.t, "end of the process", p.ended)
+}
+
+func receive[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("no %s after %s", what, patience)
+		panic("unreachable")
+	}
+}
+
+func TestNode_HealthAndReadinessOverItsLife(t *testing.T) {
+	f := newFakeRole()
+	f.started, f.drained = make(chan struct{}), make(chan struct{})
+	p := start(t, testConfig(t), f)
+	receive(t, "start of the role", f.starting)
+	p.want("/healthz", 200, "ok")
+	p.want("/readyz", 503, "starting")
+	p.want("/fake/a", 503, "fake is not serving; try again")
+
+	close(f.started)
+	r := receive(t, "ready", p.ready)
+	p.want("/readyz", 200, "ready")
+	p.want("/fake/a", 200, "HTTP/1.1 a")
+	if want := "ready addr=" + p.address + " roles=all data=" + p.data; r.Line() != want || strings.HasSuffix(p.address, ":0") {
+		t.Errorf("ready line: got %q, want %q with a real port", r.Line(), want)
+	}
+	p.want("/nothing", 404, "no such page; the metrics are at /metrics, the API is in docs/http.md")
+	if status, text := p.get(http.DefaultClient, "/metrics"); status != 200 || !strings.Contains(text, `columba_build_info{go="go1`) ||
+		!strings.Contains(text, "go_goroutines ") || !strings.Contains(text, "process_resident_memory_bytes ") {
+		t.Errorf("/metrics: got %d %.300q", status, text)
+	}
+	if status, text := p.get(http.DefaultClient, "/debug/pprof/"); status != 200 || !strings.Contains(text, "goroutine") {
+		t.Errorf("/debug/pprof/: got %d %.300q", status, text)
+	}
+
+	p.cancel()
+	waitUntil(t, "draining", func() bool { status, _ := p.get(http.DefaultClient, "/readyz"); return status == 503 })
+	p.want("/readyz", 503, "draining")
+	p.want("/healthz", 200, "ok")
+	p.want("/fake/b", 200, "HTTP/1.1 b") // what others still need is answered
+	close(f.drained)
+	if err := p.end(); err != nil {
+		t.Errorf("end: got %v, want nil", err)
+	}
+}
+
+func waitUntil(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not %s after %s", what, patience)
+		}
+	}
+}
+
+func TestNode_OnePortSpeaksHTTP1AndHTTP2(t *testing.T) {
+	p := start(t, testConfig(t), newFakeRole())
+	receive(t, "ready", p.ready)
+	two := &http.Transport{Protocols: new(http.Protocols)}
+	two.Protocols.SetUnencryptedHTTP2(true)
+	defer two.CloseIdleConnections()
+	if status, text := p.get(&http.Client{Transport: two}, "/fake/a"); status != 200 || text != "HTTP/2.0 a" {
+		t.Errorf("over HTTP/2 without TLS: got %d %q", status, text)
+	}
+	p.want("/fake/a", 200, "HTTP/1.1 a")
+	two.CloseIdleConnections()
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNode_ReachesItselfInMemory(t *testing.T) {
+	p := start(t, testConfig(t), newFakeRole())
+	res := receive(t, "open resources", p.res)
+	p.address = res.self.Address
+	receive(t, "ready", p.ready)
+	var network string
+	own := &http.Transport{DialContext: func(ctx context.Context, net, addr string) (net.Conn, error) {
+		conn, err := res.peers.Dial(ctx, net, addr)
+		if err == nil {
+			network = conn.RemoteAddr().Network()
+		}
+		return conn, err
+	}}
+	defer own.CloseIdleConnections()
+	if status, text := p.get(&http.Client{Transport: own}, "/fake/a"); status != 200 || text != "HTTP/1.1 a" || network != "memory" {
+		t.Errorf("got %d %q over %q, want the role's answer over memory", status, text, network)
+	}
+	own.CloseIdleConnections()
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNode_SecondOnOneDirectoryIsRefused(t *testing.T) {
+	cfg := testConfig(t)
+	p := start(t, cfg, newFakeRole())
+	receive(t, "ready", p.ready)
+	second, err := New(cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "a second server", second.Run(t.Context()), core.CodeLocked, cfg.Data+" is in use")
+	p.want("/readyz", 200, "ready")
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNode_TakenPortLeavesNothingBehind(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	cfg := testConfig(t)
+	cfg.Listen = taken.Addr().String()
+	n, err := New(cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "a taken port", n.Run(t.Context()), core.CodeConflict, "choose another with --listen")
+	wantFree(t, cfg.Data)
+}
+
+// wantFree wants that another process could use the directory.
+func wantFree(t *testing.T, data string) {
+	t.Helper()
+	d, err := openDataDir(data, someTime)
+	if err != nil {
+		t.Fatalf("the directory afterwards: %v", err)
+	}
+	if err := d.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNode_FailedStartLeavesNothingBehind(t *testing.T) {
+	f := newFakeRole()
+	f.startErr = core.Errorf(core.CodeCorrupt, "extent 7 is damaged")
+	cfg := testConfig(t)
+	p := start(t, cfg, f)
+	err := receive(t, "end of the process", p.ended)
+	wantCode(t, "a failed start", err, core.CodeCorrupt, "start fake: extent 7 is damaged")
+	wantFree(t, cfg.Data)
+	address := receive(t, "open resources", p.res).self.Address
+	if c, err := net.Dial("tcp", address); err == nil {
+		t.Errorf("%s still answers", address)
+		c.Close()
+	}
+	f2 := newFakeRole()
+	p = start(t, cfg, f2)
+	receive(t, "ready after the failure", p.ready)
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNode_FailedRoleStopsTheProcess(t *testing.T) {
+	f := newFakeRole()
+	p := start(t, testConfig(t), f)
+	receive(t, "ready", p.ready)
+	broken := errors.New("fsync: input/output error")
+	f.runErr <- broken
+	if err := receive(t, "end of the process", p.ended); !errors.Is(err, broken) {
+		t.Errorf("got %v, want the role's error", err)
+	}
+	wantFree(t, p.data)
+}
+
+func TestNode_RefusesABadConfig(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Listen = "0.0.0.0:0"
+	_, err := New(cfg, Options{})
+	wantCode(t, "every address", err, core.CodeBadArgument, "--insecure")
+	if _, err := os.Stat(cfg.Data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the data directory after a refusal: got %v, want none", err)
+	}
+}
+
+// serveForTest is what a child process does: Serve with one fake role, whose drain never ends when data ends in "/stuck".
+func serveForTest(data string) int {
+	cfg := DefaultConfig()
+	cfg.Listen, cfg.Data = "127.0.0.1:0", data
+	f := newFakeRole()
+	if filepath.Base(data) == "stuck" {
+		f.drained = make(chan struct{})
+	}
+	err := serve(context.Background(), cfg, "v1", os.Stdout, os.Stderr, func(*resources) ([]role, error) { return []role{f}, nil })
+	if err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		return core.CodeOf(err).Exit()
+	}
+	return 0
+}
+
+// startServer starts a child process and returns the address in its ready line, and all that it prints after it.
+func startServer(t *testing.T, data string) (cmd *exec.Cmd, line string, rest <-chan string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), "COLUMBA_TEST_SERVE="+data)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	if line, err = lines.ReadString('\n'); err != nil {
+		t.Fatalf("no ready line: %v", errors.Join(err, cmd.Wait()))
+	}
+	c := make(chan string, 1)
+	go func() {
+		more, _ := io.ReadAll(lines)
+		c <- string(more)
+	}()
+	return cmd, line, c
+}
+
+func TestServe_SignalDrainsAndExitsWithZero(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		data := filepath.Join(t.TempDir(), "data dir")
+		cmd, line, rest := startServer(t, data)
+		if !strings.HasPrefix(line, "ready addr=127.0.0.1:") || !strings.HasSuffix(line, " roles=all data=\""+data+"\"\n") {
+			t.Errorf("ready line: got %q", line)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if more := receive(t, "end of the output", rest); more != "" {
+			t.Errorf("more on stdout after the ready line: %q", more)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after %s: got %v, want exit code 0", sig, err)
+		}
+	}
+}
+
+func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
+	cmd, line, rest := startServer(t, filepath.Join(t.TempDir(), "stuck"))
+	addr := strings.TrimPrefix(strings.Fields(line)[1], "addr=")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, address: addr}
+	waitUntil(t, "draining", func() bool { _, text := p.get(http.DefaultClient, "/readyz"); return text == "draining" })
+	http.DefaultClient.CloseIdleConnections()
+	began := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "end of the output", rest)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("got %v, want an end by the signal", err)
+	}
+	if took := time.Since(began); took > drainTimeout/2 {
+		t.Errorf("the second signal took %s", took)
+	}
+}
