@@ -1,0 +1,226 @@
+package pebble
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+var (
+	swaps = metadata.Table{Name: "cas", Rule: metadata.RuleCAS}
+	puts  = metadata.Table{Name: "put", Rule: metadata.RulePut}
+)
+
+func key(row string) metadata.Key { return metadata.Key{Partition: "p", Row: row} }
+
+// faultDisk is a disk whose syncs do as onSync says.
+type faultDisk struct {
+	vfs.FS
+	onSync *atomic.Pointer[func() error]
+}
+
+type faultFile struct {
+	vfs.File
+	disk faultDisk
+}
+
+func (d faultDisk) wrap(f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return faultFile{f, d}, nil
+}
+
+func (d faultDisk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return d.wrap(d.FS.Create(name, c))
+}
+
+func (d faultDisk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return d.wrap(d.FS.ReuseForWrite(from, to, c))
+}
+
+func (f faultFile) sync(do func() error) error {
+	if on := f.disk.onSync.Load(); on != nil {
+		if err := (*on)(); err != nil {
+			return err
+		}
+	}
+	return do()
+}
+
+func (f faultFile) Sync() error     { return f.sync(f.File.Sync) }
+func (f faultFile) SyncData() error { return f.sync(f.File.SyncData) }
+func (f faultFile) SyncTo(n int64) (bool, error) {
+	return true, f.sync(f.File.Sync)
+}
+
+func openFaulty(t *testing.T) (*Store, faultDisk) {
+	t.Helper()
+	disk := faultDisk{vfs.NewMem(), new(atomic.Pointer[func() error])}
+	if err := disk.MkdirAll("data", os.ModePerm); err != nil {
+		t.Fatal(err)
+	}
+	s, err := open(disk, "data/metadata", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, disk
+}
+
+// A disk that fails ends the store, not the process, and what may be written is not called written nor lost.
+func TestStore_DiskFails(t *testing.T) {
+	s, disk := openFaulty(t)
+	if err := s.Insert(t.Context(), swaps, key("a"), nil); err != nil {
+		t.Fatal(err)
+	}
+	broken := func() error { return &os.PathError{Op: "sync", Path: "wal", Err: syscall.ENOSPC} }
+	disk.onSync.Store(&broken)
+	if err := s.Insert(t.Context(), swaps, key("b"), nil); core.CodeOf(err) != core.CodeUnknown {
+		t.Errorf("insert while the disk fails: %v, want unknown", err)
+	}
+	for range 2 {
+		if err := s.Insert(t.Context(), swaps, key("c"), nil); core.CodeOf(err) != core.CodeNoSpace {
+			t.Errorf("insert after the failure: %v, want no space", err)
+		}
+		if _, err := s.Get(t.Context(), swaps, key("a"), metadata.Serial); core.CodeOf(err) != core.CodeNoSpace {
+			t.Errorf("get after the failure: %v, want no space", err)
+		}
+	}
+	if s.Failed() == nil || s.Close() == nil {
+		t.Error("the store does not say that it failed")
+	}
+}
+
+// While a write waits for the disk its caller leaves at the deadline, Serial reads show nothing that a crash could take back,
+// and One reads go on.
+func TestStore_DiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := openFaulty(t)
+		release := make(chan struct{})
+		hang := func() error { <-release; return nil }
+		disk.onSync.Store(&hang)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		begin := time.Now()
+		if err := s.Insert(ctx, swaps, key("a"), []byte("x")); core.CodeOf(err) != core.CodeUnknown || time.Since(begin) != 2*time.Second {
+			t.Errorf("insert: %v after %s, want unknown after 2s", err, time.Since(begin))
+		}
+		for c, want := range map[metadata.Consistency]core.Code{metadata.One: "", metadata.Quorum: core.CodeUnavailable, metadata.Serial: core.CodeUnavailable} {
+			begin := time.Now()
+			_, err := s.Get(t.Context(), swaps, key("a"), c)
+			if core.CodeOf(err) != want || time.Since(begin) > metadata.DefaultDeadline {
+				t.Errorf("get at %d: %v after %s, want %q", c, err, time.Since(begin), want)
+			}
+			_, _, err = s.List(t.Context(), swaps, "p", "", 10, c)
+			if core.CodeOf(err) != want {
+				t.Errorf("list at %d: %v, want %q", c, err, want)
+			}
+		}
+		if err := s.Update(t.Context(), swaps, key("a"), 1, nil); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("update of the row under way: %v, want unavailable", err)
+		}
+		disk.onSync.Store(nil)
+		close(release)
+		synctest.Wait()
+		row, err := s.Get(t.Context(), swaps, key("a"), metadata.Serial)
+		if err != nil || string(row.Value) != "x" || row.Version != 1 {
+			t.Errorf("get after the disk answers: %+v, %v", row, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStore_BoundedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := openFaulty(t)
+		release := make(chan struct{})
+		hang := func() error { <-release; return nil }
+		disk.onSync.Store(&hang)
+		codes := make(chan core.Code, 2*maxCalls)
+		for i := range 2 * maxCalls {
+			go func() {
+				codes <- core.CodeOf(s.Insert(t.Context(), swaps, key(fmt.Sprint(i)), nil))
+			}()
+		}
+		count := map[core.Code]int{}
+		for range 2 * maxCalls {
+			count[<-codes]++
+		}
+		if count[core.CodeUnknown] != maxCalls || count[core.CodeUnavailable] != maxCalls {
+			t.Errorf("outcomes are %v, want %d unknown and as many unavailable", count, maxCalls)
+		}
+		disk.onSync.Store(nil)
+		close(release)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStore_SweepForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := openFaulty(t)
+		ctx := t.Context()
+		put := func(row string, second int64, ttl time.Duration) {
+			t.Helper()
+			if err := s.Put(ctx, puts, key(row), []byte("x"), time.Unix(second, 0), ttl, metadata.One); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("for ever", 1, 0)
+		put("expires", 1, time.Minute)
+		put("renewed", 1, time.Minute)
+		put("renewed", 2, 100*time.Hour)
+		put("removed", 1, 0)
+		if err := s.Remove(ctx, puts, key("removed"), time.Unix(2, 0), metadata.One); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if n := s.stored(t); n != 4 {
+			t.Errorf("%d rows stored after an hour, want 4: removals are remembered for %s", n, metadata.Grace)
+		}
+		put("removed", 1, 0) // comes late, loses
+		time.Sleep(metadata.Grace)
+		if n := s.stored(t); n != 2 {
+			t.Errorf("%d rows stored after the grace, want 2", n)
+		}
+		rows, _, err := s.List(ctx, puts, "p", "", 10, metadata.Serial)
+		if err != nil || len(rows) != 2 || rows[0].Key.Row != "for ever" || rows[1].Key.Row != "renewed" {
+			t.Errorf("rows are %v, %v", rows, err)
+		}
+		if due, err := s.due(now().Add(1000 * time.Hour)); err != nil || len(due) != 1 {
+			t.Errorf("sweep index holds %q, %v; want the renewed row", due, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// stored counts the rows on disk, seen by readers or not.
+func (s *Store) stored(t *testing.T) (n int) {
+	t.Helper()
+	iter, err := s.db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer iter.Close()
+	for valid := iter.First(); valid; valid = iter.Next() {
+		if iter.Key()[0] == prefixRow {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,173 @@
+package pebble
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	engine "github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+)
+
+// envHold makes the test binary a process that holds that directory until its input ends.
+const envHold = "COLUMBA_TEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(envHold); dir != "" {
+		hold(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func hold(dir string) {
+	s, err := Open(dir, nil)
+	if err != nil {
+		os.Stdout.WriteString("failed: " + err.Error() + "\n")
+		return
+	}
+	os.Stdout.WriteString("open\n")
+	io.Copy(io.Discard, os.Stdin)
+	s.Close()
+}
+
+func wantOpenError(t *testing.T, disk vfs.FS, dir string, code core.Code, words ...string) {
+	t.Helper()
+	s, err := open(disk, dir, nil)
+	if err == nil {
+		s.Close()
+	}
+	if core.CodeOf(err) != code {
+		t.Fatalf("open %s: got %v, want code %q", dir, err, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("open: %q does not say %q", err, word)
+		}
+	}
+}
+
+func TestOpen_LockedByAnotherProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "metadata")
+	holder := exec.CommandContext(t.Context(), os.Args[0])
+	holder.Env = append(os.Environ(), envHold+"="+dir)
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "open\n" {
+		t.Fatalf("holder says %q, %v", line, err)
+	}
+	wantOpenError(t, vfs.Default, dir, core.CodeLocked, "Cassandra", dir)
+	in.Close()
+	if err := holder.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	openTest(t, dir).Close()
+}
+
+func TestOpen_LockedByThisProcess(t *testing.T) {
+	for name, disk := range map[string]vfs.FS{"disk": vfs.Default, "memory": vfs.NewMem()} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := disk.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s, err := open(disk, dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantOpenError(t, disk, dir, core.CodeLocked, "Cassandra")
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if s, err = open(disk, dir, nil); err != nil {
+				t.Fatalf("open after close: %v", err)
+			}
+			s.Close()
+		})
+	}
+}
+
+func TestOpen_MissingDirectory(t *testing.T) {
+	wantOpenError(t, vfs.Default, filepath.Join(t.TempDir(), "no", "metadata"), core.CodeNotFound, "make it")
+}
+
+// readOnly is a disk that is mounted read-only.
+type readOnly struct{ vfs.FS }
+
+func refused(name string) error { return &os.PathError{Op: "open", Path: name, Err: syscall.EROFS} }
+
+func (readOnly) Create(name string, _ vfs.DiskWriteCategory) (vfs.File, error) {
+	return nil, refused(name)
+}
+func (readOnly) MkdirAll(name string, _ os.FileMode) error { return refused(name) }
+func (readOnly) Lock(name string) (io.Closer, error)       { return nil, refused(name) }
+
+func TestOpen_ReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	wantOpenError(t, readOnly{vfs.Default}, filepath.Join(dir, "new"), core.CodeReadOnly, "write")
+	openTest(t, dir).Close()
+	wantOpenError(t, readOnly{vfs.Default}, dir, core.CodeReadOnly, "write")
+}
+
+func TestOpen_NewerFormat(t *testing.T) {
+	dir := t.TempDir()
+	s := openTest(t, dir)
+	if err := s.db.Set([]byte(formatKey), binary.BigEndian.AppendUint32(nil, formatVersion+1), engine.Sync); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	wantOpenError(t, vfs.Default, dir, core.CodeNewerFormat, "newer version")
+	wantOpenError(t, vfs.Default, dir, core.CodeNewerFormat) // the failed open left no lock behind
+}
+
+func TestOpen_NewerEngine(t *testing.T) {
+	dir := t.TempDir()
+	openTest(t, dir).Close()
+	marks, err := filepath.Glob(filepath.Join(dir, "marker.format-version.*"))
+	if err != nil || len(marks) != 1 {
+		t.Fatalf("format marks: %v %v", marks, err)
+	}
+	if err := os.Rename(marks[0], filepath.Join(dir, "marker.format-version.000099.999")); err != nil {
+		t.Fatal(err)
+	}
+	wantOpenError(t, vfs.Default, dir, core.CodeNewerFormat, "newer version")
+}
+
+func TestOpen_Damaged(t *testing.T) {
+	dir := t.TempDir()
+	openTest(t, dir).Close()
+	manifests, err := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("manifests: %v %v", manifests, err)
+	}
+	for _, m := range manifests {
+		if err := os.Truncate(m, 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Open(dir, nil)
+	if err == nil {
+		s.Close()
+		t.Fatal("opened a damaged directory")
+	}
+	if code := core.CodeOf(err); code != core.CodeCorrupt && code != core.CodeUnavailable {
+		t.Errorf("got code %q: %v", code, err)
+	}
+}
