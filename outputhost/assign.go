@@ -1,0 +1,121 @@
+package outputhost
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// relist asks the controller for the whole list of shares: at the start until it answers, then now and then. In between the
+// controller pushes.
+func (h *Host) relist(ctx context.Context) {
+	wait := 50 * time.Millisecond
+	for {
+		err := h.askShares(ctx)
+		pause := h.cfg.RelistEvery
+		if err != nil {
+			h.log.Info("no list of shares yet", "err", err)
+			pause = wait
+			wait = min(2*wait, h.cfg.RelistEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (h *Host) askShares(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	controllers := h.deps.Members.Hosts("controller")
+	if len(controllers) == 0 {
+		return core.Errorf(core.CodeUnavailable, "no controller is known")
+	}
+	self := h.deps.Members.Self()
+	resp, err := h.deps.Peers.Controller(controllers[0].Address).ListAssignments(ctx, connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
+	if err != nil {
+		return convert.FromRPC(err)
+	}
+	return h.assign(ctx, resp.Msg)
+}
+
+// assign makes the host's shares those of the list.
+func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
+	run, err := core.IDFromBytes(list.Run)
+	if err != nil {
+		return err
+	}
+	if self := h.deps.Members.Self(); run != self.Run.ID {
+		return core.Errorf(core.CodeStale, "the list is for another run of this host")
+	}
+	h.assigning.Lock()
+	defer h.assigning.Unlock()
+	h.mu.Lock()
+	older := list.Version < h.mu.version
+	h.mu.version = max(h.mu.version, list.Version)
+	h.mu.Unlock()
+	if older {
+		return nil
+	}
+	given := make(map[core.ExtentID]map[core.GroupID]bool)
+	touched := make(map[*group]bool)
+	for _, a := range list.Assignments {
+		id, err := core.IDFromBytes(a.Group)
+		if err != nil {
+			return err
+		}
+		e, err := convert.Extent(a.Extent)
+		if err != nil {
+			return err
+		}
+		if given[e.ID] == nil {
+			given[e.ID] = make(map[core.GroupID]bool)
+		}
+		given[e.ID][core.GroupID{ID: id}] = true
+		g, err := h.groupOf(ctx, e.Queue, a.Name)
+		switch {
+		case core.CodeOf(err) == core.CodeNotFound: // deleted meanwhile
+			continue
+		case err != nil:
+			return err
+		case g.id.ID != id: // deleted and made again meanwhile
+			continue
+		}
+		if err := g.addShare(ctx, e, a.Counter); err != nil {
+			return err
+		}
+		touched[g] = true
+	}
+	h.dropOthers(given)
+	for g := range touched {
+		g.pump()
+	}
+	return nil
+}
+
+// dropOthers gives up the shares that are not this host's any more.
+func (h *Host) dropOthers(given map[core.ExtentID]map[core.GroupID]bool) {
+	for _, g := range h.groupList() {
+		var readers []*reader
+		g.mu.Lock()
+		for id, s := range g.mu.shares {
+			if given[id][g.id] {
+				continue
+			}
+			if r := s.dropLocked(); r != nil {
+				readers = append(readers, r)
+			}
+		}
+		g.mu.Unlock()
+		for _, r := range readers {
+			r.stop()
+		}
+	}
+}

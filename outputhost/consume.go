@@ -1,0 +1,302 @@
+package outputhost
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// consumeReadLimit bounds a message from a consumer: settlements only.
+const consumeReadLimit = 4 << 20
+
+// session is one consumer's connection; each of its streams consumes for one group.
+type session struct {
+	h   *Host
+	mux *ws.Mux
+}
+
+// serveConsume answers GET /v1/consume.
+func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	stopped := h.mu.stopped
+	if !stopped {
+		h.wg.Add(1)
+	}
+	h.mu.Unlock()
+	if stopped {
+		http.Error(w, "draining: consume from another output host", http.StatusServiceUnavailable)
+		return
+	}
+	defer h.wg.Done()
+	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: 2 * h.cfg.MaxCredit})
+	if err != nil {
+		return
+	}
+	s := &session{h: h}
+	s.mux = ws.NewMux(conn, s.accept)
+	h.mu.Lock()
+	h.mu.sessions[s] = struct{}{}
+	h.mu.Unlock()
+	h.metrics.sessions.Inc()
+	if err := s.mux.Run(h.ctx); err != nil && h.ctx.Err() == nil {
+		h.log.Info("consumer's connection ended", "client", conn.RemoteAddr(), "err", err)
+	}
+	h.metrics.sessions.Dec()
+	h.mu.Lock()
+	delete(h.mu.sessions, s)
+	h.mu.Unlock()
+}
+
+// drain asks the consumer to go elsewhere.
+func (s *session) drain() { s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil)) }
+
+// accept opens a stream by its ConsumeHello.
+func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
+	switch f.Type {
+	case wire.TypeConsumeHello:
+		return &consumer{s: s, h: s.h, stream: f.Stream, id: dispatch.SessionID(s.h.nextSession.Add(1))}
+	case wire.TypeConsumeCredit, wire.TypeAck, wire.TypeNack, wire.TypeReject, wire.TypeExtend, wire.TypeReturn, wire.TypeConsumeClose:
+		// Of a stream this side has ended: its error frame is on the way.
+	default:
+		s.refuse(f.Stream, core.Errorf(core.CodeBadFrame, "frame %d before the stream's hello", f.Type))
+	}
+	return nil
+}
+
+func (s *session) refuse(stream uint32, err error) {
+	body, merr := proto.Marshal(convert.ErrorToProto(err))
+	if merr != nil {
+		body = nil
+	}
+	s.mux.Forget(stream)
+	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeError, stream, body))
+}
+
+// HandleFrame implements ws.StreamHandler.
+func (c *consumer) HandleFrame(f wire.Frame, _ *ws.Message) {
+	if f.Type == wire.TypeConsumeHello && !c.greeted {
+		c.greeted = true
+		var hello pb.ConsumeHello
+		if err := proto.Unmarshal(f.Body, &hello); err != nil {
+			c.fail(core.Errorf(core.CodeBadFrame, "hello does not parse: %w", err))
+			return
+		}
+		// The look-up must not hold up the other streams of the connection.
+		c.h.run(func(ctx context.Context) { c.open(ctx, &hello) })
+		return
+	}
+	if f.Type == wire.TypeConsumeClose {
+		c.s.mux.Forget(c.stream)
+		c.end()
+		return
+	}
+	g := c.group.Load()
+	if g == nil {
+		c.fail(core.Errorf(core.CodeBadFrame, "frame %d before the hello was answered", f.Type))
+		return
+	}
+	if err := c.settle(g, f); err != nil {
+		c.fail(err)
+		return
+	}
+	g.pump()
+}
+
+// Closed implements ws.StreamHandler. What the consumer held stays locked until its timeout: tokens may live in another process.
+func (c *consumer) Closed(error) { c.end() }
+
+// open joins the group and answers the hello.
+func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
+	ctx, cancel := context.WithTimeout(ctx, c.h.cfg.CallTimeout)
+	defer cancel()
+	g, err := c.h.lookUp(ctx, hello.Queue, hello.Group)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.tokens = hello.Tokens
+	c.name = clipName(hello.Client)
+	g.mu.Lock()
+	spec := g.mu.record.Spec
+	joined := spec.Status.CanConsume() && !g.mu.closed
+	if joined {
+		g.rememberLocked(c.id, c.name)
+		g.mu.consumers = append(g.mu.consumers, c)
+		c.group.Store(g)
+	}
+	g.mu.Unlock()
+	if !joined {
+		c.fail(core.Errorf(core.CodeDisabled, "group %s of queue %s is %s", g.name, g.queuePath, spec.Status))
+		return
+	}
+	body, err := proto.Marshal(&pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String(), LockTimeout: convert.DurationToProto(spec.LockTimeout)})
+	if err != nil {
+		c.fail(core.Errorf(core.CodeInternal, "encode hello: %w", err))
+		return
+	}
+	c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeHelloOK, c.stream, body))
+	if c.closed.Load() { // the connection ended meanwhile
+		c.leave()
+		return
+	}
+	g.pump()
+}
+
+func (c *consumer) fail(err error) {
+	c.s.refuse(c.stream, err)
+	c.end()
+}
+
+func (c *consumer) end() {
+	c.closed.Store(true)
+	c.leave()
+}
+
+// leave takes the consumer out of its group; the last one stops the readers.
+func (c *consumer) leave() {
+	g := c.group.Load()
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	for i, o := range g.mu.consumers {
+		if o == c {
+			g.mu.consumers = append(g.mu.consumers[:i], g.mu.consumers[i+1:]...)
+			break
+		}
+	}
+	var idle []*reader
+	if !g.wantedLocked() {
+		idle = g.readersLocked()
+	}
+	g.mu.Unlock()
+	for _, r := range idle {
+		r.stop()
+	}
+	g.pump()
+}
+
+// settle applies one frame of the consumer. An error ends the stream.
+func (c *consumer) settle(g *group, f wire.Frame) error {
+	now := c.h.deps.Now()
+	switch f.Type {
+	case wire.TypeConsumeCredit:
+		var credit wire.Credit
+		if err := credit.Decode(f.Body); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		c.credit.messages = int(min(int64(c.credit.messages)+int64(credit.Messages), 1<<20))
+		c.credit.bytes = int(min(uint64(c.credit.bytes)+min(credit.Bytes, 1<<40), uint64(c.h.cfg.MaxCredit)))
+		g.mu.Unlock()
+		return nil
+	case wire.TypeAck, wire.TypeReturn:
+		return c.settleRuns(g, f, now)
+	case wire.TypeNack, wire.TypeReject:
+		return c.nack(g, f, now)
+	case wire.TypeExtend:
+		var e wire.Extend
+		if err := e.Decode(f.Body); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		s := c.shareLocked(e.Handle)
+		err := errNoShare
+		if s != nil {
+			err = s.rules.Extend(e.Seq, e.Attempt, time.Duration(e.Millis)*time.Millisecond, now)
+		}
+		g.mu.Unlock()
+		c.answer(e.Handle, e.Seq, e.Attempt, err)
+		return nil
+	}
+	return core.Errorf(core.CodeBadFrame, "unexpected frame %d on a consume stream", f.Type)
+}
+
+func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
+	if err := c.settled.Decode(f.Body); err != nil {
+		return err
+	}
+	var bad []dispatch.Refusal
+	var failures []wire.AckFailure
+	g.mu.Lock()
+	s := c.shareLocked(c.settled.Handle)
+	for _, r := range c.settled.Runs {
+		switch {
+		case s == nil:
+			bad = append(bad[:0], dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeStale})
+		case f.Type == wire.TypeAck:
+			bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad[:0])
+		default:
+			bad = s.rules.Return(r.Base, r.Count, r.Attempt, now, bad[:0])
+		}
+		c.held = max(0, c.held-int(r.Count))
+		for _, b := range bad {
+			for i := range min(b.Count, maxListed) {
+				failures = append(failures, wire.AckFailure{Handle: c.settled.Handle, Seq: b.Base + core.Seq(i), Attempt: r.Attempt, Code: b.Code})
+			}
+		}
+	}
+	g.mu.Unlock()
+	c.report(failures)
+	return nil
+}
+
+func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
+	var n wire.Nack
+	if err := n.Decode(f.Body); err != nil {
+		return err
+	}
+	var err error = errNoShare
+	g.mu.Lock()
+	s := c.shareLocked(n.Handle)
+	switch {
+	case s == nil:
+	case len(n.Metadata) > 0:
+		err = core.Errorf(core.CodeUnsupported, "a nack that replaces metadata is not served yet")
+	case f.Type == wire.TypeReject:
+		err = s.rules.Reject(n.Seq, n.Attempt, n.Reason, now)
+	default:
+		delay := time.Duration(-1)
+		if n.DelayMillis >= 0 {
+			delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
+		}
+		err = s.rules.Nack(n.Seq, n.Attempt, delay, n.Reason, c.h.deps.Random(), now)
+	}
+	c.held = max(0, c.held-1)
+	g.mu.Unlock()
+	c.answer(n.Handle, n.Seq, n.Attempt, err)
+	return nil
+}
+
+// maxListed bounds how many refused settlements of one run are listed.
+const maxListed = 1000
+
+var errNoShare = core.Errorf(core.CodeStale, "the extent is not delivered by this host any more")
+
+func (c *consumer) answer(handle uint32, seq core.Seq, attempt uint16, err error) {
+	if err != nil {
+		c.report([]wire.AckFailure{{Handle: handle, Seq: seq, Attempt: attempt, Code: core.CodeOf(err)}})
+	}
+}
+
+func (c *consumer) report(failures []wire.AckFailure) {
+	if len(failures) == 0 {
+		return
+	}
+	r := wire.AckResult{Entries: failures}
+	b, at := wire.BeginFrame(nil, wire.TypeAckResult, 0, c.stream)
+	b = r.Append(b)
+	wire.EndFrame(b, at)
+	c.s.mux.Conn.TrySend(b)
+}
+
+func clipName(s string) string { return s[:min(len(s), wire.MaxConsumerName)] }

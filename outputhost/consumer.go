@@ -1,0 +1,142 @@
+package outputhost
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/wire"
+)
+
+// consumer is one stream: a member of a group. Its fields are the group's mutex's, but for those that say otherwise.
+type consumer struct {
+	s       *session
+	h       *Host
+	stream  uint32
+	id      dispatch.SessionID
+	greeted bool         // the reader's own
+	settled wire.Settled // the reader's scratch
+	tokens  bool         // set before the consumer joins
+	name    string       // set before the consumer joins
+	group   atomic.Pointer[group]
+	closed  atomic.Bool
+
+	credit  struct{ messages, bytes int }
+	held    int // handed out and not settled, as far as this host was told
+	handles map[*share]uint32
+	shares  []*share // by handle
+}
+
+// delivery is one frame (or a few) on its way to a consumer, made under the group's mutex and sent outside.
+type delivery struct {
+	c       *consumer
+	head    []byte
+	records []byte
+	release func()
+}
+
+// deliverTimeout bounds the wait for room on a consumer's connection; its credit keeps it from happening.
+const deliverTimeout = 2 * time.Second
+
+func (d delivery) send() {
+	ctx, cancel := context.WithTimeout(context.Background(), deliverTimeout)
+	defer cancel()
+	if err := d.c.s.mux.Conn.SendOwned(ctx, d.head, d.records, d.release); err != nil {
+		d.c.s.mux.Conn.Abort(core.Errorf(core.CodeThrottled, "the consumer does not read: %w", err))
+	}
+}
+
+// deliverLocked frames the runs that were taken for this consumer. A run's bytes are sent as they were read; retries, small and
+// from many places, are gathered.
+func (c *consumer) deliverLocked(runs []dispatch.Run, out []delivery) []delivery {
+	for len(runs) > 0 {
+		n := 1
+		for n < len(runs) && runs[n].Share == runs[0].Share && (runs[n].Count == 1 || runs[n-1].Count == 1) {
+			n++
+		}
+		out = append(out, c.frameLocked(runs[:n]))
+		runs = runs[n:]
+	}
+	return out
+}
+
+// frameLocked makes one Deliver frame of runs of one share.
+func (c *consumer) frameLocked(runs []dispatch.Run) delivery {
+	s := c.group.Load().mu.byRules[runs[0].Share]
+	d := delivery{c: c}
+	handle, known := c.handles[s]
+	if !known {
+		handle = uint32(len(c.shares))
+		if c.handles == nil {
+			c.handles = make(map[*share]uint32)
+		}
+		c.handles[s] = handle
+		c.shares = append(c.shares, s)
+		var at int
+		d.head, at = wire.BeginFrame(d.head, wire.TypeHandle, 0, c.stream)
+		d.head = (&wire.Handle{Handle: handle, Extent: s.extent.ID}).Append(d.head)
+		wire.EndFrame(d.head, at)
+	}
+	frame := make([]wire.DeliverRun, 0, 16)
+	bytes := 0
+	for _, r := range runs {
+		frame = append(frame, wire.DeliverRun{Base: r.Base, Count: r.Count, Attempt: r.Attempt, Enqueued: r.Enqueued})
+		bytes += len(r.Bytes)
+		c.credit.messages -= int(r.Count)
+		c.credit.bytes -= len(r.Bytes)
+		c.held += int(r.Count)
+		s.group.h.metrics.delivered.Add(float64(r.Count))
+		if r.Attempt > 1 {
+			s.group.h.metrics.redelivered.Add(float64(r.Count))
+		}
+	}
+	var flags uint16
+	var tokens []byte
+	if c.tokens {
+		flags = wire.FlagTokens
+		tokens = s.tokensLocked(runs)
+	}
+	d.head = wire.AppendDeliverHead(d.head, c.stream, flags, handle, frame, bytes, len(tokens))
+	if len(runs) == 1 && tokens == nil {
+		if b, ok := runs[0].Buffer.(*buffer); ok {
+			b.retain()
+			d.records, d.release = runs[0].Bytes, b.Release
+			return d
+		}
+	}
+	d.records = make([]byte, 0, bytes+len(tokens))
+	for _, r := range runs {
+		d.records = append(d.records, r.Bytes...)
+	}
+	d.records = append(d.records, tokens...)
+	return d
+}
+
+// tokensLocked seals a token for each message of the runs.
+func (s *share) tokensLocked(runs []dispatch.Run) []byte {
+	var out []byte
+	for _, r := range runs {
+		for i := range r.Count {
+			out = wire.AppendToken(out, []byte(s.tokenLocked(r.Base+core.Seq(i), r.Attempt)))
+		}
+	}
+	return out
+}
+
+func (s *share) tokenLocked(seq core.Seq, attempt uint16) string {
+	return acktoken.Token{
+		Queue: s.group.queue, Group: s.group.id, Extent: s.extent.ID, Seq: seq, Attempt: attempt,
+		Epoch: s.group.mu.record.Epoch, Generation: s.generation,
+	}.Seal(s.group.h.keys)
+}
+
+// shareLocked is the share behind a handle, nil when it is unknown or given away.
+func (c *consumer) shareLocked(handle uint32) *share {
+	if int64(handle) >= int64(len(c.shares)) || c.shares[handle].removed {
+		return nil
+	}
+	return c.shares[handle]
+}

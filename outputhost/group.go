@@ -1,0 +1,178 @@
+package outputhost
+
+import (
+	"context"
+	"sync"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
+)
+
+// group is one consumer group's work on this host. Its mutex owns the delivery state; nothing is sent, read or waited for under it.
+// After every event the goroutine that brought it calls pump, which does what the event made possible.
+type group struct {
+	h         *Host
+	id        core.GroupID
+	queue     core.QueueID
+	queuePath string
+	name      string
+	mu        struct {
+		sync.Mutex
+		record    metadata.GroupRecord
+		rules     *dispatch.Group
+		shares    map[core.ExtentID]*share
+		byRules   map[*dispatch.Share]*share
+		consumers []*consumer // in turn
+		turn      int
+		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message
+		pumping   bool
+		again     bool // an event came while pumping
+		closed    bool
+		names     map[dispatch.SessionID]string // of consumers, past ones too, for dead letters
+		runs      []dispatch.Run                // scratch
+	}
+}
+
+// groupOf finds the group, or reads it from the metadata.
+func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*group, error) {
+	record, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "look up group %s: %w", name, err)
+	}
+	if !record.Started || record.Spec.Status == core.StatusDeleted {
+		return nil, core.Errorf(core.CodeNotFound, "group %s of queue %s is not there", name, record.Spec.Queue)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g := h.mu.groups[record.ID]; g != nil {
+		return g, nil
+	}
+	if h.mu.stopped {
+		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
+	}
+	g := &group{h: h, id: record.ID, queue: queue, queuePath: record.Spec.Queue, name: name}
+	g.mu.record = record
+	g.mu.rules = dispatch.NewGroup(record.Spec)
+	g.mu.shares = make(map[core.ExtentID]*share)
+	g.mu.byRules = make(map[*dispatch.Share]*share)
+	g.mu.names = make(map[dispatch.SessionID]string)
+	g.mu.pulls = make(map[chan struct{}]struct{})
+	h.mu.groups[record.ID] = g
+	return g, nil
+}
+
+// lookUp finds a group by its path and name.
+func (h *Host) lookUp(ctx context.Context, path, name string) (*group, error) {
+	path, err := core.ParseAnyQueuePath(path)
+	if err != nil {
+		return nil, err
+	}
+	if name, err = core.ParseGroupName(name); err != nil {
+		return nil, err
+	}
+	id, err := h.queueID(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	g, err := h.groupOf(ctx, id, name)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return nil, core.Errorf(core.CodeNotFound, "group %s of queue %s is not there; create it with: columba create group %s %s", name, path, path, name)
+	}
+	return g, err
+}
+
+func (h *Host) queueID(ctx context.Context, path string) (core.QueueID, error) {
+	r, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.One)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return core.QueueID{}, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
+	}
+	return r.Queue, err
+}
+
+// refresh applies changed settings, and ends the consumers of a group that is gone or may not be consumed.
+func (g *group) refresh(ctx context.Context) error {
+	record, _, err := metadata.Read[metadata.GroupRecord](ctx, g.h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
+	gone := core.CodeOf(err) == core.CodeNotFound || err == nil && record.ID != g.id
+	if err != nil && !gone {
+		return err
+	}
+	if gone {
+		record.Spec.Status = core.StatusDeleted
+	}
+	g.mu.Lock()
+	changed := record.Spec != g.mu.record.Spec
+	if changed && !gone {
+		g.mu.record = record
+		g.mu.rules.Update(record.Spec, g.h.deps.Now())
+	}
+	var end []*consumer
+	if !record.Spec.Status.CanConsume() {
+		end = append(end, g.mu.consumers...)
+		g.mu.record.Spec.Status = record.Spec.Status
+	}
+	g.mu.Unlock()
+	for _, c := range end {
+		code := core.CodeDisabled
+		if gone {
+			code = core.CodeNotFound
+		}
+		c.fail(core.Errorf(code, "group %s of queue %s is %s", g.name, g.queuePath, record.Spec.Status))
+	}
+	if changed {
+		g.pump()
+	}
+	return nil
+}
+
+// close stops all readers.
+func (g *group) close() {
+	g.mu.Lock()
+	g.mu.closed = true
+	readers := g.readersLocked()
+	g.mu.Unlock()
+	for _, r := range readers {
+		r.stop()
+	}
+}
+
+func (g *group) readersLocked() []*reader {
+	var out []*reader
+	for _, s := range g.mu.shares {
+		if s.reader != nil {
+			out = append(out, s.reader)
+		}
+	}
+	return out
+}
+
+// wantedLocked reports whether somebody waits for messages of this group.
+func (g *group) wantedLocked() bool {
+	return !g.mu.closed && g.mu.record.Spec.Status.CanConsume() && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
+}
+
+// notifyPullsLocked wakes the unary pulls that wait.
+func (g *group) notifyPullsLocked() {
+	for c := range g.mu.pulls {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// maxNames bounds how many past consumers a group remembers by name.
+const maxNames = 1024
+
+func (g *group) rememberLocked(id dispatch.SessionID, name string) {
+	if len(g.mu.names) >= maxNames {
+		oldest := id
+		for o := range g.mu.names {
+			oldest = min(oldest, o)
+		}
+		delete(g.mu.names, oldest)
+	}
+	g.mu.names[id] = name
+}
+
+func (g *group) nameLocked(id dispatch.SessionID) string { return g.mu.names[id] }

@@ -1,0 +1,200 @@
+// Package outputhost owns the consume path: it reads the shares it was given, hands messages to competing consumers, tracks locks,
+// acks, redelivery and dead letters, and checkpoints how far each group is.
+package outputhost
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Config of an output host.
+type Config struct {
+	CheckpointEvery time.Duration // how often what changed is checkpointed; a crash redelivers about this much
+	RefreshEvery    time.Duration // how often settings of active groups are read again
+	RelistEvery     time.Duration // how often the whole list of shares is asked for again
+	CallTimeout     time.Duration // of one call to a store, a controller or the metadata
+	ReadAhead       int           // bytes a share has asked a store for and not been sent, at most
+	MaxCredit       int           // bytes a consumer may hold, whatever it grants
+}
+
+// DefaultConfig is right for most clusters.
+func DefaultConfig() Config {
+	return Config{
+		CheckpointEvery: time.Second,
+		RefreshEvery:    2 * time.Second,
+		RelistEvery:     30 * time.Second,
+		CallTimeout:     3 * time.Second,
+		ReadAhead:       8 << 20,
+		MaxCredit:       32 << 20,
+	}
+}
+
+// Deps are what the process gives to the role.
+type Deps struct {
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Meta    metadata.Store
+	Peers   *peer.Pool
+	Members membership.Monitor
+	Now     func() time.Time // nil: the system's clock
+	Random  func() float64   // in [0, 1), for back-offs; nil: the system's source
+}
+
+// Host is the role. Start it once.
+type Host struct {
+	cfg       Config
+	log       *slog.Logger
+	deps      Deps
+	metrics   *metrics
+	ctx       context.Context // ends with Stop; all goroutines live under it
+	cancel    context.CancelCauseFunc
+	wg        sync.WaitGroup
+	keys      acktoken.Keys // set by Start
+	deadlines *deadlines
+	saver     *saver
+	letters   *letters
+	mu        struct {
+		sync.Mutex
+		groups   map[core.GroupID]*group
+		sessions map[*session]struct{}
+		version  uint64 // of the list of shares
+		stopped  bool
+	}
+	assigning   sync.Mutex // one list is applied at a time
+	nextSession atomic.Uint32
+}
+
+// New makes the role; it does no I/O.
+func New(cfg Config, deps Deps) (*Host, error) {
+	if cfg.CheckpointEvery <= 0 || cfg.RefreshEvery <= 0 || cfg.RelistEvery <= 0 || cfg.CallTimeout <= 0 || cfg.ReadAhead <= 0 || cfg.MaxCredit <= 0 {
+		return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	if deps.Random == nil {
+		deps.Random = rand.Float64
+	}
+	h := &Host{cfg: cfg, log: deps.Log.With("role", "outputhost"), deps: deps, metrics: newMetrics(deps.Metrics)}
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	h.deadlines = newDeadlines()
+	h.saver = newSaver(h)
+	h.letters = newLetters(h)
+	h.mu.groups = make(map[core.GroupID]*group)
+	h.mu.sessions = make(map[*session]struct{})
+	deps.Metrics.MustRegister(groupMetrics{h})
+	return h, nil
+}
+
+// Name of the part.
+func (h *Host) Name() string { return "outputhost" }
+
+// Routes registers the consume websocket and the RPCs.
+func (h *Host) Routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/consume", h.serveConsume)
+	mux.Handle(columbav1connect.NewOutputServiceHandler(&service{h: h}))
+}
+
+// Start reads the keys of ack tokens.
+func (h *Host) Start(ctx context.Context) error {
+	keys, err := metadata.TokenKeys(ctx, h.deps.Meta, h.deps.Now())
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "output host: read the token keys: %w", err)
+	}
+	h.keys = keys
+	return nil
+}
+
+// Run delivers until ctx ends, then drains: it tells consumers to go elsewhere and checkpoints.
+func (h *Host) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	loops.Go(func() { h.relist(ctx) })
+	loops.Go(func() { h.refresh(ctx) })
+	loops.Go(func() { h.deadlines.run(ctx, h.deps.Now) })
+	loops.Go(func() { h.saver.run(ctx) })
+	<-ctx.Done()
+	for _, s := range h.sessionList() {
+		s.drain()
+	}
+	loops.Wait()
+	last, cancel := context.WithTimeout(h.ctx, h.cfg.CallTimeout)
+	defer cancel()
+	h.saver.save(last, true)
+	return nil
+}
+
+// Stop ends all sessions and joins all goroutines.
+func (h *Host) Stop(context.Context) error {
+	h.mu.Lock()
+	h.mu.stopped = true
+	h.mu.Unlock()
+	h.cancel(core.Errorf(core.CodeDraining, "output host is stopping"))
+	for _, g := range h.groupList() {
+		g.close()
+	}
+	h.wg.Wait()
+	return nil
+}
+
+// run starts f on a goroutine that Stop joins; false when the host is stopping.
+func (h *Host) run(f func(ctx context.Context)) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.stopped {
+		return false
+	}
+	h.wg.Go(func() { f(h.ctx) })
+	return true
+}
+
+func (h *Host) groupList() []*group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]*group, 0, len(h.mu.groups))
+	for _, g := range h.mu.groups {
+		out = append(out, g)
+	}
+	return out
+}
+
+func (h *Host) sessionList() []*session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]*session, 0, len(h.mu.sessions))
+	for s := range h.mu.sessions {
+		out = append(out, s)
+	}
+	return out
+}
+
+// refresh reads the settings of loaded groups again, so that changes reach them within seconds.
+func (h *Host) refresh(ctx context.Context) {
+	tick := time.NewTicker(h.cfg.RefreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, g := range h.groupList() {
+			if err := g.refresh(ctx); err != nil && ctx.Err() == nil {
+				h.log.Info("cannot read a group's settings", "queue", g.queuePath, "group", g.name, "err", err)
+			}
+		}
+	}
+}

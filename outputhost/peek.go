@@ -1,0 +1,182 @@
+package outputhost
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
+)
+
+// peekBytes is how much of an extent one call reads.
+const peekBytes = 1 << 20
+
+// scan calls f for the stored messages of a queue behind the given receipt, extent by extent, oldest first, until it says false.
+func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt, f func(at core.Receipt, enqueued int64, record []byte) (bool, error)) error {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
+		if err != nil {
+			return err
+		}
+		e := r.Value.Extent
+		order := strings.Compare(e.ID.String(), after.Extent.String())
+		if order < 0 {
+			continue
+		}
+		from := core.Seq(1)
+		if order == 0 {
+			from = after.Seq + 1
+		}
+		more, err := h.scanExtent(ctx, e, from, f)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f func(core.Receipt, int64, []byte) (bool, error)) (more bool, err error) {
+	upTo, addr, err := h.readable(ctx, e)
+	if err != nil {
+		return false, err
+	}
+	for from <= upTo {
+		resp, err := h.deps.Peers.Store(addr).ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
+			Extent: e.ID.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: peekBytes,
+		}))
+		if err != nil {
+			return false, convert.FromRPC(err)
+		}
+		batches := resp.Msg.Batches
+		if len(batches) == 0 {
+			return true, nil
+		}
+		for len(batches) > 0 {
+			batch, rest, err := wire.NextBatch(batches)
+			if err != nil {
+				return false, err
+			}
+			batches = rest
+			stop := false
+			err = eachRecord(batch.Records, batch.Base, func(seq core.Seq, record []byte) error {
+				if seq < from || stop {
+					return nil
+				}
+				more, err := f(core.Receipt{Extent: e.ID, Seq: seq}, batch.AppendTime, record)
+				stop = !more
+				return err
+			})
+			if err != nil || stop {
+				return false, err
+			}
+			from = batch.Last() + 1
+		}
+	}
+	return true, nil
+}
+
+// readable is how far an extent may be read, and from which store. A store that never heard of the extent holds nothing of it.
+func (h *Host) readable(ctx context.Context, e core.Extent) (upTo core.Seq, addr string, err error) {
+	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
+	for _, id := range e.Replicas {
+		host, ok := membership.Find(h.deps.Members, id)
+		if !ok {
+			continue
+		}
+		resp, rerr := h.deps.Peers.Store(host.Address).GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
+		if rerr != nil {
+			if err = convert.FromRPC(rerr); core.CodeOf(err) == core.CodeNotFound {
+				return 0, host.Address, nil
+			}
+			continue
+		}
+		if resp.Msg.Sealed {
+			return core.Seq(resp.Msg.L), host.Address, nil
+		}
+		return core.Seq(resp.Msg.Committed), host.Address, nil
+	}
+	return 0, "", err
+}
+
+// peek lists stored messages of a queue.
+func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse, error) {
+	queue, after, limit, err := h.page(ctx, req.Queue, req.After, req.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.PeekResponse{}
+	bytes := 0
+	err = h.scan(ctx, queue, after, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+		if len(out.Messages) == limit || bytes > maxPullBytes {
+			out.Next = out.Messages[len(out.Messages)-1].Receipt
+			return false, nil
+		}
+		m, err := messageOf(record)
+		if err != nil {
+			return false, err
+		}
+		bytes += len(record)
+		out.Messages = append(out.Messages, &pb.StoredMessage{Receipt: at.String(), Enqueued: unixMicro(enqueued), Message: m})
+		return true, nil
+	})
+	return out, err
+}
+
+// listLetters lists a group's dead letters.
+func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
+	queue, after, limit, err := h.page(ctx, core.DLQPath(req.Queue, req.Group), req.After, req.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListDeadLettersResponse{}
+	bytes := 0
+	err = h.scan(ctx, queue, after, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+		if len(out.DeadLetters) == limit || bytes > maxPullBytes {
+			out.Next = out.DeadLetters[len(out.DeadLetters)-1].Receipt
+			return false, nil
+		}
+		d, err := letterOf(record, at, enqueued)
+		if err != nil {
+			return false, err
+		}
+		if req.Id != "" && d.Id != req.Id {
+			return true, nil
+		}
+		bytes += len(record)
+		out.DeadLetters = append(out.DeadLetters, d)
+		return true, nil
+	})
+	return out, err
+}
+
+// page reads the common parts of a listing.
+func (h *Host) page(ctx context.Context, path, after string, limit int32) (core.QueueID, core.Receipt, int, error) {
+	var at core.Receipt
+	id, err := h.queueID(ctx, path)
+	if err == nil && after != "" {
+		at, err = parseReceipt(after)
+	}
+	if limit <= 0 || limit > maxPull {
+		limit = maxPull
+	}
+	return id, at, int(limit), err
+}
+
+func parseReceipt(s string) (core.Receipt, error) {
+	extent, seq, _ := strings.Cut(s, ":")
+	id, err := core.ParseID(extent)
+	if err != nil {
+		return core.Receipt{}, err
+	}
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if err != nil {
+		return core.Receipt{}, core.Errorf(core.CodeBadID, "receipt %q is not extent:seq", s)
+	}
+	return core.Receipt{Extent: core.ExtentID{ID: id}, Seq: core.Seq(n)}, nil
+}

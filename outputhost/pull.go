@@ -1,0 +1,155 @@
+package outputhost
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+// Limits of a unary pull.
+const (
+	maxPull      = 1000
+	maxPullBytes = 8 << 20
+	maxPullWait  = time.Minute
+)
+
+// pull hands out up to most messages, waiting for the first up to wait.
+func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.PulledMessage, error) {
+	wake := make(chan struct{}, 1)
+	g.mu.Lock()
+	g.mu.pulls[wake] = struct{}{}
+	g.mu.Unlock()
+	defer g.endPull(wake)
+	g.pump() // reading may have to begin
+	timer := time.NewTimer(max(wait, firstRead))
+	defer timer.Stop()
+	for {
+		messages, err := g.takeForPull(most)
+		if len(messages) > 0 || err != nil {
+			return messages, err
+		}
+		select {
+		case <-wake:
+		case <-timer.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
+}
+
+// firstRead is how long a pull that does not want to wait still gives the first read from a store.
+const firstRead = 100 * time.Millisecond
+
+func (g *group) endPull(wake chan struct{}) {
+	g.mu.Lock()
+	delete(g.mu.pulls, wake)
+	var idle []*reader
+	if !g.wantedLocked() {
+		idle = g.readersLocked()
+	}
+	g.mu.Unlock()
+	for _, r := range idle {
+		r.stop()
+	}
+}
+
+func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
+	now := g.h.deps.Now()
+	g.mu.Lock()
+	if status := g.mu.record.Spec.Status; !status.CanConsume() {
+		g.mu.Unlock()
+		return nil, core.Errorf(core.CodeDisabled, "group %s of queue %s is %s", g.name, g.queuePath, status)
+	}
+	var out []*pb.PulledMessage
+	var err error
+	for _, r := range g.mu.rules.Take(0, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
+		s := g.mu.byRules[r.Share]
+		err = eachRecord(r.Bytes, r.Base, func(seq core.Seq, record []byte) error {
+			m, err := messageOf(record)
+			if err != nil {
+				return err
+			}
+			out = append(out, &pb.PulledMessage{
+				Token: s.tokenLocked(seq, r.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(r.Attempt),
+				Enqueued: convert.Time(time.UnixMicro(r.Enqueued)), Message: m,
+			})
+			return nil
+		})
+	}
+	g.mu.Unlock()
+	g.h.metrics.delivered.Add(float64(len(out)))
+	g.pump()
+	return out, err
+}
+
+// settleTokens applies a verb to deliveries named by tokens, and lists those it refused.
+func (h *Host) settleTokens(ctx context.Context, req *pb.SettleRequest) []*pb.SettleResponse_Failure {
+	var failures []*pb.SettleResponse_Failure
+	for _, text := range req.Tokens {
+		if err := h.settleToken(ctx, req, text); err != nil {
+			failures = append(failures, &pb.SettleResponse_Failure{Token: text, Error: convert.ErrorToProto(err)})
+		}
+	}
+	return failures
+}
+
+func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text string) error {
+	t, err := acktoken.Open(h.keys, text)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	g := h.mu.groups[t.Group]
+	h.mu.Unlock()
+	if g == nil {
+		return core.Errorf(core.CodeStale, "no group of this host made this token")
+	}
+	now := h.deps.Now()
+	g.mu.Lock()
+	s := g.mu.shares[t.Extent]
+	switch {
+	case t.Epoch != g.mu.record.Epoch:
+		err = core.Errorf(core.CodeStale, "the group was rewound since")
+	case s == nil:
+		err = core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
+	default:
+		err = s.settleTokenLocked(req, t, h.deps.Random(), now)
+	}
+	g.mu.Unlock()
+	g.pump()
+	return err
+}
+
+func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, random float64, now time.Time) error {
+	switch req.Verb {
+	case "ack":
+		if !s.rules.AckProven(t.Seq, now) {
+			return core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
+		}
+		return nil
+	case "nack":
+		delay := time.Duration(-1)
+		if req.Delay != nil {
+			delay = req.Delay.AsDuration()
+			if delay < 0 || delay > core.MaxNackDelay {
+				return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", delay, core.MaxNackDelay)
+			}
+		}
+		return s.rules.Nack(t.Seq, t.Attempt, delay, []byte(req.Reason), random, now)
+	case "reject":
+		return s.rules.Reject(t.Seq, t.Attempt, []byte(req.Reason), now)
+	case "extend":
+		d := req.Delay.AsDuration()
+		if d <= 0 || d > core.MaxLockTimeout {
+			return core.Errorf(core.CodeBadArgument, "extension %s is not above 0 and up to %s", d, core.MaxLockTimeout)
+		}
+		return s.rules.Extend(t.Seq, t.Attempt, d, now)
+	}
+	return core.Errorf(core.CodeBadArgument, "verb %q is not ack, nack, reject or extend", req.Verb)
+}

@@ -1,0 +1,92 @@
+package outputhost
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+// pump does everything an event made possible: hand out, read on, dead-letter, save, set the next deadline. One goroutine at a
+// time pumps a group; an event that comes meanwhile makes it go round once more.
+func (g *group) pump() {
+	g.mu.Lock()
+	if g.mu.pumping {
+		g.mu.again = true
+		g.mu.Unlock()
+		return
+	}
+	g.mu.pumping = true
+	for {
+		g.mu.again = false
+		now := g.h.deps.Now()
+		g.mu.rules.Tick(now)
+		out := g.takeLocked(now)
+		reads := g.readLocked()
+		dead := g.mu.rules.TakeDead(deadAtOnce, nil)
+		urgent, changed := g.unsavedLocked()
+		at, ok := g.mu.rules.NextDeadline()
+		g.mu.Unlock()
+
+		g.h.deadlines.set(g, at, ok)
+		for _, d := range out {
+			d.send()
+		}
+		for _, r := range reads {
+			r()
+		}
+		for _, d := range dead {
+			g.h.letters.bury(g, d)
+		}
+		if changed {
+			g.h.saver.note(g, urgent)
+		}
+
+		g.mu.Lock()
+		if !g.mu.again && len(out) == 0 {
+			g.mu.pumping = false
+			g.mu.Unlock()
+			return
+		}
+	}
+}
+
+// takeLocked hands messages to the consumers in turn, as their credits allow.
+func (g *group) takeLocked(now time.Time) []delivery {
+	if !g.wantedLocked() {
+		return nil
+	}
+	var out []delivery
+	for range g.mu.consumers {
+		if !g.mu.rules.Ready() {
+			return out
+		}
+		g.mu.turn = (g.mu.turn + 1) % len(g.mu.consumers)
+		c := g.mu.consumers[g.mu.turn]
+		if c.credit.messages <= 0 || c.credit.bytes <= 0 {
+			continue
+		}
+		credit := dispatch.Credit{Messages: min(c.credit.messages, takeAtOnce), Bytes: min(c.credit.bytes, takeBytesAtOnce), Oversize: c.held == 0}
+		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])
+		out = c.deliverLocked(g.mu.runs, out)
+	}
+	if g.mu.rules.Ready() {
+		g.notifyPullsLocked()
+	}
+	return out
+}
+
+// One consumer gets at most this much before the next one's turn.
+const (
+	takeAtOnce      = 1000
+	takeBytesAtOnce = 1 << 20
+	deadAtOnce      = 64
+)
+
+// unsavedLocked reports whether a checkpoint is due within the second, and whether it is urgent: retries wait for it.
+func (g *group) unsavedLocked() (urgent, changed bool) {
+	for _, s := range g.mu.shares {
+		urgent = urgent || s.rules.Unsaved() > 0
+		changed = changed || s.rules.Changed() || s.finished()
+	}
+	return urgent, changed || urgent
+}

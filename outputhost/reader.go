@@ -1,0 +1,261 @@
+package outputhost
+
+import (
+	"context"
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// reader is the read stream of one share from one replica. It has no goroutine of its own: frames arrive on the link's.
+type reader struct {
+	g       *group
+	s       *share
+	mux     *ws.Mux
+	stream  uint32
+	stopped atomic.Bool
+	granted int // bytes asked for and not sent yet; the group's mutex's
+}
+
+// buffer counts the references to one websocket message that holds batches.
+type buffer struct {
+	m    *ws.Message
+	refs atomic.Int32
+}
+
+func (b *buffer) retain() { b.refs.Add(1) }
+
+// Release implements dispatch.Buffer.
+func (b *buffer) Release() {
+	if b.refs.Add(-1) == 0 {
+		b.m.Release()
+	}
+}
+
+// readLocked decides what the group's readers should do and returns it as actions to take outside the mutex.
+func (g *group) readLocked() (actions []func()) {
+	wanted := g.wantedLocked()
+	for _, s := range g.mu.shares {
+		r := s.reader
+		switch {
+		case s.finished() || g.mu.closed:
+		case r == nil && (wanted || s.restored) && s.rules.WantsMore() && !s.exhausted():
+			s.reader = &reader{g: g, s: s}
+			actions = append(actions, s.reader.start)
+		case r != nil && r.mux != nil:
+			want := min(s.rules.ReadCredit(), g.h.cfg.ReadAhead) - r.granted
+			if want >= g.h.cfg.ReadAhead/4 || r.granted <= 0 && want > 0 {
+				r.granted += want
+				actions = append(actions, func() { r.credit(want) })
+			}
+		}
+	}
+	return actions
+}
+
+// exhausted: everything there is was read.
+func (s *share) exhausted() bool { return s.end && s.rules.ReadFrom() > s.l }
+
+// start opens the stream on a goroutine, as it may have to dial.
+func (r *reader) start() {
+	if !r.g.h.run(r.open) {
+		r.lost(core.Errorf(core.CodeDraining, "output host is stopping"))
+	}
+}
+
+func (r *reader) open(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, r.g.h.cfg.CallTimeout)
+	defer cancel()
+	if err := r.connect(ctx); err != nil {
+		r.lost(err)
+	}
+}
+
+// connect asks a replica, a different one after each failure, for everything from the first seq that is missing.
+func (r *reader) connect(ctx context.Context) error {
+	s := r.s
+	r.g.mu.Lock()
+	tries := s.tries
+	s.tries++
+	from := s.rules.ReadFrom()
+	credit := min(s.rules.ReadCredit(), r.g.h.cfg.ReadAhead)
+	r.g.mu.Unlock()
+	store := s.extent.Replicas[tries%len(s.extent.Replicas)]
+	host, ok := membership.Find(r.g.h.deps.Members, store)
+	if !ok {
+		return core.Errorf(core.CodeUnavailable, "store %s is not there", store)
+	}
+	mux, err := r.g.h.deps.Peers.Link(ctx, host.Address, "/v1/store")
+	if err != nil {
+		return err
+	}
+	body, err := proto.Marshal(&pb.OpenRead{Extent: convert.ExtentToProto(s.extent), From: uint64(from), Credit: uint64(credit)})
+	if err != nil {
+		return core.Errorf(core.CodeInternal, "encode open: %w", err)
+	}
+	stream, err := mux.Open(r)
+	if err != nil {
+		return err
+	}
+	r.g.mu.Lock()
+	r.mux, r.stream, r.granted = mux, stream, credit
+	r.g.mu.Unlock()
+	if r.stopped.Load() {
+		mux.Forget(stream)
+		return nil
+	}
+	return mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypeOpenRead, stream, body))
+}
+
+// credit lets the store send more.
+func (r *reader) credit(n int) {
+	b, at := wire.BeginFrame(make([]byte, 0, wire.FrameHeaderLen+8), wire.TypeReadCredit, 0, r.stream)
+	b = wire.AppendPosition(b, uint64(n))
+	wire.EndFrame(b, at)
+	if !r.mux.Conn.TrySend(b) {
+		r.lost(core.Errorf(core.CodeUnavailable, "the link to the store does not take more"))
+	}
+}
+
+// stop ends the stream; the share may be read again by another reader.
+func (r *reader) stop() {
+	if r.stopped.Swap(true) {
+		return
+	}
+	r.g.mu.Lock()
+	mux, stream := r.mux, r.stream
+	if r.s.reader == r {
+		r.s.reader = nil
+	}
+	r.g.mu.Unlock()
+	if mux != nil {
+		mux.Forget(stream)
+		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, stream, nil))
+	}
+}
+
+// lost stops and, after a pause, lets the group open another reader.
+func (r *reader) lost(err error) {
+	if r.stopped.Load() {
+		return
+	}
+	h := r.g.h
+	h.log.Info("reading an extent was interrupted", "extent", r.s.extent.ID, "group", r.g.name, "err", err)
+	h.metrics.readFailures.Inc()
+	r.stopped.Store(true)
+	r.g.mu.Lock()
+	mux, stream := r.mux, r.stream
+	r.g.mu.Unlock()
+	if mux != nil {
+		mux.Forget(stream)
+	}
+	h.run(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(readRetry):
+		}
+		r.g.mu.Lock()
+		if r.s.reader == r {
+			r.s.reader = nil
+		}
+		r.g.mu.Unlock()
+		r.g.pump()
+	})
+}
+
+// readRetry is the pause before the next replica is tried.
+const readRetry = 100 * time.Millisecond
+
+// Closed implements ws.StreamHandler.
+func (r *reader) Closed(err error) { r.lost(err) }
+
+// HandleFrame implements ws.StreamHandler.
+func (r *reader) HandleFrame(f wire.Frame, m *ws.Message) {
+	var err error
+	switch f.Type {
+	case wire.TypeBatches:
+		err = r.batches(f.Body, m)
+	case wire.TypeReadCommitted, wire.TypeReadSealed:
+		var seq uint64
+		if seq, err = wire.DecodePosition(f.Body); err == nil {
+			r.position(f.Type == wire.TypeReadSealed, core.Seq(seq))
+		}
+	case wire.TypeRefused, wire.TypeError:
+		err = convert.FrameError(f.Body)
+	default:
+		err = core.Errorf(core.CodeBadFrame, "unexpected frame %d on a read stream", f.Type)
+	}
+	if err != nil {
+		r.lost(err)
+		return
+	}
+	r.g.pump()
+}
+
+func (r *reader) position(sealed bool, seq core.Seq) {
+	r.g.mu.Lock()
+	defer r.g.mu.Unlock()
+	r.s.last = max(r.s.last, seq)
+	if sealed {
+		r.s.end, r.s.l = true, seq
+		r.g.mu.again = true
+	}
+}
+
+// batches offers what came to the share. Bytes with a wrong checksum are never delivered: another replica is asked.
+func (r *reader) batches(body []byte, m *ws.Message) error {
+	for len(body) > 0 {
+		batch, rest, err := wire.NextBatch(body)
+		if err != nil {
+			return err
+		}
+		body = rest
+		offsets, err := offsetsOf(batch)
+		if err != nil {
+			return core.Errorf(core.CodeCorrupt, "batch at %d of extent %s: %w", batch.Base, r.s.extent.ID, err)
+		}
+		m.Retain()
+		b := &buffer{m: m}
+		b.refs.Store(1)
+		records := dispatch.Records{Base: batch.Base, Offsets: offsets, Bytes: batch.Records, Enqueued: batch.AppendTime, Buffer: b}
+		r.g.mu.Lock()
+		if r.s.removed {
+			r.g.mu.Unlock()
+			b.Release()
+			return nil
+		}
+		r.granted -= len(batch.Bytes)
+		r.s.last = max(r.s.last, batch.Last())
+		err = r.s.rules.Offer(records, r.g.h.deps.Now())
+		r.g.mu.Unlock()
+		if err != nil {
+			b.Release()
+			return err
+		}
+	}
+	return nil
+}
+
+// offsetsOf verifies a batch's records and finds where each begins.
+func offsetsOf(batch wire.Batch) ([]uint32, error) {
+	if _, err := wire.CheckRecords(batch.Records, wire.MaxPayload); err != nil {
+		return nil, err
+	}
+	offsets := make([]uint32, 0, batch.Count+1)
+	at := uint32(0)
+	for int(at) < len(batch.Records) {
+		offsets = append(offsets, at)
+		at += 8 + binary.LittleEndian.Uint32(batch.Records[at:]) // len counts what follows the crc
+	}
+	return append(offsets, at), nil
+}
