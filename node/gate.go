@@ -8,19 +8,31 @@ import (
 	"github.com/columbamq/columba/internal/lifecycle"
 )
 
-// role is a part that has pages on the one port.
+// role is a part that has pages on the one port. Its name is that of the configuration.
 type role interface {
-	lifecycle.Part
 	Routes(mux *http.ServeMux)
+	Start(ctx context.Context) error
+	Run(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// namedRole is a role as the configuration calls it.
+type namedRole struct {
+	name string
+	role
 }
 
 // gated keeps callers away from a role that has not started or has stopped. While it drains they are let through: what
 // another role still needs of it must be answered, and the role itself says what it no longer takes.
 type gated struct {
-	role
+	namedRole
 	mux  *http.ServeMux
 	open atomic.Bool
 }
+
+var _ lifecycle.Part = (*gated)(nil)
+
+func (g *gated) Name() string { return g.name }
 
 func (g *gated) Start(ctx context.Context) error {
 	if err := g.role.Start(ctx); err != nil {
@@ -38,7 +50,7 @@ func (g *gated) Stop(ctx context.Context) error {
 func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.open.Load() {
 		w.Header().Set("Retry-After", "1")
-		writeText(w, http.StatusServiceUnavailable, g.Name()+" is not serving; try again")
+		writeText(w, http.StatusServiceUnavailable, g.name+" is not serving; try again")
 		return
 	}
 	g.mux.ServeHTTP(w, r)
@@ -48,8 +60,8 @@ func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type pages []*gated
 
 // add makes a role's pages part of p, and returns the role as the part to start.
-func (p *pages) add(r role) *gated {
-	g := &gated{role: r, mux: http.NewServeMux()}
+func (p *pages) add(r namedRole) *gated {
+	g := &gated{namedRole: r, mux: http.NewServeMux()}
 	r.Routes(g.mux)
 	*p = append(*p, g)
 	return g

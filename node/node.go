@@ -55,7 +55,7 @@ func (r Ready) Line() string {
 type Node struct {
 	cfg   Config
 	o     Options
-	build func(*resources) ([]role, error) // buildRoles, but for tests
+	build func(*resources) ([]namedRole, error) // buildRoles, but for tests
 }
 
 // New checks the configuration. It does no I/O and starts nothing.

@@ -46,8 +46,6 @@ func newFakeRole() *fakeRole {
 	return f
 }
 
-func (f *fakeRole) Name() string { return "fake" }
-
 func (f *fakeRole) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /fake/{name}", func(w http.ResponseWriter, r *http.Request) {
 		writeText(w, http.StatusOK, r.Proto+" "+r.PathValue("name"))
@@ -102,9 +100,9 @@ func start(t *testing.T, cfg Config, f *fakeRole) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.build = func(res *resources) ([]role, error) {
+	n.build = func(res *resources) ([]namedRole, error) {
 		p.res <- res
-		return []role{f}, nil
+		return []namedRole{{"fake", f}}, nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
@@ -347,7 +345,7 @@ func serveForTest(data string) int {
 	if filepath.Base(data) == "stuck" {
 		f.drained = make(chan struct{})
 	}
-	err := serve(context.Background(), cfg, "v1", os.Stdout, os.Stderr, func(*resources) ([]role, error) { return []role{f}, nil })
+	err := serve(context.Background(), cfg, "v1", os.Stdout, os.Stderr, func(*resources) ([]namedRole, error) { return []namedRole{{"fake", f}}, nil })
 	if err != nil {
 		os.Stderr.WriteString(err.Error() + "\n")
 		return core.CodeOf(err).Exit()

@@ -1,10 +1,16 @@
 package node
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/columbamq/columba/frontend"
+	"github.com/columbamq/columba/inputhost"
+	"github.com/columbamq/columba/internal/telemetry"
+)
 
 // buildRoles makes the roles that the configuration asks for, in the order in which they start: what others depend on first.
-func (n *Node) buildRoles(res *resources) ([]role, error) {
-	var out []role
+func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
+	var out []namedRole
 	for _, name := range Roles {
 		if !slices.Contains(n.cfg.Roles, name) {
 			continue
@@ -14,12 +20,25 @@ func (n *Node) buildRoles(res *resources) ([]role, error) {
 			return nil, err
 		}
 		if r != nil {
-			out = append(out, r)
+			out = append(out, namedRole{name, r})
 		}
 	}
 	return out, nil
 }
 
 func (n *Node) buildRole(name string, res *resources) (role, error) {
+	log := n.o.Log.With(telemetry.KeyHost, res.self.ID)
+	switch name {
+	case RoleInput:
+		return inputhost.New(inputhost.DefaultConfig(), inputhost.Deps{
+			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
+		})
+	case RoleFrontend:
+		cfg := frontend.DefaultConfig()
+		cfg.Replicas = n.cfg.Replicas
+		return frontend.New(cfg, frontend.Deps{
+			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
+		})
+	}
 	return nil, nil
 }

@@ -17,7 +17,7 @@ func Serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Wr
 }
 
 // serve is Serve with other roles than the configuration's, unless build is nil.
-func serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Writer, build func(*resources) ([]role, error)) error {
+func serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Writer, build func(*resources) ([]namedRole, error)) error {
 	level, err := telemetry.ParseLevel(cfg.LogLevel)
 	if err != nil {
 		return core.Errorf(core.CodeBadArgument, "%w", err)
