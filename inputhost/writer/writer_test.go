@@ -1,0 +1,343 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// bench is a writer with replicas and a controller made of memory.
+type bench struct {
+	t        *testing.T
+	w        *Writer
+	replicas []*fakeReplica
+	mu       sync.Mutex
+	again    []Chunk
+	ended    int
+	sealed   int
+	floor    core.Seq
+	reason   string
+	seal     func(floor core.Seq) (core.Seq, int, error)
+	wg       sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+type fakeReplica struct {
+	mu      sync.Mutex
+	batches []wire.BatchHeader
+	commits []core.Seq
+	closed  bool
+	err     error
+}
+
+func (r *fakeReplica) Append(h wire.BatchHeader, _ []byte, _ core.Seq, release func()) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	release()
+	if r.err != nil {
+		return r.err
+	}
+	r.batches = append(r.batches, h)
+	return nil
+}
+
+func (r *fakeReplica) Commit(c core.Seq) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.commits = append(r.commits, c)
+}
+
+func (r *fakeReplica) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+func newBench(t *testing.T, replicas int) *bench {
+	t.Helper()
+	b := &bench{t: t}
+	ctx, cancel := context.WithCancel(context.Background())
+	b.cancel = cancel
+	b.seal = func(floor core.Seq) (core.Seq, int, error) { return floor, replicas, nil }
+	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}}
+	for i := range replicas {
+		e.Replicas = append(e.Replicas, core.HostID(rune('a'+i)))
+	}
+	b.w = New(e, Limits{AppendDeadline: time.Second, PublishDeadline: 3 * time.Second, RollBytes: 1 << 20}, Env{
+		Log: slog.New(slog.DiscardHandler),
+		Seal: func(_ context.Context, _ core.Extent, floor core.Seq, reason string) (core.Seq, int, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.floor, b.reason = floor, reason
+			return b.seal(floor)
+		},
+		Again: func(c []Chunk) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.again = append(b.again, c...)
+		},
+		Ended: func(*Writer) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.ended++
+		},
+		Sealed: func(*Writer) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.sealed++
+		},
+		Go:  func(f func(context.Context)) { b.wg.Go(func() { f(ctx) }) },
+		Now: time.Now,
+	})
+	return b
+}
+
+func (b *bench) start() {
+	var rs []Replica
+	for range b.w.Extent.Replicas {
+		r := &fakeReplica{}
+		b.replicas = append(b.replicas, r)
+		rs = append(rs, r)
+	}
+	b.w.Start(rs)
+}
+
+// settled joins the writer's goroutines.
+func (b *bench) settled() {
+	b.wg.Wait()
+	b.cancel()
+}
+
+// publisher collects answers.
+type publisher struct {
+	mu   sync.Mutex
+	got  map[uint64]Outcome
+	gone bool
+}
+
+func (p *publisher) Answer(c Chunk, o Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.got == nil {
+		p.got = make(map[uint64]Outcome)
+	}
+	if _, twice := p.got[c.First]; twice {
+		panic("a chunk was answered twice")
+	}
+	p.got[c.First] = o
+}
+
+func (p *publisher) Gone() bool { return p.gone }
+
+func (p *publisher) answers() map[uint64]Outcome {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[uint64]Outcome, len(p.got))
+	for k, v := range p.got {
+		out[k] = v
+	}
+	return out
+}
+
+type noHold struct{}
+
+func (noHold) Retain()  {}
+func (noHold) Release() {}
+
+func chunk(t *testing.T, p *publisher, first uint64, count int) Chunk {
+	t.Helper()
+	var b []byte
+	for range count {
+		var err error
+		if b, err = wire.AppendRecord(b, &wire.Record{Payload: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Chunk{Records: b, Hold: noHold{}, Count: uint32(count), First: first, Arrived: time.Now(), From: p}
+}
+
+func TestWriter_AnswersAfterEveryReplica(t *testing.T) {
+	b := newBench(t, 3)
+	b.start()
+	p := &publisher{}
+	b.w.Append(chunk(t, p, 1, 2))
+	b.w.Append(chunk(t, p, 3, 1))
+	b.w.Acked(0, 3)
+	b.w.Acked(1, 3)
+	if got := p.answers(); len(got) != 0 {
+		t.Fatalf("answered with one replica missing: %v", got)
+	}
+	b.w.Acked(2, 2)
+	want := map[uint64]Outcome{1: {Status: wire.AckOK, Extent: b.w.Extent.ID, Base: 1}}
+	if d := cmp.Diff(want, p.answers()); d != "" {
+		t.Fatal(d)
+	}
+	b.w.Acked(2, 3)
+	want[3] = Outcome{Status: wire.AckOK, Extent: b.w.Extent.ID, Base: 3}
+	if d := cmp.Diff(want, p.answers()); d != "" {
+		t.Fatal(d)
+	}
+	if got := b.replicas[0].commits; !slices.Equal(got, []core.Seq{3}) {
+		t.Fatalf("idle commits %v, want [3]: the last one, once nothing is in flight", got)
+	}
+}
+
+func TestWriter_GathersAboveTheBound(t *testing.T) {
+	b := newBench(t, 1)
+	b.start()
+	p := &publisher{}
+	for i := range maxInFlightBatches + 5 {
+		b.w.Append(chunk(t, p, uint64(i+1), 1))
+	}
+	if got := len(b.replicas[0].batches); got != maxInFlightBatches {
+		t.Fatalf("%d batches in flight, want %d", got, maxInFlightBatches)
+	}
+	b.w.Acked(0, 1)
+	h := b.replicas[0].batches[maxInFlightBatches]
+	if h.Count != 5 || h.Base != maxInFlightBatches+1 {
+		t.Fatalf("next batch %+v, want the 5 that waited", h)
+	}
+}
+
+func TestWriter_HeadersChain(t *testing.T) {
+	b := newBench(t, 1)
+	b.start()
+	p := &publisher{}
+	var sum uint32
+	next := core.Seq(1)
+	for i := range 6 {
+		c := chunk(t, p, uint64(i+1), i+1)
+		b.w.Append(c)
+		sum = wire.ExtendChecksum(sum, c.Records)
+		h := b.replicas[0].batches[i]
+		if h.Base != next || h.Checksum != sum || i > 0 && h.AppendTime < b.replicas[0].batches[i-1].AppendTime {
+			t.Fatalf("batch %d: %+v, want base %d checksum %d", i, h, next, sum)
+		}
+		next = h.Last() + 1
+	}
+}
+
+func TestWriter_FailureIsDecidedByTheSeal(t *testing.T) {
+	b := newBench(t, 3)
+	b.start()
+	p, gone := &publisher{}, &publisher{gone: true}
+	b.w.Append(chunk(t, p, 1, 1))
+	b.w.Append(chunk(t, p, 2, 1))
+	b.w.Append(chunk(t, p, 3, 1))
+	b.w.Append(chunk(t, gone, 4, 1))
+	for r := range 3 {
+		b.w.Acked(r, 1)
+	}
+	b.seal = func(core.Seq) (core.Seq, int, error) {
+		// An ack that races with the seal must not be answered by itself.
+		for r := range 3 {
+			b.w.Acked(r, 4)
+		}
+		return 2, 2, nil
+	}
+	b.w.Fail(core.Errorf(core.CodeUnavailable, "link broke"))
+	b.settled()
+	ok := func(base core.Seq) Outcome { return Outcome{Status: wire.AckOK, Extent: b.w.Extent.ID, Base: base} }
+	if d := cmp.Diff(map[uint64]Outcome{1: ok(1), 2: ok(2)}, p.answers()); d != "" {
+		t.Fatal(d)
+	}
+	if b.floor != 1 {
+		t.Fatalf("floor %d, want 1: what was acknowledged", b.floor)
+	}
+	if len(b.again) != 1 || b.again[0].First != 3 {
+		t.Fatalf("appended again %+v, want chunk 3 alone: nobody waits for 4", b.again)
+	}
+	if o := gone.answers()[4]; o.Status != wire.AckUnknown {
+		t.Fatalf("chunk of a gone publisher: %+v", o)
+	}
+	if b.ended != 1 || b.sealed != 1 {
+		t.Fatalf("ended %d, sealed %d", b.ended, b.sealed)
+	}
+	if b.w.Append(chunk(t, p, 9, 1)) {
+		t.Fatal("an ended writer took a chunk")
+	}
+}
+
+func TestWriter_OneHolderIsNotEnough(t *testing.T) {
+	b := newBench(t, 3)
+	b.start()
+	p := &publisher{}
+	b.w.Append(chunk(t, p, 1, 1))
+	b.seal = func(core.Seq) (core.Seq, int, error) { return 1, 1, nil }
+	b.w.Fail(core.Errorf(core.CodeUnavailable, "link broke"))
+	b.settled()
+	if o := p.answers()[1]; o.Status != wire.AckUnknown {
+		t.Fatalf("acknowledged through a seal with one holder of three: %+v", o)
+	}
+}
+
+func TestWriter_NoSealAnswerIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.start()
+		p := &publisher{}
+		b.w.Append(chunk(t, p, 1, 1))
+		tries := 0
+		b.seal = func(core.Seq) (core.Seq, int, error) {
+			if tries++; tries < 20 {
+				return 0, 0, errors.New("no controller")
+			}
+			return 1, 1, nil
+		}
+		began := time.Now()
+		b.w.CheckDeadline(began.Add(time.Second))
+		if b.ended != 0 {
+			t.Fatal("failed at the deadline, want after it")
+		}
+		<-time.After(time.Second + 1)
+		b.w.CheckDeadline(time.Now())
+		b.settled()
+		if o := p.answers()[1]; o.Status != wire.AckUnknown {
+			t.Fatalf("outcome %+v, want unknown: the answer came after the publish deadline", o)
+		}
+		if b.sealed != 1 || tries < 20 {
+			t.Fatalf("sealed %d after %d tries: the writer must go on asking", b.sealed, tries)
+		}
+	})
+}
+
+func TestWriter_CloseFinishesWhatWasTaken(t *testing.T) {
+	b := newBench(t, 1)
+	p := &publisher{}
+	b.w.Append(chunk(t, p, 1, 1))
+	b.w.Close("rolled")
+	if b.ended != 0 {
+		t.Fatal("ended with a chunk waiting")
+	}
+	b.start()
+	if b.w.Append(chunk(t, p, 2, 1)) {
+		t.Fatal("a closing writer took a chunk")
+	}
+	b.w.Acked(0, 1)
+	b.settled()
+	if p.answers()[1].Status != wire.AckOK || b.floor != 1 || b.reason != "rolled" || !b.replicas[0].closed {
+		t.Fatalf("answers %v floor %d reason %q", p.answers(), b.floor, b.reason)
+	}
+}
+
+func TestWriter_AckBeyondTheLastIsRefused(t *testing.T) {
+	b := newBench(t, 1)
+	b.start()
+	p := &publisher{}
+	b.w.Append(chunk(t, p, 1, 1))
+	b.w.Acked(0, 7)
+	b.settled()
+	if b.ended != 1 {
+		t.Fatal("a replica that acknowledges what was never sent must end the extent")
+	}
+}
