@@ -40,39 +40,44 @@ func (a *acknowledged) copy() map[metadata.Key]int {
 // data lost in part: everything acknowledged before is there, nothing is newer than what was written, and the store works.
 func TestStore_CrashKeepsAcknowledged(t *testing.T) {
 	for seed := range uint64(10) {
-		disk := vfs.NewCrashableMem()
-		if err := disk.MkdirAll("/data", os.ModePerm); err != nil {
-			t.Fatal(err)
-		}
-		dir, err := disk.OpenDir("/")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := dir.Sync(); err != nil { // the parent is there before the server starts
-			t.Fatal(err)
-		}
-		s, err := open(disk, "/data/metadata", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		acked := &acknowledged{rows: map[metadata.Key]int{}}
-		stop := make(chan struct{})
-		var writers sync.WaitGroup
-		for w := range 4 {
-			writers.Go(func() { writeUntil(t, s, w, acked, stop) })
-		}
-		die := rand.New(rand.NewPCG(seed, 0))
-		for round := range 3 {
-			atLeast(acked, 100*(round+1))
-			before := acked.copy()
-			clone := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: die.IntN(101), RNG: die})
-			checkCrashed(t, clone, before, fmt.Sprintf("seed %d round %d", seed, round))
-		}
-		close(stop)
-		writers.Wait()
+		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { crashWhileWriting(t, rand.New(rand.NewPCG(seed, 0))) })
+	}
+}
+
+func crashWhileWriting(t *testing.T, die *rand.Rand) {
+	disk := vfs.NewCrashableMem()
+	if err := disk.MkdirAll("/data", os.ModePerm); err != nil {
+		t.Fatal(err)
+	}
+	root, err := disk.OpenDir("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Sync(); err != nil { // the parent is there before the server starts
+		t.Fatal(err)
+	}
+	s, err := open(disk, "/data/metadata", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
 		if err := s.Close(); err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
+	}()
+	acked := &acknowledged{rows: map[metadata.Key]int{}}
+	stop := make(chan struct{})
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer close(stop)
+	for w := range 4 {
+		writers.Go(func() { writeUntil(t, s, w, acked, stop) })
+	}
+	for round := range 3 {
+		atLeast(acked, 100*(round+1))
+		before := acked.copy()
+		clone := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: die.IntN(101), RNG: die})
+		checkCrashed(t, clone, before, fmt.Sprint("round ", round))
 	}
 }
 

@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"io"
 	"os"
@@ -15,9 +16,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 )
 
-// envHold makes the test binary a process that holds that directory until its input ends.
+// envHold makes the test binary a process that opens that directory, reads all names, and holds it until its input ends.
 const envHold = "COLUMBA_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -34,9 +36,42 @@ func hold(dir string) {
 		os.Stdout.WriteString("failed: " + err.Error() + "\n")
 		return
 	}
+	for _, err := range metadata.All[metadata.NameRecord](context.Background(), s, metadata.Names, metadata.PartitionPath, metadata.Serial) {
+		if err != nil {
+			os.Stdout.WriteString("failed: " + err.Error() + "\n")
+			return
+		}
+	}
 	os.Stdout.WriteString("open\n")
 	io.Copy(io.Discard, os.Stdin)
 	s.Close()
+}
+
+// startHolder starts such a process and waits until it has the directory; stop ends it.
+func startHolder(t testing.TB, dir string) (pid int, stop func()) {
+	t.Helper()
+	holder := exec.CommandContext(t.Context(), os.Args[0])
+	holder.Env = append(os.Environ(), envHold+"="+dir)
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "open\n" {
+		t.Fatalf("holder says %q, %v", line, err)
+	}
+	return holder.Process.Pid, func() {
+		in.Close()
+		if err := holder.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func wantOpenError(t *testing.T, disk vfs.FS, dir string, code core.Code, words ...string) {
@@ -57,27 +92,9 @@ func wantOpenError(t *testing.T, disk vfs.FS, dir string, code core.Code, words 
 
 func TestOpen_LockedByAnotherProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "metadata")
-	holder := exec.CommandContext(t.Context(), os.Args[0])
-	holder.Env = append(os.Environ(), envHold+"="+dir)
-	in, err := holder.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := holder.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "open\n" {
-		t.Fatalf("holder says %q, %v", line, err)
-	}
+	_, stop := startHolder(t, dir)
 	wantOpenError(t, vfs.Default, dir, core.CodeLocked, "Cassandra", dir)
-	in.Close()
-	if err := holder.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	stop()
 	openTest(t, dir).Close()
 }
 
