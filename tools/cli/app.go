@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -34,12 +35,17 @@ type app struct {
 // env is in the form of os.Environ. When ctx ends, the command stops, says what it did so far and returns.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	return a.main(ctx, args)
+}
+
+func (a *app) main(ctx context.Context, args []string) int {
 	root := a.root()
-	root.SetArgs(append([]string{}, args...))
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	return a.finish(root.ExecuteContext(ctx))
+	root.SetArgs(append([]string{}, args...)) // never nil, which would mean os.Args
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	return a.finish(cmd.CommandPath(), err)
 }
 
 func (a *app) root() *cobra.Command {
@@ -68,7 +74,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkGlobals() }
 	root.SetHelpCommand(a.helpCommand(root))
 	root.AddCommand(
-		a.configCommand(), a.versionCommand(),
+		a.serveCommand(), a.configCommand(), a.versionCommand(),
 		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(),
 		a.publishCommand(), a.consumeCommand(), a.ackCommand(), a.nackCommand(), a.rejectCommand(), a.extendCommand(),
 		a.dlqCommand(), a.peekCommand(), a.sealCommand(), a.benchCommand(),
@@ -125,16 +131,16 @@ func exactly(n int) cobra.PositionalArgs { return between(n, n) }
 
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		takes := strconv.Itoa(most)
+		takes := plural(most, "argument")
 		switch {
 		case len(args) >= least && len(args) <= most:
 			return nil
 		case most == 0:
-			takes = "no"
+			takes = "no arguments"
 		case least < most:
 			takes = strconv.Itoa(least) + " to " + takes
 		}
-		return core.Errorf(core.CodeBadArgument, "\"%s %s\" takes %s arguments, not %d; see `%s --help`",
+		return core.Errorf(core.CodeBadArgument, "\"%s %s\" takes %s, not %d; see `%s --help`",
 			cmd.Parent().CommandPath(), cmd.Use, takes, len(args), cmd.CommandPath())
 	}
 }
@@ -152,6 +158,13 @@ func (a *app) helpCommand(root *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}),
 	}
+}
+
+func plural[N int | int64](n N, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func firstLine(s string) string {

@@ -65,7 +65,7 @@ func (c *consumeFlags) check() error {
 	case c.ack != ackAuto && c.ack != ackNone && c.ack != ackTokens:
 		return core.Errorf(core.CodeBadArgument, "ack %q is not auto, none or tokens", clip(c.ack))
 	case c.nackEvery > 0 && c.ack != ackAuto:
-		return core.Errorf(core.CodeBadArgument, "nack-every needs --ack auto; %s settles nothing", c.ack)
+		return core.Errorf(core.CodeBadArgument, "nack-every needs --ack auto; with %s nothing is settled", c.ack)
 	}
 	return nil
 }

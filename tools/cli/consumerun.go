@@ -204,7 +204,7 @@ func (r *consumeRun) settle() error {
 
 func (r *consumeRun) summary(ctx context.Context, err error) error {
 	took := time.Since(r.started)
-	r.app.say("%d messages consumed from %s by %s in %s (%.0f/s)", r.total, r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
+	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
 	if n := r.refused.Load(); n > 0 {
 		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
 	}

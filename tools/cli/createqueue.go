@@ -105,7 +105,7 @@ func (a *app) createQueues(ctx context.Context, spec *pb.QueueSpec, input io.Rea
 		err = cerr
 	}
 	if err != nil || failed > 0 {
-		a.say("%d queues created, %d failed", out.items, failed)
+		a.say("%s created, %d failed", plural(out.items, "queue"), failed)
 	}
 	if err == nil && failed > 0 {
 		err = errFailed

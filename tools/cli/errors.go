@@ -18,8 +18,8 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 // errFailed ends the command with exit code 1 after its failures were listed.
 var errFailed = exitError{core.ExitFailed}
 
-// finish says what failed and turns it into the exit code.
-func (a *app) finish(err error) int {
+// finish says what failed in a command and turns it into the exit code.
+func (a *app) finish(command string, err error) int {
 	if err == nil {
 		return core.ExitOK
 	}
@@ -38,6 +38,9 @@ func (a *app) finish(err error) int {
 		case errors.Is(err, context.DeadlineExceeded):
 			err = core.Errorf(core.CodeDeadline, "%w", err)
 		}
+	}
+	if what, todo := splitHint(err.Error()); todo == "" && core.CodeOf(err) == core.CodeBadArgument {
+		err = core.Errorf(core.CodeBadArgument, "%s; see `%s --help`", what, command)
 	}
 	a.complain("", err)
 	return core.CodeOf(err).Exit()

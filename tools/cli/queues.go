@@ -139,7 +139,7 @@ func (a *app) wouldDeleteQueue(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	a.say("would delete queue %s and its %d groups; nothing was changed", path, len(groups.GetGroups()))
+	a.say("would delete queue %s and its %s; nothing was changed", path, plural(len(groups.GetGroups()), "group"))
 	return a.printer().object(queueFields(q))
 }
 

@@ -12,6 +12,25 @@ import (
 	"github.com/columbamq/columba/node"
 )
 
+func (a *app) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run a server",
+		Long: "Run a server with all roles, or those of --roles. One line on stdout says that it is ready: ready addr=… roles=… data=….\n" +
+			"SIGTERM drains it. Each flag is also an environment variable (COLUMBA_DATA for --data) and a key of the --config file.",
+		Example: "  columba serve\n  columba serve --data /var/lib/columba --listen 127.0.0.1:4922",
+		Args:    exactly(0),
+	}
+	node.RegisterFlags(cmd.Flags())
+	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
+		cfg, err := node.Load(cmd.Flags(), a.lookupEnv)
+		if err != nil {
+			return noSuchFile(err)
+		}
+		return node.Serve(ctx, cfg, buildVersion(), a.stdout, a.stderr)
+	})
+	return cmd
+}
+
 func (a *app) configCommand() *cobra.Command {
 	return parent("config", "Show or check a server's configuration", a.configPrintCommand(), a.configCheckCommand())
 }

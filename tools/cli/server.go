@@ -56,6 +56,13 @@ func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *
 	return nil, a.callError(ctx, err)
 }
 
+// lostError is the cause of a connection that was lost after it had been made.
+type lostError struct{ error }
+
+func (a *app) lost(cause error) error {
+	return core.Errorf(core.CodeUnavailable, "the connection to %s was lost: %w", a.addr, lostError{rootCause(cause)})
+}
+
 // dial connects the client library to the server at --addr. The caller closes it.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
@@ -70,9 +77,9 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 // change is ask for a call that changes something: when its answer is lost, what it did is unknown.
 func change[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	res, err := ask(ctx, a, call, req)
-	var lost *connect.Error // answers of the server do not keep it: see convert.FromRPC
-	if core.CodeOf(err) == core.CodeUnavailable && errors.As(err, &lost) {
-		return nil, core.Errorf(core.CodeUnknown, "the connection to %s was lost before the answer: %w", a.addr, rootCause(lost))
+	var lost lostError
+	if errors.As(err, &lost) {
+		return nil, core.Errorf(core.CodeUnknown, "the connection to %s was lost before the answer: %w", a.addr, lost)
 	}
 	return res, err
 }
@@ -90,14 +97,20 @@ func (a *app) callError(ctx context.Context, err error) error {
 	if !errors.As(err, &known) {
 		err = convert.FromRPC(err)
 	}
+	var ce *connect.Error // the server's own errors do not keep it: see convert.FromRPC
+	if !errors.As(err, &ce) {
+		return err
+	}
 	switch core.CodeOf(err) {
 	case core.CodeDeadline:
-		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
-	case core.CodeUnimplemented:
-		var ce *connect.Error
-		if errors.As(err, &ce) {
-			return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request", a.addr)
+		if ce.Code() == connect.CodeCanceled {
+			return a.lost(ce) // not by us: Connect takes some broken connections for cancelled calls
 		}
+		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
+	case core.CodeUnavailable:
+		return a.lost(ce)
+	case core.CodeUnimplemented:
+		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request", a.addr)
 	}
 	return err
 }

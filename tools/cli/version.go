@@ -22,12 +22,20 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
+// buildVersion is what this binary calls itself.
+func buildVersion() string {
+	if Version != "" {
+		return Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
 func versionFields() []field {
-	version, revision, dirty := Version, "", false
+	revision, dirty := "", false
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if version == "" {
-			version = info.Main.Version
-		}
 		for _, s := range info.Settings {
 			switch s.Key {
 			case "vcs.revision":
@@ -37,11 +45,8 @@ func versionFields() []field {
 			}
 		}
 	}
-	if version == "" {
-		version = "(devel)"
-	}
 	return []field{
-		{name: "version", value: version}, {name: "revision", value: revision}, {name: "modified", value: dirty},
+		{name: "version", value: buildVersion()}, {name: "revision", value: revision}, {name: "modified", value: dirty},
 		{name: "go", value: runtime.Version()}, {name: "platform", value: runtime.GOOS + "/" + runtime.GOARCH},
 	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/base64"
+	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -30,11 +31,11 @@ func queueFields(q *pb.Queue) []field {
 
 func groupFields(g *pb.Group) []field {
 	s := g.GetSpec()
-	backoff := map[string]any(nil)
+	var backoff any
 	if b := s.GetBackoff(); b != nil {
-		backoff = map[string]any{"min": duration(b.Min), "factor": b.Factor, "max": duration(b.Max), "jitter": b.Jitter}
+		backoff = backoffView{duration(b.Min), b.Factor, duration(b.Max), b.Jitter}
 	}
-	fields := []field{
+	return []field{
 		{name: "queue", value: s.GetQueue()},
 		{name: "group", value: s.GetName()},
 		{name: "id", value: g.GetId(), detail: true},
@@ -44,16 +45,24 @@ func groupFields(g *pb.Group) []field {
 		{name: "max_deliveries", value: s.GetMaxDeliveries()},
 		{name: "delay", value: duration(s.GetDelay()), detail: true},
 		{name: "skip_older", value: duration(s.GetSkipOlder()), detail: true},
-		{name: "backoff", value: nil, detail: true},
+		{name: "backoff", value: backoff, detail: true},
 		{name: "exhausted", value: s.GetExhausted()},
 		{name: "smart_retry", value: !s.GetNoSmartRetry(), detail: true},
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(g.GetCreated())},
 	}
-	if backoff != nil {
-		fields[9].value = backoff
-	}
-	return fields
+}
+
+// backoffView is a group's back-off in JSON; in tables it has the form of the flag.
+type backoffView struct {
+	Min    string  `json:"min"`
+	Factor float64 `json:"factor"`
+	Max    string  `json:"max"`
+	Jitter float64 `json:"jitter"`
+}
+
+func (b backoffView) String() string {
+	return fmt.Sprintf("%s,%g,%s,%g", b.Min, b.Factor, b.Max, b.Jitter)
 }
 
 func extentFields(e *pb.ExtentInfo) []field {

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+const (
+	fakeExtent = "01890a5d-ac96-774b-bcce-b302099a8057"
+	fakeID     = "01890a5d-ac97-7000-8000-000000000001"
+)
+
+var fakeTime = timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC))
+
+// fakeServer is a server of one process's memory; its pages hold two items.
+type fakeServer struct {
+	columbav1connect.UnimplementedAdminServiceHandler
+	columbav1connect.UnimplementedMessageServiceHandler
+
+	mu      sync.Mutex
+	queues  map[string]*pb.Queue
+	groups  map[string]*pb.Group
+	letters []*pb.DeadLetter
+	last    proto.Message // the latest request about tokens or a seal
+	hang    chan struct{} // when set, ListHosts answers after it is closed
+}
+
+func newFakeServer(t *testing.T) (s *fakeServer, addr string) {
+	t.Helper()
+	s = &fakeServer{queues: map[string]*pb.Queue{}, groups: map[string]*pb.Group{}}
+	for i := range 3 {
+		s.letters = append(s.letters, &pb.DeadLetter{
+			Id: fmt.Sprintf("01890a5d-ac97-7000-8000-%012d", i+1), Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Attempts: 10,
+			Reason: "exhausted", Error: "line 1\nline 2\x1b[31m", FirstEnqueued: fakeTime, DeadSince: fakeTime, LastConsumer: "worker-1",
+			Origin:  fakeExtent + ":7",
+			Message: &pb.Message{Payload: [][]byte{[]byte("hello"), {0xff, 0}, nil}[i], Key: "k", Headers: map[string]string{"b": "2", "a": "1"}},
+		})
+	}
+	mux := http.NewServeMux()
+	mux.Handle(columbav1connect.NewAdminServiceHandler(s))
+	mux.Handle(columbav1connect.NewMessageServiceHandler(s))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return s, server.Listener.Addr().String()
+}
+
+func fail(code core.Code, format string, args ...any) error {
+	return convert.RPCError(core.Errorf(code, format, args...))
+}
+
+func (s *fakeServer) create(spec *pb.QueueSpec) (*pb.Queue, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queues[spec.Path] != nil {
+		return nil, core.Errorf(core.CodeExists, "queue %s already exists", spec.Path)
+	}
+	full := convert.QueueSpec(spec).WithDefaults(1, 1)
+	if err := full.Validate(); err != nil {
+		return nil, err
+	}
+	q := &pb.Queue{Id: fakeID, Spec: convert.QueueSpecToProto(full), Created: fakeTime}
+	s.queues[spec.Path] = q
+	return q, nil
+}
+
+func (s *fakeServer) CreateQueue(_ context.Context, r *connect.Request[pb.CreateQueueRequest]) (*connect.Response[pb.Queue], error) {
+	q, err := s.create(r.Msg.Spec)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(q), nil
+}
+
+func (s *fakeServer) CreateQueues(_ context.Context, r *connect.Request[pb.CreateQueuesRequest]) (*connect.Response[pb.CreateQueuesResponse], error) {
+	res := &pb.CreateQueuesResponse{}
+	for _, spec := range r.Msg.Specs {
+		q, err := s.create(spec)
+		res.Results = append(res.Results, &pb.CreateQueuesResponse_Result{Queue: q, Error: convert.ErrorToProto(err)})
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) queue(path string) (*pb.Queue, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[path]; q != nil {
+		return q, nil
+	}
+	return nil, fail(core.CodeNotFound, "queue %s does not exist", path)
+}
+
+func (s *fakeServer) GetQueue(_ context.Context, r *connect.Request[pb.GetQueueRequest]) (*connect.Response[pb.Queue], error) {
+	q, err := s.queue(r.Msg.Path)
+	return connect.NewResponse(q), err
+}
+
+func (s *fakeServer) ListQueues(_ context.Context, r *connect.Request[pb.ListQueuesRequest]) (*connect.Response[pb.ListQueuesResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	res := &pb.ListQueuesResponse{}
+	for _, path := range slices.Sorted(maps.Keys(s.queues)) {
+		if strings.HasPrefix(path, r.Msg.Prefix) && path > r.Msg.After {
+			if len(res.Queues) == 2 {
+				res.Next = res.Queues[1].Spec.Path
+				break
+			}
+			res.Queues = append(res.Queues, s.queues[path])
+		}
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) UpdateQueue(_ context.Context, r *connect.Request[pb.UpdateQueueRequest]) (*connect.Response[pb.Queue], error) {
+	q, err := s.queue(r.Msg.Spec.Path)
+	if err != nil {
+		return nil, err
+	}
+	proto.Merge(q.Spec, r.Msg.Spec)
+	return connect.NewResponse(q), nil
+}
+
+func (s *fakeServer) DeleteQueue(_ context.Context, r *connect.Request[pb.DeleteQueueRequest]) (*connect.Response[pb.DeleteQueueResponse], error) {
+	if _, err := s.queue(r.Msg.Path); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.queues, r.Msg.Path)
+	return connect.NewResponse(&pb.DeleteQueueResponse{}), nil
+}
+
+func (s *fakeServer) CreateGroup(_ context.Context, r *connect.Request[pb.CreateGroupRequest]) (*connect.Response[pb.Group], error) {
+	spec := r.Msg.Spec
+	if _, err := s.queue(spec.Queue); err != nil {
+		return nil, err
+	}
+	if spec.SkipOlder.AsDuration() > 0 {
+		return nil, fail(core.CodeUnimplemented, "skip-older is not there yet")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.groups[spec.Queue+" "+spec.Name] != nil {
+		return nil, fail(core.CodeExists, "group %s of %s already exists", spec.Name, spec.Queue)
+	}
+	full, err := convert.GroupSpec(spec, fakeTime.AsTime())
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	g := &pb.Group{Id: fakeID, Spec: convert.GroupSpecToProto(full.WithDefaults()), Created: fakeTime, DlqPath: core.DLQPath(spec.Queue, spec.Name)}
+	s.groups[spec.Queue+" "+spec.Name] = g
+	return connect.NewResponse(g), nil
+}
+
+func (s *fakeServer) GetGroup(_ context.Context, r *connect.Request[pb.GetGroupRequest]) (*connect.Response[pb.Group], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.groups[r.Msg.Queue+" "+r.Msg.Name]; g != nil {
+		return connect.NewResponse(g), nil
+	}
+	return nil, fail(core.CodeNotFound, "group %s of %s does not exist", r.Msg.Name, r.Msg.Queue)
+}
+
+func (s *fakeServer) ListGroups(_ context.Context, r *connect.Request[pb.ListGroupsRequest]) (*connect.Response[pb.ListGroupsResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	res := &pb.ListGroupsResponse{}
+	for _, key := range slices.Sorted(maps.Keys(s.groups)) {
+		if strings.HasPrefix(key, r.Msg.Queue+" ") {
+			res.Groups = append(res.Groups, s.groups[key])
+		}
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) UpdateGroup(ctx context.Context, r *connect.Request[pb.UpdateGroupRequest]) (*connect.Response[pb.Group], error) {
+	g, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.Spec.Queue, Name: r.Msg.Spec.Name}))
+	if err == nil {
+		proto.Merge(g.Msg.Spec, r.Msg.Spec)
+	}
+	return g, err
+}
+
+func (s *fakeServer) DeleteGroup(ctx context.Context, r *connect.Request[pb.DeleteGroupRequest]) (*connect.Response[pb.DeleteGroupResponse], error) {
+	if _, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.Queue, Name: r.Msg.Name})); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.groups, r.Msg.Queue+" "+r.Msg.Name)
+	return connect.NewResponse(&pb.DeleteGroupResponse{}), nil
+}
+
+func extent(state string) *pb.ExtentInfo {
+	return &pb.ExtentInfo{
+		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1"},
+		LastSeq: 42, Bytes: 4096, Created: fakeTime, Home: "own",
+	}
+}
+
+func (s *fakeServer) ListExtents(context.Context, *connect.Request[pb.ListExtentsRequest]) (*connect.Response[pb.ListExtentsResponse], error) {
+	return connect.NewResponse(&pb.ListExtentsResponse{Extents: []*pb.ExtentInfo{extent("sealed"), {Extent: fakeID, Queue: "/demo/a", Kind: "log", State: "open"}}}), nil
+}
+
+func (s *fakeServer) GetExtent(_ context.Context, r *connect.Request[pb.GetExtentRequest]) (*connect.Response[pb.ExtentInfo], error) {
+	if r.Msg.Extent != fakeExtent {
+		return nil, fail(core.CodeNotFound, "extent %s does not exist; see `columba list extents PATH`", r.Msg.Extent)
+	}
+	return connect.NewResponse(extent("open")), nil
+}
+
+func (s *fakeServer) SealExtent(_ context.Context, r *connect.Request[pb.SealExtentAdminRequest]) (*connect.Response[pb.ExtentInfo], error) {
+	s.note(r.Msg)
+	return connect.NewResponse(extent("sealed")), nil
+}
+
+func (s *fakeServer) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
+	if s.hang != nil {
+		select {
+		case <-s.hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return connect.NewResponse(&pb.ListHostsResponse{Hosts: []*pb.HostInfo{
+		{Host: "h1", Roles: []string{"frontend", "storehost"}, Addr: "127.0.0.1:4922", State: "up", Run: fakeID},
+	}}), nil
+}
+
+func (s *fakeServer) GetDepth(_ context.Context, r *connect.Request[pb.GetDepthRequest]) (*connect.Response[pb.GetDepthResponse], error) {
+	res := &pb.GetDepthResponse{}
+	for i, g := range []string{"billing", "mail"} {
+		if r.Msg.Group == "" || r.Msg.Group == g {
+			res.Groups = append(res.Groups, &pb.Depth{Queue: r.Msg.Queue, Group: g, Ready: 100, InFlight: 5, Dead: uint64(3 - 3*i), OldestReadyMs: 1500})
+		}
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) ListDeadLetters(_ context.Context, r *connect.Request[pb.ListDeadLettersRequest]) (*connect.Response[pb.ListDeadLettersResponse], error) {
+	res := &pb.ListDeadLettersResponse{}
+	for _, d := range s.letters {
+		if d.Receipt <= r.Msg.After || r.Msg.Id != "" && r.Msg.Id != d.Id {
+			continue
+		}
+		if len(res.DeadLetters) == 2 {
+			res.Next = res.DeadLetters[1].Receipt
+			break
+		}
+		res.DeadLetters = append(res.DeadLetters, d)
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) Peek(_ context.Context, r *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
+	if _, err := s.queue(r.Msg.Queue); err != nil {
+		return nil, err
+	}
+	res := &pb.PeekResponse{}
+	for i := range 3 {
+		res.Messages = append(res.Messages, &pb.StoredMessage{
+			Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: &pb.Message{Id: fakeID, Payload: fmt.Appendf(nil, "m%d\t<&>", i+1)},
+		})
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) note(m proto.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = m
+}
+
+// settled refuses the tokens that begin with "bad" and "old".
+func (s *fakeServer) settled(m proto.Message, tokens []string) (*connect.Response[pb.SettleResponse], error) {
+	s.note(m)
+	res := &pb.SettleResponse{}
+	for _, token := range tokens {
+		err := error(nil)
+		switch {
+		case strings.HasPrefix(token, "bad"):
+			err = core.Errorf(core.CodeBadToken, "token is not of this cluster")
+		case strings.HasPrefix(token, "old"):
+			err = core.Errorf(core.CodeStale, "the message was delivered again since")
+		default:
+			continue
+		}
+		res.Failures = append(res.Failures, &pb.SettleResponse_Failure{Token: token, Error: convert.ErrorToProto(err)})
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) Ack(_ context.Context, r *connect.Request[pb.AckRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}
+
+func (s *fakeServer) Nack(_ context.Context, r *connect.Request[pb.NackRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}
+
+func (s *fakeServer) Reject(_ context.Context, r *connect.Request[pb.RejectRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}
+
+func (s *fakeServer) Extend(_ context.Context, r *connect.Request[pb.ExtendRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// step is one command line; words are split at spaces, unless args are given.
+type step struct {
+	line  string
+	args  []string
+	stdin string
+}
+
+// transcript runs steps one after another and is what a user would see, with the exit codes.
+func transcript(addr string, steps []step) string {
+	var out strings.Builder
+	for _, s := range steps {
+		args := s.args
+		if args == nil {
+			args = strings.Fields(s.line)
+		}
+		fmt.Fprintf(&out, "$ columba %s\n", clipLine(s.line, args))
+		stdout, stderr, code := runCLI(addr, args, s.stdin)
+		for _, part := range []struct{ mark, text string }{{"", stdout}, {"! ", stderr}} {
+			for line := range strings.Lines(strings.ReplaceAll(part.text, addr, "ADDR")) {
+				out.WriteString(part.mark + strings.TrimSuffix(line, "\n") + "\n")
+			}
+		}
+		fmt.Fprintf(&out, "→ %d\n\n", code)
+	}
+	return out.String()
+}
+
+func clipLine(line string, args []string) string {
+	if line == "" {
+		return fmt.Sprintf("%.60q", args)
+	}
+	return line
+}
+
+// runCLI runs one command line in this process against a server.
+func runCLI(addr string, args []string, stdin string) (stdout, stderr string, code int) {
+	var out, talk bytes.Buffer
+	code = Main(context.Background(), args, strings.NewReader(stdin), &out, &talk, []string{"COLUMBA_ADDR=" + addr})
+	return out.String(), talk.String(), code
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; -update to accept):\n%s", name, diff)
+	}
+}
+
+func TestGolden(t *testing.T) {
+	setup := []step{{line: "create queue /demo/a"}, {line: "create group /demo/a billing --start earliest --backoff 1s,2,1m"}}
+	scripts := map[string][]step{
+		"queues.txt": {
+			{line: "create queue /demo/a --max-message 4MiB --consumed-retention 90m"},
+			{line: "create queue /demo/a"},
+			{line: "cr destination /demo/b -o json"},
+			{line: "c q /demo/c /demo/d /demo/a /demo/e.dlq -o yaml"},
+			{line: "create queue --from-stdin", stdin: "/other/x\r\n\n/other/y\nbad\n/demo/a\n/other/z"},
+			{line: "create queue --from-stdin /demo/q"},
+			{line: "list queues"},
+			{line: "ls queues --prefix /other/ -o json"},
+			{line: "l destinations --prefix /demo/ -o yaml"},
+			{line: "list queues --prefix /none/"},
+			{line: "list queues --prefix /none/ -o yaml"},
+			{line: "show queue /demo/a"},
+			{line: "show queue /demo/a -o json"},
+			{line: "show queue /demo/a -o yaml"},
+			{line: "show queue /demo/missing"},
+			{line: "u q /demo/a --status receive-only -o json"},
+			{line: "update queue /demo/a"},
+			{line: "d queue /demo/a --dry-run -o json"},
+			{line: "show queue /demo/a -o json"},
+			{line: "delete queue /demo/a"},
+			{line: "delete queue /demo/a"},
+		},
+		"groups.txt": append(setup[:1:1], []step{
+			{line: "create group /demo/a billing --start -2h --lock-timeout 30s --max-deliveries unlimited --backoff 1s,2,1m"},
+			{line: "create cg /demo/a billing"},
+			{line: "create consumergroup /demo/a mail --skip-older 1h"},
+			{line: "create group /demo/missing g"},
+			{line: "create group /demo/a mail -o json"},
+			{line: "list groups /demo/a"},
+			{line: "show group /demo/a billing -o json"},
+			{line: "show group /demo/a billing -o yaml"},
+			{line: "show group /demo/a nobody"},
+			{line: "update group /demo/a mail --max-deliveries 3 --status disabled -o json"},
+			{line: "delete group /demo/a mail --dry-run -o json"},
+			{line: "delete cg /demo/a mail"},
+			{line: "delete group /demo/a mail"},
+		}...),
+		"inside.txt": append(setup[:2:2], []step{
+			{line: "list extents /demo/a"},
+			{line: "list extents /demo/a -o json"},
+			{line: "show extent " + fakeExtent},
+			{line: "show extent " + fakeID},
+			{line: "show extent 42"},
+			{line: "seal /demo/a " + fakeExtent + " --dry-run -o json"},
+			{line: "seal /demo/a " + fakeExtent + " --force -o json"},
+			{line: "list hosts"},
+			{line: "list hosts -o yaml"},
+			{line: "depth /demo/a"},
+			{line: "depth /demo/a billing -o json"},
+			{line: "depth /demo/a none -o json"},
+			{line: "show dlq /demo/a billing"},
+			{line: "dlq list /demo/a billing"},
+			{line: "dlq list /demo/a billing -o json"},
+			{line: "dlq list /demo/a billing --limit 1 -o yaml"},
+			{line: "dlq peek /demo/a billing --limit 2"},
+			{line: "dlq show /demo/a billing --id " + fakeID},
+			{line: "dlq show /demo/a billing --id " + fakeExtent},
+			{line: "dlq show /demo/a billing"},
+			{line: "peek /demo/a --limit 2"},
+			{line: "peek /demo/a -o json"},
+		}...),
+		"tokens.txt": {
+			{line: "ack good1 good2"},
+			{line: "ack bad1"},
+			{line: "ack good1 bad1 old1 -o json"},
+			{line: "ack -", stdin: "good1\ngood2\n\nold1\n"},
+			{line: "nack old1 --delay 5s --reason later"},
+			{line: "nack good1 --delay -5s"},
+			{line: "reject good1"},
+			{line: "reject good1 --reason broken -o yaml"},
+			{line: "extend good1 10m"},
+			{line: "extend good1 soon"},
+			{line: "ack"},
+		},
+		"usage.txt": {
+			{line: "create queue /x"},
+			{line: "create queue a/b"},
+			{line: "create queue /../x"},
+			{args: []string{"create", "queue", "/a/b\x1b[31m\n"}},
+			{args: []string{"create", "queue", "/a/" + strings.Repeat("x", 300)}},
+			{args: []string{"create", "queue", ""}},
+			{line: "create queue /a/b/c/d/e/f"},
+			{line: "create queue /a/b.retry"},
+			{line: "create group /a/b g/h"},
+			{line: "create group /a/b g.dlq"},
+			{line: "create queue /a/b --replicas 99"},
+			{line: "create queue /a/b --replicas 0"},
+			{line: "create queue /a/b --replicas x"},
+			{line: "create queue /a/b --max-message 1TiB"},
+			{line: "create queue /a/b --max-message many"},
+			{line: "create queue /a/b --durability maybe"},
+			{line: "create queue /a/b --consumed-retention -1s"},
+			{line: "create group /a/b g --lock-timeout 1ms"},
+			{line: "create group /a/b g --max-deliveries 0"},
+			{line: "create group /a/b g --start tomorrow"},
+			{line: "create group /a/b g --backoff 1s"},
+			{line: "create group /a/b g --exhausted explode"},
+			{line: "create queue /a/b --unknown"},
+			{line: "create queue /a/b -z"},
+			{line: "create"},
+			{line: "crate queue /a/b"},
+			{line: "create thing /a/b"},
+			{line: "show queue"},
+			{line: "list hosts please"},
+			{line: "version -o toml"},
+			{line: "version --timeout 0s"},
+			{line: "help nothing"},
+			{line: "publish /a/b --delay 1s --at 2026-01-02T15:04:05Z"},
+			{line: "publish /a/b --at noon"},
+			{line: "publish /a/b --header x"},
+			{line: "publish /a/b --in-flight 0"},
+			{line: "publish /a/b --rate NaN"},
+			{line: "publish /a/b --file /does/not/exist"},
+			{line: "consume /a/b g --ack perhaps"},
+			{line: "consume /a/b g --ack none --nack-every 2"},
+			{line: "consume /a/b g --count -1"},
+			{line: "bench publish /a/b --producers 0"},
+			{line: "config check /does/not/exist"},
+			{line: "config print --diff --replicas 3 --zone z1"},
+			{line: "config print --replicas 99"},
+		},
+	}
+	for name, steps := range scripts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, addr := newFakeServer(t)
+			golden(t, name, transcript(addr, steps))
+		})
+	}
+}

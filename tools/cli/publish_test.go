@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+// fakePublisher acknowledges every message from its own goroutine, but for bodies that name an error.
+type fakePublisher struct {
+	mu     sync.Mutex
+	got    []client.Message
+	calls  chan func()
+	closed chan struct{}
+	keep   bool // remember what was published
+	stuck  bool // never answer
+}
+
+func newFakePublisher() *fakePublisher {
+	p := &fakePublisher{calls: make(chan func(), 1024), closed: make(chan struct{}), keep: true}
+	go func() {
+		defer close(p.closed)
+		for call := range p.calls {
+			call()
+		}
+	}()
+	return p
+}
+
+func (p *fakePublisher) PublishAsync(ctx context.Context, m client.Message, done func(client.Receipt, error)) error {
+	if string(m.Body) == "large" {
+		return core.Errorf(core.CodeTooLarge, "message is too large")
+	}
+	if p.stuck {
+		return ctx.Err()
+	}
+	seq := core.Seq(0)
+	if p.keep {
+		m.Body = bytes.Clone(m.Body)
+		p.mu.Lock()
+		p.got = append(p.got, m)
+		seq = core.Seq(len(p.got))
+		p.mu.Unlock()
+	}
+	var err error
+	switch string(m.Body) {
+	case "lost":
+		err = core.Errorf(core.CodeUnknown, "the answer was lost")
+	case "full":
+		err = core.Errorf(core.CodeNoSpace, "no space on h1")
+	}
+	p.calls <- func() { done(client.Receipt{ID: m.ID, Receipt: core.Receipt{Seq: seq}}, err) }
+	return nil
+}
+
+func (p *fakePublisher) Close(context.Context) error {
+	close(p.calls)
+	<-p.closed
+	return nil
+}
+
+func (p *fakePublisher) bodies() []string {
+	var out []string
+	for _, m := range p.got {
+		out = append(out, string(m.Body))
+	}
+	return out
+}
+
+func publishCLI(p publisher, stdin io.Reader, args ...string) (stdout, stderr string, code int) {
+	var out, talk bytes.Buffer
+	a := &app{stdin: stdin, stdout: &out, stderr: &talk, fakePublisher: p}
+	code = a.main(context.Background(), append([]string{"publish", "/t/a"}, args...))
+	return out.String(), talk.String(), code
+}
+
+func TestPublish_Splits(t *testing.T) {
+	for _, c := range []struct {
+		name, stdin string
+		args        []string
+		want        []string
+	}{
+		{"lines", "a\nb\n\nc", nil, []string{"a", "b", "", "c"}},
+		{"last line ends", "a\r\nb\n", nil, []string{"a\r", "b"}},
+		{"nothing", "", nil, nil},
+		{"nul", "a\nb\x00\x00c", []string{"--null"}, []string{"a\nb", "", "c"}},
+		{"whole", "a\nb\n", []string{"--whole"}, []string{"a\nb\n"}},
+		{"whole of nothing", "", []string{"--whole"}, []string{""}},
+		{"binary", "\xff\x00\xfe\n", nil, []string{"\xff\x00\xfe"}},
+		{"long", strings.Repeat("x", 3*readBuffer) + "\ny\n", nil, []string{strings.Repeat("x", 3*readBuffer), "y"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newFakePublisher()
+			_, stderr, code := publishCLI(p, strings.NewReader(c.stdin), c.args...)
+			if code != core.ExitOK {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			if diff := cmp.Diff(c.want, p.bodies()); diff != "" {
+				t.Errorf("published (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPublish_ReportsEachLine(t *testing.T) {
+	p := newFakePublisher()
+	input := io.MultiReader(strings.NewReader("a\nlarge\nlost\n"), strings.NewReader(strings.Repeat("x", core.MaxMaxMessage+1)), strings.NewReader("\nfull\nb\n"))
+	stdout, stderr, code := publishCLI(p, input, "-o", "json")
+	if code != core.ExitFailed {
+		t.Errorf("exit code %d, want %d", code, core.ExitFailed)
+	}
+	got := map[int]string{}
+	for line := range strings.Lines(stdout) {
+		var v struct {
+			Line           int
+			OK             bool
+			ID, Receipt    string
+			Error, Outcome string
+		}
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		got[v.Line] = fmt.Sprintf("%t %s %s", v.OK, v.Error, v.Outcome)
+	}
+	want := map[int]string{1: "true  ", 2: "false too_large failed", 3: "false unknown_outcome unknown", 4: "false too_large failed", 5: "false no_space failed", 6: "true  "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{"line 4: line has 16777217 bytes", "line 3: the answer was lost (unknown_outcome)", "2 messages published", "3 failed, 1 of unknown outcome"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("stderr lacks %q:\n%s", want, stderr)
+		}
+	}
+}
+
+func TestPublish_Attributes(t *testing.T) {
+	p := newFakePublisher()
+	_, stderr, code := publishCLI(p, strings.NewReader("a\na\nb\n"), "--key", "k", "--header", "x=1", "--header", "y=a=b", "--delay", "2s", "--id-from-line")
+	if code != core.ExitOK {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	m := p.got[0]
+	if m.Key != "k" || m.Delay != 2*time.Second || m.Headers["x"] != "1" || m.Headers["y"] != "a=b" {
+		t.Errorf("message %+v lacks what the flags said", m)
+	}
+	if p.got[0].ID != p.got[1].ID || p.got[0].ID == p.got[2].ID || p.got[0].ID.IsZero() {
+		t.Errorf("ids %v %v %v: want the same for the same line only", p.got[0].ID, p.got[1].ID, p.got[2].ID)
+	}
+}
+
+func TestPublish_Rate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFakePublisher()
+		started := time.Now()
+		if _, stderr, code := publishCLI(p, strings.NewReader(strings.Repeat("x\n", 101)), "--rate", "10"); code != core.ExitOK {
+			t.Fatalf("exit code %d: %s", code, stderr)
+		}
+		if took := time.Since(started); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("101 messages at 10/s took %s, want 10s", took)
+		}
+	})
+}
+
+// endless is a stdin that stays open after its text.
+type endless struct {
+	text io.Reader
+	open chan struct{}
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	if n, err := e.text.Read(b); err == nil {
+		return n, nil
+	}
+	<-e.open
+	return 0, io.EOF
+}
+
+func TestPublish_Interrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFakePublisher()
+		in := &endless{text: strings.NewReader("a\nb\n"), open: make(chan struct{})}
+		ctx, cancel := context.WithCancel(context.Background())
+		var out, talk bytes.Buffer
+		a := &app{stdin: in, stdout: &out, stderr: &talk, fakePublisher: p}
+		code := make(chan int)
+		go func() { code <- a.main(ctx, []string{"publish", "/t/a"}) }()
+		synctest.Wait()
+		cancel()
+		if got := <-code; got != core.ExitFailed {
+			t.Errorf("exit code %d, want %d", got, core.ExitFailed)
+		}
+		if want := "interrupted: 2 messages acknowledged, 0 failed, 0 of unknown outcome\n"; talk.String() != want {
+			t.Errorf("stderr %q, want %q", talk.String(), want)
+		}
+		close(in.open)
+		synctest.Wait()
+	})
+}
+
+// brokenPipe fails every write.
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestPublish_OutputFails(t *testing.T) {
+	p := newFakePublisher()
+	var talk bytes.Buffer
+	a := &app{stdin: strings.NewReader(strings.Repeat("x\n", 5000)), stdout: brokenPipe{}, stderr: &talk, fakePublisher: p}
+	if code := a.main(context.Background(), []string{"publish", "/t/a", "-o", "json"}); code != core.ExitFailed {
+		t.Errorf("exit code %d, want %d: %s", code, core.ExitFailed, talk.String())
+	}
+}
+
+func BenchmarkPublish(b *testing.B) {
+	for _, format := range []string{formatTable, formatJSON} {
+		b.Run(format, func(b *testing.B) {
+			p := newFakePublisher()
+			p.keep = false
+			b.ReportAllocs()
+			a := &app{stdin: io.LimitReader(&repeater{text: []byte("a line of forty bytes is not that long.\n")}, int64(b.N)*40), stdout: io.Discard, stderr: io.Discard, fakePublisher: p}
+			a.main(context.Background(), []string{"publish", "/t/a", "-o", format})
+		})
+	}
+}
+
+type repeater struct {
+	text []byte
+	at   int
+}
+
+func (r *repeater) Read(b []byte) (int, error) {
+	n := 0
+	for n < len(b) {
+		c := copy(b[n:], r.text[r.at:])
+		n += c
+		r.at = (r.at + c) % len(r.text)
+	}
+	return n, nil
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+func TestServer_Unreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	for _, args := range []string{"list hosts", "create queue /a/b", "publish /a/b", "consume /a/b g", "bench latency /a/b"} {
+		_, stderr, code := runCLI(addr, strings.Fields(args), "x\n")
+		if code != core.ExitUnavailable || !strings.Contains(stderr, "(unavailable) – ") {
+			t.Errorf("%s: exit code %d, stderr %q", args, code, stderr)
+		}
+	}
+}
+
+func TestServer_LostAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Read(make([]byte, 10))
+			c.Close()
+		}
+	}()
+	defer func() { l.Close(); <-done }()
+	for args, want := range map[string]string{"delete queue /a/b": "(unknown_outcome)", "show queue /a/b": "(unavailable)"} {
+		_, stderr, code := runCLI(l.Addr().String(), strings.Fields(args), "")
+		if code != core.ExitUnavailable || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, stderr %q, want %s", args, code, stderr, want)
+		}
+	}
+}
+
+func TestServer_Timeout(t *testing.T) {
+	s, addr := newFakeServer(t)
+	s.hang = make(chan struct{})
+	defer close(s.hang)
+	_, stderr, code := runCLI(addr, []string{"list", "hosts", "--timeout", "20ms"}, "")
+	if code != core.ExitUnavailable || !strings.Contains(stderr, "within 20ms (deadline_exceeded)") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+func TestServer_Interrupted(t *testing.T) {
+	s, addr := newFakeServer(t)
+	s.hang = make(chan struct{})
+	defer close(s.hang)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	inner, interrupt := context.WithCancel(context.Background())
+	context.AfterFunc(ctx, interrupt)
+	var out, talk bytes.Buffer
+	code := Main(inner, []string{"list", "hosts"}, strings.NewReader(""), &out, &talk, []string{"COLUMBA_ADDR=" + addr})
+	if code != core.ExitFailed || talk.String() != "interrupted\n" {
+		t.Errorf("exit code %d, stderr %q", code, talk.String())
+	}
+}
+
+func TestServer_FlagBeatsEnvironment(t *testing.T) {
+	_, addr := newFakeServer(t)
+	var out, talk bytes.Buffer
+	code := Main(context.Background(), []string{"list", "hosts", "--addr", addr}, strings.NewReader(""), &out, &talk, []string{"COLUMBA_ADDR=127.0.0.1:1"})
+	if code != core.ExitOK {
+		t.Errorf("exit code %d: %s", code, talk.String())
+	}
+}
+
+func TestServer_GetsWhatTheFlagsSaid(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want proto.Message
+	}{
+		{"nack a b --reason later", &pb.NackRequest{Tokens: []string{"a", "b"}, Reason: "later"}},
+		{"nack a --delay 0s", &pb.NackRequest{Tokens: []string{"a"}, Delay: durationpb.New(0)}},
+		{"reject a --reason no", &pb.RejectRequest{Tokens: []string{"a"}, Reason: "no"}},
+		{"extend a 90s", &pb.ExtendRequest{Tokens: []string{"a"}, By: durationpb.New(90 * time.Second)}},
+		{"seal /a/b " + fakeExtent + " --force", &pb.SealExtentAdminRequest{Queue: "/a/b", Extent: fakeExtent, Force: true}},
+	} {
+		s, addr := newFakeServer(t)
+		if _, stderr, code := runCLI(addr, strings.Fields(c.args), ""); code != core.ExitOK {
+			t.Errorf("%s: exit code %d: %s", c.args, code, stderr)
+		}
+		if !proto.Equal(s.last, c.want) {
+			t.Errorf("%s: server got %v, want %v", c.args, s.last, c.want)
+		}
+	}
+}
+
+func TestCompletion_OffersQueuesAndGroups(t *testing.T) {
+	_, addr := newFakeServer(t)
+	transcript(addr, []step{{line: "create queue /demo/a /demo/b"}, {line: "create group /demo/a billing"}})
+	for args, want := range map[string]string{
+		"show queue /demo/":    "/demo/a\n/demo/b\n:4\n",
+		"consume /demo/a ":     "billing\n:4\n",
+		"show queue /demo/a x": ":4\n",
+	} {
+		words := strings.Split("__complete "+args, " ")
+		if stdout, _, _ := runCLI(addr, words, ""); stdout != want {
+			t.Errorf("%q completes to %q, want %q", args, stdout, want)
+		}
+	}
+}
+
+func TestCommands_HaveHelp(t *testing.T) {
+	root := (&app{stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}).root()
+	commands := root.Commands()
+	for len(commands) > 0 {
+		cmd := commands[0]
+		commands = append(commands[1:], cmd.Commands()...)
+		if cmd.Short == "" {
+			t.Errorf("%s has no help", cmd.CommandPath())
+		}
+		if !cmd.HasSubCommands() && cmd.Example == "" && cmd.Name() != "help" {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+	}
+}
+
+func TestCreateQueue_Thousands(t *testing.T) {
+	s, addr := newFakeServer(t)
+	var paths strings.Builder
+	for i := range 3*createChunk + 1 {
+		paths.WriteString("/many/q" + string(rune('a'+i%26)) + strings.Repeat("x", i/26) + "\n")
+	}
+	text := paths.String()
+	stdout, stderr, code := runCLI(addr, []string{"create", "queue", "--from-stdin", "-o", "json"}, text)
+	if lines := strings.Count(stdout, "\n"); code != core.ExitOK || stderr != "" || lines != len(s.queues) || lines != 3*createChunk+1 {
+		t.Errorf("exit code %d, %d lines for %d queues, stderr %q", code, lines, len(s.queues), stderr)
+	}
+}
