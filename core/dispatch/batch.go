@@ -1,0 +1,89 @@
+package dispatch
+
+import "github.com/columbamq/columba/core"
+
+// batch is a batch of records held until none of its messages is needed any more.
+//
+//	left == its messages that are buffered or have a phase;  live == the bytes of those
+type batch struct {
+	Records
+	first core.Seq // what lies below was known before
+	last  core.Seq
+	left  int
+	live  int
+	at    int // index in the share's held batches; -1: released
+}
+
+// record is the encoded record of seq.
+func (b *batch) record(seq core.Seq) []byte {
+	i := seq - b.Base
+	return b.Bytes[b.Offsets[i]:b.Offsets[i+1]]
+}
+
+func (b *batch) size(seq core.Seq) int {
+	i := seq - b.Base
+	return int(b.Offsets[i+1] - b.Offsets[i])
+}
+
+// hold takes a batch's memory into account.
+func (s *Share) hold(b *batch) {
+	b.at = len(s.held)
+	s.held = append(s.held, b)
+	s.heldBytes += len(b.Bytes)
+}
+
+// unref says that the batch does not need the bytes of n of its messages, size in all, any more.
+func (s *Share) unref(b *batch, n, size int) {
+	b.left -= n
+	b.live -= size
+	if b.left == 0 {
+		s.release(b)
+	}
+}
+
+func (s *Share) release(b *batch) {
+	n := len(s.held) - 1
+	s.held[b.at] = s.held[n]
+	s.held[b.at].at = b.at
+	s.held[n] = nil
+	s.held = s.held[:n]
+	b.at = -1
+	s.heldBytes -= len(b.Bytes)
+	buffer := b.Buffer
+	b.Records = Records{Base: b.Base, Enqueued: b.Enqueued}
+	if buffer != nil {
+		buffer.Release()
+	}
+}
+
+// squeeze copies the few messages that pin large batches, when the share holds much memory, and releases the rest.
+func (s *Share) squeeze() {
+	if s.heldBytes < s.squeezeAt {
+		return
+	}
+	for _, b := range s.held {
+		if b.live < len(b.Bytes)/4 {
+			s.squeezeBatch(b)
+		}
+	}
+	s.squeezeAt = max(MaxOutstandingBytes/2, s.heldBytes+MaxOutstandingBytes/8)
+}
+
+func (s *Share) squeezeBatch(b *batch) {
+	offsets := make([]uint32, len(b.Offsets))
+	kept := make([]byte, 0, b.live)
+	for i := range len(b.Offsets) - 1 {
+		offsets[i] = uint32(len(kept))
+		seq := b.Base + core.Seq(i)
+		if m := s.table.get(seq); m != nil && m.batch == b || m == nil && seq >= max(s.cursor, b.first) && seq <= b.last && !s.done.Done(seq) {
+			kept = append(kept, b.Bytes[b.Offsets[i]:b.Offsets[i+1]]...)
+		}
+	}
+	offsets[len(offsets)-1] = uint32(len(kept))
+	s.heldBytes += len(kept) - len(b.Bytes)
+	buffer := b.Buffer
+	b.Offsets, b.Bytes, b.Buffer = offsets, kept, nil
+	if buffer != nil {
+		buffer.Release()
+	}
+}

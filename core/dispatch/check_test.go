@@ -1,0 +1,145 @@
+package dispatch
+
+import (
+	"fmt"
+
+	"github.com/columbamq/columba/core"
+)
+
+// check verifies the equations of Group and Share, and that every seq that was read stands in exactly one place.
+func (g *Group) check() error {
+	flying := 0
+	covered := map[*Share]map[core.Seq]bool{}
+	cover := func(s *Share, seq core.Seq) {
+		if covered[s] == nil {
+			covered[s] = map[core.Seq]bool{}
+		}
+		covered[s][seq] = true
+	}
+	last := int64(0)
+	for _, l := range g.locks.all() {
+		if l.due < last {
+			return fmt.Errorf("locks are out of order")
+		}
+		last = l.due
+		for i := range l.count {
+			if m := l.share.table.get(l.base + core.Seq(i)); m != nil && m.phase == inFlight && m.due == l.due {
+				cover(l.share, l.base+core.Seq(i))
+			}
+		}
+	}
+	for i, t := range g.timers {
+		if i > 0 && g.timers[(i-1)/2].due > t.due {
+			return fmt.Errorf("timers are not a heap at %d", i)
+		}
+		if t.live() {
+			cover(t.share, t.seq)
+		}
+	}
+	dying := map[deadRef]bool{}
+	for _, d := range g.dead.all() {
+		dying[d] = true
+	}
+	turns := map[*Share]bool{}
+	for _, s := range g.turn.all() {
+		if turns[s] || !s.inTurn {
+			return fmt.Errorf("a share has two turns, or does not know of one")
+		}
+		turns[s] = true
+	}
+	for _, s := range g.shares {
+		if err := s.check(covered[s], dying); err != nil {
+			return err
+		}
+		if s.hasWork() && !turns[s] {
+			return fmt.Errorf("a share with work has no turn")
+		}
+		flying += s.count[inFlight]
+	}
+	if flying != g.inFlight {
+		return fmt.Errorf("group counts %d in flight, shares %d", g.inFlight, flying)
+	}
+	return nil
+}
+
+func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
+	var count [phases]int
+	left, live := map[*batch]int{}, map[*batch]int{}
+	missing, tracked := 0, 0
+	retries, pending := map[core.Seq]bool{}, map[core.Seq]bool{}
+	for _, seq := range s.retries.all() {
+		retries[seq] = true
+	}
+	for _, p := range s.pending.all() {
+		pending[p.seq] = true
+	}
+	var err error
+	fail := func(format string, args ...any) { err = fmt.Errorf(format, args...) }
+	s.table.each(func(seq core.Seq, m *message) {
+		tracked++
+		count[m.phase]++
+		if m.batch == nil {
+			missing++
+		} else {
+			left[m.batch]++
+			live[m.batch] += m.batch.size(seq)
+		}
+		switch {
+		case m.phase == none || s.done.Done(seq):
+			fail("seq %d has phase %d and is done: %v", seq, m.phase, s.done.Done(seq))
+		case m.batch == nil && seq < s.next:
+			fail("seq %d was read but has no bytes", seq)
+		case (m.phase == inFlight || m.phase == delayed || m.phase == retaken) && !covered[seq]:
+			fail("seq %d in phase %d has no deadline", seq, m.phase)
+		case m.phase == ready && m.batch != nil && !retries[seq]:
+			fail("seq %d is ready but nobody knows", seq)
+		case m.phase == unsaved && !pending[seq]:
+			fail("seq %d waits for a checkpoint that will not say so", seq)
+		case m.phase == dying0 && m.batch != nil && !dying[deadRef{s, seq}]:
+			fail("seq %d is dying but nobody knows", seq)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	buffered := 0
+	for _, b := range s.batches.all() {
+		for seq := max(b.first, s.cursor); seq <= b.last; seq++ {
+			if !s.done.Done(seq) && s.table.get(seq) == nil {
+				buffered++
+				left[b]++
+				live[b] += b.size(seq)
+			}
+		}
+	}
+	undone := 0
+	for seq := s.done.Frontier() + 1; seq < s.next; seq++ {
+		if !s.done.Done(seq) {
+			undone++
+		}
+	}
+	count[none] = s.count[none]
+	switch {
+	case count != s.count:
+		return fmt.Errorf("phases are %v, counted %v", count, s.count)
+	case tracked != s.table.n || missing != s.missing || buffered != s.buffered:
+		return fmt.Errorf("tracked, missing, buffered are %d, %d, %d, counted %d, %d, %d", tracked, missing, buffered, s.table.n, s.missing, s.buffered)
+	case undone != tracked-missing+buffered:
+		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d buffered", undone, tracked-missing, buffered)
+	case len(s.texts) > tracked:
+		return fmt.Errorf("%d texts of %d messages", len(s.texts), tracked)
+	}
+	bytes := 0
+	for _, b := range s.held {
+		bytes += len(b.Bytes)
+		if b.left != left[b] || b.live != live[b] || b.left == 0 {
+			return fmt.Errorf("batch %d has %d messages, %d bytes left, counted %d, %d", b.Base, left[b], live[b], b.left, b.live)
+		}
+	}
+	if bytes != s.heldBytes {
+		return fmt.Errorf("%d bytes held, counted %d", bytes, s.heldBytes)
+	}
+	return nil
+}
+
+const dying0 = dying // the phase, where a parameter shadows it

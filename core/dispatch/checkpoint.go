@@ -1,0 +1,170 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// detail is how much a checkpoint tells: less, when it would not fit.
+type detail uint8
+
+const (
+	everything   detail = iota
+	withoutTexts        // not what consumers said
+	withoutFirst        // nor the locks of first attempts: those may be forgotten once per crash of an owner
+	attemptsOnly        // nor other deadlines and reasons
+	cutShort            // nor the attempts of the highest seqs
+)
+
+// Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
+// next attempt of every retry that waits or is ready as handed out, since it may be right after; final says that nothing
+// will be handed out after it (the owner hands the share over), and records the plain truth.
+func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
+	t := s.group.at(now)
+	s.changed = false
+	s.token++
+	entries := s.entries(final, t)
+	level := everything
+	for ; ; level++ {
+		entries = reduce(entries, level)
+		var whole bool
+		blob, whole = appendState(dst, &s.done, entries, level == cutShort)
+		if whole && len(blob)-len(dst) <= MaxCheckpoint {
+			break
+		}
+		if level == cutShort {
+			break
+		}
+	}
+	s.full = level >= withoutFirst
+	if level < cutShort { // else what was cut off may be among the retries: they wait for a better one
+		for i := range s.pending.all() {
+			if p := &s.pending.all()[i]; p.token == 0 {
+				p.token = s.token
+			}
+		}
+	}
+	s.wake()
+	return blob, s.token
+}
+
+// entries lists the messages to be saved, in the order of seqs, those alike and in a row as one.
+func (s *Share) entries(final bool, now int64) []entry {
+	intent := milli(now + int64(s.group.spec.LockTimeout))
+	out := make([]entry, 0, 64)
+	s.table.each(func(seq core.Seq, m *message) {
+		e := entry{first: seq, count: 1, attempts: m.attempts, failure: m.failure}
+		if m.failure != NoFailure {
+			e.text = s.texts[seq]
+		}
+		switch m.phase {
+		case inFlight:
+			e.kind, e.due = locked, milli(m.due)
+			e.firstTry = m.attempts == 1
+		case delayed:
+			e.kind, e.due = waiting, milli(m.due)
+		case unsaved, ready:
+			if final {
+				e.kind = waiting
+			} else {
+				e.kind, e.due = locked, intent
+				e.attempts = saturate(m.attempts)
+				e.firstTry = m.attempts == 0
+			}
+		default:
+			e.kind = ended
+		}
+		if e.attempts > 0 {
+			out = join(out, e)
+		}
+	})
+	return out
+}
+
+// reduce leaves out what the level leaves out.
+func reduce(entries []entry, level detail) []entry {
+	if level == everything || level == cutShort {
+		return entries
+	}
+	out := entries[:0]
+	for _, e := range slices.Clone(entries) {
+		switch {
+		case level == withoutTexts:
+			e.text = ""
+		case level == withoutFirst && e.firstTry:
+			continue
+		case level == attemptsOnly && e.kind != ended:
+			e.kind, e.due, e.failure = waiting, 0, NoFailure
+		}
+		out = join(out, e)
+	}
+	return out
+}
+
+// join appends an entry, or lengthens the last one if it goes on alike.
+func join(out []entry, e entry) []entry {
+	if n := len(out); n > 0 {
+		last := &out[n-1]
+		next := *last
+		next.first, next.count = e.first, e.count
+		if last.first+core.Seq(last.count) == e.first && next == e {
+			last.count += e.count
+			return out
+		}
+	}
+	return append(out, e)
+}
+
+func milli(ns int64) int64 { return (ns + int64(time.Millisecond) - 1) / int64(time.Millisecond) }
+
+func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
+
+// Saved says that the checkpoint of token is durable: what waited for it may be handed out. A checkpoint that could not
+// be saved needs no call; a later one covers it.
+func (s *Share) Saved(token uint64) {
+	for s.pending.len() > 0 {
+		p := *s.pending.front()
+		if p.token == 0 || p.token > token {
+			break
+		}
+		s.pending.pop()
+		if m := s.table.get(p.seq); m != nil && m.phase == unsaved {
+			s.move(m, ready)
+			if m.batch != nil {
+				s.retries.push(p.seq)
+			}
+		}
+	}
+	s.wake()
+}
+
+// restore puts the messages of a state where they stand.
+func (s *Share) restore(st State) {
+	for _, seq := range st.order() {
+		if s.done.Done(seq) {
+			continue
+		}
+		e := st.messages[seq]
+		m := s.table.put(seq)
+		s.missing++
+		s.top = max(s.top, seq)
+		m.attempts, m.failure = e.attempts, e.failure
+		if e.text != "" {
+			s.texts[seq] = e.text
+		}
+		switch e.kind {
+		case locked:
+			m.due = e.due * int64(time.Millisecond)
+			s.move(m, inFlight)
+			s.group.wakeAt(s, seq, m.due)
+		case waiting:
+			m.due = e.due * int64(time.Millisecond)
+			s.move(m, delayed)
+			s.group.wakeAt(s, seq, m.due)
+		default:
+			s.judge(seq, m, 0)
+		}
+	}
+}

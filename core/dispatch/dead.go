@@ -1,0 +1,105 @@
+package dispatch
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/columbamq/columba/core"
+)
+
+// deadRef is a message that TakeDead yields next, if it is still dying.
+type deadRef struct {
+	share *Share
+	seq   core.Seq
+}
+
+// failed decides what follows the failed attempt of a message, whose failure is noted: until > 0 delays the next one.
+func (s *Share) failed(seq core.Seq, m *message, until int64) {
+	s.changed = true
+	s.judge(seq, m, until)
+}
+
+// judge sends a message on: to its next attempt, or if it had its last to its end.
+func (s *Share) judge(seq core.Seq, m *message, until int64) {
+	most := s.group.spec.MaxDeliveries
+	exhausted := m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts) >= most
+	switch {
+	case !exhausted && until == 0:
+		s.retry(seq, m)
+	case !exhausted:
+		m.due = until
+		s.move(m, delayed)
+		s.group.wakeAt(s, seq, until)
+	case s.group.spec.Exhausted == core.ExhaustedDrop:
+		s.group.counters.Dropped++
+		s.settle(seq, m)
+	case s.group.spec.Exhausted == core.ExhaustedBlock:
+		s.move(m, blocked)
+	default:
+		s.die(seq, m)
+	}
+}
+
+// retry queues a message for its next attempt, which must be counted durably first.
+func (s *Share) retry(seq core.Seq, m *message) {
+	s.move(m, unsaved)
+	s.pending.push(saving{seq: seq})
+}
+
+// die queues a message for TakeDead.
+func (s *Share) die(seq core.Seq, m *message) {
+	s.move(m, dying)
+	if m.batch != nil {
+		s.group.dead.push(deadRef{s, seq})
+	}
+}
+
+// TakeDead appends up to most messages (≥ 0) that are to be appended to the dead letter queue. Each is yielded once;
+// answer with DeadLettered or DeadFailed.
+func (g *Group) TakeDead(most int, dead []Dead) []Dead {
+	for n := 0; n < most && g.dead.len() > 0; {
+		ref := g.dead.pop()
+		m := ref.share.table.get(ref.seq)
+		if m == nil || m.phase != dying || m.batch == nil {
+			continue
+		}
+		ref.share.move(m, taken)
+		dead = append(dead, Dead{
+			Share: ref.share, Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq],
+			Session: m.session, Enqueued: m.batch.Enqueued, Record: m.batch.record(ref.seq),
+		})
+		n++
+	}
+	return dead
+}
+
+// DeadLettered settles a message that TakeDead yielded: the dead letter queue has it durably.
+func (s *Share) DeadLettered(seq core.Seq, now time.Time) {
+	s.group.at(now)
+	if m := s.table.get(seq); m != nil && m.phase == taken {
+		s.group.counters.Dead++
+		s.settle(seq, m)
+		s.wake()
+	}
+}
+
+// DeadFailed keeps a message that TakeDead yielded until retryAt, when TakeDead yields it again.
+func (s *Share) DeadFailed(seq core.Seq, retryAt, now time.Time) {
+	s.group.at(now)
+	if m := s.table.get(seq); m != nil && m.phase == taken {
+		m.due = retryAt.UnixNano()
+		s.move(m, retaken)
+		s.group.wakeAt(s, seq, m.due)
+	}
+}
+
+// clip copies text, cut to most bytes at the end of a rune.
+func clip(text []byte, most int) string {
+	if len(text) <= most {
+		return string(text)
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return string(text[:most])
+}

@@ -1,0 +1,163 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// lock is the common deadline of a run of messages handed out together. A message is under it as long as it is in flight
+// and its own due is the lock's; what was settled or extended meanwhile is skipped when the deadline comes.
+type lock struct {
+	due   int64
+	share *Share
+	base  core.Seq
+	count uint32
+}
+
+// timer is the deadline of one message; it is void once the message's due is another.
+type timer struct {
+	due   int64
+	seq   core.Seq
+	share *Share
+}
+
+// lockRun sets the deadline of count messages in flight from base, whose due is due.
+func (g *Group) lockRun(s *Share, base core.Seq, count uint32, due int64) {
+	if g.locks.len() > 0 && g.locks.back().due > due { // the lock timeout was lowered, or restored locks
+		for i := range count {
+			g.wakeAt(s, base+core.Seq(i), due)
+		}
+		return
+	}
+	if g.locks.len() > 2*g.inFlight+64 {
+		g.locks.filter((*lock).trim)
+	}
+	g.locks.push(lock{due, s, base, count})
+}
+
+// trim skips the leading messages that are not under the lock any more and reports whether any is left.
+func (l *lock) trim() bool {
+	if l.share.gone {
+		return false
+	}
+	for ; l.count > 0; l.base, l.count = l.base+1, l.count-1 {
+		if m := l.share.table.get(l.base); m != nil && m.phase == inFlight && m.due == l.due {
+			return true
+		}
+	}
+	return false
+}
+
+// live reports whether the timer's message still waits for it.
+func (t *timer) live() bool {
+	if t.share.gone {
+		return false
+	}
+	m := t.share.table.get(t.seq)
+	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == retaken)
+}
+
+// wakeAt sets a deadline of its own for a message whose due is due.
+func (g *Group) wakeAt(s *Share, seq core.Seq, due int64) {
+	if len(g.timers) >= g.timersMost {
+		n := 0
+		for _, t := range g.timers {
+			if t.live() {
+				g.timers[n] = t
+				n++
+			}
+		}
+		clear(g.timers[n:])
+		g.timers = g.timers[:n]
+		for i := n/2 - 1; i >= 0; i-- {
+			g.sink(i)
+		}
+		g.timersMost = max(64, 2*n)
+	}
+	g.timers = append(g.timers, timer{due, seq, s})
+	for i := len(g.timers) - 1; i > 0; {
+		up := (i - 1) / 2
+		if g.timers[up].due <= g.timers[i].due {
+			break
+		}
+		g.timers[up], g.timers[i] = g.timers[i], g.timers[up]
+		i = up
+	}
+}
+
+// sink restores the heap's order below i.
+func (g *Group) sink(i int) {
+	for {
+		least := i
+		for _, c := range [2]int{2*i + 1, 2*i + 2} {
+			if c < len(g.timers) && g.timers[c].due < g.timers[least].due {
+				least = c
+			}
+		}
+		if least == i {
+			return
+		}
+		g.timers[i], g.timers[least] = g.timers[least], g.timers[i]
+		i = least
+	}
+}
+
+func (g *Group) popTimer() {
+	n := len(g.timers) - 1
+	g.timers[0] = g.timers[n]
+	g.timers[n] = timer{}
+	g.timers = g.timers[:n]
+	g.sink(0)
+}
+
+// NextDeadline is when Tick has something to do next; ok is false while nothing waits.
+func (g *Group) NextDeadline() (at time.Time, ok bool) {
+	for g.locks.len() > 0 && !g.locks.front().trim() {
+		g.locks.pop()
+	}
+	for len(g.timers) > 0 && !g.timers[0].live() {
+		g.popTimer()
+	}
+	switch {
+	case g.locks.len() > 0 && (len(g.timers) == 0 || g.locks.front().due <= g.timers[0].due):
+		return time.Unix(0, g.locks.front().due), true
+	case len(g.timers) > 0:
+		return time.Unix(0, g.timers[0].due), true
+	}
+	return time.Time{}, false
+}
+
+// Tick applies every deadline up to now: locks expire, delays end, failed dead letters are offered again.
+func (g *Group) Tick(now time.Time) {
+	t := g.at(now)
+	for g.locks.len() > 0 && g.locks.front().due <= t {
+		for l := g.locks.pop(); l.trim(); {
+			l.share.due(l.base, l.share.table.get(l.base))
+		}
+	}
+	for len(g.timers) > 0 && g.timers[0].due <= t {
+		w := g.timers[0]
+		g.popTimer()
+		if w.live() {
+			w.share.due(w.seq, w.share.table.get(w.seq))
+		}
+	}
+}
+
+// due applies a message's deadline.
+func (s *Share) due(seq core.Seq, m *message) {
+	s.changed = true
+	switch m.phase {
+	case inFlight:
+		s.group.counters.Expired++
+		m.failure = LockExpired
+		delete(s.texts, seq)
+		s.failed(seq, m, 0)
+	case delayed:
+		s.retry(seq, m)
+	case retaken:
+		s.die(seq, m)
+	}
+	s.wake()
+}

@@ -1,0 +1,125 @@
+package dispatch
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Group is a consumer group's part on this host: its rules and its shares.
+//
+//	inFlight == Σ shares' messages in flight;  every one of them is under a live lock or timer
+//	a share with something to hand out is in turn
+type Group struct {
+	spec   core.GroupSpec
+	shares map[core.ExtentID]*Share
+	turn   queue[*Share] // shares that may have something to hand out, each at most once
+
+	now        int64 // the latest instant given, ns
+	inFlight   int
+	locks      queue[lock] // by rising due
+	timers     []timer     // heap by due
+	timersMost int         // void timers are swept out at this length
+	dead       queue[deadRef]
+	counters   Counters
+}
+
+// NewGroup makes the group of a spec that has its defaults. The fields Delay, SkipOlder and NoSmartRetry are not honoured
+// here; Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
+func NewGroup(spec core.GroupSpec) *Group {
+	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, timersMost: 64}
+}
+
+// at is now in ns, never before an instant given earlier.
+func (g *Group) at(now time.Time) int64 {
+	g.now = max(g.now, now.UnixNano())
+	return g.now
+}
+
+// Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules are
+// judged again.
+func (g *Group) Update(spec core.GroupSpec, now time.Time) {
+	g.at(now)
+	g.spec = spec
+	for _, s := range g.shares {
+		if s.count[blocked] == 0 {
+			continue
+		}
+		s.changed = true
+		s.table.each(func(seq core.Seq, m *message) {
+			if m.phase == blocked {
+				s.judge(seq, m, 0)
+			}
+		})
+		s.wake()
+	}
+}
+
+// AddShare begins (or resumes) an extent from state; the zero State begins at seq 1. Remaining locks and delays of the
+// state are honoured. The extent must not have a share yet.
+func (g *Group) AddShare(extent core.ExtentID, state State, now time.Time) *Share {
+	if g.shares[extent] != nil {
+		panic(fmt.Sprintf("dispatch: extent %s has a share already", extent))
+	}
+	g.at(now)
+	s := &Share{
+		group: g, extent: extent, done: *state.done.Clone(), table: newTable(), texts: map[core.Seq]string{},
+		squeezeAt: MaxOutstandingBytes / 2,
+	}
+	s.next = s.done.Frontier() + 1
+	s.cursor = s.next
+	g.shares[extent] = s
+	s.restore(state)
+	return s
+}
+
+// RemoveShare forgets the share and releases its buffers. Take the final checkpoint before.
+func (g *Group) RemoveShare(s *Share) {
+	if s.gone {
+		return
+	}
+	s.gone = true
+	delete(g.shares, s.extent)
+	g.inFlight -= s.count[inFlight]
+	for len(s.held) > 0 {
+		s.release(s.held[len(s.held)-1])
+	}
+	g.locks.filter(func(l *lock) bool { return !l.share.gone })
+	g.turn.filter(func(t **Share) bool { return !(*t).gone })
+	g.dead.filter(func(d *deadRef) bool { return !d.share.gone })
+	*s = Share{group: g, extent: s.extent, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable()}
+}
+
+// Ready reports whether Take has something to hand out.
+func (g *Group) Ready() bool {
+	for g.turn.len() > 0 {
+		s := *g.turn.front()
+		if s.hasWork() {
+			return true
+		}
+		g.turn.pop()
+		s.inTurn = false
+	}
+	return false
+}
+
+// Depth sums over the shares.
+func (g *Group) Depth() Depth {
+	var sum Depth
+	for _, s := range g.shares {
+		d := s.Depth()
+		sum.Ready += d.Ready
+		sum.InFlight += d.InFlight
+		sum.Delayed += d.Delayed
+		sum.Dying += d.Dying
+		sum.Blocked += d.Blocked
+		if sum.OldestRdy == 0 || d.OldestRdy != 0 && d.OldestRdy < sum.OldestRdy {
+			sum.OldestRdy = d.OldestRdy
+		}
+	}
+	return sum
+}
+
+// Counters are those of all shares, removed ones too.
+func (g *Group) Counters() Counters { return g.counters }

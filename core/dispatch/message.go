@@ -1,0 +1,156 @@
+package dispatch
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/columbamq/columba/core"
+)
+
+// phase is where a message that was handed out, or restored from a checkpoint, stands. One that was only read is
+// buffered: it has no entry here, lies at or above the share's cursor and is not done.
+//
+//	         Offer               Take                        Ack (any attempt so far), AckProven
+//	unread ────────▶ buffered ─────────▶ inFlight ─────────────────────────────────────▶ done
+//	                                     │  ▲  │  ▲                                        ▲
+//	    Nack, lock expired, attempts left│  │  │  └──────────── Take ────────────┐         │ also from
+//	            ┌────────────────────────┤  │  └─ Return ──────────────────▶ ready         │ every phase
+//	            ▼ no delay               │  │                                  ▲           │ below
+//	         unsaved ── Checkpoint, Saved ─────────────────────────────────────┘           │
+//	            ▲                        │ delay                                           │
+//	            └──── Tick at due ── delayed                                               │
+//	                                     │                                                 │
+//	       last attempt failed, Reject   ├─▶ dying ── TakeDead ─▶ taken ── DeadLettered ───┤
+//	          (dlq)                      │     ▲                    │ DeadFailed           │
+//	                                     │     └── Tick at due ── retaken                  │
+//	          (drop)                     ├─────────────────────────────────────────────────┘
+//	          (block)                    └─▶ blocked ── Update ─▶ unsaved | dying | done
+type phase uint8
+
+const (
+	none     phase = iota // no entry
+	inFlight              // locked by a consumer until due
+	delayed               // waits until due
+	unsaved               // waits for a checkpoint that counts its next attempt
+	ready                 // may be handed out again; its next attempt is counted durably
+	dying                 // waits for TakeDead
+	taken                 // being appended to the dead letter queue
+	retaken               // could not be appended; dying again at due
+	blocked               // exhausted in a group that blocks
+	phases
+)
+
+// message is what is kept of one message while it is neither only buffered nor done.
+type message struct {
+	batch    *batch // nil: restored, and not read yet
+	due      int64  // ns; see phase
+	session  SessionID
+	attempts uint16 // handed out so far, the current one included
+	phase    phase
+	failure  Failure
+}
+
+const (
+	chunkBits = 6
+	chunkLen  = 1 << chunkBits
+	chunkMask = chunkLen - 1
+)
+
+// chunk holds the messages of 64 seqs, so that one stuck message costs one chunk and not all that came after it.
+type chunk struct {
+	live     uint64 // bit i: messages[i] has a phase
+	messages [chunkLen]message
+}
+
+// table finds messages by seq. Messages that have no phase are zero.
+type table struct {
+	chunks  map[uint64]*chunk
+	lastKey uint64
+	last    *chunk // of lastKey; nil: none cached
+	spare   []*chunk
+	n       int // messages with a phase
+}
+
+func newTable() table { return table{chunks: map[uint64]*chunk{}} }
+
+// chunk is the chunk of key, or nil.
+func (t *table) chunk(key uint64) *chunk {
+	if t.last != nil && t.lastKey == key {
+		return t.last
+	}
+	c := t.chunks[key]
+	if c != nil {
+		t.last, t.lastKey = c, key
+	}
+	return c
+}
+
+// make is the chunk of key, made if need be.
+func (t *table) make(key uint64) *chunk {
+	if c := t.chunk(key); c != nil {
+		return c
+	}
+	var c *chunk
+	if n := len(t.spare); n > 0 {
+		c, t.spare = t.spare[n-1], t.spare[:n-1]
+	} else {
+		c = new(chunk)
+	}
+	t.chunks[key] = c
+	t.last, t.lastKey = c, key
+	return c
+}
+
+// get is the message of seq, or nil when it has no phase.
+func (t *table) get(seq core.Seq) *message {
+	c := t.chunk(uint64(seq) >> chunkBits)
+	if c == nil || c.live&(1<<(seq&chunkMask)) == 0 {
+		return nil
+	}
+	return &c.messages[seq&chunkMask]
+}
+
+// put makes room for the message of seq, which had no phase.
+func (t *table) put(seq core.Seq) *message {
+	c := t.make(uint64(seq) >> chunkBits)
+	c.live |= 1 << (seq & chunkMask)
+	t.n++
+	return &c.messages[seq&chunkMask]
+}
+
+// drop forgets the message of seq, which had a phase.
+func (t *table) drop(seq core.Seq) {
+	key := uint64(seq) >> chunkBits
+	c := t.chunk(key)
+	c.messages[seq&chunkMask] = message{}
+	c.live &^= 1 << (seq & chunkMask)
+	t.n--
+	if c.live == 0 {
+		t.free(key, c)
+	}
+}
+
+func (t *table) free(key uint64, c *chunk) {
+	const most = 16
+	delete(t.chunks, key)
+	t.last = nil
+	if len(t.spare) < most {
+		t.spare = append(t.spare, c)
+	}
+}
+
+// each calls f for every message in the order of seqs. f may drop the message it is given, and put none.
+func (t *table) each(f func(core.Seq, *message)) {
+	keys := make([]uint64, 0, len(t.chunks))
+	for k := range t.chunks {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		c := t.chunks[k]
+		for live := c.live; live != 0; live &= live - 1 {
+			i := bits.TrailingZeros64(live)
+			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i])
+		}
+	}
+}

@@ -1,0 +1,390 @@
+package dispatch
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"pgregory.net/rapid"
+)
+
+// counted is a buffer that must be released exactly once.
+type counted struct{ released int }
+
+func (c *counted) Release() { c.released++ }
+
+// payload is what the record of seq holds: of different sizes, never empty.
+func payload(seq core.Seq) []byte {
+	return bytes.Repeat([]byte{byte(seq), byte(seq >> 8)}, 8+int(seq%7))
+}
+
+func records(base core.Seq, n int, buffer Buffer) Records {
+	r := Records{Base: base, Offsets: []uint32{0}, Enqueued: int64(base) * 10, Buffer: buffer}
+	for i := range n {
+		r.Bytes = append(r.Bytes, payload(base+core.Seq(i))...)
+		r.Offsets = append(r.Offsets, uint32(len(r.Bytes)))
+	}
+	return r
+}
+
+// fate is what the model knows of one message.
+type fate struct {
+	attempts int       // of the highest delivery this owner, or a durable checkpoint, knows
+	locked   bool      // until …
+	until    time.Time // … or not before
+	over     bool      // acknowledged, dead-lettered or dropped
+	dying    bool
+}
+
+// machine drives one group with one extent against a model, with crashes.
+type machine struct {
+	g       *Group
+	s       *Share
+	spec    core.GroupSpec
+	now     time.Time
+	fates   map[core.Seq]*fate
+	written core.Seq // of the extent
+	durable []byte   // last saved checkpoint
+	buffers []*counted
+	unsent  []byte // checkpoint taken, not yet saved
+	token   uint64
+}
+
+func (m *machine) fate(seq core.Seq) *fate {
+	if m.fates[seq] == nil {
+		m.fates[seq] = &fate{}
+	}
+	return m.fates[seq]
+}
+
+func (m *machine) offer(t *rapid.T) {
+	if !m.s.WantsMore() {
+		t.Skip("full")
+	}
+	from := m.s.ReadFrom()
+	base := from - min(from-1, core.Seq(rapid.IntRange(0, 3).Draw(t, "overlap")))
+	b := &counted{}
+	m.buffers = append(m.buffers, b)
+	n := rapid.IntRange(1, 40).Draw(t, "records")
+	if err := m.s.Offer(records(base, n, b), m.now); err != nil {
+		t.Fatalf("offer: %v", err)
+	}
+	m.written = max(m.written, base+core.Seq(n)-1)
+	gap := &counted{}
+	if err := m.s.Offer(records(m.s.ReadFrom()+1, 1, gap), m.now); core.CodeOf(err) != core.CodeGap || gap.released != 0 {
+		t.Fatalf("a gap: got %v, released %d times", err, gap.released)
+	}
+}
+
+func (m *machine) take(t *rapid.T) {
+	credit := Credit{Messages: rapid.IntRange(0, 30).Draw(t, "messages"), Bytes: rapid.IntRange(0, 500).Draw(t, "bytes"), Oversize: rapid.Bool().Draw(t, "oversize")}
+	idle := !m.g.Ready()
+	runs := m.g.Take(7, credit, m.now, nil)
+	if idle && len(runs) > 0 {
+		t.Fatalf("not ready, but took %v", runs)
+	}
+	n, size := 0, 0
+	for _, r := range runs {
+		n += int(r.Count)
+		size += len(r.Bytes)
+		rest := r.Bytes
+		for i := range r.Count {
+			seq := r.Base + core.Seq(i)
+			p := payload(seq)
+			if !bytes.HasPrefix(rest, p) {
+				t.Fatalf("seq %d has the wrong bytes", seq)
+			}
+			rest = rest[len(p):]
+			m.delivered(t, seq, int(r.Attempt))
+		}
+		if len(rest) > 0 {
+			t.Fatalf("run has %d bytes too many", len(rest))
+		}
+	}
+	if n > credit.Messages || size > credit.Bytes && !(credit.Oversize && n == 1) {
+		t.Fatalf("took %d messages, %d bytes for %+v", n, size, credit)
+	}
+}
+
+func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
+	f := m.fate(seq)
+	switch {
+	case f.over:
+		t.Fatalf("seq %d is over and delivered again", seq)
+	case f.dying:
+		t.Fatalf("seq %d is dying and delivered again", seq)
+	case m.now.Before(f.until):
+		t.Fatalf("seq %d is delivered %s early", seq, f.until.Sub(m.now))
+	case attempt != f.attempts+1:
+		t.Fatalf("seq %d is delivered as attempt %d after %d", seq, attempt, f.attempts)
+	case attempt > m.spec.MaxDeliveries:
+		t.Fatalf("seq %d is delivered as attempt %d of %d", seq, attempt, m.spec.MaxDeliveries)
+	}
+	if attempt > 1 {
+		st, err := DecodeState(m.durable)
+		if err != nil || int(st.messages[seq].attempts) < attempt {
+			t.Fatalf("seq %d is delivered as attempt %d, durable are %d (%v)", seq, attempt, st.messages[seq].attempts, err)
+		}
+	}
+	f.attempts, f.locked, f.until = attempt, true, m.now.Add(m.spec.LockTimeout)
+}
+
+// pick draws a message that was delivered and is not over, if there is one.
+func (m *machine) pick(t *rapid.T, locked bool) (core.Seq, *fate) {
+	var all []core.Seq
+	for seq := core.Seq(1); seq <= m.written; seq++ {
+		if f := m.fates[seq]; f != nil && f.attempts > 0 && !f.over && !f.dying && (f.locked || !locked) {
+			all = append(all, seq)
+		}
+	}
+	if len(all) == 0 {
+		t.Skip("nothing delivered")
+	}
+	seq := rapid.SampledFrom(all).Draw(t, "seq")
+	return seq, m.fates[seq]
+}
+
+// ack acknowledges a run around a delivered message, under one attempt.
+func (m *machine) ack(t *rapid.T) {
+	seq, f := m.pick(t, false)
+	count := core.Seq(rapid.IntRange(1, 70).Draw(t, "count"))
+	attempt := rapid.IntRange(1, f.attempts).Draw(t, "attempt")
+	want := map[core.Seq]bool{}
+	for at := seq; at < seq+count; at++ {
+		if f := m.fates[at]; f != nil && f.attempts >= attempt && !f.over {
+			f.over, f.locked = true, false
+		} else {
+			want[at] = true
+		}
+	}
+	bad := m.s.Ack(seq, uint32(count), uint16(attempt), m.now, nil)
+	for _, b := range bad {
+		for i := range b.Count {
+			if at := b.Base + core.Seq(i); !want[at] || b.Code != core.CodeStale {
+				t.Fatalf("ack of %d as attempt %d refused: %v; %+v", at, attempt, b.Code, m.fates[at])
+			} else {
+				delete(want, at)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Fatalf("acks of %v as attempt %d were not refused", want, attempt)
+	}
+}
+
+func (m *machine) ackProven(t *rapid.T) {
+	seq := core.Seq(rapid.IntRange(1, int(m.written)+3).Draw(t, "seq"))
+	m.written = max(m.written, seq)
+	f := m.fate(seq)
+	if got := m.s.AckProven(seq, m.now); got == f.over {
+		t.Fatalf("proven ack of %d: got %v, over: %v", seq, got, f.over)
+	}
+	f.over, f.locked = true, false
+}
+
+// failed is what the model makes of a failed attempt.
+func (m *machine) failed(f *fate, until time.Time, rejected bool) {
+	f.locked, f.until = false, until
+	if rejected || f.attempts >= m.spec.MaxDeliveries {
+		f.until = time.Time{}
+		f.over = m.spec.Exhausted == core.ExhaustedDrop
+		f.dying = !f.over
+	}
+}
+
+func (m *machine) nack(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	if err := m.s.Nack(seq, uint16(f.attempts)+1, 0, nil, 0, m.now); core.CodeOf(err) != core.CodeStale {
+		t.Fatalf("nack of a delivery to come: %v", err)
+	}
+	delay := time.Duration(rapid.IntRange(0, 5).Draw(t, "delay")) * time.Second
+	if err := m.s.Nack(seq, uint16(f.attempts), delay, []byte("no"), 0, m.now); err != nil {
+		t.Fatalf("nack: %v", err)
+	}
+	m.failed(f, m.now.Add(delay), false)
+}
+
+func (m *machine) reject(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	if err := m.s.Reject(seq, uint16(f.attempts), []byte("never"), m.now); err != nil {
+		t.Fatalf("reject: %v", err)
+	}
+	m.failed(f, time.Time{}, true)
+}
+
+func (m *machine) extend(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	d := time.Duration(rapid.IntRange(0, 20).Draw(t, "seconds")) * time.Second
+	if err := m.s.Extend(seq, uint16(f.attempts), d, m.now); err != nil {
+		t.Fatalf("extend: %v", err)
+	}
+	f.until = m.now.Add(d)
+}
+
+func (m *machine) giveBack(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	if bad := m.s.Return(seq, 1, uint16(f.attempts), m.now, nil); bad != nil {
+		t.Fatalf("return: %v", bad)
+	}
+	f.attempts--
+	f.locked, f.until = false, time.Time{}
+}
+
+func (m *machine) tick(t *rapid.T) {
+	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 12_000).Draw(t, "ms")) * time.Millisecond)
+	m.g.Tick(m.now)
+	for _, f := range m.fates {
+		if f.locked && !f.until.After(m.now) {
+			m.failed(f, f.until, false)
+		}
+	}
+	if at, ok := m.g.NextDeadline(); ok && !at.After(m.now) {
+		t.Fatalf("after a tick at %s the next deadline is %s", m.now, at)
+	}
+}
+
+func (m *machine) die(t *rapid.T) {
+	for _, d := range m.g.TakeDead(rapid.IntRange(0, 5).Draw(t, "most"), nil) {
+		f := m.fates[d.Seq]
+		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure {
+			t.Fatalf("dead is %+v; %+v", d, f)
+		}
+		if rapid.Bool().Draw(t, "written") {
+			m.s.DeadLettered(d.Seq, m.now)
+			f.over, f.dying = true, false
+		} else {
+			m.s.DeadFailed(d.Seq, m.now.Add(time.Second), m.now)
+		}
+	}
+}
+
+func (m *machine) checkpoint(t *rapid.T) {
+	m.unsent, m.token = m.s.Checkpoint(nil, false, m.now)
+	if len(m.unsent) > MaxCheckpoint {
+		t.Fatalf("checkpoint has %d bytes", len(m.unsent))
+	}
+}
+
+func (m *machine) saved(t *rapid.T) {
+	if m.unsent == nil {
+		t.Skip("no checkpoint")
+	}
+	m.durable = m.unsent
+	m.s.Saved(m.token)
+	m.unsent = nil
+}
+
+// crash forgets everything but the durable checkpoint, or hands the share over by a final one.
+func (m *machine) crash(t *rapid.T) {
+	if rapid.Bool().Draw(t, "handover") {
+		m.durable, _ = m.s.Checkpoint(nil, true, m.now)
+	}
+	m.g.RemoveShare(m.s)
+	m.leaks(t)
+	m.start(t)
+}
+
+func (m *machine) start(t *rapid.T) {
+	var st State
+	if m.durable != nil {
+		var err error
+		if st, err = DecodeState(m.durable); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.g = NewGroup(m.spec)
+	m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
+	m.unsent, m.fates = nil, map[core.Seq]*fate{}
+	for seq := core.Seq(1); seq <= m.written; seq++ {
+		if st.done.Done(seq) {
+			m.fate(seq).over = true
+			continue
+		}
+		if e, ok := st.messages[seq]; ok {
+			f := m.fate(seq)
+			f.attempts = int(e.attempts)
+			switch e.kind {
+			case locked:
+				f.locked, f.until = true, time.UnixMilli(e.due)
+			case waiting:
+				f.until = time.UnixMilli(e.due)
+			default:
+				m.failed(f, time.Time{}, e.failure == Rejected)
+			}
+		}
+	}
+}
+
+// leaks checks that a share that was removed, or settled everything, holds no buffer.
+func (m *machine) leaks(t *rapid.T) {
+	for i, b := range m.buffers {
+		if b.released != 1 {
+			t.Fatalf("buffer %d was released %d times", i, b.released)
+		}
+	}
+	m.buffers = nil
+}
+
+func (m *machine) check(t *rapid.T) {
+	if err := m.g.check(); err != nil {
+		t.Fatal(err)
+	}
+	for seq := core.Seq(1); seq < m.s.next; seq++ {
+		if f := m.fate(seq); f.over != m.s.done.Done(seq) {
+			t.Fatalf("seq %d done: %v, want %v", seq, m.s.done.Done(seq), f.over)
+		}
+	}
+}
+
+// drain settles everything and expects nothing to be left.
+func (m *machine) drain(t *rapid.T) {
+	for round := 0; m.s.outstanding() > 0; round++ {
+		if round > 100*m.spec.MaxDeliveries {
+			t.Fatalf("stuck: %+v, %v", m.s.Depth(), m.g.check())
+		}
+		m.now = m.now.Add(20 * time.Second)
+		m.g.Tick(m.now)
+		blob, token := m.s.Checkpoint(nil, false, m.now)
+		m.durable = blob
+		m.s.Saved(token)
+		if from := m.s.ReadFrom(); m.s.missing > 0 {
+			b := &counted{}
+			m.buffers = append(m.buffers, b)
+			if err := m.s.Offer(records(from, 20, b), m.now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range m.g.TakeDead(100, nil) {
+			m.s.DeadLettered(d.Seq, m.now)
+		}
+		for _, r := range m.g.Take(1, Credit{Messages: 1000, Bytes: 1 << 20}, m.now, nil) {
+			if bad := r.Share.Ack(r.Base, r.Count, r.Attempt, m.now, nil); bad != nil {
+				t.Fatalf("refused: %v", bad)
+			}
+		}
+	}
+	if !m.s.Done(m.s.next-1) || len(m.s.table.chunks) != 0 || len(m.s.texts) != 0 {
+		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d texts", m.s.Frontier(), m.s.next-1, len(m.s.table.chunks), len(m.s.texts))
+	}
+	m.leaks(t)
+}
+
+func TestGroup_Model(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{now: time.Unix(1_700_000_000, 0), spec: core.GroupSpec{
+			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"),
+			Exhausted: rapid.SampledFrom([]core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop}).Draw(t, "exhausted"),
+		}.WithDefaults()}
+		m.start(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
+			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "die": m.die,
+			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
+		})
+		m.drain(t)
+	})
+}
+
+var _ fmt.Stringer = Failure(0)

@@ -1,0 +1,237 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// errStale is what a settlement of anything but the current delivery gets; made once, since it may be frequent.
+var errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled, or its lock ran out and it is redelivered")
+
+// refuse appends a refusal, joined to the one before where it goes on from it.
+func refuse(bad []Refusal, base core.Seq, count uint32) []Refusal {
+	if n := len(bad); n > 0 && bad[n-1].Base+core.Seq(bad[n-1].Count) == base && bad[n-1].Code == core.CodeStale {
+		bad[n-1].Count += count
+		return bad
+	}
+	return append(bad, Refusal{base, count, core.CodeStale})
+}
+
+// Ack settles count messages from base, delivered to a session under attempt: any attempt handed out so far will do,
+// however late, until the message is settled. What is refused (CodeStale: settled before, or never handed out) is
+// appended to bad, the rest is applied.
+func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
+	s.group.at(now)
+	end := base + core.Seq(count) // exclusive
+	if count == 0 {
+		return bad
+	}
+	if count > MaxSettleRun || end < base || attempt == 0 {
+		return refuse(bad, base, count)
+	}
+	from := base // of the acks not yet in the window
+	for seq := base; seq < end; {
+		key := uint64(seq) >> chunkBits
+		stop := min(end, core.Seq(key+1)<<chunkBits)
+		c := s.table.chunk(key)
+		if c == nil {
+			s.doneRun(from, seq)
+			bad = refuse(bad, seq, uint32(stop-seq))
+			seq, from = stop, stop
+			continue
+		}
+		for ; seq < stop; seq++ {
+			m := &c.messages[seq&chunkMask]
+			if attempt > m.attempts || m.phase == none {
+				s.doneRun(from, seq)
+				bad = refuse(bad, seq, 1)
+				from = seq + 1
+				continue
+			}
+			s.forget(seq, m)
+			c.live &^= 1 << (seq & chunkMask)
+		}
+		if c.live == 0 {
+			s.table.free(key, c)
+		}
+	}
+	s.doneRun(from, end)
+	s.wake()
+	return bad
+}
+
+// doneRun marks the seqs from … end-1, just acked, as done.
+func (s *Share) doneRun(from, end core.Seq) {
+	if from < end {
+		s.changed = true
+		s.group.counters.Acked += s.done.AckRange(from, uint64(end-from))
+	}
+}
+
+// forget takes a message out of every count and clears it; its bit in its chunk is the caller's.
+func (s *Share) forget(seq core.Seq, m *message) {
+	if b := m.batch; b != nil {
+		s.unref(b, 1, b.size(seq))
+	} else {
+		s.missing--
+	}
+	s.count[m.phase]--
+	if m.phase == inFlight {
+		s.group.inFlight--
+	}
+	if m.failure != NoFailure {
+		delete(s.texts, seq)
+	}
+	s.table.n--
+	*m = message{}
+}
+
+// settle ends a message that has a phase.
+func (s *Share) settle(seq core.Seq, m *message) {
+	s.forget(seq, m)
+	key := uint64(seq) >> chunkBits
+	c := s.table.chunk(key)
+	if c.live &^= 1 << (seq & chunkMask); c.live == 0 {
+		s.table.free(key, c)
+	}
+	s.done.Ack(seq)
+	s.changed = true
+}
+
+// AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack token,
+// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled before.
+func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
+	s.group.at(now)
+	if s.done.Done(seq) || seq == 0 || s.gone {
+		return false
+	}
+	s.group.counters.Acked++
+	if m := s.table.get(seq); m != nil {
+		s.settle(seq, m)
+		s.wake()
+		return true
+	}
+	if seq >= s.cursor && seq < s.next {
+		b := s.bufferedIn(seq)
+		s.buffered--
+		s.unref(b, 1, b.size(seq))
+	}
+	s.done.Ack(seq)
+	s.changed = true
+	s.wake()
+	return true
+}
+
+// bufferedIn is the batch of a buffered message.
+func (s *Share) bufferedIn(seq core.Seq) *batch {
+	all := s.batches.all()
+	lo, hi := 0, len(all)
+	for lo < hi {
+		if mid := (lo + hi) / 2; all[mid].last < seq {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return all[lo]
+}
+
+// current is the message of seq if attempt is its current, locked delivery, else nil.
+func (s *Share) current(seq core.Seq, attempt uint16) *message {
+	if m := s.table.get(seq); m != nil && m.phase == inFlight && m.attempts == attempt {
+		return m
+	}
+	return nil
+}
+
+// Nack fails the current delivery of a message: it comes back after delay (at most core.MaxNackDelay), or if delay < 0
+// after the group's backoff, which random in [0, 1) jitters. After the last attempt it is exhausted instead. Text is
+// copied. CodeStale unless attempt is the current, locked delivery.
+func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []byte, random float64, now time.Time) error {
+	t := s.group.at(now)
+	m := s.current(seq, attempt)
+	if m == nil {
+		return errStale
+	}
+	if delay < 0 {
+		delay = s.group.spec.Backoff.Delay(int(attempt), random)
+	}
+	until := int64(0)
+	if delay > 0 {
+		until = t + int64(min(delay, core.MaxNackDelay))
+	}
+	s.group.counters.Nacked++
+	m.failure = Nacked
+	s.note(seq, text)
+	s.failed(seq, m, until)
+	s.wake()
+	return nil
+}
+
+// Reject sends the message of the current delivery to its end (core.Exhausted) at once. CodeStale like Nack.
+func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time) error {
+	s.group.at(now)
+	m := s.current(seq, attempt)
+	if m == nil {
+		return errStale
+	}
+	s.group.counters.Rejected++
+	m.failure = Rejected
+	s.note(seq, text)
+	s.failed(seq, m, 0)
+	s.wake()
+	return nil
+}
+
+// note keeps what a consumer said of a message last.
+func (s *Share) note(seq core.Seq, text []byte) {
+	s.changed = true
+	if len(text) == 0 {
+		delete(s.texts, seq)
+		return
+	}
+	s.texts[seq] = clip(text, MaxReason)
+}
+
+// Extend moves the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier. CodeStale like Nack.
+func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.Time) error {
+	t := s.group.at(now)
+	m := s.current(seq, attempt)
+	if m == nil {
+		return errStale
+	}
+	due := t + int64(min(max(d, 0), core.MaxLockTimeout))
+	if due != m.due {
+		m.due = due
+		s.changed = true
+		s.group.wakeAt(s, seq, due)
+	}
+	return nil
+}
+
+// Return takes back current deliveries that no application saw: they are ready again under the same attempt number.
+// Refused ones (CodeStale) are appended to bad.
+func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
+	s.group.at(now)
+	if count > MaxSettleRun || base+core.Seq(count) < base {
+		return refuse(bad, base, count)
+	}
+	for seq := base; seq < base+core.Seq(count); seq++ {
+		m := s.current(seq, attempt)
+		if m == nil || attempt == 0 {
+			bad = refuse(bad, seq, 1)
+			continue
+		}
+		s.group.counters.Returned++
+		m.attempts--
+		m.session = 0
+		s.move(m, ready)
+		if m.batch != nil {
+			s.retries.push(seq)
+		}
+		s.changed = true
+	}
+	s.wake()
+	return bad
+}

@@ -1,0 +1,218 @@
+package dispatch
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+)
+
+// Share is a group's part of one extent.
+//
+// Every seq below next is in exactly one of: done; the table, in one phase; or buffered, that is at or above the cursor.
+//
+//	frontier < cursor ≤ next (when nothing was acked unread);  table.n + buffered == read and not settled
+//	count[p] == messages of phase p;  missing == messages of the table without bytes
+type Share struct {
+	group  *Group
+	extent core.ExtentID
+	gone   bool
+	inTurn bool
+
+	done     acklevel.Window
+	next     core.Seq // everything below was read, or is done
+	cursor   core.Seq // no first delivery below
+	buffered int
+	batches  queue[*batch] // with messages at or above the cursor, by rising seq
+	table    table
+	missing  int
+	top      core.Seq // highest restored message: below it the table may hold what is not yet delivered here
+	count    [phases]int
+	texts    map[core.Seq]string // what consumers said of failed messages
+
+	held      []*batch
+	heldBytes int
+	squeezeAt int
+
+	retries queue[core.Seq] // phase ready, with bytes; others are skipped
+	pending queue[saving]   // phase unsaved; others are skipped
+	tagged  int             // of pending, from the front, that a checkpoint covers
+	token   uint64          // of the last checkpoint
+	changed bool
+	full    bool
+}
+
+// saving is a retry that waits for the checkpoint of token.
+type saving struct {
+	seq   core.Seq
+	token uint64
+}
+
+// Extent is what the share reads.
+func (s *Share) Extent() core.ExtentID { return s.extent }
+
+// ReadFrom is the first seq the share lacks: where to (re)open the reader. It skips what is known to be done.
+func (s *Share) ReadFrom() core.Seq { return s.done.NextUndone(s.next) }
+
+// outstanding is how many messages were read, or restored, and not settled.
+func (s *Share) outstanding() int { return s.table.n + s.buffered }
+
+// WantsMore reports whether the share takes another batch: false at a limit.
+func (s *Share) WantsMore() bool {
+	return !s.gone && !s.full && s.outstanding()-s.missing < MaxOutstanding && s.heldBytes < MaxOutstandingBytes
+}
+
+// ReadCredit is how many bytes of batches the share takes now. The reader subtracts what it asked for before and has
+// not offered yet. 0 when WantsMore is false.
+func (s *Share) ReadCredit() int {
+	if !s.WantsMore() {
+		return 0
+	}
+	const least = 64 << 10 // so that small records are not asked for one by one
+	room := MaxOutstandingBytes - s.heldBytes
+	if n := s.outstanding() - s.missing; n > MaxOutstanding/2 { // the number will run out first: go by their mean size
+		room = min(room, max(least, s.heldBytes/n*(MaxOutstanding-n)))
+	}
+	return room
+}
+
+// Offer gives the share the next batch. It must begin at or before ReadFrom (else CodeGap; nothing is taken and the
+// buffer stays the caller's); what the share already has of it, or is done, is skipped. A batch of nothing new is
+// released at once.
+func (s *Share) Offer(r Records, now time.Time) error {
+	s.group.at(now)
+	n := len(r.Offsets) - 1
+	if n < 1 || r.Base < 1 || uint64(r.Base) > math.MaxUint64-uint64(n) || int(r.Offsets[n]) > len(r.Bytes) || !slices.IsSorted(r.Offsets) {
+		return core.Errorf(core.CodeBadArgument, "batch of %d records from seq %d is not well formed", n, r.Base)
+	}
+	if s.gone {
+		return core.Errorf(core.CodeStale, "extent %s is not read here any more", s.extent)
+	}
+	from := s.ReadFrom()
+	if r.Base > from {
+		return core.Errorf(core.CodeGap, "batch begins at seq %d; read extent %s from seq %d", r.Base, s.extent, from)
+	}
+	b := &batch{Records: r, first: from, last: r.Base + core.Seq(n) - 1}
+	if b.last < from {
+		if r.Buffer != nil {
+			r.Buffer.Release()
+		}
+		return nil
+	}
+	s.next = b.last + 1
+	s.hold(b)
+	fresh := s.admit(b)
+	s.buffered += fresh
+	if b.left == 0 {
+		s.release(b)
+	} else if fresh > 0 {
+		s.batches.push(b)
+	}
+	s.squeeze()
+	s.wake()
+	return nil
+}
+
+// admit counts what the batch brings, gives restored messages their bytes, and returns how many have no phase.
+func (s *Share) admit(b *batch) (fresh int) {
+	if s.done.Top() < b.first && s.top < b.first {
+		n := int(b.last-b.first) + 1
+		b.left = n
+		b.live = int(b.Offsets[len(b.Offsets)-1] - b.Offsets[b.first-b.Base])
+		return n
+	}
+	for seq := b.first; seq <= b.last; seq++ {
+		if s.done.Done(seq) {
+			continue
+		}
+		b.left++
+		b.live += b.size(seq)
+		m := s.table.get(seq)
+		if m == nil {
+			fresh++
+			continue
+		}
+		m.batch = b
+		s.missing--
+		switch m.phase {
+		case ready:
+			s.retries.push(seq)
+		case dying:
+			s.group.dead.push(deadRef{s, seq})
+		}
+	}
+	return fresh
+}
+
+// move changes a message's phase.
+func (s *Share) move(m *message, to phase) {
+	s.count[m.phase]--
+	s.count[to]++
+	if m.phase == inFlight {
+		s.group.inFlight--
+	}
+	if to == inFlight {
+		s.group.inFlight++
+	}
+	m.phase = to
+}
+
+// hasWork reports whether there may be something to hand out.
+func (s *Share) hasWork() bool {
+	return s.retries.len() > 0 || s.canBegin()
+}
+
+// canBegin reports whether a first delivery is possible.
+func (s *Share) canBegin() bool {
+	return s.buffered > 0 && !s.full && s.table.n-s.missing < MaxOutstanding
+}
+
+// wake gives the share its turn if it has something to hand out.
+func (s *Share) wake() {
+	if !s.inTurn && s.hasWork() {
+		s.inTurn = true
+		s.group.turn.push(s)
+	}
+}
+
+// Frontier is the ack level: every seq up to it is settled.
+func (s *Share) Frontier() core.Seq { return s.done.Frontier() }
+
+// Done reports whether the group is through with an extent whose last seq is last.
+func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
+
+// Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon.
+func (s *Share) Unsaved() int { return s.count[unsaved] }
+
+// Changed reports whether anything changed since the last Checkpoint: whether one is due within the second.
+func (s *Share) Changed() bool { return s.changed }
+
+// Full reports whether the last checkpoint was so crowded that details were left out: the share then neither reads nor
+// begins new messages until a later one has room.
+func (s *Share) Full() bool { return s.full }
+
+// Depth counts the share's messages.
+func (s *Share) Depth() Depth {
+	d := Depth{
+		Ready:    s.buffered + s.count[ready] + s.count[unsaved],
+		InFlight: s.count[inFlight],
+		Delayed:  s.count[delayed],
+		Dying:    s.count[dying] + s.count[taken] + s.count[retaken],
+		Blocked:  s.count[blocked],
+	}
+	if s.buffered > 0 {
+		s.skipBatches()
+		d.OldestRdy = (*s.batches.front()).Enqueued
+	}
+	for _, seq := range s.retries.all() {
+		if m := s.table.get(seq); m != nil && m.batch != nil && m.phase == ready {
+			if d.OldestRdy == 0 || m.batch.Enqueued < d.OldestRdy {
+				d.OldestRdy = m.batch.Enqueued
+			}
+			break
+		}
+	}
+	return d
+}

@@ -1,0 +1,233 @@
+package dispatch
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+)
+
+// kind is what an entry's deadline means. Numbers are stable.
+type kind uint8
+
+const (
+	locked  kind = 0 // by a consumer until due
+	waiting kind = 1 // not before due
+	ended   kind = 2 // had its last attempt; no due
+	kinds        = 3
+)
+
+// entry is a run of messages that a checkpoint tells the same of.
+type entry struct {
+	first    core.Seq
+	count    uint32
+	kind     kind
+	failure  Failure
+	attempts uint16
+	due      int64 // unix ms
+	text     string
+	firstTry bool // not written: the lock of a first attempt
+}
+
+// State is what a checkpoint holds: what is done, and where un-acked messages that were handed out stand. The zero
+// State is that of an extent nobody has read yet.
+type State struct {
+	done     acklevel.Window
+	messages map[core.Seq]entry // first and count unused
+}
+
+// The blob, little-endian, version 1:
+//
+//	version u8 | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
+//	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text, u8 | attempts uvarint |
+//	       unless ended: due varint, ms since the entry's before | with text: length uvarint, text
+//
+// A gap is the number of seqs since the end of the entry before (the first: since the frontier).
+const stateVersion = 1
+
+const (
+	textBit      = 16
+	maxMessages  = 16 * MaxOutstanding // of a state: several owners' worth
+	maxStateSize = 2 * MaxCheckpoint
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// appendState appends the blob; if cut is set, as many entries as fit, whole is false otherwise when they do not fit.
+func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (blob []byte, whole bool) {
+	const room = MaxCheckpoint - crc32.Size
+	start := len(dst)
+	b := append(dst, stateVersion)
+	b, _ = done.AppendBinary(b)
+	n := len(entries)
+	if cut { // find how many fit, then write them
+		n = fitting(entries, done.Frontier(), room-(len(b)-start)-binary.MaxVarintLen64)
+	}
+	b = binary.AppendUvarint(b, uint64(n))
+	end, due := done.Frontier()+1, int64(0)
+	for _, e := range entries[:n] {
+		b = appendEntry(b, e, end, due)
+		end, due = e.first+core.Seq(e.count), e.due
+		if !cut && len(b)-start > room {
+			return dst, false
+		}
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), true
+}
+
+func fitting(entries []entry, frontier core.Seq, room int) int {
+	var b []byte
+	end, due := frontier+1, int64(0)
+	for i, e := range entries {
+		if b = appendEntry(b[:0], e, end, due); len(b) > room {
+			return i
+		}
+		room -= len(b)
+		end, due = e.first+core.Seq(e.count), e.due
+	}
+	return len(entries)
+}
+
+func appendEntry(b []byte, e entry, end core.Seq, due int64) []byte {
+	b = binary.AppendUvarint(b, uint64(e.first-end))
+	b = binary.AppendUvarint(b, uint64(e.count-1))
+	flags := byte(e.kind) | byte(e.failure)<<2
+	if e.text != "" {
+		flags |= textBit
+	}
+	b = append(b, flags)
+	b = binary.AppendUvarint(b, uint64(e.attempts))
+	if e.kind != ended {
+		b = binary.AppendVarint(b, e.due-due)
+	}
+	if e.text != "" {
+		b = binary.AppendUvarint(b, uint64(len(e.text)))
+		b = append(b, e.text...)
+	}
+	return b
+}
+
+// DecodeState reads a checkpoint's blob: CodeCorrupt on damage, CodeNewerFormat for a later version.
+func DecodeState(blob []byte) (State, error) {
+	if len(blob) < 1+crc32.Size || len(blob) > maxStateSize {
+		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint has %d bytes", len(blob))
+	}
+	body, sum := blob[:len(blob)-crc32.Size], binary.LittleEndian.Uint32(blob[len(blob)-crc32.Size:])
+	if crc32.Checksum(body, castagnoli) != sum {
+		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes fails its checksum", len(blob))
+	}
+	if body[0] != stateVersion {
+		return State{}, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", body[0], stateVersion)
+	}
+	done, rest, err := acklevel.Decode(body[1:], maxStateSize)
+	if err != nil {
+		return State{}, err
+	}
+	st := State{done: *done}
+	if !st.decodeEntries(rest) {
+		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged entries", len(blob))
+	}
+	return st, nil
+}
+
+func (st *State) decodeEntries(b []byte) (ok bool) {
+	n, b, ok := uvarint(b, maxMessages)
+	if !ok {
+		return false
+	}
+	end, due := uint64(st.done.Frontier())+1, int64(0)
+	for range n {
+		var gap, count, attempts, size uint64
+		if gap, b, ok = uvarint(b, math.MaxUint64); !ok {
+			return false
+		}
+		if count, b, ok = uvarint(b, maxMessages-1); !ok || len(b) == 0 {
+			return false
+		}
+		count++
+		flags := b[0]
+		if attempts, b, ok = uvarint(b[1:], math.MaxUint16); !ok || attempts == 0 {
+			return false
+		}
+		e := entry{kind: kind(flags & 3), failure: Failure(flags >> 2 & 3), attempts: uint16(attempts)}
+		if e.kind >= kinds || flags >= 2*textBit || gap > math.MaxUint64-end || count > math.MaxUint64-end-gap || len(st.messages)+int(count) > maxMessages {
+			return false
+		}
+		if e.kind != ended {
+			delta, size := binary.Varint(b)
+			if size <= 0 {
+				return false
+			}
+			due += delta
+			e.due, b = due, b[size:]
+			if due < 0 || due > math.MaxInt64/int64(time.Millisecond) {
+				return false
+			}
+		} else {
+			due = 0
+		}
+		if flags&textBit != 0 {
+			if size, b, ok = uvarint(b, MaxReason); !ok || size > uint64(len(b)) || size == 0 {
+				return false
+			}
+			e.text, b = string(b[:size]), b[size:]
+		}
+		if st.messages == nil {
+			st.messages = map[core.Seq]entry{}
+		}
+		for seq := end + gap; seq < end+gap+count; seq++ {
+			st.messages[core.Seq(seq)] = e
+		}
+		end += gap + count
+	}
+	return len(b) == 0
+}
+
+func uvarint(b []byte, most uint64) (v uint64, rest []byte, ok bool) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 || v > most {
+		return 0, nil, false
+	}
+	return v, b[n:], true
+}
+
+// StartAfter is the state of a share that begins after seq: everything up to it is done.
+func StartAfter(seq core.Seq) State {
+	var st State
+	st.done.AckRange(1, uint64(seq))
+	return st
+}
+
+// Merge joins what another owner of the same extent saved: the union of what is done, the highest attempts, the latest
+// deadlines.
+func (st *State) Merge(o State) {
+	st.done = *st.done.Clone()
+	st.done.Merge(&o.done)
+	merged := make(map[core.Seq]entry, len(st.messages)+len(o.messages))
+	maps.Copy(merged, st.messages)
+	for seq, b := range o.messages {
+		a, both := merged[seq]
+		switch {
+		case !both:
+			a = b
+		case b.kind == ended && a.kind != ended, b.kind == a.kind && b.attempts > a.attempts, a.kind != ended && b.attempts > a.attempts:
+			b.attempts, b.due = max(a.attempts, b.attempts), max(a.due, b.due)
+			a = b
+		default:
+			a.attempts, a.due = max(a.attempts, b.attempts), max(a.due, b.due)
+		}
+		merged[seq] = a
+	}
+	st.messages = merged
+}
+
+// Frontier is the seq up to which everything is done.
+func (st State) Frontier() core.Seq { return st.done.Frontier() }
+
+// order is the seqs of the messages, rising.
+func (st State) order() []core.Seq { return slices.Sorted(maps.Keys(st.messages)) }

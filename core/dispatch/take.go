@@ -1,0 +1,187 @@
+package dispatch
+
+import (
+	"math"
+	"sort"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// turnMessages and turnBytes are what a share may hand out before the next one's turn.
+const (
+	turnMessages = 256
+	turnBytes    = 256 << 10
+)
+
+// handout is one Take under way.
+type handout struct {
+	session  SessionID
+	messages int // credit left
+	bytes    int
+	oversize bool
+	stopped  bool // the next message is larger than the bytes left
+	due      int64
+	runs     []Run
+	last     *batch // of the last run made here
+}
+
+// Take hands out what the credit allows and appends it to runs: shares in turn, retries and first deliveries mixed,
+// messages contiguous in a batch as one run. Each is locked until now + lock timeout. Attempts count here.
+func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
+	h := handout{
+		session: session, messages: credit.Messages, bytes: credit.Bytes, oversize: credit.Oversize,
+		due: g.at(now) + int64(g.spec.LockTimeout), runs: runs,
+	}
+	for h.messages > 0 && !h.stopped && g.turn.len() > 0 {
+		s := g.turn.pop()
+		s.inTurn = false
+		s.take(&h)
+		s.wake()
+	}
+	return h.runs
+}
+
+// take hands out one turn's worth: up to half of it retries, if there is something else.
+func (s *Share) take(h *handout) {
+	messages := min(h.messages, turnMessages)
+	part := messages
+	if s.canBegin() {
+		part = (messages + 1) / 2
+	}
+	left := messages - s.takeRetries(h, part)
+	bytes := turnBytes
+	for left > 0 && bytes > 0 && !h.stopped && s.canBegin() {
+		n, size := s.takeRun(h, left, bytes)
+		left -= n
+		bytes -= size
+	}
+}
+
+// takeRetries hands out up to most messages whose next attempt is counted durably.
+func (s *Share) takeRetries(h *handout, most int) (n int) {
+	for n < most && s.retries.len() > 0 {
+		seq := *s.retries.front()
+		m := s.table.get(seq)
+		if m == nil || m.phase != ready || m.batch == nil {
+			s.retries.pop()
+			continue
+		}
+		if !h.fits(m.batch.size(seq)) {
+			break
+		}
+		s.retries.pop()
+		if m.attempts < math.MaxUint16 {
+			m.attempts++
+		}
+		if m.attempts > 1 {
+			s.group.counters.Redelivered++
+		}
+		m.session, m.due = h.session, h.due
+		s.move(m, inFlight)
+		s.handed(h, m.batch, seq, 1, m.attempts, m.batch.record(seq))
+		n++
+	}
+	return n
+}
+
+// fits reports whether a message of size may be handed out next.
+func (h *handout) fits(size int) bool {
+	if size <= h.bytes {
+		return true
+	}
+	if h.oversize {
+		h.bytes = size // the only one: nothing is left after it
+		return true
+	}
+	h.stopped = true
+	return false
+}
+
+// handed notes a run in flight, joined to the one before where it goes on from it.
+func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attempt uint16, bytes []byte) {
+	h.messages -= int(count)
+	h.bytes -= len(bytes)
+	h.oversize = false
+	s.changed = true
+	s.group.counters.Delivered += uint64(count)
+	s.group.lockRun(s, base, count, h.due)
+	if n := len(h.runs); n > 0 && h.last == b {
+		if r := &h.runs[n-1]; r.Attempt == attempt && r.Base+core.Seq(r.Count) == base {
+			r.Count += count
+			r.Bytes = b.Bytes[b.Offsets[r.Base-b.Base]:b.Offsets[base-b.Base+core.Seq(count)]]
+			return
+		}
+	}
+	h.last = b
+	h.runs = append(h.runs, Run{Share: s, Base: base, Count: count, Attempt: attempt, Enqueued: b.Enqueued, Bytes: bytes, Buffer: b.Buffer})
+}
+
+// skipBatches drops batches that the cursor has passed.
+func (s *Share) skipBatches() {
+	for s.batches.len() > 0 && (*s.batches.front()).last < s.cursor {
+		s.batches.pop()
+	}
+}
+
+// takeRun begins the next run of buffered messages, of one batch.
+func (s *Share) takeRun(h *handout, messages, bytes int) (n, size int) {
+	s.skipBatches()
+	b := *s.batches.front()
+	first := max(s.cursor, b.first)
+	count := min(int(b.last-first)+1, messages, h.messages, MaxOutstanding-(s.table.n-s.missing))
+	if s.top >= first || s.done.Top() >= first {
+		first, count = s.clean(first, b.last, count)
+	}
+	s.cursor = first
+	if count == 0 {
+		return 0, 0
+	}
+	i := int(first - b.Base)
+	start := b.Offsets[i]
+	if size := int(b.Offsets[i+1] - start); size > min(bytes, h.bytes) {
+		if size > h.bytes && !h.fits(size) {
+			return 0, 0
+		}
+		count = 1
+	} else if total := int(b.Offsets[i+count] - start); total > min(bytes, h.bytes) {
+		most := uint32(min(bytes, h.bytes))
+		count = sort.Search(count, func(k int) bool { return b.Offsets[i+k+1]-start > most })
+	}
+	s.begin(b, first, count, h)
+	end := b.Offsets[i+count]
+	s.handed(h, b, first, uint32(count), 1, b.Bytes[start:end])
+	return count, int(end - start)
+}
+
+// clean finds the first message at or above first that is buffered, and up to count in a row of such.
+func (s *Share) clean(first, last core.Seq, count int) (core.Seq, int) {
+	fresh := func(seq core.Seq) bool { return !s.done.Done(seq) && s.table.get(seq) == nil }
+	for first <= last && !fresh(first) {
+		first++
+	}
+	n := 0
+	for ; n < count && first+core.Seq(n) <= last && fresh(first+core.Seq(n)); n++ {
+	}
+	return first, n
+}
+
+// begin puts count buffered messages of a batch in flight as attempt 1.
+func (s *Share) begin(b *batch, first core.Seq, count int, h *handout) {
+	fresh := message{batch: b, due: h.due, session: h.session, attempts: 1, phase: inFlight}
+	for seq, left := first, count; left > 0; {
+		c := s.table.make(uint64(seq) >> chunkBits)
+		at := int(seq & chunkMask)
+		n := min(chunkLen-at, left)
+		for i := range n {
+			c.messages[at+i] = fresh
+		}
+		c.live |= (1<<n - 1) << at
+		seq, left = seq+core.Seq(n), left-n
+	}
+	s.table.n += count
+	s.count[inFlight] += count
+	s.group.inFlight += count
+	s.buffered -= count
+	s.cursor = first + core.Seq(count)
+}
