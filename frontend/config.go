@@ -33,7 +33,7 @@ func DefaultConfig() Config {
 		Replicas:      1,
 		MinReplicas:   1,
 		CallTimeout:   10 * time.Second,
-		DrainTimeout:  10 * time.Second,
+		DrainTimeout:  5 * time.Second,
 		MaxRequest:    32 << 20,
 		MaxCalls:      10_000,
 		MaxPublishers: 1000,

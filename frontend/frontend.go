@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -59,10 +60,23 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	mux.Handle(columbav1connect.NewMessageServiceHandler(h.svc, opts...))
 }
 
-// Start loads the token keys, making them in a new cluster, and opens the API.
+// startPause is the wait before metadata that was not available is asked again.
+const startPause = 200 * time.Millisecond
+
+// Start loads the token keys, making them in a new cluster, and opens the API. It waits for metadata until ctx ends.
 func (h *Host) Start(ctx context.Context) error {
-	if err := h.svc.loadKeys(ctx); err != nil {
-		return err
+	err := h.svc.loadKeys(ctx)
+	for err != nil {
+		if core.CodeOf(err).Class() == core.ClassFatal {
+			return err
+		}
+		h.svc.log.Warn("metadata is not available yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(startPause):
+		}
+		err = h.svc.loadKeys(ctx)
 	}
 	h.svc.publishers.open()
 	h.svc.calls.open()

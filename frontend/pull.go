@@ -30,6 +30,9 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	case m.GetWait().CheckValid() != nil && m.Wait != nil || wait < 0 || wait > maxWait:
 		return nil, core.Errorf(core.CodeBadArgument, "wait %s is not in 0 … %s", wait, maxWait)
 	}
+	if s.draining.Err() != nil {
+		return nil, core.Errorf(core.CodeDraining, "the frontend is stopping; use another one")
+	}
 	m.MaxMessages = max(m.MaxMessages, 1)
 	g, err := s.consumable(ctx, m.GetQueue(), m.GetGroup())
 	if err != nil {

@@ -1,0 +1,259 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/publish/publishtest"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// cluster is a frontend over a real network and hosts that answer as a test tells them to.
+type cluster struct {
+	t       *testing.T
+	host    *Host
+	store   metadata.Store
+	members *static.Monitor
+	admin   columbav1connect.AdminServiceClient
+	msgs    columbav1connect.MessageServiceClient
+	url     string
+	ctl     *fakeController
+	out     *fakeOutput // of host "a", which has every role
+	stores  *fakeStore
+	input   *publishtest.Host
+}
+
+// newCluster starts one host with every role.
+func newCluster(t *testing.T, store metadata.Store, change ...func(*Config)) *cluster {
+	t.Helper()
+	if store == nil {
+		store = memory.New()
+	}
+	c := &cluster{t: t, store: store, ctl: &fakeController{}, out: &fakeOutput{}, stores: &fakeStore{}, input: &publishtest.Host{}}
+	mux := http.NewServeMux()
+	mux.Handle(columbav1connect.NewControllerServiceHandler(c.ctl))
+	mux.Handle(columbav1connect.NewOutputServiceHandler(c.out))
+	mux.Handle(columbav1connect.NewStoreServiceHandler(c.stores))
+	c.input.Handle(mux)
+	srv := httptest.NewServer(mux)
+	self := membership.Host{
+		ID: "a", Roles: []string{"controller", "frontend", "inputhost", "outputhost", "storehost"},
+		Address: srv.Listener.Addr().String(), Zone: "z", Run: core.RunID{ID: core.NewID(time.Now())},
+	}
+	var err error
+	if c.members, err = static.New(self); err != nil {
+		t.Fatal(err)
+	}
+	peers := peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler)})
+	cfg := DefaultConfig()
+	for _, f := range change {
+		f(&cfg)
+	}
+	c.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: store, Peers: peers, Members: c.members})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.host.Routes(mux)
+	if err := c.host.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.url = srv.URL
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	c.admin = columbav1connect.NewAdminServiceClient(client, srv.URL)
+	c.msgs = columbav1connect.NewMessageServiceClient(client, srv.URL)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := c.host.Stop(ctx); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		peers.Close()
+		client.CloseIdleConnections()
+		c.input.Cut()
+		srv.Close()
+		store.Close()
+	})
+	return c
+}
+
+// addOutput adds an output host.
+func (c *cluster) addOutput(id core.HostID) *fakeOutput {
+	c.t.Helper()
+	out := &fakeOutput{}
+	mux := http.NewServeMux()
+	mux.Handle(columbav1connect.NewOutputServiceHandler(out))
+	srv := httptest.NewServer(mux)
+	c.t.Cleanup(srv.Close)
+	hosts := append(c.members.Hosts(""), membership.Host{ID: id, Roles: []string{"outputhost"}, Address: srv.Listener.Addr().String()})
+	if err := c.members.Set(hosts); err != nil {
+		c.t.Fatal(err)
+	}
+	return out
+}
+
+func (c *cluster) createQueue(path string) *pb.Queue {
+	c.t.Helper()
+	return must(call(c.t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: path}}))(c.t)
+}
+
+func (c *cluster) createGroup(path, name string) *pb.Group {
+	c.t.Helper()
+	return must(call(c.t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: path, Name: name}}))(c.t)
+}
+
+// call makes one call and brings its error back to the catalogue.
+func call[Q, R any](t testing.TB, f func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), req *Q) (*R, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	resp, err := f(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, convert.FromRPC(err)
+	}
+	return resp.Msg, nil
+}
+
+func must[R any](v R, err error) func(testing.TB) R {
+	return func(t testing.TB) R {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func wantCode(t testing.TB, what string, err error, code core.Code) {
+	t.Helper()
+	if got := core.CodeOf(err); got != code {
+		t.Errorf("%s: got %q (%v), want %q", what, got, err, code)
+	}
+}
+
+// fakeController counts what it was asked, and fails with err.
+type fakeController struct {
+	columbav1connect.UnimplementedControllerServiceHandler
+	mu struct {
+		sync.Mutex
+		err     error
+		started []string // queue id/group name
+		sealed  []*pb.SealExtentRequest
+		onStart func()
+	}
+}
+
+func (f *fakeController) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.err = err
+}
+
+func (f *fakeController) starts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.mu.started)
+}
+
+func (f *fakeController) StartGroup(_ context.Context, req *connect.Request[pb.StartGroupRequest]) (*connect.Response[pb.StartGroupResponse], error) {
+	f.mu.Lock()
+	err, onStart := f.mu.err, f.mu.onStart
+	if err == nil {
+		f.mu.started = append(f.mu.started, req.Msg.Name)
+	}
+	f.mu.Unlock()
+	if onStart != nil {
+		onStart()
+	}
+	return connect.NewResponse(&pb.StartGroupResponse{}), convert.RPCError(err)
+}
+
+func (f *fakeController) SealExtent(_ context.Context, req *connect.Request[pb.SealExtentRequest]) (*connect.Response[pb.SealExtentResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.sealed = append(f.mu.sealed, req.Msg)
+	return connect.NewResponse(&pb.SealExtentResponse{}), convert.RPCError(f.mu.err)
+}
+
+// fakeOutput answers by its functions; one that is nil answers nothing.
+type fakeOutput struct {
+	columbav1connect.UnimplementedOutputServiceHandler
+	mu struct {
+		sync.Mutex
+		settled []*pb.SettleRequest
+	}
+	onPull   func(context.Context, *pb.PullRequest) (*pb.PullResponse, error)
+	onSettle func(*pb.SettleRequest) (*pb.SettleResponse, error)
+	onDepth  func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error)
+	onPeek   func(*pb.PeekRequest) (*pb.PeekResponse, error)
+	onDead   func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error)
+}
+
+var errNothing = errors.New("the fake was not told what to answer")
+
+func answer[Q, R any](f func(*Q) (*R, error), req *Q) (*connect.Response[R], error) {
+	if f == nil {
+		return nil, errNothing
+	}
+	resp, err := f(req)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+func (f *fakeOutput) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]) (*connect.Response[pb.PullResponse], error) {
+	return answer(func(m *pb.PullRequest) (*pb.PullResponse, error) { return f.onPull(ctx, m) }, req.Msg)
+}
+
+func (f *fakeOutput) Settle(_ context.Context, req *connect.Request[pb.SettleRequest]) (*connect.Response[pb.SettleResponse], error) {
+	f.mu.Lock()
+	f.mu.settled = append(f.mu.settled, req.Msg)
+	f.mu.Unlock()
+	if f.onSettle == nil {
+		return connect.NewResponse(&pb.SettleResponse{}), nil
+	}
+	return answer(f.onSettle, req.Msg)
+}
+
+func (f *fakeOutput) GetDepth(_ context.Context, req *connect.Request[pb.GetDepthRequest]) (*connect.Response[pb.GetDepthResponse], error) {
+	return answer(f.onDepth, req.Msg)
+}
+
+func (f *fakeOutput) Peek(_ context.Context, req *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
+	return answer(f.onPeek, req.Msg)
+}
+
+func (f *fakeOutput) ListDeadLetters(_ context.Context, req *connect.Request[pb.ListDeadLettersRequest]) (*connect.Response[pb.ListDeadLettersResponse], error) {
+	return answer(f.onDead, req.Msg)
+}
+
+func (f *fakeOutput) settled() []*pb.SettleRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.settled
+}
+
+type fakeStore struct {
+	columbav1connect.UnimplementedStoreServiceHandler
+}
+
+func (fakeStore) GetReplica(context.Context, *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
+	return connect.NewResponse(&pb.Replica{Last: 7, Bytes: 700}), nil
+}

@@ -1,0 +1,193 @@
+package frontend
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+func TestCreateGroup_MakesDLQAndStarts(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	if g.DlqPath != "/t/a/g.dlq" || g.Spec.MaxDeliveries != 10 || g.Spec.LockTimeout.AsDuration() != time.Minute || g.Spec.Start != "latest" {
+		t.Errorf("created %v", g)
+	}
+	if c.ctl.starts() != 1 {
+		t.Errorf("the controller was asked %d times, want once", c.ctl.starts())
+	}
+	if dlq := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: g.DlqPath}))(t); dlq.Spec.UnconsumedRetention.AsDuration() != dlqRetention {
+		t.Errorf("dead letter queue is %v", dlq)
+	}
+	got := must(call(t, c.admin.GetGroup, &pb.GetGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+	if got.Id != g.Id || got.QueueId != g.QueueId {
+		t.Errorf("looked up %v, want %v", got, g)
+	}
+	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g"}})
+	wantCode(t, "second create", err, core.CodeExists)
+	c.createGroup("/t/a", "f")
+	l := must(call(t, c.admin.ListGroups, &pb.ListGroupsRequest{Queue: "/t/a"}))(t)
+	if len(l.Groups) != 2 || l.Groups[0].Spec.Name != "f" || l.Groups[1].Spec.Name != "g" {
+		t.Errorf("listed %v", l.Groups)
+	}
+}
+
+func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "live")
+	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{})
+	wantCode(t, "no spec", err, core.CodeBadArgument)
+	for name, x := range map[string]struct {
+		spec *pb.GroupSpec
+		code core.Code
+		text string
+	}{
+		"no name":          {&pb.GroupSpec{}, core.CodeBadName, ""},
+		"path as name":     {&pb.GroupSpec{Name: "a/b"}, core.CodeBadName, ""},
+		"control":          {&pb.GroupSpec{Name: "a\x01"}, core.CodeBadName, ""},
+		"long":             {&pb.GroupSpec{Name: strings.Repeat("x", 300)}, core.CodeBadName, ""},
+		"reserved":         {&pb.GroupSpec{Name: "a.dlq"}, core.CodeBadName, "reserved"},
+		"bad queue":        {&pb.GroupSpec{Queue: "/x", Name: "g"}, core.CodeBadName, ""},
+		"missing queue":    {&pb.GroupSpec{Queue: "/t/none", Name: "g"}, core.CodeNotFound, "/t/none"},
+		"dlq":              {&pb.GroupSpec{Queue: "/t/a/live.dlq", Name: "g"}, core.CodeUnsupported, "dead letter"},
+		"start":            {&pb.GroupSpec{Name: "g", Start: "yesterday"}, core.CodeBadArgument, "start"},
+		"lock timeout":     {&pb.GroupSpec{Name: "g", LockTimeout: durationpb.New(time.Millisecond)}, core.CodeBadArgument, "lock-timeout"},
+		"max deliveries":   {&pb.GroupSpec{Name: "g", MaxDeliveries: 1001}, core.CodeBadArgument, "max-deliveries"},
+		"exhausted":        {&pb.GroupSpec{Name: "g", Exhausted: "explode"}, core.CodeBadArgument, "exhausted"},
+		"status":           {&pb.GroupSpec{Name: "g", Status: "deleted"}, core.CodeBadArgument, "status"},
+		"backoff":          {&pb.GroupSpec{Name: "g", Backoff: &pb.Backoff{Min: durationpb.New(time.Second), Factor: 0.5}}, core.CodeBadArgument, "backoff"},
+		"delay, not yet":   {&pb.GroupSpec{Name: "g", Delay: durationpb.New(time.Second)}, core.CodeUnsupported, "--delay"},
+		"skip older":       {&pb.GroupSpec{Name: "g", SkipOlder: durationpb.New(time.Second)}, core.CodeUnsupported, "--skip-older"},
+		"block, not yet":   {&pb.GroupSpec{Name: "g", Exhausted: "block"}, core.CodeUnsupported, "--exhausted block"},
+		"negative timeout": {&pb.GroupSpec{Name: "g", LockTimeout: durationpb.New(-time.Second)}, core.CodeBadArgument, "lock-timeout"},
+	} {
+		if x.spec.Queue == "" {
+			x.spec.Queue = "/t/a"
+		}
+		_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: x.spec})
+		wantCode(t, name, err, x.code)
+		if err != nil && !strings.Contains(err.Error(), x.text) {
+			t.Errorf("%s: %q does not name %q", name, err, x.text)
+		}
+	}
+	if l := must(call(t, c.admin.ListGroups, &pb.ListGroupsRequest{Queue: "/t/a"}))(t); len(l.Groups) != 1 {
+		t.Errorf("something was stored: %v", l.Groups)
+	}
+}
+
+func TestCreateGroup_SecondCallFinishesHalfMade(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.ctl.fail(core.Errorf(core.CodeUnavailable, "not now"))
+	spec := &pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "-2h"}
+	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: spec})
+	wantCode(t, "create without a controller", err, core.CodeUnavailable)
+	_, err = call(t, c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: "/t/a", Group: "g"})
+	wantCode(t, "consume route of the half-made group", err, core.CodeNotFound)
+	if l := must(call(t, c.admin.ListGroups, &pb.ListGroupsRequest{Queue: "/t/a"}))(t); len(l.Groups) > 0 {
+		t.Errorf("the half-made group is listed: %v", l.Groups)
+	}
+	c.ctl.fail(nil)
+	_, err = call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}})
+	wantCode(t, "create with other settings", err, core.CodeExists)
+	must(call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: spec}))(t)
+	must(call(t, c.admin.GetGroup, &pb.GetGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+}
+
+func TestDeleteGroup_HalfMade(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.ctl.fail(core.Errorf(core.CodeUnavailable, "not now"))
+	call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g"}})
+	must(call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+	_, err := call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a/g.dlq"})
+	wantCode(t, "its dead letter queue", err, core.CodeNotFound)
+}
+
+func TestDeleteGroup_NameIsFreeForAnother(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	first := c.createGroup("/t/a", "g")
+	dlq := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: first.DlqPath}))(t)
+	must(call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+	_, err := call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"})
+	wantCode(t, "second delete", err, core.CodeNotFound)
+	_, err = call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: first.DlqPath})
+	wantCode(t, "its dead letter queue", err, core.CodeNotFound)
+	second := c.createGroup("/t/a", "g")
+	fresh := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: second.DlqPath}))(t)
+	if second.Id == first.Id || fresh.Id == dlq.Id {
+		t.Error("the new group, or its dead letter queue, has the old id")
+	}
+	_, err = call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "none"})
+	wantCode(t, "delete of none", err, core.CodeNotFound)
+	_, err = call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/none", Name: "g"})
+	wantCode(t, "delete on no queue", err, core.CodeNotFound)
+}
+
+// A dead letter queue that a deleted group left behind does not stop a new group of that name.
+func TestCreateGroup_ReplacesLeftDLQ(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	old := metadata.NameRecord{
+		Queue: core.QueueID{ID: core.NewID(time.UnixMilli(1000))}, Owner: core.GroupID{ID: core.NewID(time.UnixMilli(1000))},
+		Spec: core.QueueSpec{Path: "/t/a/g.dlq"}.WithDefaults(1, 1),
+	}
+	if err := metadata.Create(t.Context(), c.store, metadata.Names, metadata.NameKey("/t/a/g.dlq"), old); err != nil {
+		t.Fatal(err)
+	}
+	c.createGroup("/t/a", "g")
+	if dlq := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a/g.dlq"}))(t); dlq.Id == old.Queue.String() {
+		t.Error("the new group has the old dead letter queue")
+	}
+}
+
+func TestCreateGroup_QueueDeletedMeanwhile(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	var once sync.Once
+	c.ctl.mu.onStart = func() {
+		once.Do(func() { must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}))(t) })
+	}
+	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g"}})
+	wantCode(t, "create", err, core.CodeConflict)
+	_, err = call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a/g.dlq"})
+	wantCode(t, "its dead letter queue", err, core.CodeNotFound)
+}
+
+func TestUpdateGroup(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	g := must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{
+		Queue: "/t/a", Name: "g", MaxDeliveries: -1, Status: "disabled", Exhausted: "drop",
+	}}))(t)
+	if g.Spec.MaxDeliveries != -1 || g.Spec.LockTimeout.AsDuration() != time.Minute || g.Spec.Exhausted != "drop" {
+		t.Errorf("updated to %v", g.Spec)
+	}
+	_, err := call(t, c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: "/t/a", Group: "g"})
+	wantCode(t, "consume route of a disabled group", err, core.CodeDisabled)
+	for name, x := range map[string]struct {
+		spec *pb.GroupSpec
+		code core.Code
+	}{
+		"start":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "earliest"}, core.CodeBadArgument},
+		"bad start":   {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "x"}, core.CodeBadArgument},
+		"value":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: -2}, core.CodeBadArgument},
+		"unsupported": {&pb.GroupSpec{Queue: "/t/a", Name: "g", Delay: durationpb.New(time.Hour)}, core.CodeUnsupported},
+		"no group":    {&pb.GroupSpec{Queue: "/t/a", Name: "h"}, core.CodeNotFound},
+		"no queue":    {&pb.GroupSpec{Queue: "/t/b", Name: "g"}, core.CodeNotFound},
+		"no names":    {nil, core.CodeBadName},
+	} {
+		_, err := call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: x.spec})
+		wantCode(t, name, err, x.code)
+	}
+}

@@ -1,0 +1,169 @@
+package frontend
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/publish/publishtest"
+	"github.com/columbamq/columba/metadata"
+)
+
+func TestPublish_StoresInOrder(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	id := core.NewID(time.Now())
+	res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{
+		{Payload: []byte("one"), Key: "k", Headers: map[string]string{"h": "v"}, TraceParent: "00-trace"},
+		{Payload: nil, Id: id.String()},
+		{Payload: []byte{0, 255, '\n'}},
+	}}))(t)
+	for i, r := range res.Results {
+		if want := fmt.Sprintf("%s:%d", c.input.Extent, i+1); r.Error != nil || r.Receipt != want || len(r.Id) != 36 {
+			t.Errorf("message %d: got %v, want receipt %s", i, r, want)
+		}
+	}
+	if res.Results[1].Id != id.String() {
+		t.Errorf("message 1 has id %s, want the given %s", res.Results[1].Id, id)
+	}
+	if got := c.input.Stored(); len(got) != 3 || got[0] != "one" || got[1] != "" || got[2] != "\x00\xff\n" {
+		t.Errorf("stored %q", got)
+	}
+}
+
+func TestPublish_SharesOnePublisherPerQueue(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, err := call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := c.input.Hellos(); got != 1 {
+		t.Errorf("%d sessions for one queue, want 1", got)
+	}
+	if got := len(c.input.Stored()); got != 20 {
+		t.Errorf("stored %d messages, want 20", got)
+	}
+}
+
+func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
+	c := newCluster(t, nil)
+	must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", MaxMessage: 10}}))(t)
+	c.createGroup("/t/a", "g")
+	for name, x := range map[string]struct {
+		m    *pb.Message
+		code core.Code
+	}{
+		"too large":   {&pb.Message{Payload: make([]byte, 11)}, core.CodeTooLarge},
+		"long key":    {&pb.Message{Key: strings.Repeat("k", 129)}, core.CodeTooLarge},
+		"headers":     {&pb.Message{Headers: map[string]string{"h": strings.Repeat("v", 70000)}}, core.CodeTooLarge},
+		"id":          {&pb.Message{Id: "x"}, core.CodeBadID},
+		"zero id":     {&pb.Message{Id: core.ID{}.String()}, core.CodeBadID},
+		"delay":       {&pb.Message{Delay: durationpb.New(time.Second)}, core.CodeUnsupported},
+		"deliver at":  {&pb.Message{DeliverAt: timestamppb.Now()}, core.CodeUnsupported},
+		"expire at":   {&pb.Message{ExpireAt: timestamppb.Now()}, core.CodeUnsupported},
+		"traceparent": {&pb.Message{TraceParent: strings.Repeat("t", 70000)}, core.CodeTooLarge},
+	} {
+		_, err := call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}, x.m}})
+		wantCode(t, name, err, x.code)
+		if err != nil && !strings.Contains(err.Error(), "message 2 of 2") {
+			t.Errorf("%s: %q does not say which message", name, err)
+		}
+	}
+	for name, x := range map[string]struct {
+		req  *pb.PublishRequest
+		code core.Code
+	}{
+		"none":     {&pb.PublishRequest{Queue: "/t/a"}, core.CodeBadArgument},
+		"1001":     {&pb.PublishRequest{Queue: "/t/a", Messages: make([]*pb.Message, 1001)}, core.CodeBadArgument},
+		"no queue": {&pb.PublishRequest{Queue: "/t/none", Messages: []*pb.Message{{}}}, core.CodeNotFound},
+		"dlq":      {&pb.PublishRequest{Queue: "/t/a/g.dlq", Messages: []*pb.Message{{}}}, core.CodeDisabled},
+	} {
+		_, err := call(t, c.msgs.Publish, x.req)
+		wantCode(t, name, err, x.code)
+	}
+	if got := c.input.Stored(); len(got) > 0 {
+		t.Errorf("stored %q", got)
+	}
+}
+
+func TestPublish_NoAnswerIsUnknown(t *testing.T) {
+	c := newCluster(t, nil, func(cfg *Config) { cfg.CallTimeout = 500 * time.Millisecond })
+	c.createQueue("/t/a")
+	c.input.OnBatch = func(*publishtest.Batch) {}
+	res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}}}))(t)
+	if got := core.Code(res.Results[0].GetError().GetCode()); got != core.CodeUnknown {
+		t.Errorf("got %v, want an unknown outcome", res.Results[0])
+	}
+}
+
+func TestPublish_RefusedForGood(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.input.OnHello = func(*pb.PublishHello) error { return core.Errorf(core.CodeDisabled, "not any more") }
+	res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}}}))(t)
+	if got := core.Code(res.Results[0].GetError().GetCode()); got != core.CodeDisabled {
+		t.Errorf("got %v, want disabled", res.Results[0])
+	}
+}
+
+func TestRequests_AreBounded(t *testing.T) {
+	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxRequest = 64 << 10 })
+	c.createQueue("/t/a")
+	_, err := call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{Payload: bytes.Repeat([]byte("x"), 100<<10)}}})
+	wantCode(t, "100 KiB", err, core.CodeTooLarge)
+}
+
+func TestPublishers_BoundedAndSwept(t *testing.T) {
+	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxPublishers = 2 })
+	p := &c.host.svc.publishers
+	now := time.Now()
+	p.now = func() time.Time { return now }
+	open := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.mu.byQueue)
+	}
+	for i := range 5 {
+		path := fmt.Sprintf("/t/q%d", i)
+		c.createQueue(path)
+		res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: path, Messages: []*pb.Message{{Payload: []byte(path)}}}))(t)
+		if res.Results[0].Error != nil {
+			t.Fatal(res.Results[0].Error)
+		}
+		if got := open(); got > 2 {
+			t.Fatalf("%d publishers are open, want at most 2", got)
+		}
+	}
+	p.sweep()
+	if got := open(); got != 2 {
+		t.Errorf("%d publishers after an early sweep, want 2", got)
+	}
+	now = now.Add(time.Minute)
+	p.sweep()
+	if got := open(); got != 0 {
+		t.Errorf("%d publishers after a minute, want none", got)
+	}
+
+	for range 2 {
+		if _, err := p.take(metadata.QueueRecord{ID: core.QueueID{ID: core.NewID(now)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.createQueue("/t/more")
+	_, err := call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/more", Messages: []*pb.Message{{}}})
+	wantCode(t, "publish while all publishers are in use", err, core.CodeThrottled)
+}

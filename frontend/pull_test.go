@@ -1,0 +1,97 @@
+package frontend
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+func one(context.Context, *pb.PullRequest) (*pb.PullResponse, error) {
+	return &pb.PullResponse{Messages: []*pb.PulledMessage{{Receipt: "r", Message: &pb.Message{Payload: []byte{0, 255}}}}}, nil
+}
+
+func none(context.Context, *pb.PullRequest) (*pb.PullResponse, error) { return &pb.PullResponse{}, nil }
+
+func TestPull_Forwards(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	var got atomic.Pointer[pb.PullRequest]
+	c.out.onPull = func(ctx context.Context, r *pb.PullRequest) (*pb.PullResponse, error) {
+		got.Store(r)
+		if _, ok := ctx.Deadline(); !ok {
+			t.Error("the call has no deadline")
+		}
+		return one(ctx, r)
+	}
+	res := must(call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(30 * time.Second)}))(t)
+	if len(res.Messages) != 1 || res.Messages[0].Receipt != "r" || string(res.Messages[0].Message.Payload) != "\x00\xff" {
+		t.Errorf("got %v", res)
+	}
+	if r := got.Load(); r.MaxMessages != 1 || r.Queue != "/t/a" || r.Group != "g" || r.Wait.AsDuration() < 25*time.Second {
+		t.Errorf("forwarded %v", r)
+	}
+}
+
+func TestPull_RefusesBadRequests(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	c.createGroup("/t/a", "off")
+	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "off", Status: "disabled"}}))(t)
+	c.out.onPull = one
+	for name, x := range map[string]struct {
+		req  *pb.PullRequest
+		code core.Code
+	}{
+		"wait 61s":     {&pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(61 * time.Second)}, core.CodeBadArgument},
+		"negative":     {&pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(-1)}, core.CodeBadArgument},
+		"1001":         {&pb.PullRequest{Queue: "/t/a", Group: "g", MaxMessages: 1001}, core.CodeBadArgument},
+		"fewer than 0": {&pb.PullRequest{Queue: "/t/a", Group: "g", MaxMessages: -1}, core.CodeBadArgument},
+		"no group":     {&pb.PullRequest{Queue: "/t/a", Group: "none"}, core.CodeNotFound},
+		"bad group":    {&pb.PullRequest{Queue: "/t/a", Group: "a b"}, core.CodeBadName},
+		"no queue":     {&pb.PullRequest{Queue: "/t/none", Group: "g"}, core.CodeNotFound},
+		"disabled":     {&pb.PullRequest{Queue: "/t/a", Group: "off"}, core.CodeDisabled},
+	} {
+		_, err := call(t, c.msgs.Pull, x.req)
+		wantCode(t, name, err, x.code)
+	}
+}
+
+func TestPull_AsksEveryOwner(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	b := c.addOutput("b")
+	c.assign(g, newExtent(g), 1, "a")
+	c.assign(g, newExtent(g), 1, "b")
+	b.onPull = one
+	for name, f := range map[string]func(context.Context, *pb.PullRequest) (*pb.PullResponse, error){
+		"empty": none,
+		"broken": func(context.Context, *pb.PullRequest) (*pb.PullResponse, error) {
+			return nil, core.Errorf(core.CodeUnavailable, "down")
+		},
+	} {
+		c.out.onPull = f
+		for range 10 {
+			if res := must(call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g"}))(t); len(res.Messages) != 1 {
+				t.Fatalf("a is %s: got %v, want the message of b", name, res)
+			}
+		}
+	}
+	b.onPull = c.out.onPull
+	_, err := call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(time.Minute)})
+	if core.CodeOf(err).Class() != core.ClassRetryable {
+		t.Errorf("both are broken: got %v, want a retryable error", err)
+	}
+	c.out.onPull, b.onPull = none, none
+	if res := must(call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g"}))(t); len(res.Messages) != 0 {
+		t.Errorf("both are empty: got %v", res)
+	}
+}
