@@ -15,7 +15,7 @@ type Package struct {
 	Name        string   // the package clause
 	Imports     []string // of the code
 	TestImports []string // of its tests, internal and external
-	Deps        []string // all that the code needs, directly or not
+	Deps        []string // all that the code needs, directly or not, but the standard library
 	Sources     []Source
 }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// external reports whether an import path is neither of this module nor of the standard library: its first element
-// has a dot.
+// external reports whether an import path is not of the standard library: its first element has a dot. The paths of this
+// module have none, once they are relative.
 func external(imp string) bool {
 	first, _, _ := strings.Cut(imp, "/")
 	return strings.Contains(first, ".")

@@ -88,7 +88,7 @@ func (l listed) read() (Package, error) {
 		Name:        l.Name,
 		Imports:     rel(l.Imports),
 		TestImports: rel(slices.Concat(l.TestImports, l.XTestImports)),
-		Deps:        rel(l.Deps),
+		Deps:        rel(slices.DeleteFunc(l.Deps, func(dep string) bool { return !external(dep) })),
 	}
 	p.TestImports = slices.DeleteFunc(p.TestImports, func(imp string) bool { return imp == p.Path })
 	for _, name := range slices.Concat(l.GoFiles, l.TestGoFiles, l.XTestGoFiles) {

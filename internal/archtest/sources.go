@@ -53,8 +53,12 @@ func checkSize(p Package) []string {
 			out = append(out, fmt.Sprintf("%s has %d lines; at most %d are allowed, 400 is a good limit", s.File, s.Lines, maxLines))
 		}
 	}
-	if files > maxFiles {
-		out = append(out, fmt.Sprintf("has %d files; at most %d are allowed, move a noun into a package of its own", files, maxFiles))
+	limit := maxFiles
+	if w, ok := wide[p.Path]; ok {
+		limit = w.files
+	}
+	if files > limit {
+		out = append(out, fmt.Sprintf("has %d files; at most %d are allowed, move a noun into a package of its own", files, limit))
 	}
 	return out
 }
