@@ -1,0 +1,143 @@
+// Package inspect owns the offline look into one store's directory: what an extent holds, and whether it is whole.
+package inspect
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/wire"
+)
+
+// readBytes is how much of an extent is read at once.
+const readBytes = 4 << 20
+
+// Store is a store's directory, opened while no server has it. Not safe for concurrent use.
+type Store struct{ log extentlog.Log }
+
+// Open opens a server's data directory, or the store directory inside it. It takes the directory's lock: CodeLocked while a server runs on
+// it, CodeNotFound when there is no store.
+func Open(dir string) (*Store, error) {
+	for _, store := range []string{filepath.Join(dir, "store"), dir} {
+		if _, err := os.Stat(filepath.Join(store, "log")); err == nil {
+			log, err := extentlog.Open(store, extentlog.Options{Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				return nil, err
+			}
+			return &Store{log: log}, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, core.Errorf(core.CodeReadOnly, "store %s cannot be opened: %w", store, err)
+		}
+	}
+	return nil, core.Errorf(core.CodeNotFound, "%s holds no store; name the data directory of a stopped server", dir)
+}
+
+// Close gives the directory's lock back.
+func (s *Store) Close() error { return s.log.Close() }
+
+// Extents are the states of all extents, in order of id.
+func (s *Store) Extents() ([]extentlog.State, error) {
+	var out []extentlog.State
+	err := s.log.List(func(st extentlog.State) bool {
+		out = append(out, st)
+		return true
+	})
+	return out, err
+}
+
+// Record is one stored message. Its slices are valid until the visit ends.
+type Record struct {
+	Seq      core.Seq
+	Enqueued int64 // unix µs, of its batch
+	wire.Record
+}
+
+// Report is what an extent's bytes turned out to be.
+type Report struct {
+	State    extentlog.State
+	Batches  int
+	Records  int
+	Verified core.Seq // every record up to here is whole and in order
+	Damage   error    // what stands after it; nil when the whole extent is good
+}
+
+// Extent reads a whole extent and verifies headers, checksums and order. visit, if not nil, gets each record until it returns
+// an error, which ends the reading and is returned. CodeNotFound when the store does not know the extent.
+func (s *Store) Extent(id core.ExtentID, visit func(Record) error) (Report, error) {
+	st, err := s.log.State(id)
+	if err != nil {
+		return Report{}, err
+	}
+	r := Report{State: st}
+	var sum uint32
+	for next := core.Seq(1); next <= st.Last; next = r.Verified + 1 {
+		run, err := s.log.Read(id, next, st.Last, readBytes)
+		if err == nil && len(run) == 0 {
+			err = core.Errorf(core.CodeCorrupt, "nothing is stored at seq %d", next)
+		}
+		for err == nil && len(run) > 0 {
+			var batch wire.Batch
+			if batch, run, err = wire.NextBatch(run); err != nil {
+				break
+			}
+			if err = check(batch, r.Verified+1, &sum); err != nil {
+				break
+			}
+			if verr := each(batch, visit); verr != nil {
+				return r, verr
+			}
+			r.Batches++
+			r.Records += int(batch.Count)
+			r.Verified = batch.Last()
+		}
+		if err != nil {
+			r.Damage = err
+			return r, nil
+		}
+	}
+	if sum != st.Checksum {
+		r.Damage = core.Errorf(core.CodeCorrupt, "the extent's checksum is %08x, its records give %08x", st.Checksum, sum)
+	}
+	return r, nil
+}
+
+// check verifies a batch that has to begin at base, and rolls the extent's checksum on.
+func check(b wire.Batch, base core.Seq, sum *uint32) error {
+	if b.Base != base {
+		return core.Errorf(core.CodeCorrupt, "a batch begins at seq %d, not %d", b.Base, base)
+	}
+	count, err := wire.CheckRecords(b.Records, wire.MaxPayload+wire.InternalHeadroom)
+	if err != nil {
+		return core.Errorf(core.CodeCorrupt, "records from seq %d: %w", b.Base, err)
+	}
+	if count != int(b.Count) {
+		return core.Errorf(core.CodeCorrupt, "the batch at seq %d holds %d records, its header says %d", b.Base, count, b.Count)
+	}
+	if *sum = wire.ExtendChecksum(*sum, b.Records); *sum != b.Checksum {
+		return core.Errorf(core.CodeCorrupt, "the checksum after the batch at seq %d is %08x, its records give %08x", b.Base, b.Checksum, *sum)
+	}
+	return nil
+}
+
+func each(b wire.Batch, visit func(Record) error) error {
+	if visit == nil {
+		return nil
+	}
+	rest, seq := b.Records, b.Base
+	for len(rest) > 0 {
+		rec := Record{Seq: seq, Enqueued: b.AppendTime}
+		n, err := wire.DecodeRecord(rest, &rec.Record)
+		if err != nil {
+			return err // check has seen these bytes
+		}
+		if err := visit(rec); err != nil {
+			return err
+		}
+		rest, seq = rest[n:], seq+1
+	}
+	return nil
+}
