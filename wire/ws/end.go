@@ -56,10 +56,11 @@ func (c *Conn) teardown() {
 	}
 }
 
-// beginClose refuses new frames, and has the writer send a close message after those queued. It reports whether Run runs.
-func (c *Conn) beginClose(code int, text string) (running bool) {
+// beginClose refuses new frames, and has the writer send a close message after those queued. It reports whether Run runs,
+// and whether the connection has ended before.
+func (c *Conn) beginClose(code int, text string) (running, ended bool) {
 	c.mu.Lock()
-	running = c.mu.running && c.mu.ended == nil
+	running, ended = c.mu.running, c.mu.ended != nil
 	if c.mu.closing == nil {
 		c.mu.closing = &websocket.CloseError{Code: code, Text: text}
 	}
@@ -71,7 +72,7 @@ func (c *Conn) beginClose(code int, text string) (running bool) {
 		p.done <- refusal
 	}
 	c.wakeWriter()
-	return running
+	return running, ended
 }
 
 // awaitEnd waits for the end, up to a second.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +85,11 @@ func running(t testing.TB, c *Conn, h Handler) (wait func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { result <- c.Run(ctx, h) })
+	for started := false; !started; runtime.Gosched() {
+		c.mu.Lock()
+		started = c.mu.running
+		c.mu.Unlock()
+	}
 	t.Cleanup(func() {
 		cancel()
 		wg.Wait()

@@ -133,3 +133,29 @@ func TestConn_CancelledRunEndsBothSides(t *testing.T) {
 		}
 	})
 }
+
+func TestConn_CloseBeforeRunTellsOfWhatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{}, Options{})
+		peer := running(t, l.server, ignore)
+		released := 0
+		if err := l.client.SendOwned(t.Context(), frame(0, 0), nil, func() { released++ }); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.client.Close(); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("Close = %v, want %s", err, core.CodeUnavailable)
+		}
+		if released != 1 {
+			t.Errorf("the queued body was released %d times", released)
+		}
+		if err := l.client.Run(t.Context(), ignore); err != nil {
+			t.Errorf("Run after Close = %v, want nil", err)
+		}
+		if err := l.client.Close(); err != nil {
+			t.Errorf("second Close = %v, want nil", err)
+		}
+		if err := peer(); err != nil {
+			t.Errorf("Run of the peer = %v, want nil", err)
+		}
+	})
+}

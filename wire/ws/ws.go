@@ -94,20 +94,22 @@ func (c *Conn) Run(ctx context.Context, h Handler) error {
 }
 
 // Close sends a close message, waits for what is queued for up to a second, and ends the connection. It fails when something
-// queued was not sent. A handler that calls it waits the whole second: it should return an error instead. Before Run, it drops
-// what is queued.
+// queued was not sent, as nothing is before Run. A handler that calls it waits the whole second: it should return an error instead.
 func (c *Conn) Close() error {
-	running := c.beginClose(websocket.CloseNormalClosure, "")
-	if running {
+	running, ended := c.beginClose(websocket.CloseNormalClosure, "")
+	switch {
+	case ended:
+		return nil
+	case running:
 		c.awaitEnd()
-	} else {
+	default:
 		c.sendClose(websocket.CloseNormalClosure)
 	}
 	c.mu.Lock()
 	unsent := c.mu.queue.bytes
 	c.mu.Unlock()
 	c.end(errClosed)
-	if running && unsent > 0 {
+	if unsent > 0 {
 		return core.Errorf(core.CodeUnavailable, "connection to %s closed before all that was queued could be sent", c.RemoteAddr())
 	}
 	return nil
