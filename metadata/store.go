@@ -90,6 +90,6 @@ type Store interface {
 	// caller's. It returns ctx's error when ctx ends, CodeUnavailable when the store closes.
 	Watch(ctx context.Context, t Table, partition string, changed func()) error
 
-	// Close releases everything; calls under way end with CodeUnavailable.
+	// Close releases everything; calls under way end, those after it get CodeUnavailable.
 	Close() error
 }

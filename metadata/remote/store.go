@@ -1,0 +1,191 @@
+// Package remote owns the metadata.Store of a process that reaches another process's store over Connect, and the handler by
+// which that one serves it.
+package remote
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// maxWrite bounds the bytes of one call of PutAll.
+const maxWrite = 2 << 20
+
+// Store asks the store of another process. Safe for concurrent use. A write whose answer does not arrive is CodeUnknown, but
+// for one that never left this process.
+type Store struct {
+	rpc  columbav1connect.MetadataServiceClient
+	base string
+	ctx  context.Context // ends with Close
+	stop context.CancelCauseFunc
+}
+
+var _ metadata.Store = (*Store)(nil)
+
+var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
+
+// New makes a store that asks the server at the base URL; it does no I/O. The client must not have a timeout of its own:
+// watches last.
+func New(client connect.HTTPClient, base string, opts ...connect.ClientOption) *Store {
+	opts = append([]connect.ClientOption{connect.WithReadMaxBytes(2 * maxRequest)}, opts...)
+	s := &Store{rpc: columbav1connect.NewMetadataServiceClient(client, base, opts...), base: base}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Close implements metadata.Store. The HTTP client stays the caller's.
+func (s *Store) Close() error {
+	s.stop(errClosed)
+	return nil
+}
+
+// Get implements metadata.Store.
+func (s *Store) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if err := metadata.CheckKey(t, k); err != nil {
+		return metadata.Row{}, err
+	}
+	resp, err := call(ctx, s, false, s.rpc.GetRow, &pb.GetRowRequest{
+		Table: tableToProto(t), Partition: []byte(k.Partition), Row: []byte(k.Row), Consistency: consistencyToProto(c),
+	})
+	if err != nil {
+		return metadata.Row{}, err
+	}
+	return rowFromProto(resp), nil
+}
+
+// List implements metadata.Store.
+func (s *Store) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	if err := metadata.CheckList(t, partition, after, limit); err != nil {
+		return nil, false, err
+	}
+	resp, err := call(ctx, s, false, s.rpc.ListRows, &pb.ListRowsRequest{
+		Table: tableToProto(t), Partition: []byte(partition), After: []byte(after), Limit: int32(min(limit, maxPageRows)),
+		Consistency: consistencyToProto(c),
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	rows := make([]metadata.Row, len(resp.Rows))
+	for i, p := range resp.Rows {
+		rows[i] = rowFromProto(p)
+	}
+	return rows, resp.More, nil
+}
+
+// Insert implements metadata.Store.
+func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	return s.change(ctx, pb.RowChange_ROW_CHANGE_INSERT, t, metadata.Row{Key: k, Value: value})
+}
+
+// Update implements metadata.Store.
+func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+	return s.change(ctx, pb.RowChange_ROW_CHANGE_UPDATE, t, metadata.Row{Key: k, Value: value, Version: old})
+}
+
+// Delete implements metadata.Store.
+func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
+	return s.change(ctx, pb.RowChange_ROW_CHANGE_DELETE, t, metadata.Row{Key: k, Version: old})
+}
+
+func (s *Store) change(ctx context.Context, kind pb.RowChange, t metadata.Table, row metadata.Row) error {
+	if err := metadata.CheckWrite(t, metadata.RuleCAS, row.Key, row.Value); err != nil {
+		return err
+	}
+	_, err := call(ctx, s, true, s.rpc.ChangeRow, &pb.ChangeRowRequest{Table: tableToProto(t), Change: kind, Row: rowToProto(row)})
+	return err
+}
+
+// Put implements metadata.Store.
+func (s *Store) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
+	return s.put(ctx, t, []metadata.Row{{Key: k, Value: value, Written: at}}, &pb.PutRowsRequest{Ttl: convert.DurationToProto(ttl)}, c)
+}
+
+// Remove implements metadata.Store.
+func (s *Store) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at time.Time, c metadata.Consistency) error {
+	return s.put(ctx, t, []metadata.Row{{Key: k, Written: at}}, &pb.PutRowsRequest{Remove: true}, c)
+}
+
+// PutAll implements metadata.Store with one call per 2 MiB.
+func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
+	for _, r := range rows {
+		if err := metadata.CheckPut(t, r.Key, r.Value, r.Written); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := metadata.Deadline(ctx)
+	defer cancel()
+	first, size := 0, 0
+	for i, r := range rows {
+		size += len(r.Value) + len(r.Key.Partition) + len(r.Key.Row)
+		if size < maxWrite && i < len(rows)-1 {
+			continue
+		}
+		if err := s.put(ctx, t, rows[first:i+1], &pb.PutRowsRequest{}, c); err != nil {
+			return err
+		}
+		first, size = i+1, 0
+	}
+	return nil
+}
+
+func (s *Store) put(ctx context.Context, t metadata.Table, rows []metadata.Row, req *pb.PutRowsRequest, c metadata.Consistency) error {
+	req.Table, req.Consistency = tableToProto(t), consistencyToProto(c)
+	for _, r := range rows {
+		if err := metadata.CheckPut(t, r.Key, r.Value, r.Written); err != nil {
+			return err
+		}
+		req.Rows = append(req.Rows, rowToProto(r))
+	}
+	_, err := call(ctx, s, true, s.rpc.PutRows, req)
+	return err
+}
+
+// call does one RPC within the deadline; write says that a lost answer leaves the outcome open.
+func call[Req, Resp any](ctx context.Context, s *Store, write bool, rpc func(context.Context, *connect.Request[Req]) (*connect.Response[Resp], error), req *Req) (*Resp, error) {
+	ctx, cancel := metadata.Deadline(ctx)
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(s.ctx, func() { end(errClosed) })()
+	if s.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	if ctx.Err() != nil {
+		return nil, core.Errorf(core.CodeUnavailable, "metadata was not asked: %w", context.Cause(ctx))
+	}
+	resp, err := rpc(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, s.answer(err, write)
+	}
+	return resp.Msg, nil
+}
+
+// answer turns what an RPC returned into the store's error.
+func (s *Store) answer(err error, write bool) error {
+	var e *connect.Error
+	said := errors.As(err, &e) && len(e.Details()) > 0 // the other store's own words
+	err = convert.FromRPC(err)
+	code := core.CodeOf(err)
+	switch {
+	case said && code != core.CodeDeadline:
+		return err
+	case !write || !said && neverSent(err):
+		return core.Errorf(core.CodeUnavailable, "metadata at %s: %w", s.base, err)
+	}
+	return core.Errorf(core.CodeUnknown, "metadata at %s did not answer: %w", s.base, err)
+}
+
+// neverSent reports whether the connection was not even made.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}

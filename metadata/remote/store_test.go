@@ -1,0 +1,226 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+	"github.com/columbamq/columba/metadata/metadatatest"
+	"github.com/columbamq/columba/metadata/remote"
+)
+
+var swaps = metadata.Table{Name: "cas", Rule: metadata.RuleCAS}
+
+func key(row string) metadata.Key { return metadata.Key{Partition: "p", Row: row} }
+
+// served is a store behind a server of its own.
+type served struct {
+	*remote.Store
+	server *httptest.Server
+	behind metadata.Store
+}
+
+func serve(behind metadata.Store, wrap func(http.Handler) http.Handler) *served {
+	mux := http.NewServeMux()
+	mux.Handle(remote.NewHandler(behind))
+	server := httptest.NewServer(wrap(mux))
+	return &served{remote.New(server.Client(), server.URL), server, behind}
+}
+
+func plain(h http.Handler) http.Handler { return h }
+
+// Close ends both sides; the streams end with the store behind.
+func (s *served) Close() error {
+	err := errors.Join(s.Store.Close(), s.behind.Close())
+	s.server.Close()
+	return err
+}
+
+func TestStore(t *testing.T) {
+	metadatatest.Run(t, func(*testing.T) metadata.Store { return serve(memory.New(), plain) })
+}
+
+// Calls that the connection breaks: what was not sent is unavailable, what may have been done is unknown.
+func TestStore_BrokenConnection(t *testing.T) {
+	var before, after atomic.Bool // when the server hangs up
+	s := serve(memory.New(), func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if before.Load() {
+				panic(http.ErrAbortHandler)
+			}
+			if after.Load() {
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	defer s.Close()
+	wantCode := func(what string, err error, want core.Code) {
+		t.Helper()
+		if core.CodeOf(err) != want {
+			t.Errorf("%s: %v, want code %q", what, err, want)
+		}
+	}
+	ctx := t.Context()
+	before.Store(true)
+	wantCode("insert, hung up before", s.Insert(ctx, swaps, key("a"), nil), core.CodeUnknown)
+	_, err := s.Get(ctx, swaps, key("a"), metadata.Serial)
+	wantCode("get, hung up before", err, core.CodeUnavailable)
+	before.Store(false)
+	after.Store(true)
+	wantCode("insert, hung up after", s.Insert(ctx, swaps, key("a"), nil), core.CodeUnknown)
+	after.Store(false)
+	row, err := s.Get(ctx, swaps, key("a"), metadata.Serial)
+	if err != nil || row.Version != 1 {
+		t.Errorf("get: %+v, %v; want the insert that was not answered", row, err)
+	}
+	s.server.Close()
+	wantCode("insert without a server", s.Insert(ctx, swaps, key("b"), nil), core.CodeUnavailable)
+	_, err = s.Get(ctx, swaps, key("b"), metadata.Serial)
+	wantCode("get without a server", err, core.CodeUnavailable)
+}
+
+// A caller's deadline passes while the server works.
+func TestStore_Deadline(t *testing.T) {
+	asked, release := make(chan struct{}, 2), make(chan struct{})
+	s := serve(memory.New(), func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked <- struct{}{}
+			<-release
+			h.ServeHTTP(w, r)
+		})
+	})
+	defer s.Close()
+	defer close(release)
+	for name, test := range map[string]struct {
+		call func(context.Context) error
+		want core.Code
+	}{
+		"insert": {func(ctx context.Context) error { return s.Insert(ctx, swaps, key("a"), nil) }, core.CodeUnknown},
+		"get": {func(ctx context.Context) error {
+			_, err := s.Get(ctx, swaps, key("a"), metadata.Serial)
+			return err
+		}, core.CodeUnavailable},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			<-asked
+			cancel()
+		})
+		if err := test.call(ctx); core.CodeOf(err) != test.want {
+			t.Errorf("%s: %v, want code %q", name, err, test.want)
+		}
+		wg.Wait()
+	}
+}
+
+func TestStore_LargePages(t *testing.T) {
+	s := serve(memory.New(), plain)
+	defer s.Close()
+	const rows = 3000
+	for i := range rows {
+		if err := s.behind.Insert(t.Context(), swaps, key(fmt.Sprintf("%05d", i)), []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for _, err := range metadata.All[struct{}](t.Context(), s, swaps, "p", metadata.Serial) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	page, more, err := s.List(t.Context(), swaps, "p", "", rows, metadata.Serial)
+	if n != rows || err != nil || !more || len(page) == 0 {
+		t.Errorf("all yields %d rows; a page holds %d, more %v, %v", n, len(page), more, err)
+	}
+}
+
+// A watch goes on when the server comes back at its address, and says so.
+func TestWatch_ServerRestarts(t *testing.T) {
+	behind := memory.New()
+	defer behind.Close()
+	first := serve(behind, plain)
+	address := first.server.Listener.Addr().String()
+	calls := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		err := first.Watch(ctx, swaps, "p", func() {
+			select {
+			case calls <- struct{}{}:
+			default:
+			}
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("watch ended: %v", err)
+		}
+	})
+	<-calls
+	first.server.CloseClientConnections()
+	first.server.Listener.Close()
+	if err := behind.Insert(t.Context(), swaps, key("meanwhile"), nil); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(remote.NewHandler(behind))
+	second := &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux}}
+	second.Start()
+	defer second.Close()
+	defer cancel() // before the server waits for its streams
+	<-calls
+}
+
+func TestHandler_RefusesBadCalls(t *testing.T) {
+	s := serve(memory.New(), plain)
+	defer s.Close()
+	if err := s.Watch(t.Context(), metadata.Table{}, "p", func() {}); core.CodeOf(err) != core.CodeBadArgument {
+		t.Errorf("watch of no table: %v", err)
+	}
+	for path, body := range map[string]string{
+		"GetRow":    `{}`,
+		"ChangeRow": `{"table":{"name":"t","rule":"TABLE_RULE_CAS"}}`,
+		"PutRows":   `{"table":{"name":"t","rule":"TABLE_RULE_PUT"},"remove":true}`,
+		"ListRows":  `{"table":{"name":"t","rule":"TABLE_RULE_PUT"}}`,
+	} {
+		resp, err := s.server.Client().Post(s.server.URL+"/columba.v1.MetadataService/"+path, "application/json", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s without a body: %s", path, resp.Status)
+		}
+		if code := post(t, s, path, body); code != http.StatusBadRequest {
+			t.Errorf("%s %s: status %d", path, body, code)
+		}
+	}
+}
+
+func post(t *testing.T, s *served, path, body string) int {
+	t.Helper()
+	resp, err := s.server.Client().Post(s.server.URL+"/columba.v1.MetadataService/"+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
