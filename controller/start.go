@@ -96,5 +96,6 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent,
 		return metadata.Write(ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.DoneRecord{L: e.l, Epoch: g.Epoch}, now, 0, metadata.Quorum)
 	}
 	key := metadata.CheckpointKey(g.ID, e.ID, g.Epoch, core.RunID{})
-	return h.deps.Meta.Put(ctx, metadata.Checkpoints, key, dispatch.StartAfter(before).Append(nil), now, 0, metadata.Quorum)
+	state := dispatch.StartAfter(before)
+	return h.deps.Meta.Put(ctx, metadata.Checkpoints, key, state.Append(nil), now, 0, metadata.Quorum)
 }

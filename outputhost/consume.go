@@ -210,7 +210,7 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 		}
 		g.mu.Lock()
 		s := c.shareLocked(e.Handle)
-		err := errNoShare
+		var err error = errNoShare
 		if s != nil {
 			err = s.rules.Extend(e.Seq, e.Attempt, time.Duration(e.Millis)*time.Millisecond, now)
 		}

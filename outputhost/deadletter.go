@@ -47,7 +47,7 @@ func (l *letters) bury(g *group, d dispatch.Dead) {
 		var p *publish.Publisher
 		if p, err = l.publisher(core.DLQPath(g.queuePath, g.name)); err == nil {
 			ctx, cancel := context.WithTimeout(l.h.ctx, letterTimeout)
-			err = p.Append(ctx, record, letterTimeout, func(_ core.Receipt, err error) { l.buried(g, d, err) })
+			err = p.Append(ctx, record, letterTimeout, publish.DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) { l.buried(g, d, err) }))
 			cancel()
 		}
 	}
