@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"iter"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -10,68 +12,162 @@ import (
 
 // Consumer receives the messages of one group of a queue from all output hosts that serve it. Lost connections are made
 // again without the caller noticing; what they had delivered comes again. Safe for concurrent use.
-type Consumer struct{}
+type Consumer struct {
+	c            *Client
+	queue, group string
+	opts         consumerOptions
+	inbox        *inbox
+
+	ctx         context.Context // of the consumer's goroutines
+	cancel      context.CancelFunc
+	wg          sync.WaitGroup // of the streams' senders
+	done        chan struct{}  // closed when every goroutine has ended
+	wake        chan struct{}  // the route has to be looked at
+	connected   chan struct{}  // closed with the first stream
+	connectOnce sync.Once
+	lockTimeout atomic.Int64
+
+	mu struct {
+		sync.Mutex
+		closed   bool
+		streams  map[core.HostID]*consumeStream
+		version  uint64
+		hosts    []consumeHost // told by a host; nil: look up
+		hasHosts bool
+		lastErr  error
+	}
+}
+
+const (
+	defaultPrefetch      = 500
+	defaultPrefetchBytes = 8 << 20
+	// closeTimeout bounds how long Close and Work try to hand in what they hold when their context has no end.
+	closeTimeout = 10 * time.Second
+)
 
 // Consumer connects to the output hosts of a group. It fails at once if queue or group is not there, else it tries until ctx
-// ends.
+// ends (or, if ctx has no end, for the client's timeout).
 func (c *Client) Consumer(ctx context.Context, queue, group string, opts ...ConsumerOption) (*Consumer, error) {
-	panic("unwritten")
+	var o consumerOptions
+	for _, opt := range opts {
+		opt.applyConsumer(&o)
+	}
+	return c.consumer(ctx, queue, group, o)
+}
+
+func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOptions) (*Consumer, error) {
+	if _, err := core.ParseAnyQueuePath(queue); err != nil {
+		return nil, err
+	}
+	if _, err := core.ParseGroupName(group); err != nil {
+		return nil, err
+	}
+	if o.prefetch <= 0 {
+		o.prefetch = defaultPrefetch
+	}
+	if o.prefetchBytes <= 0 {
+		o.prefetchBytes = defaultPrefetchBytes
+	}
+	con := &Consumer{
+		c: c, queue: queue, group: group, opts: o, inbox: newInbox(),
+		wake: make(chan struct{}, 1), connected: make(chan struct{}), done: make(chan struct{}),
+	}
+	con.mu.streams = make(map[core.HostID]*consumeStream)
+	con.ctx, con.cancel = context.WithCancel(c.ctx)
+	if err := c.start(con.run); err != nil {
+		con.cancel()
+		return nil, err
+	}
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	select {
+	case <-con.connected:
+		return con, nil
+	case <-con.inbox.ended:
+		err := con.inbox.err()
+		con.Close(ctx)
+		return nil, err
+	case <-ctx.Done():
+		con.mu.Lock()
+		err := con.mu.lastErr
+		con.mu.Unlock()
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		con.Close(ctx)
+		return nil, core.Errorf(core.CodeUnavailable, "connect to an output host of %s for group %s: %w", queue, group, err)
+	}
 }
 
 // Deliveries yields messages until ctx ends, the consumer is closed (both without an error) or it fails for good. Every
 // delivery has to be settled: Ack, Nack or Reject; else it comes again after the group's lock timeout. Several goroutines may
-// range at once; each message goes to one of them.
-func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] { panic("unwritten") }
+// range at once; each message goes to one of them. A message that waited here for a quarter of the lock timeout is given back, not
+// yielded.
+func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		for {
+			d, err := c.inbox.next(ctx)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if d == nil || !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
 
 // LockTimeout is the group's, as the host told it.
-func (c *Consumer) LockTimeout() time.Duration { panic("unwritten") }
+func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
-// Flush waits until every settlement made before it has been sent.
-func (c *Consumer) Flush(ctx context.Context) error { panic("unwritten") }
+// Flush waits until every settlement made before it has been sent, or its connection was lost.
+func (c *Consumer) Flush(ctx context.Context) error {
+	for _, s := range c.streams() {
+		if err := s.out.flush(ctx); err != nil {
+			return core.Errorf(core.CodeUnavailable, "flush consumer of %s: %w", c.queue, err)
+		}
+	}
+	return nil
+}
 
 // Close stops receiving, sends the settlements made so far and gives back what was never yielded, without counting an
-// attempt. Deliveries not settled by then come again after the lock timeout.
-func (c *Consumer) Close(ctx context.Context) error { panic("unwritten") }
-
-// Delivery is one delivery of one message. It stays valid for as long as it is kept. Safe for concurrent use; only the
-// first of Ack, Nack and Reject counts.
-type Delivery struct {
-	Body     []byte
-	ID       MessageID
-	Attempt  int // from 1
-	Enqueued time.Time
-	Receipt  core.Receipt
-	Token    string // with the option WithTokens only
+// attempt. Deliveries not settled by then come again after the lock timeout. It stops trying when ctx ends, at the latest
+// after 10 s.
+func (c *Consumer) Close(ctx context.Context) error {
+	c.mu.Lock()
+	again := c.mu.closed
+	c.mu.closed = true
+	c.mu.Unlock()
+	if again {
+		<-c.done
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	c.inbox.end(nil)
+	for _, s := range c.streams() {
+		s.out.stopCredit()
+	}
+	c.inbox.giveBack(func(*slab) bool { return true })
+	err := c.Flush(ctx)
+	for _, s := range c.streams() {
+		s.leave()
+	}
+	c.cancel()
+	<-c.done
+	return err
 }
 
-// Key is the message's, "" if it has none.
-func (d *Delivery) Key() string { panic("unwritten") }
-
-// Headers decodes the message's headers into a new map; nil if there are none.
-func (d *Delivery) Headers() map[string]string { panic("unwritten") }
-
-// Metadata is what an earlier Nack left with the message.
-func (d *Delivery) Metadata() []byte { panic("unwritten") }
-
-// TraceParent is the producer's trace context.
-func (d *Delivery) TraceParent() string { panic("unwritten") }
-
-// Ack says that the message is done. It is sent in the background (see Flush, OnRefused); ErrStale: the delivery was settled
-// before or its connection was lost, and the message comes again.
-func (d *Delivery) Ack() error { panic("unwritten") }
-
-// Nack gives the message back: it is delivered again by the group's backoff or as After says. Errors as of Ack.
-func (d *Delivery) Nack(opts ...NackOption) error { panic("unwritten") }
-
-// Reject sends the message to the dead letter queue at once. Errors as of Ack.
-func (d *Delivery) Reject(reason string) error { panic("unwritten") }
-
-// Extend keeps the message locked for this long from now. Errors as of Ack.
-func (d *Delivery) Extend(by time.Duration) error { panic("unwritten") }
-
-// Refusal is a settlement that a host refused.
-type Refusal struct {
-	Receipt core.Receipt
-	Attempt int
-	Err     error
+func (c *Consumer) streams() []*consumeStream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]*consumeStream, 0, len(c.mu.streams))
+	for _, s := range c.mu.streams {
+		out = append(out, s)
+	}
+	return out
 }
+
+// fail ends the consumer for good.
+func (c *Consumer) fail(err error) { c.inbox.end(err) }

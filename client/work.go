@@ -2,7 +2,13 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/columbamq/columba/core"
 )
 
 // Handler does one task. nil acks the message; Retry and Reject choose what becomes of it; any other error, and a
@@ -12,11 +18,168 @@ type Handler func(ctx context.Context, d *Delivery) error
 // Work consumes a group with h until ctx ends or the group is gone. It keeps messages locked while their handlers run. When
 // ctx ends it takes no more, waits for the handlers that run (see Grace), gives back the rest and returns nil.
 func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts ...WorkOption) error {
-	panic("unwritten")
+	o := workOptions{concurrency: 1, grace: 30 * time.Second}
+	for _, opt := range opts {
+		opt.applyWork(&o)
+	}
+	if o.concurrency < 1 {
+		return core.Errorf(core.CodeBadArgument, "concurrency %d is not 1 or more", o.concurrency)
+	}
+	if o.consumer.prefetch <= 0 {
+		o.consumer.prefetch = max(16, 4*o.concurrency)
+	}
+	con, err := c.consumer(ctx, queue, group, o.consumer)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	w := &work{con: con, handler: h, workers: make([]worker, o.concurrency)}
+	err = w.run(ctx, o.grace)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return errors.Join(err, con.Close(end))
 }
 
 // Retry makes a handler's message come again after the given time.
-func Retry(after time.Duration) error { panic("unwritten") }
+func Retry(after time.Duration) error { return retryError{after} }
+
+type retryError struct{ after time.Duration }
+
+func (e retryError) Error() string { return fmt.Sprintf("retry after %s", e.after) }
 
 // Reject makes a handler's message a dead letter at once.
-func Reject(reason string) error { panic("unwritten") }
+func Reject(reason string) error { return rejectError{reason} }
+
+type rejectError struct{ reason string }
+
+func (e rejectError) Error() string { return e.reason }
+
+// work is the run of a Work.
+type work struct {
+	con     *Consumer
+	handler Handler
+	workers []worker
+}
+
+// worker runs one handler at a time.
+type worker struct {
+	current atomic.Pointer[task]
+}
+
+// task is a handler under way.
+type task struct {
+	d        *Delivery
+	cancel   context.CancelCauseFunc
+	extended atomic.Int64 // unix ns
+}
+
+func (w *work) run(ctx context.Context, grace time.Duration) error {
+	handling, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(nil)
+	var wg, helpers sync.WaitGroup
+	errs := make([]error, len(w.workers))
+	for i := range w.workers {
+		wg.Go(func() { errs[i] = w.work(ctx, handling, &w.workers[i]) })
+	}
+	idle := make(chan struct{})
+	helpers.Go(func() { w.keepLocked(idle) })
+	helpers.Go(func() {
+		if !waitFor(ctx.Done(), idle) {
+			return
+		}
+		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if waitFor(over.Done(), idle) {
+			abort(core.Errorf(core.CodeDraining, "the time for the task is over"))
+		}
+	})
+	wg.Wait()
+	close(idle)
+	helpers.Wait()
+	return errs[0]
+}
+
+// work takes deliveries until there are no more.
+func (w *work) work(ctx, handling context.Context, me *worker) error {
+	for d, err := range w.con.Deliveries(ctx) {
+		if err != nil {
+			return err
+		}
+		hctx, cancel := context.WithCancelCause(handling)
+		t := &task{d: d, cancel: cancel}
+		t.extended.Store(d.received)
+		me.current.Store(t)
+		err := w.handle(hctx, d)
+		me.current.Store(nil)
+		cancel(nil)
+		if err := settleBy(d, err); err != nil && !errors.Is(err, ErrStale) {
+			w.con.c.opts.log.Warn("settle", "queue", w.con.queue, "group", w.con.group, "receipt", d.Receipt, "err", err)
+		}
+	}
+	return nil
+}
+
+// handle turns a panic into an error.
+func (w *work) handle(ctx context.Context, d *Delivery) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return w.handler(ctx, d)
+}
+
+// settleBy settles a delivery by its handler's error; one that the handler has settled itself stays as it is.
+func settleBy(d *Delivery, err error) error {
+	if d.settled.Load() {
+		return nil
+	}
+	var retry retryError
+	var reject rejectError
+	switch {
+	case err == nil:
+		return d.Ack()
+	case errors.As(err, &reject):
+		return d.Reject(err.Error())
+	case errors.As(err, &retry):
+		return d.Nack(After(min(max(retry.after, 0), core.MaxNackDelay)), Reason(err.Error()))
+	}
+	return d.Nack(Reason(err.Error()))
+}
+
+// keepLocked extends the locks of the tasks under way between a quarter and a half of the lock timeout, until idle is closed.
+func (w *work) keepLocked(idle <-chan struct{}) {
+	for {
+		lock := w.con.LockTimeout()
+		timer := time.NewTimer(max(lock/4, 50*time.Millisecond))
+		select {
+		case <-idle:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		now := time.Now()
+		for i := range w.workers {
+			t := w.workers[i].current.Load()
+			if t == nil || now.UnixNano()-t.extended.Load() < int64(lock/4) {
+				continue
+			}
+			t.extended.Store(now.UnixNano())
+			if err := t.d.Extend(lock); err != nil {
+				t.cancel(err)
+			}
+		}
+	}
+}
+
+// waitFor reports whether c was first.
+func waitFor(c, other <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-other:
+		return false
+	}
+}

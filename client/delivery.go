@@ -1,0 +1,120 @@
+package client
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// Delivery is one delivery of one message. It stays valid for as long as it is kept. Safe for concurrent use; only the
+// first of Ack, Nack and Reject counts.
+type Delivery struct {
+	Body     []byte
+	ID       MessageID
+	Attempt  int // from 1
+	Enqueued time.Time
+	Receipt  core.Receipt
+	Token    string // with the option WithTokens only
+
+	key, headers, metadata, traceParent []byte
+
+	stream   *consumeStream
+	received int64 // unix ns
+	handle   uint32
+	size     int // encoded bytes
+	settled  atomic.Bool
+}
+
+// Refusal is a settlement that a host refused.
+type Refusal struct {
+	Receipt core.Receipt
+	Attempt int
+	Err     error
+}
+
+// Key is the message's, "" if it has none.
+func (d *Delivery) Key() string { return string(d.key) }
+
+// Headers decodes the message's headers into a new map; nil if there are none.
+func (d *Delivery) Headers() map[string]string {
+	if len(d.headers) == 0 {
+		return nil
+	}
+	out := make(map[string]string)
+	wire.EachHeader(d.headers, func(name, value []byte) bool { // its form was checked with the record
+		out[string(name)] = string(value)
+		return true
+	})
+	return out
+}
+
+// Metadata is what an earlier Nack left with the message.
+func (d *Delivery) Metadata() []byte { return d.metadata }
+
+// TraceParent is the producer's trace context.
+func (d *Delivery) TraceParent() string { return string(d.traceParent) }
+
+// Ack says that the message is done. It is sent in the background (see Flush, OnRefused); ErrStale: the delivery was settled
+// before or its connection was lost, and the message comes again.
+func (d *Delivery) Ack() error {
+	if err := d.settle(); err != nil {
+		return err
+	}
+	return d.stream.out.ack(d.handle, d.Receipt.Seq, uint16(d.Attempt))
+}
+
+// Nack gives the message back: it is delivered again by the group's backoff or as After says. Errors as of Ack.
+func (d *Delivery) Nack(opts ...NackOption) error {
+	o := nackOptions{delay: -1}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	n := wire.Nack{DelayMillis: -1, Reason: []byte(o.reason), Metadata: o.metadata}
+	switch {
+	case len(o.metadata) > wire.MaxAttributes:
+		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d are allowed", len(o.metadata), wire.MaxAttributes)
+	case o.hasDelay && (o.delay < 0 || o.delay > core.MaxNackDelay):
+		return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", o.delay, core.MaxNackDelay)
+	case o.hasDelay:
+		n.DelayMillis = o.delay.Milliseconds()
+	}
+	return d.giveUp(wire.TypeNack, n)
+}
+
+// Reject sends the message to the dead letter queue at once. Errors as of Ack.
+func (d *Delivery) Reject(reason string) error {
+	return d.giveUp(wire.TypeReject, wire.Nack{DelayMillis: -1, Reason: []byte(reason)})
+}
+
+func (d *Delivery) giveUp(t wire.FrameType, n wire.Nack) error {
+	if err := d.settle(); err != nil {
+		return err
+	}
+	n.Handle, n.Seq, n.Attempt = d.handle, d.Receipt.Seq, uint16(d.Attempt)
+	return d.stream.out.frame(t, n.Append)
+}
+
+// Extend keeps the message locked for this long from now. Errors as of Ack.
+func (d *Delivery) Extend(by time.Duration) error {
+	if by < 0 || by > core.MaxLockTimeout {
+		return core.Errorf(core.CodeBadArgument, "lock of %s is not in 0 … %s", by, core.MaxLockTimeout)
+	}
+	if d.settled.Load() {
+		return errSettled(d)
+	}
+	e := wire.Extend{Handle: d.handle, Seq: d.Receipt.Seq, Attempt: uint16(d.Attempt), Millis: by.Milliseconds()}
+	return d.stream.out.frame(wire.TypeExtend, e.Append)
+}
+
+func (d *Delivery) settle() error {
+	if d.settled.Swap(true) {
+		return errSettled(d)
+	}
+	return nil
+}
+
+func errSettled(d *Delivery) error {
+	return core.Errorf(core.CodeStale, "delivery of %s was settled before", d.Receipt)
+}

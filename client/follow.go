@@ -1,0 +1,238 @@
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+const (
+	helloTimeout = 10 * time.Second
+	// refresh is how often a consumer that is connected to every host looks up the route all the same.
+	refresh = 30 * time.Second
+)
+
+// reconnect spaces the attempts to find and reach output hosts.
+var reconnect = core.Backoff{Min: 50 * time.Millisecond, Factor: 2, Max: 5 * time.Second, Jitter: 0.3}
+
+// run keeps a stream to each output host of the group, until the consumer is closed or the group is gone.
+func (c *Consumer) run() {
+	defer c.end()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stale := time.NewTicker(time.Second)
+	defer stale.Stop()
+	var last time.Time
+	for failures := 0; ; {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.inbox.ended:
+			return
+		case <-stale.C:
+			c.giveBackStale()
+			continue
+		case <-c.wake: // not in a circle with a host that lets everyone in and throws them out
+			timer.Reset(time.Until(last.Add(reconnect.Min)))
+			continue
+		case <-timer.C:
+		}
+		err := c.follow()
+		last = time.Now()
+		switch {
+		case err == nil:
+			failures = 0
+			timer.Reset(refresh)
+			stale.Reset(max(100*time.Millisecond, min(c.LockTimeout()/8, 10*time.Second)))
+		case core.CodeOf(err).Class() == core.ClassFatal:
+			c.fail(err)
+			return
+		default:
+			failures++
+			timer.Reset(reconnect.Delay(failures, rand.Float64()))
+		}
+		c.mu.Lock()
+		c.mu.lastErr = err
+		c.mu.Unlock()
+	}
+}
+
+// end waits for Close, of the consumer or its client, and joins the senders. Until then a consumer that failed keeps its streams, for
+// the settlements of what it yielded.
+func (c *Consumer) end() {
+	<-c.ctx.Done()
+	c.inbox.end(core.Errorf(core.CodeUnavailable, "client is closed"))
+	for _, s := range c.streams() {
+		s.leave()
+	}
+	c.wg.Wait()
+	close(c.done)
+}
+
+// giveBackStale returns what waits for the application so long that its lock might end before it is done.
+func (c *Consumer) giveBackStale() {
+	lock := c.LockTimeout()
+	if lock <= 0 {
+		return
+	}
+	oldest := time.Now().Add(-lock / 4)
+	c.inbox.giveBack(func(s *slab) bool { return s.received.Before(oldest) })
+}
+
+// follow makes the streams equal to the route.
+func (c *Consumer) follow() error {
+	hosts, err := c.route()
+	if err != nil {
+		return err
+	}
+	if len(hosts) == 0 {
+		return core.Errorf(core.CodeUnavailable, "group %s of %s has no output host now", c.group, c.queue)
+	}
+	c.mu.Lock()
+	live := make(map[core.HostID]*consumeStream, len(c.mu.streams))
+	for id, s := range c.mu.streams {
+		live[id] = s
+	}
+	c.mu.Unlock()
+	limit := wire.Credit{
+		Messages: uint32(max(1, c.opts.prefetch/len(hosts))),
+		Bytes:    uint64(max(1, c.opts.prefetchBytes/len(hosts))),
+	}
+	errs := make([]error, len(hosts))
+	var wg sync.WaitGroup
+	for i, h := range hosts {
+		if s := live[h.id]; s != nil {
+			s.out.resumeCredit()
+			delete(live, h.id)
+			continue
+		}
+		wg.Go(func() { errs[i] = c.connect(h, limit) })
+	}
+	wg.Wait()
+	for _, s := range live { // no longer in the route: it stays for the settlements of what it delivered
+		s.out.stopCredit()
+		c.inbox.giveBack(func(b *slab) bool { return b.stream == s })
+	}
+	for _, err := range errs {
+		if err != nil && core.CodeOf(err).Class() == core.ClassFatal {
+			return err
+		}
+	}
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i < 0 {
+		return nil
+	}
+	return errs[i]
+}
+
+// route is what a host told last, else a look-up.
+func (c *Consumer) route() ([]consumeHost, error) {
+	c.mu.Lock()
+	told, hosts := c.mu.hasHosts, c.mu.hosts
+	c.mu.hasHosts, c.mu.hosts = false, nil
+	c.mu.Unlock()
+	if told {
+		return hosts, nil
+	}
+	res, err := read(c.ctx, c.c, c.c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: c.queue, Group: c.group})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.mu.version = max(c.mu.version, res.Version)
+	c.mu.Unlock()
+	return hostsOf(res.Hosts), nil
+}
+
+func hostsOf(in []*pb.HostAddress) []consumeHost {
+	out := make([]consumeHost, 0, len(in))
+	for _, h := range in {
+		out = append(out, consumeHost{id: core.HostID(h.Id), addr: h.Address})
+	}
+	return out
+}
+
+// reconfigure takes a route that a host told, unless a newer one is known.
+func (c *Consumer) reconfigure(version uint64, hosts []*pb.HostAddress) {
+	c.mu.Lock()
+	if version < c.mu.version {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.version = version
+	c.mu.hosts, c.mu.hasHosts = hostsOf(hosts), true
+	c.mu.Unlock()
+	signal(c.wake)
+}
+
+func (c *Consumer) lookAgain() { signal(c.wake) }
+
+// streamEnded forgets a stream; if it was in use the route is looked at again.
+func (c *Consumer) streamEnded(s *consumeStream, err error) {
+	c.mu.Lock()
+	known := c.mu.streams[s.host.id] == s
+	if known {
+		delete(c.mu.streams, s.host.id)
+	}
+	c.mu.Unlock()
+	if known {
+		c.c.opts.log.Info("output host lost", "queue", c.queue, "group", c.group, "host", s.host.id, "err", err)
+		signal(c.wake)
+	}
+}
+
+// connect opens a stream to a host and grants it the first credit.
+func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
+	ctx, cancel := context.WithTimeout(c.ctx, helloTimeout)
+	defer cancel()
+	mux, err := c.c.links.get(ctx, h.addr, "/v1/consume")
+	if err != nil {
+		return err
+	}
+	s := &consumeStream{
+		con: c, host: h, mux: mux, out: newOutbox(limit), hello: make(chan error, 2), ended: make(chan struct{}),
+		handles: make(map[uint32]core.ExtentID),
+	}
+	if s.number, err = mux.Open(s); err != nil {
+		return err
+	}
+	s.out.stream = s.number
+	body, err := proto.Marshal(&pb.ConsumeHello{Queue: c.queue, Group: c.group, Client: c.c.opts.name, Tokens: c.opts.tokens})
+	if err == nil {
+		err = mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypeConsumeHello, s.number, body))
+	}
+	if err == nil {
+		select {
+		case err = <-s.hello:
+		case <-ctx.Done():
+			err = core.Errorf(core.CodeUnavailable, "greet output host %s: %w", h.id, context.Cause(ctx))
+		}
+	}
+	if err != nil {
+		s.leave()
+		return err
+	}
+	c.mu.Lock()
+	closed := c.mu.closed
+	if !closed {
+		c.mu.streams[h.id] = s
+		c.wg.Go(func() { s.send(c.ctx) })
+	}
+	c.mu.Unlock()
+	if closed || s.lost.Load() {
+		s.leave()
+		c.streamEnded(s, nil)
+		return core.Errorf(core.CodeUnavailable, "output host %s went away", h.id)
+	}
+	s.out.taken(int(limit.Messages), int(limit.Bytes))
+	c.connectOnce.Do(func() { close(c.connected) })
+	return nil
+}

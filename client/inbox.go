@@ -1,0 +1,148 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// inbox holds what was delivered and not yet yielded. The credits given to the hosts bound it.
+type inbox struct {
+	wake  chan struct{}
+	ended chan struct{} // closed by end
+	mu    struct {
+		sync.Mutex
+		slabs   []*slab
+		waiting int // in next
+		over    bool
+		err     error
+	}
+}
+
+// slab is the deliveries of one frame.
+type slab struct {
+	stream     *consumeStream
+	deliveries []Delivery
+	next       int // to be yielded
+	received   time.Time
+}
+
+func newInbox() *inbox {
+	return &inbox{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// push adds a slab; once the inbox has ended it gives it back.
+func (b *inbox) push(s *slab) {
+	b.mu.Lock()
+	over := b.mu.over
+	if !over {
+		b.mu.slabs = append(b.mu.slabs, s)
+	}
+	wake := b.mu.waiting > 0
+	b.mu.Unlock()
+	switch {
+	case over:
+		s.giveBack()
+	case wake:
+		signal(b.wake)
+	}
+}
+
+// next waits for a delivery. nil without an error: ctx or the consumer has ended.
+func (b *inbox) next(ctx context.Context) (*Delivery, error) {
+	for waited := 0; ; waited = 1 {
+		b.mu.Lock()
+		b.mu.waiting -= waited
+		if b.mu.over || ctx.Err() != nil {
+			defer b.mu.Unlock()
+			return nil, b.mu.err
+		}
+		d := b.popLocked()
+		if d == nil {
+			b.mu.waiting++
+		}
+		again := len(b.mu.slabs) > 0 && b.mu.waiting > 0
+		b.mu.Unlock()
+		if d != nil {
+			if again {
+				signal(b.wake)
+			}
+			d.stream.out.taken(1, d.size)
+			return d, nil
+		}
+		select {
+		case <-b.wake:
+		case <-b.ended:
+		case <-ctx.Done():
+			signal(b.wake) // it may have been meant for another
+		}
+	}
+}
+
+// popLocked takes the first delivery of a stream that lives.
+func (b *inbox) popLocked() *Delivery {
+	for len(b.mu.slabs) > 0 {
+		s := b.mu.slabs[0]
+		if s.next < len(s.deliveries) && !s.stream.lost.Load() {
+			d := &s.deliveries[s.next]
+			s.next++
+			return d
+		}
+		b.mu.slabs[0] = nil
+		b.mu.slabs = b.mu.slabs[1:]
+	}
+	return nil
+}
+
+// giveBack returns the slabs that which chooses to their hosts.
+func (b *inbox) giveBack(which func(*slab) bool) {
+	var back, keep []*slab
+	b.mu.Lock()
+	for _, s := range b.mu.slabs {
+		if which(s) {
+			back = append(back, s)
+		} else {
+			keep = append(keep, s)
+		}
+	}
+	b.mu.slabs = keep
+	b.mu.Unlock()
+	for _, s := range back {
+		s.giveBack()
+	}
+}
+
+// giveBack returns what was not yielded of a slab that nobody else sees.
+func (s *slab) giveBack() {
+	size := 0
+	for i := s.next; i < len(s.deliveries); i++ {
+		d := &s.deliveries[i]
+		d.settled.Store(true)
+		s.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt))
+		size += d.size
+	}
+	s.stream.out.taken(len(s.deliveries)-s.next, size)
+}
+
+// end makes next return err for ever.
+func (b *inbox) end(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.mu.over {
+		b.mu.over, b.mu.err = true, err
+		close(b.ended)
+	}
+}
+
+func (b *inbox) err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.err
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

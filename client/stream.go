@@ -1,0 +1,217 @@
+package client
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// consumeHost is an output host of the group.
+type consumeHost struct {
+	id   core.HostID
+	addr string
+}
+
+// consumeStream is the stream of a consumer to one output host. Its frames come on the connection's reader goroutine, which alone
+// uses the fields below number.
+type consumeStream struct {
+	con   *Consumer
+	host  consumeHost
+	mux   *ws.Mux
+	out   *outbox
+	hello chan error    // buffered; the greeting's outcome
+	ended chan struct{} // closed when it was lost or left
+	lost  atomic.Bool
+	// number is the stream's on its connection.
+	number uint32
+
+	greeted bool
+	handles map[uint32]core.ExtentID
+	deliver wire.Deliver
+	results wire.AckResult
+}
+
+var _ ws.StreamHandler = (*consumeStream)(nil)
+
+// maxHandles bounds what a host can make a stream remember.
+const maxHandles = 1 << 20
+
+// HandleFrame takes what the host sends.
+func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
+	var err error
+	switch f.Type {
+	case wire.TypeDeliver:
+		if err = s.deliver.Decode(f.Body); err == nil {
+			err = s.receive()
+		}
+	case wire.TypeHandle:
+		var h wire.Handle
+		if err = h.Decode(f.Body); err == nil {
+			s.handles[h.Handle] = h.Extent
+		}
+		if len(s.handles) > maxHandles {
+			err = core.Errorf(core.CodeBadFrame, "host named more than %d extents", maxHandles)
+		}
+	case wire.TypeAckResult:
+		if err = s.results.Decode(f.Body); err == nil {
+			s.refused()
+		}
+	case wire.TypeConsumeHelloOK:
+		err = s.greet(f.Body)
+	case wire.TypeReconfigure:
+		var m pb.Reconfigure
+		if err = proto.Unmarshal(f.Body, &m); err == nil {
+			s.con.reconfigure(m.Version, m.Hosts)
+		}
+	case wire.TypeDrain:
+		s.out.stopCredit()
+		s.con.lookAgain()
+	case wire.TypeError:
+		s.fail(convert.FrameError(f.Body))
+		return
+	default:
+		err = core.Errorf(core.CodeVersion, "output host sent a frame of type %d", f.Type)
+	}
+	if err != nil {
+		s.fail(core.Errorf(core.CodeUnavailable, "output host %s: %w", s.host.id, err))
+	}
+}
+
+// fail drops the stream while its connection lives.
+func (s *consumeStream) fail(err error) {
+	s.mux.Forget(s.number)
+	s.end(err)
+}
+
+func (s *consumeStream) greet(body []byte) error {
+	var ok pb.ConsumeHelloOK
+	if err := proto.Unmarshal(body, &ok); err != nil {
+		return core.Errorf(core.CodeBadFrame, "hello does not parse: %w", err)
+	}
+	if d := ok.LockTimeout.AsDuration(); d > 0 {
+		s.con.lockTimeout.Store(int64(d))
+	}
+	if !s.greeted {
+		s.greeted = true
+		s.hello <- nil
+	}
+	return nil
+}
+
+// receive turns a Deliver frame into deliveries. It copies the records once, so that they may be kept for ever.
+func (s *consumeStream) receive() error {
+	d := &s.deliver
+	extent, ok := s.handles[d.Handle]
+	if !ok {
+		return core.Errorf(core.CodeBadFrame, "delivery of extent handle %d, which was not named", d.Handle)
+	}
+	total := 0
+	for _, r := range d.Runs {
+		total += int(r.Count)
+	}
+	slab := &slab{stream: s, deliveries: make([]Delivery, total), received: time.Now()}
+	rest := append([]byte(nil), d.Records...)
+	tokens := d.Tokens
+	var record wire.Record
+	i := 0
+	for _, run := range d.Runs {
+		enqueued := time.UnixMicro(run.Enqueued)
+		for k := range run.Count {
+			n, err := wire.DecodeRecord(rest, &record)
+			if err != nil {
+				return core.Errorf(core.CodeOf(err), "delivered record %s:%d: %w", extent, run.Base+core.Seq(k), err)
+			}
+			rest = rest[n:]
+			v := &slab.deliveries[i]
+			i++
+			v.Body, v.ID, v.Attempt, v.Enqueued = record.Payload, record.ID, int(run.Attempt), enqueued
+			v.Receipt = core.Receipt{Extent: extent, Seq: run.Base + core.Seq(k)}
+			v.key, v.headers, v.metadata, v.traceParent = record.Key, record.Headers, record.Metadata, record.TraceParent
+			v.stream, v.handle, v.size, v.received = s, d.Handle, n, slab.received.UnixNano()
+			if len(tokens) > 0 {
+				var token []byte
+				if token, tokens, err = wire.NextToken(tokens); err != nil {
+					return err
+				}
+				v.Token = string(token)
+			}
+		}
+	}
+	if len(rest) > 0 {
+		return core.Errorf(core.CodeBadFrame, "deliver frame holds %d bytes beyond its records", len(rest))
+	}
+	if total > 0 {
+		s.con.inbox.push(slab)
+	}
+	return nil
+}
+
+// refused passes refused settlements on.
+func (s *consumeStream) refused() {
+	for _, e := range s.results.Entries {
+		at := core.Receipt{Extent: s.handles[e.Handle], Seq: e.Seq}
+		s.con.c.opts.log.Debug("settlement refused", "queue", s.con.queue, "group", s.con.group, "receipt", at, "code", e.Code)
+		if s.con.opts.refused != nil {
+			s.con.opts.refused(Refusal{Receipt: at, Attempt: int(e.Attempt),
+				Err: core.Errorf(e.Code, "output host %s refused the settlement (%s)", s.host.id, e.Code)})
+		}
+	}
+}
+
+// Closed is the connection's end.
+func (s *consumeStream) Closed(err error) { s.end(err) }
+
+// end makes the stream lost: its deliveries cannot be settled any more and come again.
+func (s *consumeStream) end(err error) {
+	if s.lost.Swap(true) {
+		return
+	}
+	s.out.end()
+	close(s.ended)
+	s.hello <- err // buffered; read while greeting only
+	s.con.streamEnded(s, err)
+}
+
+// leave closes the stream in peace.
+func (s *consumeStream) leave() {
+	if s.lost.Swap(true) {
+		return
+	}
+	s.mux.Forget(s.number)
+	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
+	s.out.end()
+	close(s.ended)
+}
+
+// send writes what the outbox gathers, until the stream ends.
+func (s *consumeStream) send(ctx context.Context) {
+	var buf []byte
+	written := make(chan struct{}, 1)
+	for {
+		if buf = s.out.take(buf[:0]); len(buf) == 0 {
+			select {
+			case <-s.out.wake:
+				continue
+			case <-s.ended:
+				return
+			case <-ctx.Done():
+				s.leave()
+				return
+			}
+		}
+		err := s.mux.Conn.SendOwned(ctx, buf[:wire.FrameHeaderLen], buf[wire.FrameHeaderLen:], func() { written <- struct{}{} })
+		<-written // it comes even if the connection ends
+		if err != nil {
+			s.fail(core.Errorf(core.CodeUnavailable, "send to output host %s: %w", s.host.id, err))
+			return
+		}
+	}
+}
