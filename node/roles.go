@@ -6,6 +6,7 @@ import (
 	"github.com/columbamq/columba/frontend"
 	"github.com/columbamq/columba/inputhost"
 	"github.com/columbamq/columba/internal/telemetry"
+	"github.com/columbamq/columba/storehost"
 )
 
 // buildRoles makes the roles that the configuration asks for, in the order in which they start: what others depend on first.
@@ -29,6 +30,10 @@ func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
 func (n *Node) buildRole(name string, res *resources) (role, error) {
 	log := n.o.Log.With(telemetry.KeyHost, res.self.ID)
 	switch name {
+	case RoleStore:
+		cfg := storehost.DefaultConfig()
+		cfg.Dir = res.dir.store()
+		return storehost.New(cfg, storehost.Deps{Log: log, Metrics: res.metrics, Self: res.self.ID, Run: res.self.Run})
 	case RoleInput:
 		return inputhost.New(inputhost.DefaultConfig(), inputhost.Deps{
 			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
