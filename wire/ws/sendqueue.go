@@ -40,7 +40,9 @@ type pending struct {
 // push queues a frame: header copied, body (may be nil) as it is.
 func (q *sendQueue) push(header, body []byte, release func()) {
 	owned := len(body) > 0 || release != nil
-	q.copy(header, owned)
+	if len(header) > 0 {
+		q.copy(header, owned)
+	}
 	if owned {
 		q.add(segment{b: body, release: release, cost: len(body) + segmentCost})
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -173,54 +174,43 @@ func TestConn_CleanClose(t *testing.T) {
 func TestConn_AbortReleasesEverythingOnce(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		t.Run(fmt.Sprintf("running=%t", started), func(t *testing.T) {
-			l := memoryLink(t, Options{SendBytes: 1 << 20}, Options{})
-			if started {
-				running(t, l.client, ignore) // the server never reads
-			}
-			const senders, each = 8, 20
-			var releases [senders * each]atomic.Int32
-			var queued atomic.Int32
-			var wg sync.WaitGroup
-			for s := range senders {
-				wg.Go(func() {
-					for i := range each {
-						b := frame(i, 100_000)
-						n := s*each + i
-						err := l.client.SendOwned(t.Context(), b[:wire.FrameHeaderLen], b[wire.FrameHeaderLen:], func() { releases[n].Add(1) })
-						if err == nil {
-							queued.Add(1)
-						} else if core.CodeOf(err) != core.CodeUnavailable {
-							t.Errorf("SendOwned = %v, want %s", err, core.CodeUnavailable)
+			synctest.Test(t, func(t *testing.T) {
+				l := memoryLink(t, Options{SendBytes: 1 << 20}, Options{})
+				if started {
+					running(t, l.client, ignore) // the server never reads
+				}
+				const senders, each = 8, 20
+				var releases [senders * each]atomic.Int32
+				var wg sync.WaitGroup
+				for s := range senders {
+					wg.Go(func() {
+						for i := range each {
+							b := frame(i, 100_000)
+							release := &releases[s*each+i]
+							err := l.client.SendOwned(t.Context(), b[:wire.FrameHeaderLen], b[wire.FrameHeaderLen:], func() { release.Add(1) })
+							if err != nil && core.CodeOf(err) != core.CodeUnavailable {
+								t.Errorf("SendOwned = %v, want %s", err, core.CodeUnavailable)
+							}
 						}
+					})
+				}
+				synctest.Wait() // some is written, some queued, and the senders wait for room
+				cause := errors.New("test")
+				l.client.Abort(cause)
+				wg.Wait()
+				if err := l.client.Send(t.Context(), frame(0, 0)); !errors.Is(err, cause) {
+					t.Errorf("Send after Abort = %v, want its cause", err)
+				}
+				if err := l.client.Run(t.Context(), ignore); !started && !errors.Is(err, cause) {
+					t.Errorf("Run after Abort = %v, want its cause", err)
+				}
+				synctest.Wait() // what was being written is released by the writer
+				for n := range releases {
+					if got := releases[n].Load(); got != 1 {
+						t.Errorf("body %d was released %d times", n, got)
 					}
-				})
-			}
-			for queued.Load() < 5 {
-				if l.client.TrySend(nil) {
-					continue
 				}
-			}
-			cause := errors.New("test")
-			l.client.Abort(cause)
-			wg.Wait()
-			if err := l.client.Run(t.Context(), ignore); !started && !errors.Is(err, cause) {
-				t.Errorf("Run after Abort = %v, want its cause", err)
-			}
-			if err := l.client.Send(t.Context(), frame(0, 0)); !errors.Is(err, cause) {
-				t.Errorf("Send after Abort = %v, want its cause", err)
-			}
-			l.client.mu.Lock()
-			defer l.client.mu.Unlock()
-			deadline := time.Now().Add(5 * time.Second)
-			for n := range releases {
-				for releases[n].Load() == 0 && time.Now().Before(deadline) {
-					l.client.mu.Unlock() // what was being written is released by the writer
-					l.client.mu.Lock()
-				}
-				if got := releases[n].Load(); got != 1 {
-					t.Errorf("body %d was released %d times", n, got)
-				}
-			}
+			})
 		})
 	}
 }
