@@ -11,6 +11,7 @@ type batch struct {
 	last  core.Seq
 	left  int
 	live  int
+	lent  int // messages yielded by TakeDead and not answered: they pin the bytes as they are
 	at    int // index in the share's held batches; -1: released
 }
 
@@ -36,7 +37,7 @@ func (s *Share) hold(b *batch) {
 func (s *Share) unref(b *batch, n, size int) {
 	b.left -= n
 	b.live -= size
-	if b.left == 0 {
+	if b.left == 0 && b.lent == 0 {
 		s.release(b)
 	}
 }
@@ -62,7 +63,7 @@ func (s *Share) squeeze() {
 		return
 	}
 	for _, b := range s.held {
-		if b.live < len(b.Bytes)/4 {
+		if b.live < len(b.Bytes)/4 && b.lent == 0 {
 			s.squeezeBatch(b)
 		}
 	}

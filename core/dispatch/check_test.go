@@ -23,7 +23,7 @@ func (g *Group) check() error {
 		}
 		last = l.due
 		for i := range l.count {
-			if m := l.share.table.get(l.base + core.Seq(i)); m != nil && m.phase == inFlight && m.due == l.due {
+			if m := l.share.table.get(l.base + core.Seq(i)); m != nil && m.phase == inFlight && m.due == l.due && m.attempts == l.attempt {
 				cover(l.share, l.base+core.Seq(i))
 			}
 		}
@@ -130,9 +130,13 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 		return fmt.Errorf("%d texts of %d messages", len(s.texts), tracked)
 	}
 	bytes := 0
+	lent := map[*batch]int{}
+	for _, b := range s.lent {
+		lent[b]++
+	}
 	for _, b := range s.held {
 		bytes += len(b.Bytes)
-		if b.left != left[b] || b.live != live[b] || b.left == 0 {
+		if b.left != left[b] || b.live != live[b] || b.lent != lent[b] || b.left+b.lent == 0 {
 			return fmt.Errorf("batch %d has %d messages, %d bytes left, counted %d, %d", b.Base, left[b], live[b], b.left, b.live)
 		}
 	}

@@ -64,6 +64,7 @@ func (g *Group) TakeDead(most int, dead []Dead) []Dead {
 			continue
 		}
 		ref.share.move(m, taken)
+		ref.share.lend(ref.seq, m.batch)
 		dead = append(dead, Dead{
 			Share: ref.share, Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq],
 			Session: m.session, Enqueued: m.batch.Enqueued, Record: m.batch.record(ref.seq),
@@ -73,9 +74,11 @@ func (g *Group) TakeDead(most int, dead []Dead) []Dead {
 	return dead
 }
 
-// DeadLettered settles a message that TakeDead yielded: the dead letter queue has it durably.
+// DeadLettered settles a message that TakeDead yielded: the dead letter queue has it durably. No effect if a late ack
+// settled it before.
 func (s *Share) DeadLettered(seq core.Seq, now time.Time) {
 	s.group.at(now)
+	s.takeBack(seq)
 	if m := s.table.get(seq); m != nil && m.phase == taken {
 		s.group.counters.Dead++
 		s.settle(seq, m)
@@ -86,10 +89,28 @@ func (s *Share) DeadLettered(seq core.Seq, now time.Time) {
 // DeadFailed keeps a message that TakeDead yielded until retryAt, when TakeDead yields it again.
 func (s *Share) DeadFailed(seq core.Seq, retryAt, now time.Time) {
 	s.group.at(now)
+	s.takeBack(seq)
 	if m := s.table.get(seq); m != nil && m.phase == taken {
 		m.due = retryAt.UnixNano()
 		s.move(m, retaken)
 		s.group.wakeAt(s, seq, m.due)
+	}
+}
+
+// lend pins a batch while the record of seq is written elsewhere: a late ack may settle the message meanwhile.
+func (s *Share) lend(seq core.Seq, b *batch) {
+	s.lent[seq] = b
+	b.lent++
+}
+
+func (s *Share) takeBack(seq core.Seq) {
+	b := s.lent[seq]
+	if b == nil {
+		return
+	}
+	delete(s.lent, seq)
+	if b.lent--; b.lent == 0 && (b.left == 0 || s.gone) {
+		s.release(b)
 	}
 }
 

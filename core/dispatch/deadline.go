@@ -13,6 +13,8 @@ type lock struct {
 	share *Share
 	base  core.Seq
 	count uint32
+	// attempt tells a delivery from one before with the same deadline.
+	attempt uint16
 }
 
 // timer is the deadline of one message; it is void once the message's due is another.
@@ -23,17 +25,18 @@ type timer struct {
 }
 
 // lockRun sets the deadline of count messages in flight from base, whose due is due.
-func (g *Group) lockRun(s *Share, base core.Seq, count uint32, due int64) {
+func (g *Group) lockRun(s *Share, base core.Seq, count uint32, attempt uint16, due int64) {
 	if g.locks.len() > 0 && g.locks.back().due > due { // the lock timeout was lowered, or restored locks
 		for i := range count {
 			g.wakeAt(s, base+core.Seq(i), due)
 		}
 		return
 	}
-	if g.locks.len() > 2*g.inFlight+64 {
+	if g.locks.len() >= g.locksMost {
 		g.locks.filter((*lock).trim)
+		g.locksMost = max(64, 2*g.locks.len())
 	}
-	g.locks.push(lock{due, s, base, count})
+	g.locks.push(lock{due, s, base, count, attempt})
 }
 
 // trim skips the leading messages that are not under the lock any more and reports whether any is left.
@@ -42,7 +45,7 @@ func (l *lock) trim() bool {
 		return false
 	}
 	for ; l.count > 0; l.base, l.count = l.base+1, l.count-1 {
-		if m := l.share.table.get(l.base); m != nil && m.phase == inFlight && m.due == l.due {
+		if m := l.share.table.get(l.base); m != nil && m.phase == inFlight && m.due == l.due && m.attempts == l.attempt {
 			return true
 		}
 	}

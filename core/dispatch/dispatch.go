@@ -95,7 +95,7 @@ type Dead struct {
 	Text     string  // what the consumer said, ≤ MaxReason bytes
 	Session  SessionID
 	Enqueued int64  // unix µs
-	Record   []byte // encoded; valid until DeadLettered or DeadFailed of this message
+	Record   []byte // encoded; as it was read; valid until DeadLettered or DeadFailed of this message
 }
 
 // Depth counts messages of a share or a group; together they are what was read and not settled.

@@ -19,6 +19,7 @@ type Group struct {
 	now        int64 // the latest instant given, ns
 	inFlight   int
 	locks      queue[lock] // by rising due
+	locksMost  int         // void locks are swept out at this length
 	timers     []timer     // heap by due
 	timersMost int         // void timers are swept out at this length
 	dead       queue[deadRef]
@@ -28,7 +29,7 @@ type Group struct {
 // NewGroup makes the group of a spec that has its defaults. The fields Delay, SkipOlder and NoSmartRetry are not honoured
 // here; Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, timersMost: 64}
+	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
 }
 
 // at is now in ns, never before an instant given earlier.
@@ -64,7 +65,7 @@ func (g *Group) AddShare(extent core.ExtentID, state State, now time.Time) *Shar
 	}
 	g.at(now)
 	s := &Share{
-		group: g, extent: extent, done: *state.done.Clone(), table: newTable(), texts: map[core.Seq]string{},
+		group: g, extent: extent, done: *state.done.Clone(), table: newTable(), texts: map[core.Seq]string{}, lent: map[core.Seq]*batch{},
 		squeezeAt: MaxOutstandingBytes / 2,
 	}
 	s.next = s.done.Frontier() + 1
@@ -74,7 +75,8 @@ func (g *Group) AddShare(extent core.ExtentID, state State, now time.Time) *Shar
 	return s
 }
 
-// RemoveShare forgets the share and releases its buffers. Take the final checkpoint before.
+// RemoveShare forgets the share and releases its buffers, those of TakeDead once they are answered. Take the final
+// checkpoint before.
 func (g *Group) RemoveShare(s *Share) {
 	if s.gone {
 		return
@@ -82,13 +84,18 @@ func (g *Group) RemoveShare(s *Share) {
 	s.gone = true
 	delete(g.shares, s.extent)
 	g.inFlight -= s.count[inFlight]
-	for len(s.held) > 0 {
-		s.release(s.held[len(s.held)-1])
+	for i := len(s.held) - 1; i >= 0; i-- { // release moves the last one to i
+		if b := s.held[i]; b.lent == 0 {
+			s.release(b)
+		}
 	}
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	g.turn.filter(func(t **Share) bool { return !(*t).gone })
 	g.dead.filter(func(d *deadRef) bool { return !d.share.gone })
-	*s = Share{group: g, extent: s.extent, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable()}
+	*s = Share{
+		group: g, extent: s.extent, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
+		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
+	}
 }
 
 // Ready reports whether Take has something to hand out.

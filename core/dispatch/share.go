@@ -35,6 +35,7 @@ type Share struct {
 	held      []*batch
 	heldBytes int
 	squeezeAt int
+	lent      map[core.Seq]*batch // of messages yielded by TakeDead and not answered
 
 	retries queue[core.Seq] // phase ready, with bytes; others are skipped
 	pending queue[saving]   // phase unsaved; others are skipped

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/crc32"
 	"maps"
@@ -229,5 +230,20 @@ func (st *State) Merge(o State) {
 // Frontier is the seq up to which everything is done.
 func (st State) Frontier() core.Seq { return st.done.Frontier() }
 
+// Pending is how many messages were handed out and not settled.
+func (st State) Pending() int { return len(st.messages) }
+
 // order is the seqs of the messages, rising.
 func (st State) order() []core.Seq { return slices.Sorted(maps.Keys(st.messages)) }
+
+// Append appends the state's blob to dst: what a share that never began would save.
+func (st *State) Append(dst []byte) []byte {
+	entries := make([]entry, 0, len(st.messages))
+	for seq, e := range st.messages {
+		e.first, e.count = seq, 1
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.first, b.first) })
+	blob, _ := appendState(dst, &st.done, entries, true)
+	return blob
+}

@@ -105,7 +105,7 @@ func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attemp
 	h.oversize = false
 	s.changed = true
 	s.group.counters.Delivered += uint64(count)
-	s.group.lockRun(s, base, count, h.due)
+	s.group.lockRun(s, base, count, attempt, h.due)
 	if n := len(h.runs); n > 0 && h.last == b {
 		if r := &h.runs[n-1]; r.Attempt == attempt && r.Base+core.Seq(r.Count) == base {
 			r.Count += count
