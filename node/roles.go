@@ -3,9 +3,12 @@ package node
 import (
 	"slices"
 
+	"github.com/columbamq/columba/controller"
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/frontend"
 	"github.com/columbamq/columba/inputhost"
 	"github.com/columbamq/columba/internal/telemetry"
+	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost"
 )
 
@@ -20,9 +23,7 @@ func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r != nil {
-			out = append(out, namedRole{name, r})
-		}
+		out = append(out, namedRole{name, r})
 	}
 	return out, nil
 }
@@ -34,6 +35,14 @@ func (n *Node) buildRole(name string, res *resources) (role, error) {
 		cfg := storehost.DefaultConfig()
 		cfg.Dir = res.dir.store()
 		return storehost.New(cfg, storehost.Deps{Log: log, Metrics: res.metrics, Self: res.self.ID, Run: res.self.Run})
+	case RoleController:
+		return controller.New(controller.DefaultConfig(), controller.Deps{
+			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
+		})
+	case RoleOutput:
+		return outputhost.New(outputhost.DefaultConfig(), outputhost.Deps{
+			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
+		})
 	case RoleInput:
 		return inputhost.New(inputhost.DefaultConfig(), inputhost.Deps{
 			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
@@ -45,5 +54,5 @@ func (n *Node) buildRole(name string, res *resources) (role, error) {
 			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
 		})
 	}
-	return nil, nil
+	return nil, core.Errorf(core.CodeInternal, "role %s has no builder", name)
 }
