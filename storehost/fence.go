@@ -1,0 +1,84 @@
+package storehost
+
+import (
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
+)
+
+// checkIdentity refuses a call that is meant for another store or another disk. Empty fields mean any.
+func (h *Host) checkIdentity(expected *pb.StoreIdentity) error {
+	log, err := h.extents()
+	if err != nil {
+		return err
+	}
+	want, err := convert.Identity(expected)
+	if err != nil {
+		return err
+	}
+	is := log.Identity()
+	switch {
+	case want.Store != "" && want.Store != is.Store:
+		return core.Errorf(core.CodeConflict, "this is store %s, not %s; look up its address again", is.Store, want.Store)
+	case !want.Disk.IsZero() && want.Disk != is.Disk:
+		return core.Errorf(core.CodeConflict, "store %s has disk %s, not %s: its directory was replaced", is.Store, is.Disk, want.Disk)
+	}
+	return nil
+}
+
+// fence stops appends for ever and grades what this replica says about itself.
+func (h *Host) fence(extent core.Extent, expected core.StoreIdentity) (core.FenceAnswer, uint64, error) {
+	log, err := h.extents()
+	if err != nil {
+		return core.FenceAnswer{}, 0, err
+	}
+	is := log.Identity()
+	if expected.Store != "" && expected.Store != is.Store {
+		return core.FenceAnswer{}, 0, core.Errorf(core.CodeConflict, "this is store %s, not %s; look up its address again", is.Store, expected.Store)
+	}
+	state, err := log.Fence(extent)
+	if err != nil {
+		return core.FenceAnswer{}, 0, err
+	}
+	h.metrics.fences.Inc()
+	return grade(is, expected, state), state.Bytes, nil
+}
+
+// grade makes a fence's answer. A suspect one carries no length.
+func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer {
+	a := core.FenceAnswer{
+		Identity: is, Health: core.HealthOK, Absent: !s.Opened && s.Last == 0,
+		Last: s.Last, Committed: s.Committed, Checksum: s.Checksum, Sealed: s.Sealed, L: s.L,
+	}
+	otherDisk := !expected.Disk.IsZero() && expected.Disk != is.Disk
+	switch {
+	case otherDisk, s.Damaged, s.Committed > s.Last && !(s.Sealed && s.Committed <= s.L):
+		a.Health, a.Last, a.Checksum = core.HealthSuspect, 0, 0
+	case !s.Opened, s.Header.Run != is.Run:
+		a.Health = core.HealthWeak
+	}
+	return a
+}
+
+// seal takes over the decided end of an extent, fencing it first if this store had not heard of the fence.
+func (h *Host) seal(extent core.Extent, l core.Seq, checksum uint32) error {
+	log, err := h.extents()
+	if err != nil {
+		return err
+	}
+	state, err := log.State(extent.ID)
+	if err != nil && core.CodeOf(err) != core.CodeNotFound {
+		return err
+	}
+	if err != nil || !state.Fenced {
+		if _, err := log.Fence(extent); err != nil {
+			return err
+		}
+	}
+	if err := log.Seal(extent.ID, l, checksum); err != nil {
+		return err
+	}
+	h.metrics.seals.Inc()
+	return nil
+}

@@ -1,0 +1,69 @@
+package storehost
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
+	"github.com/columbamq/columba/storehost/extentlog"
+)
+
+type metrics struct {
+	connections   prometheus.Gauge
+	appendStreams prometheus.Gauge
+	readStreams   prometheus.Gauge
+	appends       prometheus.Counter
+	appendBytes   prometheus.Counter
+	appendSeconds prometheus.Histogram
+	readBytes     prometheus.Counter
+	copiedBytes   prometheus.Counter
+	refused       *prometheus.CounterVec
+	fences        prometheus.Counter
+	seals         prometheus.Counter
+	removed       prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_storehost_" + name, Help: help})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_storehost_" + name, Help: help})
+	}
+	m := &metrics{
+		connections:   gauge("connections", "Data connections of input hosts and output hosts."),
+		appendStreams: gauge("append_streams", "Extents open for appending."),
+		readStreams:   gauge("read_streams", "Extents being read."),
+		appends:       counter("appends_total", "Batches stored."),
+		appendBytes:   counter("append_bytes_total", "Bytes of batches stored."),
+		readBytes:     counter("read_bytes_total", "Bytes of batches sent to readers."),
+		copiedBytes:   counter("copied_bytes_total", "Bytes of batches copied from other stores."),
+		fences:        counter("fences_total", "Answers to fences."),
+		seals:         counter("seals_total", "Extents whose end was taken over."),
+		removed:       counter("removed_extents_total", "Extents removed."),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "columba_storehost_streams_refused_total", Help: "Streams ended by an error, by code.",
+		}, []string{"code"}),
+		appendSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "columba_storehost_append_seconds", Help: "From the arrival of a batch until it is durable.", Buckets: telemetry.LatencyBuckets(),
+		}),
+	}
+	extents := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "columba_storehost_extents", Help: "Extents on the disk."}, h.countExtents)
+	reg.MustRegister(m.connections, m.appendStreams, m.readStreams, m.appends, m.appendBytes, m.appendSeconds, m.readBytes,
+		m.copiedBytes, m.refused, m.fences, m.seals, m.removed, extents)
+	return m
+}
+
+func (h *Host) countExtents() float64 {
+	log, err := h.extents()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	if err := log.List(func(extentlog.State) bool { n++; return true }); err != nil {
+		return 0
+	}
+	return float64(n)
+}
+
+func (m *metrics) refuse(err error) { m.refused.WithLabelValues(string(core.CodeOf(err))).Inc() }

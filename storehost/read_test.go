@@ -1,0 +1,129 @@
+package storehost
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+	"github.com/columbamq/columba/wire"
+)
+
+func TestRead_NeverBeyondCommitted(t *testing.T) {
+	s := startStore(t, "s1")
+	l := s.dial()
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	a := l.openAppend(e)
+	for range 4 {
+		a.append(w.Batch(2, 10), 0)
+	}
+	a.awaitAck(8)
+	r := l.openRead(e, 1, 1<<20)
+	a.sendPosition(wire.TypeCommitted, 4)
+	r.readTo(1, 4)
+	a.sendPosition(wire.TypeCommitted, 5) // inside a batch
+	r.expect(wire.TypeReadCommitted, 5)
+	a.sendPosition(wire.TypeCommitted, 8)
+	r.readTo(5, 8)
+}
+
+func TestRead_Credit(t *testing.T) {
+	s := startStore(t, "s1")
+	l := s.dial()
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	a := l.openAppend(e)
+	size := 0
+	for range 10 {
+		b := w.Batch(1, 1000)
+		size = len(b)
+		a.append(b, 0)
+	}
+	a.awaitAck(10)
+	a.sendPosition(wire.TypeCommitted, 10)
+	r := l.openRead(e, 1, 0)
+	r.expect(wire.TypeReadCommitted, 10)
+	r.sendPosition(wire.TypeReadCredit, 1)
+	r.readTo(1, 1) // the one that overdraws
+	r.sendPosition(wire.TypeReadCredit, uint64(size-1))
+	r.sendPosition(wire.TypeReadCredit, uint64(3*size))
+	r.readTo(2, 4)
+	select {
+	case f := <-r.frames:
+		t.Fatalf("frame %d %s came without credit", f.Type, describe(f))
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func TestRead_Sealed(t *testing.T) {
+	s := startStore(t, "s1")
+	l := s.dial()
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	a := l.openAppend(e)
+	a.append(w.Batch(3, 10), 0)
+	a.awaitAck(3)
+	end := *w
+	a.append(w.Batch(3, 10), 0)
+	a.awaitAck(6)
+	r := l.openRead(e, 1, 1<<20)
+	s.fence(e, core.DiskID{})
+	must(t, s.seal(e, end.Last, end.Checksum))
+	r.readTo(1, 3)
+	r.expect(wire.TypeReadSealed, 3)
+	late := l.openRead(e, 4, 0)
+	late.expect(wire.TypeReadSealed, 3)
+	beyond := l.openRead(e, 99, 0)
+	beyond.expect(wire.TypeReadSealed, 3)
+}
+
+func TestRead_ShortReplicaNeverClaimsTheEnd(t *testing.T) {
+	s := startStore(t, "s1")
+	l := s.dial()
+	e, w := extent("s1", "s2"), new(extentlogtest.Writer)
+	a := l.openAppend(e)
+	a.append(w.Batch(3, 10), 0)
+	a.awaitAck(3)
+	s.fence(e, core.DiskID{})
+	w.Batch(2, 10)
+	wantCode(t, s.seal(e, w.Last, w.Checksum), core.CodeIncomplete)
+	r := l.openRead(e, 1, 1<<20)
+	r.readTo(1, 3)
+	r.expectRefused(core.CodeIncomplete)
+}
+
+func TestRead_UnknownAndRemoved(t *testing.T) {
+	s := startStore(t, "s1")
+	l := s.dial()
+	l.openRead(extent("s1"), 1, 1).expectRefused(core.CodeNotFound)
+	e := extent("s1")
+	l.openAppend(e)
+	r := l.openRead(e, 1, 1)
+	if _, err := s.rpc.Remove(t.Context(), connect.NewRequest(&pb.RemoveRequest{Extent: e.ID.ID[:]})); err != nil {
+		t.Fatal(err)
+	}
+	r.expectRefused(core.CodeNotFound)
+}
+
+func TestRead_LargeBacklogAndTail(t *testing.T) {
+	s := startStore(t, "s1")
+	l := s.dial()
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	a := l.openAppend(e)
+	for range 40 {
+		a.append(w.Batch(4, 64<<10), 0)
+	}
+	a.awaitAck(w.Last)
+	a.sendPosition(wire.TypeCommitted, uint64(w.Last))
+	other := s.dial()
+	r := other.openRead(e, 1, 1<<30)
+	r.readTo(1, w.Last)
+	from := w.Last + 1
+	for range 20 {
+		a.append(w.Batch(1, 1000), 0)
+	}
+	a.awaitAck(w.Last)
+	a.sendPosition(wire.TypeCommitted, uint64(w.Last))
+	r.readTo(from, w.Last)
+}

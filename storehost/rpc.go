@@ -1,0 +1,119 @@
+package storehost
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
+)
+
+var _ columbav1connect.StoreServiceHandler = (*service)(nil)
+
+// service is the edge between Connect and the role.
+type service struct{ h *Host }
+
+// answer dresses a call's outcome.
+func answer[T any](msg *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(msg), nil
+}
+
+func extentID(b []byte) (core.ExtentID, error) {
+	id, err := core.IDFromBytes(b)
+	return core.ExtentID{ID: id}, err
+}
+
+func (s *service) Fence(_ context.Context, req *connect.Request[pb.FenceRequest]) (*connect.Response[pb.FenceResponse], error) {
+	extent, err := convert.Extent(req.Msg.Extent)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	expected, err := convert.Identity(req.Msg.Expected)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	a, bytes, err := s.h.fence(extent, expected)
+	return answer(convert.FenceAnswerToProto(a, bytes), err)
+}
+
+func (s *service) Seal(_ context.Context, req *connect.Request[pb.SealReplicaRequest]) (*connect.Response[pb.SealReplicaResponse], error) {
+	extent, err := convert.Extent(req.Msg.Extent)
+	if err == nil {
+		err = s.h.seal(extent, core.Seq(req.Msg.L), req.Msg.Checksum)
+	}
+	return answer(&pb.SealReplicaResponse{}, err)
+}
+
+func (s *service) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
+	id, err := extentID(req.Msg.Extent)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	b, err := s.h.readRange(id, core.Seq(req.Msg.From), core.Seq(req.Msg.UpTo), int(min(req.Msg.MaxBytes, maxRange)))
+	return answer(&pb.ReadRangeResponse{Batches: b}, err)
+}
+
+func (s *service) Copy(_ context.Context, req *connect.Request[pb.CopyRequest]) (*connect.Response[pb.CopyResponse], error) {
+	id, err := extentID(req.Msg.Extent)
+	if err == nil {
+		err = s.h.copyBatches(id, req.Msg.Batches)
+	}
+	return answer(&pb.CopyResponse{}, err)
+}
+
+func (s *service) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) (*connect.Response[pb.SeekResponse], error) {
+	id, err := extentID(req.Msg.Extent)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	log, err := s.h.extents()
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	seq, err := log.Seek(id, req.Msg.Time.AsTime().UnixMicro())
+	return answer(&pb.SeekResponse{Seq: uint64(seq)}, err)
+}
+
+func (s *service) GetReplica(_ context.Context, req *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
+	id, err := extentID(req.Msg.Extent)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	log, err := s.h.extents()
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	state, err := log.State(id)
+	return answer(replica(state), err)
+}
+
+func (s *service) Inventory(context.Context, *connect.Request[pb.InventoryRequest]) (*connect.Response[pb.InventoryResponse], error) {
+	identity, all, err := s.h.inventory()
+	out := &pb.InventoryResponse{Identity: convert.IdentityToProto(identity)}
+	for _, state := range all {
+		out.Replicas = append(out.Replicas, replica(state))
+	}
+	return answer(out, err)
+}
+
+func (s *service) Remove(_ context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
+	id, err := extentID(req.Msg.Extent)
+	if err == nil {
+		err = s.h.remove(id)
+	}
+	return answer(&pb.RemoveResponse{}, err)
+}
+
+func replica(s extentlog.State) *pb.Replica {
+	return &pb.Replica{
+		Extent: convert.ExtentToProto(s.Extent), Opened: s.Opened, Fenced: s.Fenced, Sealed: s.Sealed, L: uint64(s.L),
+		Last: uint64(s.Last), Committed: uint64(s.Committed), Checksum: s.Checksum, Bytes: s.Bytes, Damaged: s.Damaged,
+	}
+}

@@ -1,0 +1,188 @@
+package storehost
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// Bounds of one connection.
+const (
+	// maxPushed is how many bytes of batches may wait in the connection's send queue, well below its bound: acks share the queue.
+	maxPushed  = 4 << 20
+	maxOpening = 1024 // extents being opened at once
+)
+
+// session is one connection with its append and read streams.
+type session struct {
+	h       *Host
+	log     extentlog.Log
+	mux     *ws.Mux
+	opening atomic.Int64
+	pushed  atomic.Int64  // bytes of batches queued and not written yet
+	signal  chan struct{} // capacity 1: the pusher has something to do
+
+	mu struct {
+		sync.Mutex
+		unsent fifo[[]byte]      // frames that found the send queue full; what is in flight bounds them
+		ready  fifo[*readStream] // those that may have something to send, each once
+	}
+}
+
+// serveLink is one connection's whole life.
+func (h *Host) serveLink(w http.ResponseWriter, r *http.Request) {
+	log, err := h.extents()
+	if err == nil && !h.enter() {
+		err = core.Errorf(core.CodeDraining, "store is stopping; use another")
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer h.wg.Done()
+	conn, err := ws.Upgrade(w, r, ws.Options{})
+	if err != nil {
+		h.log.Info("connection refused", "err", err)
+		return
+	}
+	s := &session{h: h, log: log, signal: make(chan struct{}, 1)}
+	s.mux = ws.NewMux(conn, s.accept)
+	ctx, cancel := context.WithCancel(h.ctx)
+	var pusher sync.WaitGroup
+	pusher.Go(func() { s.push(ctx) })
+	h.metrics.connections.Inc()
+	if err := s.mux.Run(ctx); err != nil && h.ctx.Err() == nil {
+		h.log.Info("connection ended", "peer", conn.RemoteAddr(), "err", err)
+	}
+	h.metrics.connections.Dec()
+	cancel()
+	pusher.Wait()
+}
+
+// accept makes the handler of a new stream. Other frames belong to streams that have just ended.
+func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
+	if f.Type != wire.TypeOpenAppend && f.Type != wire.TypeOpenRead {
+		return nil
+	}
+	if s.mux.Streams() >= s.h.cfg.MaxStreams {
+		s.refuse(f.Stream, core.Errorf(core.CodeThrottled, "the connection has %d streams; use fewer", s.h.cfg.MaxStreams))
+		return nil
+	}
+	if f.Type == wire.TypeOpenAppend {
+		return newAppendStream(s, f.Stream)
+	}
+	return newReadStream(s, f.Stream)
+}
+
+// post sends a small frame without blocking: when the queue is full, the pusher sends it as soon as there is room.
+func (s *session) post(frame []byte) {
+	s.mu.Lock()
+	behind := s.mu.unsent.len() > 0
+	s.mu.Unlock()
+	if !behind && s.mux.Conn.TrySend(frame) {
+		return
+	}
+	s.mu.Lock()
+	s.mu.unsent.push(slices.Clone(frame))
+	s.mu.Unlock()
+	s.wake()
+}
+
+// position sends a frame with one number.
+func (s *session) position(t wire.FrameType, stream uint32, v uint64) {
+	b := wire.AppendFrameHeader(make([]byte, 0, wire.FrameHeaderLen+8), t, 0, stream, 8)
+	s.post(wire.AppendPosition(b, v))
+}
+
+// refuse ends a stream with an error.
+func (s *session) refuse(stream uint32, err error) {
+	s.h.metrics.refuse(err)
+	body, merr := proto.Marshal(convert.ErrorToProto(err))
+	if merr != nil {
+		body = nil // an empty error still ends the stream
+	}
+	s.mux.Forget(stream)
+	s.post(wire.AppendFrame(nil, wire.TypeRefused, stream, body))
+}
+
+func (s *session) wake() {
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// push sends what found the queue full and what the read streams may have, one piece of each stream in turn.
+func (s *session) push(ctx context.Context) {
+	for ctx.Err() == nil {
+		frame, r := s.next()
+		switch {
+		case frame != nil:
+			if s.mux.Conn.Send(ctx, frame) != nil {
+				return // the connection has ended
+			}
+		case r != nil:
+			if r.serve(ctx) {
+				r.wake()
+			}
+		default:
+			select {
+			case <-s.signal:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// next is a frame or a stream to serve; neither when there is nothing to do, or no room for more batches.
+func (s *session) next() (frame []byte, r *readStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.unsent.len() > 0 {
+		return s.mu.unsent.pop(), nil
+	}
+	if s.mu.ready.len() == 0 || s.pushed.Load() >= maxPushed {
+		return nil, nil
+	}
+	r = s.mu.ready.pop()
+	r.queued = false
+	return nil, r
+}
+
+// fifo is a queue; its owner guards it and bounds it.
+type fifo[T any] struct {
+	items []T
+	head  int
+}
+
+func (f *fifo[T]) len() int { return len(f.items) - f.head }
+
+func (f *fifo[T]) push(v T) {
+	if f.head > 64 && f.head > len(f.items)/2 {
+		rest := copy(f.items, f.items[f.head:])
+		clear(f.items[rest:])
+		f.items, f.head = f.items[:rest], 0
+	}
+	f.items = append(f.items, v)
+}
+
+// pop must not be called on an empty queue.
+func (f *fifo[T]) pop() T {
+	var zero T
+	v := f.items[f.head]
+	f.items[f.head] = zero
+	if f.head++; f.head == len(f.items) {
+		f.items, f.head = f.items[:0], 0
+	}
+	return v
+}

@@ -1,0 +1,165 @@
+// Package storehost owns the replicas of extents on one disk: it takes appends, serves reads, fences, seals and copies. It knows
+// neither queues nor groups.
+package storehost
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
+	"github.com/columbamq/columba/storehost/extentlog"
+)
+
+// Config of a store host.
+type Config struct {
+	Dir        string // of the extents; made if its parent is there
+	MaxStreams int    // append and read streams on one connection; more are refused
+}
+
+// DefaultConfig is right for most clusters; Dir must be set.
+func DefaultConfig() Config { return Config{MaxStreams: 100_000} }
+
+// Validate reports what is wrong with the settings.
+func (c Config) Validate() error {
+	switch {
+	case c.Dir == "":
+		return core.Errorf(core.CodeBadArgument, "store host: the directory of the extents is not set")
+	case c.MaxStreams <= 0:
+		return core.Errorf(core.CodeBadArgument, "store host: max streams must be above zero")
+	}
+	return nil
+}
+
+// Deps are what the process gives to the role.
+type Deps struct {
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Self    core.HostID // the store's id; a directory belongs to one store for ever
+	Run     core.RunID  // of this process
+}
+
+// Host is the role. Start it once.
+//
+// Threads: a connection's reader takes frames and hands appends to the log; the log's committer calls back with acks and wakes; one
+// pusher per connection sends what its read streams may have. Opening an extent runs on a goroutine of its own.
+type Host struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	ctx     context.Context // ends with Stop; all goroutines live under it
+	cancel  context.CancelCauseFunc
+	wg      sync.WaitGroup // Add only under mu and while not stopped
+	mu      struct {
+		sync.Mutex
+		log      extentlog.Log // nil before Start
+		draining bool
+		stopped  bool
+	}
+}
+
+// New makes the role; it does no I/O.
+func New(cfg Config, deps Deps) (*Host, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	h := &Host{cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
+	h.metrics = newMetrics(deps.Metrics, h)
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	return h, nil
+}
+
+// Name of the part.
+func (h *Host) Name() string { return "storehost" }
+
+// maxRequest bounds a call's body: one batch with the largest record fits.
+const maxRequest = 32 << 20
+
+// Routes registers the data websocket and the store's service.
+func (h *Host) Routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/store", h.serveLink)
+	mux.Handle(columbav1connect.NewStoreServiceHandler(&service{h}, connect.WithReadMaxBytes(maxRequest)))
+}
+
+// Start opens the extents.
+func (h *Host) Start(context.Context) error {
+	log, err := extentlog.Open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.log = log
+	return nil
+}
+
+// Run waits for the end, from which on no extent is opened.
+func (h *Host) Run(ctx context.Context) error {
+	<-ctx.Done()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.draining = true
+	return nil
+}
+
+// Stop ends all connections, joins all goroutines and closes the extents.
+func (h *Host) Stop(context.Context) error {
+	h.cancel(core.Errorf(core.CodeDraining, "store is stopping"))
+	h.mu.Lock()
+	h.mu.stopped, h.mu.draining = true, true
+	log := h.mu.log
+	h.mu.Unlock()
+	h.wg.Wait()
+	if log == nil {
+		return nil
+	}
+	return log.Close()
+}
+
+// extents is the log; CodeUnavailable before Start.
+func (h *Host) extents() (extentlog.Log, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.log == nil {
+		return nil, core.Errorf(core.CodeUnavailable, "store is starting; try again")
+	}
+	return h.mu.log, nil
+}
+
+// admits is why no extent is opened here any more; nil otherwise.
+func (h *Host) admits() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.draining {
+		return core.Errorf(core.CodeDraining, "store is stopping; use another")
+	}
+	return nil
+}
+
+// run starts f on a goroutine that Stop joins; false when stopping.
+func (h *Host) run(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.mu.stopped {
+		h.wg.Go(f)
+	}
+	return !h.mu.stopped
+}
+
+// enter counts a caller's work that Stop must wait for; false when stopping.
+func (h *Host) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.stopped {
+		return false
+	}
+	h.wg.Add(1)
+	return true
+}
