@@ -11,7 +11,7 @@ import (
 type Config struct {
 	// Replicas is how many copies a new queue asks for when its creator does not say; 1 on a single store.
 	Replicas int
-	// MinReplicas is how many copies a new queue needs at least to open an extent; 1 … Replicas.
+	// MinReplicas is how many copies a new queue needs at least to open an extent; 1 … Replicas, 0 for 2 or, with one replica, 1.
 	MinReplicas int
 	// CallTimeout bounds every call but the wait of Pull. Callers may ask for less.
 	CallTimeout time.Duration
@@ -27,11 +27,10 @@ type Config struct {
 	PublisherIdle time.Duration
 }
 
-// DefaultConfig is right for a single machine; a cluster sets Replicas and MinReplicas.
+// DefaultConfig is right for a single machine; a cluster sets Replicas.
 func DefaultConfig() Config {
 	return Config{
 		Replicas:      1,
-		MinReplicas:   1,
 		CallTimeout:   10 * time.Second,
 		DrainTimeout:  5 * time.Second,
 		MaxRequest:    32 << 20,
@@ -58,8 +57,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Replicas < 1 || c.Replicas > core.MaxReplicas:
 		return core.Errorf(core.CodeBadArgument, "frontend replicas %d is not in 1 … %d", c.Replicas, core.MaxReplicas)
-	case c.MinReplicas < 1 || c.MinReplicas > c.Replicas:
-		return core.Errorf(core.CodeBadArgument, "frontend min-replicas %d is not in 1 … replicas (%d)", c.MinReplicas, c.Replicas)
+	case c.MinReplicas < 0 || c.MinReplicas > c.Replicas:
+		return core.Errorf(core.CodeBadArgument, "frontend min-replicas %d is not in 0 … replicas (%d)", c.MinReplicas, c.Replicas)
 	case c.CallTimeout < 100*time.Millisecond || c.CallTimeout > 10*time.Minute:
 		return core.Errorf(core.CodeBadArgument, "frontend call-timeout %s is not in 100ms … 10m", c.CallTimeout)
 	case c.DrainTimeout < 0 || c.DrainTimeout > 10*time.Minute:

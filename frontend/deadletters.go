@@ -9,7 +9,6 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/membership"
 )
 
 // ListDeadLetters answers a page of the group's dead letters, oldest first; an output host reads them.
@@ -27,8 +26,8 @@ func (s *service) ListDeadLetters(ctx context.Context, req *connect.Request[pb.L
 	if err != nil {
 		return nil, err
 	}
-	resp, err := ask(ctx, s.ranked(roleOutput, g.DLQ.ID), "output host", func(ctx context.Context, h membership.Host) (*connect.Response[pb.ListDeadLettersResponse], error) {
-		return s.peers.Output(h.Address).ListDeadLetters(ctx, connect.NewRequest(m))
+	resp, err := ask(ctx, s.ranked(roleOutput, g.DLQ.ID), roleOutput, m, func(addr string) rpc[pb.ListDeadLettersRequest, pb.ListDeadLettersResponse] {
+		return s.peers.Output(addr).ListDeadLetters
 	})
 	if err != nil {
 		return nil, err
@@ -50,8 +49,8 @@ func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]
 	if err != nil {
 		return nil, err
 	}
-	resp, err := ask(ctx, s.ranked(roleOutput, q.ID.ID), "output host", func(ctx context.Context, h membership.Host) (*connect.Response[pb.PeekResponse], error) {
-		return s.peers.Output(h.Address).Peek(ctx, connect.NewRequest(m))
+	resp, err := ask(ctx, s.ranked(roleOutput, q.ID.ID), roleOutput, m, func(addr string) rpc[pb.PeekRequest, pb.PeekResponse] {
+		return s.peers.Output(addr).Peek
 	})
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -54,11 +53,9 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord) (*pb.De
 	g, gctx := errgroup.WithContext(ctx)
 	for _, h := range hosts {
 		g.Go(func() error {
-			resp, err := ask(gctx, []membership.Host{h}, "output host", func(ctx context.Context, h membership.Host) (*connect.Response[pb.GetDepthResponse], error) {
-				return s.peers.Output(h.Address).GetDepth(ctx, connect.NewRequest(req))
-			})
+			resp, err := askOne(gctx, h, 0, req, func(addr string) rpc[pb.GetDepthRequest, pb.GetDepthResponse] { return s.peers.Output(addr).GetDepth })
 			if err != nil {
-				return core.Errorf(core.CodeOf(err), "depth of group %s of queue %s: %w", group.Spec.Name, group.Spec.Queue, err)
+				return core.Errorf(core.CodeOf(err), "depth of group %s of queue %s at %s: %w", group.Spec.Name, group.Spec.Queue, h.ID, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()

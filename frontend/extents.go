@@ -94,8 +94,8 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 		return nil, core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
 	}
 	seal := &pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Reason: "operator", Force: req.Msg.GetForce()}
-	_, err = ask(ctx, s.ranked(roleController, q.ID.ID), "controller", func(ctx context.Context, h membership.Host) (*connect.Response[pb.SealExtentResponse], error) {
-		return s.peers.Controller(h.Address).SealExtent(ctx, connect.NewRequest(seal))
+	_, err = ask(ctx, s.ranked(roleController, q.ID.ID), roleController, seal, func(addr string) rpc[pb.SealExtentRequest, pb.SealExtentResponse] {
+		return s.peers.Controller(addr).SealExtent
 	})
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "seal extent %s: %w", id, err)
@@ -171,11 +171,9 @@ func (s *service) replica(ctx context.Context, e core.Extent) *pb.Replica {
 		if !ok || !h.Has(roleStore) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-		resp, err := s.peers.Store(h.Address).GetReplica(ctx, connect.NewRequest(req))
-		cancel()
+		r, err := askOne(ctx, h, replicaTimeout, req, func(addr string) rpc[pb.GetReplicaRequest, pb.Replica] { return s.peers.Store(addr).GetReplica })
 		if err == nil {
-			return resp.Msg
+			return r
 		}
 	}
 	return nil

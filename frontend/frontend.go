@@ -14,6 +14,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -38,9 +39,12 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if cfg.MinReplicas == 0 {
+		cfg.MinReplicas = min(2, cfg.Replicas)
+	}
 	draining, stopPolls := context.WithCancel(context.Background())
 	svc := &service{
-		cfg: cfg, log: deps.Log.With("role", "frontend"), metrics: newMetrics(deps.Metrics),
+		cfg: cfg, log: deps.Log.With(telemetry.KeyRole, "frontend"), metrics: newMetrics(deps.Metrics),
 		meta: deps.Meta, peers: deps.Peers, members: deps.Members, now: time.Now, draining: draining,
 	}
 	svc.calls.most = cfg.MaxCalls
@@ -70,7 +74,7 @@ func (h *Host) Start(ctx context.Context) error {
 		if core.CodeOf(err).Class() == core.ClassFatal {
 			return err
 		}
-		h.svc.log.Warn("metadata is not available yet", "err", err)
+		h.svc.log.Warn("metadata is not available yet", telemetry.KeyErr, err)
 		select {
 		case <-ctx.Done():
 			return err

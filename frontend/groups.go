@@ -1,181 +1,15 @@
 package frontend
 
 import (
-	"bytes"
 	"context"
-	"time"
 
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
-
-// CreateGroup makes a group and its dead letter queue, and has the controller fix where it starts. A second call with the same
-// settings finishes what a first one left half made; CodeExists otherwise.
-func (s *service) CreateGroup(ctx context.Context, req *connect.Request[pb.CreateGroupRequest]) (*connect.Response[pb.Group], error) {
-	spec, err := s.newGroupSpec(req.Msg.GetSpec())
-	if err != nil {
-		return nil, err
-	}
-	_, q, err := s.resolve(ctx, spec.Queue)
-	if err != nil {
-		return nil, err
-	}
-	g, err := s.claimGroup(ctx, q, spec)
-	if err != nil {
-		return nil, err
-	}
-	if g, err = s.finishGroup(ctx, q, g); err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "create group %s of %s: %w", spec.Name, spec.Queue, err)
-	}
-	return connect.NewResponse(groupToProto(g)), nil
-}
-
-func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
-	if p == nil {
-		return core.GroupSpec{}, core.Errorf(core.CodeBadArgument, "spec is missing; its queue and name name the new group")
-	}
-	if err := checkGroupNames(p.Queue, p.Name); err != nil {
-		return core.GroupSpec{}, err
-	}
-	if _, _, ok := core.SplitDLQPath(p.Queue); ok {
-		return core.GroupSpec{}, core.Errorf(core.CodeUnsupported, "groups on dead letter queues are not there yet; read %s with dlq list or peek", p.Queue)
-	}
-	spec, err := convert.GroupSpec(p, s.now())
-	if err != nil {
-		return spec, err
-	}
-	spec = spec.WithDefaults()
-	return spec, checkGroup(spec)
-}
-
-// checkGroup refuses a spec that is wrong, and one that asks for what is not there yet.
-func checkGroup(spec core.GroupSpec) error {
-	if err := spec.Validate(); err != nil {
-		return err
-	}
-	switch {
-	case spec.Delay != 0:
-		return core.Errorf(core.CodeUnsupported, "a group's --delay is not there yet; leave it out")
-	case spec.SkipOlder != 0:
-		return core.Errorf(core.CodeUnsupported, "--skip-older is not there yet; leave it out")
-	case spec.Exhausted == core.ExhaustedBlock:
-		return core.Errorf(core.CodeUnsupported, "--exhausted block is not there yet; use dlq or drop, or --max-deliveries unlimited")
-	}
-	return nil
-}
-
-// claimGroup makes the group's row, or takes over that of a deleted group or of a half-made one of the same settings.
-func (s *service) claimGroup(ctx context.Context, q metadata.QueueRecord, spec core.GroupSpec) (metadata.GroupRecord, error) {
-	now := s.now()
-	g := metadata.GroupRecord{
-		ID: core.GroupID{ID: core.NewID(now)}, Queue: q.ID, Spec: spec, Created: now.UTC(), DLQ: core.QueueID{ID: core.NewID(now)},
-	}
-	key := metadata.GroupKey(q.ID, spec.Name)
-	err := metadata.Create(ctx, s.meta, metadata.Groups, key, g)
-	if core.CodeOf(err) != core.CodeExists {
-		return g, err
-	}
-	return metadata.Change(ctx, s.meta, metadata.Groups, key, func(old *metadata.GroupRecord) error {
-		switch {
-		case old.Spec.Status == core.StatusDeleted:
-			*old = g
-			return nil
-		case !old.Started && sameSettings(old.Spec, spec):
-			return metadata.ErrNoChange
-		}
-		return core.Errorf(core.CodeExists, "group %s of queue %s exists", spec.Name, spec.Queue)
-	})
-}
-
-// sameSettings leaves the instant of a start out: a duration back is another instant at each try.
-func sameSettings(a, b core.GroupSpec) bool {
-	a.Start.At = b.Start.At
-	return a == b
-}
-
-// finishGroup does what is missing between a group's row and a group that may be used. Every step may be done again.
-func (s *service) finishGroup(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (metadata.GroupRecord, error) {
-	if err := s.claimDLQ(ctx, q, g); err != nil {
-		return g, err
-	}
-	// Who deleted the queue after it was looked up may have listed its groups before this one was there.
-	_, now, err := s.resolve(ctx, q.Spec.Path)
-	gone := core.CodeOf(err) == core.CodeNotFound || err == nil && now.ID != q.ID
-	if err != nil && !gone {
-		return g, err
-	}
-	if !gone {
-		if err := s.startGroup(ctx, g); err != nil {
-			return g, err
-		}
-		started, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, g.Spec.Name), func(now *metadata.GroupRecord) error {
-			if gone = now.ID != g.ID || now.Spec.Status == core.StatusDeleted; gone {
-				return metadata.ErrNoChange
-			}
-			now.Started = true
-			return nil
-		})
-		if err != nil || !gone {
-			return started, err
-		}
-	}
-	if err := s.buryGroup(ctx, g); err != nil {
-		return g, err
-	}
-	return g, core.Errorf(core.CodeConflict, "it was deleted meanwhile; create it again")
-}
-
-// startGroup has a controller fix where the group starts in every extent of its queue. It may be done again.
-func (s *service) startGroup(ctx context.Context, g metadata.GroupRecord) error {
-	req := &pb.StartGroupRequest{Queue: g.Queue.ID[:], Name: g.Spec.Name}
-	_, err := ask(ctx, s.ranked(roleController, g.Queue.ID), "controller", func(ctx context.Context, h membership.Host) (*connect.Response[pb.StartGroupResponse], error) {
-		return s.peers.Controller(h.Address).StartGroup(ctx, connect.NewRequest(req))
-	})
-	return err
-}
-
-// dlqRetention is how long dead letters are kept.
-const dlqRetention = 14 * 24 * time.Hour
-
-// claimDLQ makes the group's dead letter queue with its queue's durability. One that an older group of that name left there goes.
-func (s *service) claimDLQ(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) error {
-	spec := core.QueueSpec{
-		Path: core.DLQPath(q.Spec.Path, g.Spec.Name), Consistency: core.AP, Durability: q.Spec.Durability,
-		Replicas: q.Spec.Replicas, MinReplicas: q.Spec.MinReplicas, MaxMessage: q.Spec.MaxMessage,
-		ConsumedRetention: dlqRetention, UnconsumedRetention: dlqRetention, Status: core.StatusEnabled,
-	}
-	_, err := s.claim(ctx, metadata.NameRecord{Queue: g.DLQ, Spec: spec, Owner: g.ID}, func(old metadata.QueueRecord) bool {
-		return bytes.Compare(old.Owner.ID[:], g.ID.ID[:]) < 0 // ids sort by their time
-	})
-	return err
-}
-
-// buryGroup deletes a group and its dead letter queue. It may be done again, also after a new group of that name was made.
-func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {
-	_, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(now *metadata.GroupRecord) error {
-		if now.ID != g.ID {
-			return metadata.ErrNoChange
-		}
-		now.Spec.Status = core.StatusDeleted
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	name, _, err := s.entry(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name))
-	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != g.DLQ {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return s.bury(ctx, name)
-}
 
 // group is the queue and the group that may be used, as they are now; CodeNotFound names what is missing.
 func (s *service) group(ctx context.Context, path, name string) (metadata.QueueRecord, metadata.GroupRecord, error) {
@@ -298,6 +132,28 @@ func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.Delet
 		return nil, core.Errorf(core.CodeOf(err), "delete group %s of queue %s: %w", name, path, err)
 	}
 	return connect.NewResponse(&pb.DeleteGroupResponse{}), nil
+}
+
+// buryGroup deletes a group and its dead letter queue. It may be done again, also after a new group of that name was made.
+func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {
+	_, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(now *metadata.GroupRecord) error {
+		if now.ID != g.ID {
+			return metadata.ErrNoChange
+		}
+		now.Spec.Status = core.StatusDeleted
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	name, _, err := s.entry(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name))
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != g.DLQ {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.bury(ctx, name)
 }
 
 func checkGroupNames(path, name string) error {

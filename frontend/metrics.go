@@ -1,6 +1,10 @@
 package frontend
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/internal/telemetry"
+)
 
 type metrics struct {
 	calls    *prometheus.CounterVec   // by method and code
@@ -15,7 +19,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"method", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "columba_frontend_call_seconds", Help: "Time to answer a call, by method, without Pull.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
+			Buckets: telemetry.LatencyBuckets(),
 		}, []string{"method"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "columba_frontend_calls_in_flight", Help: "Calls under way, long polls included.",

@@ -90,10 +90,6 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, hosts []membershi
 }
 
 func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullRequest, wait time.Duration) (*pb.PullResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait+s.cfg.CallTimeout)
-	defer cancel()
 	m.Wait = durationpb.New(wait)
-	return ask(ctx, []membership.Host{h}, "output host", func(ctx context.Context, h membership.Host) (*connect.Response[pb.PullResponse], error) {
-		return s.peers.Output(h.Address).Pull(ctx, connect.NewRequest(m))
-	})
+	return askOne(ctx, h, wait+s.cfg.CallTimeout, m, func(addr string) rpc[pb.PullRequest, pb.PullResponse] { return s.peers.Output(addr).Pull })
 }

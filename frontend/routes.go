@@ -173,13 +173,21 @@ func (s *service) ranked(role string, key core.ID) []membership.Host {
 	return hosts
 }
 
-// ask calls the hosts in turn until one answers something else than "not here, not now". call must be one that may be done again.
-func ask[T any](ctx context.Context, hosts []membership.Host, role string, call func(context.Context, membership.Host) (*connect.Response[T], error)) (*T, error) {
+// rpc is a method of a host's client.
+type rpc[Q, R any] = func(context.Context, *connect.Request[Q]) (*connect.Response[R], error)
+
+// ask calls the hosts of a role in turn until one answers something else than "not here, not now". The call must be one that may
+// be done again.
+func ask[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
 	err := error(core.Errorf(core.CodeUnavailable, "no %s is known; try again", role))
 	for i, h := range hosts {
-		var resp *connect.Response[T]
-		if resp, err = askOne(ctx, h, i < len(hosts)-1, call); err == nil {
-			return resp.Msg, nil
+		timeout := time.Duration(0)
+		if i < len(hosts)-1 {
+			timeout = askTimeout
+		}
+		var resp *R
+		if resp, err = askOne(ctx, h, timeout, req, at); err == nil {
+			return resp, nil
 		}
 		err = core.Errorf(core.CodeOf(err), "%s %s: %w", role, h.ID, err)
 		if ctx.Err() != nil || !elsewhere(err) {
@@ -189,14 +197,18 @@ func ask[T any](ctx context.Context, hosts []membership.Host, role string, call 
 	return nil, err
 }
 
-func askOne[T any](ctx context.Context, h membership.Host, others bool, call func(context.Context, membership.Host) (*connect.Response[T], error)) (*connect.Response[T], error) {
-	if others {
+// askOne calls one host; timeout 0 is ctx's.
+func askOne[Q, R any](ctx context.Context, h membership.Host, timeout time.Duration, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
+	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, askTimeout)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	resp, err := call(ctx, h)
-	return resp, convert.FromRPC(err)
+	resp, err := at(h.Address)(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, convert.FromRPC(err)
+	}
+	return resp.Msg, nil
 }
 
 // elsewhere reports whether another host may do better.

@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -77,7 +78,7 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 func (s *service) recovered(ctx context.Context, method string, req connect.AnyRequest, next connect.UnaryFunc) (resp connect.AnyResponse, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("call panicked", "method", method, "err", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.log.Error("call panicked", "method", method, telemetry.KeyErr, fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = core.Errorf(core.CodeInternal, "the call met a defect of the server; its log has the details")
 		}
 	}()

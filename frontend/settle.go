@@ -73,13 +73,13 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 	for i, p := range parts {
 		g.Go(func() error {
 			part := &pb.SettleRequest{Verb: req.Verb, Tokens: p.tokens, Delay: req.Delay, Reason: req.Reason}
-			resp, err := s.peers.Output(p.host.Address).Settle(ctx, connect.NewRequest(part))
+			resp, err := askOne(ctx, p.host, 0, part, func(addr string) rpc[pb.SettleRequest, pb.SettleResponse] { return s.peers.Output(addr).Settle })
 			if err == nil {
-				failures[i] = resp.Msg.GetFailures()
+				failures[i] = resp.GetFailures()
 				return nil
 			}
-			err = unsure(convert.FromRPC(err))
-			err = core.Errorf(core.CodeOf(err), "output host %s: %w", p.host.ID, err)
+			err = unsure(err)
+			err = core.Errorf(core.CodeOf(err), "%s %s: %w", roleOutput, p.host.ID, err)
 			for _, t := range p.tokens {
 				failures[i] = append(failures[i], failure(t, err))
 			}
