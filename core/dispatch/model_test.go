@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"bytes"
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,10 +9,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// counted is a buffer that must be released exactly once.
-type counted struct{ released int }
+// counted is a buffer that must be released exactly once, after which its bytes are somebody else's.
+type counted struct {
+	released int
+	bytes    []byte
+}
 
-func (c *counted) Release() { c.released++ }
+func (c *counted) Release() {
+	c.released++
+	clear(c.bytes)
+}
 
 // payload is what the record of seq holds: of different sizes, never empty.
 func payload(seq core.Seq) []byte {
@@ -50,6 +55,7 @@ type machine struct {
 	buffers []*counted
 	unsent  []byte // checkpoint taken, not yet saved
 	token   uint64
+	lent    []Dead // yielded, not answered
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
@@ -68,7 +74,9 @@ func (m *machine) offer(t *rapid.T) {
 	b := &counted{}
 	m.buffers = append(m.buffers, b)
 	n := rapid.IntRange(1, 40).Draw(t, "records")
-	if err := m.s.Offer(records(base, n, b), m.now); err != nil {
+	r := records(base, n, b)
+	b.bytes = r.Bytes
+	if err := m.s.Offer(r, m.now); err != nil {
 		t.Fatalf("offer: %v", err)
 	}
 	m.written = max(m.written, base+core.Seq(n)-1)
@@ -135,7 +143,7 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 func (m *machine) pick(t *rapid.T, locked bool) (core.Seq, *fate) {
 	var all []core.Seq
 	for seq := core.Seq(1); seq <= m.written; seq++ {
-		if f := m.fates[seq]; f != nil && f.attempts > 0 && !f.over && !f.dying && (f.locked || !locked) {
+		if f := m.fates[seq]; f != nil && f.attempts > 0 && !f.over && (f.locked || !locked) {
 			all = append(all, seq)
 		}
 	}
@@ -154,7 +162,7 @@ func (m *machine) ack(t *rapid.T) {
 	want := map[core.Seq]bool{}
 	for at := seq; at < seq+count; at++ {
 		if f := m.fates[at]; f != nil && f.attempts >= attempt && !f.over {
-			f.over, f.locked = true, false
+			f.over, f.locked, f.dying = true, false, false
 		} else {
 			want[at] = true
 		}
@@ -181,7 +189,7 @@ func (m *machine) ackProven(t *rapid.T) {
 	if got := m.s.AckProven(seq, m.now); got == f.over {
 		t.Fatalf("proven ack of %d: got %v, over: %v", seq, got, f.over)
 	}
-	f.over, f.locked = true, false
+	f.over, f.locked, f.dying = true, false, false
 }
 
 // failed is what the model makes of a failed attempt.
@@ -251,12 +259,25 @@ func (m *machine) die(t *rapid.T) {
 		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure {
 			t.Fatalf("dead is %+v; %+v", d, f)
 		}
-		if rapid.Bool().Draw(t, "written") {
-			m.s.DeadLettered(d.Seq, m.now)
-			f.over, f.dying = true, false
-		} else {
-			m.s.DeadFailed(d.Seq, m.now.Add(time.Second), m.now)
-		}
+		m.lent = append(m.lent, d)
+	}
+}
+
+// buried answers for the oldest dead letter; its record must have stayed as it was, whatever was acked meanwhile.
+func (m *machine) buried(t *rapid.T) {
+	if len(m.lent) == 0 {
+		t.Skip("none under way")
+	}
+	d := m.lent[0]
+	m.lent = m.lent[1:]
+	if !bytes.Equal(d.Record, payload(d.Seq)) {
+		t.Fatalf("the record of %d changed while it was written", d.Seq)
+	}
+	if f := m.fate(d.Seq); rapid.Bool().Draw(t, "written") {
+		d.Share.DeadLettered(d.Seq, m.now)
+		f.over, f.dying = true, false
+	} else {
+		d.Share.DeadFailed(d.Seq, m.now.Add(time.Second), m.now)
 	}
 }
 
@@ -282,6 +303,13 @@ func (m *machine) crash(t *rapid.T) {
 		m.durable, _ = m.s.Checkpoint(nil, true, m.now)
 	}
 	m.g.RemoveShare(m.s)
+	for _, d := range m.lent {
+		if !bytes.Equal(d.Record, payload(d.Seq)) {
+			t.Fatalf("the record of %d changed when the share was removed", d.Seq)
+		}
+		d.Share.DeadLettered(d.Seq, m.now)
+	}
+	m.lent = nil
 	m.leaks(t)
 	m.start(t)
 }
@@ -340,6 +368,9 @@ func (m *machine) check(t *rapid.T) {
 
 // drain settles everything and expects nothing to be left.
 func (m *machine) drain(t *rapid.T) {
+	for len(m.lent) > 0 {
+		m.buried(t)
+	}
 	for round := 0; m.s.outstanding() > 0; round++ {
 		if round > 100*m.spec.MaxDeliveries {
 			t.Fatalf("stuck: %+v, %v", m.s.Depth(), m.g.check())
@@ -380,11 +411,9 @@ func TestGroup_Model(t *testing.T) {
 		m.start(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
-			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "die": m.die,
+			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "die": m.die, "buried": m.buried,
 			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
 		})
 		m.drain(t)
 	})
 }
-
-var _ fmt.Stringer = Failure(0)
