@@ -2,6 +2,8 @@ package ws
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/columbamq/columba/core"
@@ -16,7 +18,7 @@ type StreamHandler interface {
 	Closed(err error)
 }
 
-// Mux shares one connection between many streams. Safe for concurrent use.
+// Mux shares one connection between many streams. A Drain on stream 0 goes to all of them. Safe for concurrent use.
 type Mux struct {
 	Conn   *Conn
 	accept func(f wire.Frame, m *Message) StreamHandler
@@ -93,11 +95,23 @@ func (m *Mux) message(msg *Message) error {
 			return err
 		}
 		rest = r
+		if f.Stream == 0 && f.Type == wire.TypeDrain {
+			for _, h := range m.handlers() {
+				h.HandleFrame(f, msg)
+			}
+			continue
+		}
 		if h := m.handler(f, msg); h != nil {
 			h.HandleFrame(f, msg)
 		}
 	}
 	return nil
+}
+
+func (m *Mux) handlers() []StreamHandler {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.mu.streams))
 }
 
 func (m *Mux) handler(f wire.Frame, msg *Message) StreamHandler {
