@@ -95,8 +95,7 @@ func (c *consumer) HandleFrame(f wire.Frame, _ *ws.Message) {
 		return
 	}
 	if f.Type == wire.TypeConsumeClose {
-		c.s.mux.Forget(c.stream)
-		c.end()
+		c.close()
 		return
 	}
 	g := c.group.Load()
@@ -149,6 +148,17 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 		return
 	}
 	g.pump()
+}
+
+// close stops the deliveries and answers so, after those that are on their way. The consumer then returns what it will not hand out,
+// and closes again: that ends the stream.
+func (c *consumer) close() {
+	if c.closed.Load() {
+		c.s.mux.Forget(c.stream)
+		return
+	}
+	c.end()
+	c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, c.stream, nil))
 }
 
 func (c *consumer) fail(err error) {

@@ -58,7 +58,9 @@ const (
 	TypeReject        FrameType = 44 // Nack (delay unused)
 	TypeExtend        FrameType = 45 // Extend
 	TypeReturn        FrameType = 46 // Settled: never handed to the application, not counted as an attempt
-	TypeConsumeClose  FrameType = 47 // empty
+	// TypeConsumeClose, empty: deliver no more. The host answers with the same, the consumer returns what arrived before that and was
+	// not handed out, and closes again: that ends the stream.
+	TypeConsumeClose FrameType = 47
 	// output host → consumer
 	TypeConsumeHelloOK FrameType = 48 // columba.v1.ConsumeHelloOK
 	TypeHandle         FrameType = 49 // Handle
