@@ -150,6 +150,11 @@ func (c *Consumer) Close(ctx context.Context) error {
 		s.out.stopCredit()
 	}
 	c.inbox.giveBack(func(*slab) bool { return true })
+	var wg sync.WaitGroup
+	for _, s := range c.streams() {
+		wg.Go(func() { s.silence(ctx) }) // what arrives until then goes back at once
+	}
+	wg.Wait()
 	err := c.Flush(ctx)
 	for _, s := range c.streams() {
 		s.leave()

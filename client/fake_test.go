@@ -256,6 +256,7 @@ func (s *fakeStream) HandleFrame(fr wire.Frame, _ *ws.Message) {
 		f.mu.extended++
 	case wire.TypeConsumeClose:
 		delete(f.mu.streams, s)
+		s.conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
 	}
 	if err != nil {
 		panic(err)

@@ -199,6 +199,7 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 	}
 	s := &consumeStream{
 		con: c, host: h, mux: mux, out: newOutbox(limit), hello: make(chan error, 2), ended: make(chan struct{}),
+		quiet:   make(chan struct{}),
 		handles: make(map[uint32]core.ExtentID),
 	}
 	if s.number, err = mux.Open(s); err != nil {

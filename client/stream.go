@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,14 +30,16 @@ type consumeStream struct {
 	out   *outbox
 	hello chan error    // buffered; the greeting's outcome
 	ended chan struct{} // closed when it was lost or left
+	quiet chan struct{} // closed when the host has confirmed that it delivers no more
 	lost  atomic.Bool
 	// number is the stream's on its connection.
 	number uint32
 
-	greeted bool
-	handles map[uint32]core.ExtentID
-	deliver wire.Deliver
-	results wire.AckResult
+	greeted   bool
+	quietOnce sync.Once
+	handles   map[uint32]core.ExtentID
+	deliver   wire.Deliver
+	results   wire.AckResult
 }
 
 var _ ws.StreamHandler = (*consumeStream)(nil)
@@ -71,6 +74,8 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 		if err = proto.Unmarshal(f.Body, &m); err == nil {
 			s.con.reconfigure(m.Version, m.Hosts)
 		}
+	case wire.TypeConsumeClose:
+		s.quietOnce.Do(func() { close(s.quiet) })
 	case wire.TypeDrain:
 		s.out.stopCredit()
 		s.con.lookAgain()
@@ -180,7 +185,19 @@ func (s *consumeStream) end(err error) {
 	s.con.streamEnded(s, err)
 }
 
-// leave closes the stream in peace.
+// silence asks the host to deliver no more and waits until it says so, for a moment.
+func (s *consumeStream) silence(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
+	select {
+	case <-s.quiet:
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+}
+
+// leave ends the stream in peace.
 func (s *consumeStream) leave() {
 	if s.lost.Swap(true) {
 		return

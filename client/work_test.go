@@ -75,9 +75,10 @@ func TestWork_ExtendsWhileAHandlerRuns(t *testing.T) {
 		cancel()
 		return nil
 	})
-	if err != nil || f.ackedCount() != 1 {
-		t.Errorf("work: %v, %d acked", err, f.ackedCount())
+	if err != nil {
+		t.Errorf("work: %v", err)
 	}
+	eventually(t, "acked", func() bool { return f.ackedCount() == 1 })
 }
 
 func TestWork_CancelFinishesWhatItHolds(t *testing.T) {

@@ -68,7 +68,7 @@ func (p *Publisher) turn(now int64) turn {
 	var lost []*session
 	defer func() { // outside the mutex
 		for _, s := range lost {
-			s.mux.Forget(s.stream)
+			s.leave()
 			s.Closed(core.Errorf(core.CodeUnavailable, "input host %s did not answer for %s", s.host.ID, answerTimeout))
 		}
 	}()

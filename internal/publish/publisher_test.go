@@ -459,7 +459,11 @@ func TestPublisher_CloseWithoutAnswers(t *testing.T) {
 	h := publishtest.Start(t, &publishtest.Host{OnBatch: func(*publishtest.Batch) {}})
 	r := start(t, Config{}, h)
 	r.append(t, "a", 0)
-	eventually(t, func() bool { r.Publisher.mu.Lock(); defer r.Publisher.mu.Unlock(); return r.Publisher.mu.current == nil })
+	eventually(t, func() bool {
+		r.Publisher.mu.Lock()
+		defer r.Publisher.mu.Unlock()
+		return r.Publisher.mu.current == nil
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := r.Close(ctx); err == nil {

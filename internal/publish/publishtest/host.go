@@ -222,9 +222,9 @@ func (b *Batch) Throttle(d time.Duration) {
 	b.s.send(wire.TypeThrottled, &pb.Throttled{RetryAfter: durationpb.New(d)})
 }
 
-// Drain says that the host goes away.
+// Drain says to all streams of the connection that the host goes away.
 func (b *Batch) Drain() {
-	b.s.conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, b.s.number, nil))
+	b.s.conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil))
 }
 
 // Fail closes the stream with an error.
