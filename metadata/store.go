@@ -85,9 +85,9 @@ type Store interface {
 	Remove(ctx context.Context, t Table, k Key, at time.Time, c Consistency) error
 
 	// Watch calls changed (from one goroutine, never concurrently) after rows of the partition changed, at least once after the
-	// last change, and until ctx ends. Changes may be folded; it says that, not what. Polling is allowed. It calls changed once
-	// at the start, so that nothing is missed between a first reading and the watch, and it blocks: the goroutine is the
-	// caller's. It returns ctx's error when ctx ends, CodeUnavailable when the store closes.
+	// last change, and until ctx ends. Changes may be folded; it says that, not what. Polling is allowed. A row that expires
+	// calls nothing. It calls changed once at the start, so that nothing is missed between a first reading and the watch, and
+	// it blocks: the goroutine is the caller's. It returns ctx's error when ctx ends, CodeUnavailable when the store closes.
 	Watch(ctx context.Context, t Table, partition string, changed func()) error
 
 	// Close releases everything; calls under way end, those after it get CodeUnavailable.

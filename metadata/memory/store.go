@@ -12,6 +12,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
+// sweepEvery is how often a Put also forgets the removed and expired rows whose grace is over.
+const sweepEvery = time.Hour
+
 // Store keeps rows in memory; every change is seen by all readers at once, whatever their consistency.
 type Store struct {
 	notifier metadata.Notifier
@@ -21,6 +24,7 @@ type Store struct {
 	mu struct {
 		sync.Mutex
 		partitions map[place]*partition
+		swept      time.Time
 	}
 }
 
@@ -111,7 +115,8 @@ func (s *Store) Put(ctx context.Context, t metadata.Table, k metadata.Key, value
 	if err := s.ready(ctx, metadata.CheckPut(t, k, value, at)); err != nil {
 		return err
 	}
-	s.merge(t, k, metadata.Put(bytes.Clone(value), at, ttl, time.Now()))
+	now := time.Now()
+	s.merge(t, k, metadata.Put(bytes.Clone(value), at, ttl, now), now)
 	return nil
 }
 
@@ -135,7 +140,8 @@ func (s *Store) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at
 	if err := s.ready(ctx, metadata.CheckPut(t, k, nil, at)); err != nil {
 		return err
 	}
-	s.merge(t, k, metadata.Removal(at, time.Now()))
+	now := time.Now()
+	s.merge(t, k, metadata.Removal(at, now), now)
 	return nil
 }
 
@@ -187,8 +193,9 @@ func (s *Store) swap(ctx context.Context, t metadata.Table, k metadata.Key, valu
 }
 
 // merge changes a Put row unless a later one is there.
-func (s *Store) merge(t metadata.Table, k metadata.Key, next metadata.Cell) {
+func (s *Store) merge(t metadata.Table, k metadata.Key, next metadata.Cell, now time.Time) {
 	s.mu.Lock()
+	s.sweepLocked(now)
 	won := next.Wins(s.cellLocked(t, k))
 	if won {
 		s.setLocked(t, k, next)
@@ -224,6 +231,27 @@ func (s *Store) setLocked(t metadata.Table, k metadata.Key, c metadata.Cell) {
 		return
 	}
 	p.cells[k.Row] = c
+}
+
+// sweepLocked forgets what no late Put can bring back any more.
+func (s *Store) sweepLocked(now time.Time) {
+	if now.Sub(s.mu.swept) < sweepEvery {
+		return
+	}
+	s.mu.swept = now
+	for at, p := range s.mu.partitions {
+		p.names = slices.DeleteFunc(p.names, func(name string) bool {
+			when, ok := p.cells[name].SweepAt()
+			forget := ok && when.Before(now)
+			if forget {
+				delete(p.cells, name)
+			}
+			return forget
+		})
+		if len(p.names) == 0 {
+			delete(s.mu.partitions, at)
+		}
+	}
 }
 
 func row(k metadata.Key, c metadata.Cell) metadata.Row {

@@ -78,13 +78,21 @@ func makeDir(disk vfs.FS, dir string) error {
 	if err := disk.MkdirAll(dir, 0o750); err != nil {
 		return openError(dir, err)
 	}
+	above, err := disk.OpenDir(parent)
+	if err != nil {
+		return openError(parent, err)
+	}
+	defer above.Close()
+	if err := above.Sync(); err != nil {
+		return openError(parent, err)
+	}
 	return nil
 }
 
 // lockError is why the directory's lock could not be had.
 func lockError(dir string, err error) error {
-	held := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) && !errors.Is(err, fs.ErrPermission) ||
-		strings.Contains(err.Error(), "lock held") || strings.Contains(err.Error(), "already locked")
+	// The engine has no error value for a lock that this process holds.
+	held := errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 	if !held {
 		return openError(dir, err)
 	}
@@ -99,6 +107,8 @@ func openError(dir string, err error) error {
 		return core.Errorf(core.CodeReadOnly, "open metadata: %s cannot be written; give this user the right to write it: %w", dir, err)
 	case errors.Is(err, syscall.ENOSPC):
 		return core.Errorf(core.CodeNoSpace, "open metadata: the disk of %s is full; free space on it: %w", dir, err)
+	case errors.Is(err, syscall.ENOTDIR):
+		return core.Errorf(core.CodeBadArgument, "open metadata: %s is not a directory; choose another data directory: %w", dir, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return core.Errorf(core.CodeNotFound, "open metadata: %s is not there: %w", dir, err)
 	case strings.Contains(err.Error(), "unknown format major version"):

@@ -125,6 +125,15 @@ func TestOpen_MissingDirectory(t *testing.T) {
 	wantOpenError(t, vfs.Default, filepath.Join(t.TempDir(), "no", "metadata"), core.CodeNotFound, "make it")
 }
 
+func TestOpen_NotADirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantOpenError(t, vfs.Default, file, core.CodeBadArgument, "not a directory")
+	wantOpenError(t, vfs.Default, filepath.Join(file, "metadata"), core.CodeBadArgument, "not a directory")
+}
+
 // readOnly is a disk that is mounted read-only.
 type readOnly struct{ vfs.FS }
 

@@ -29,14 +29,18 @@ func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, c
 	if err := metadata.CheckList(t, partition, "", 1); err != nil {
 		return err
 	}
+	caller := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(s.ctx, func() { end(errClosed) })()
 	req := &pb.WatchPartitionRequest{Table: tableToProto(t), Partition: []byte(partition)}
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		lived, err := s.follow(ctx, req, changed)
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
+		if caller.Err() != nil {
+			return caller.Err()
+		}
+		if s.ctx.Err() != nil {
+			return errClosed
 		}
 		if core.CodeOf(err) == core.CodeBadArgument {
 			return err
