@@ -98,7 +98,7 @@ func (h *Host) sealOnce(ctx context.Context, e core.Extent, floor core.Seq, reas
 	if len(holders) == 0 {
 		return row, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: no replica is complete to %d", e.ID, d.L)
 	}
-	row, err = h.endSeal(ctx, e, d, holders)
+	row, err = h.endSeal(ctx, e, d, holders, bytesAt(in, d.L))
 	if err != nil {
 		return row, err
 	}
@@ -149,7 +149,7 @@ func (h *Host) beginSeal(ctx context.Context, e core.Extent, floor core.Seq, rea
 }
 
 // endSeal decides L for ever, unless it was decided before.
-func (h *Host) endSeal(ctx context.Context, e core.Extent, d seal.Decision, holders []core.HostID) (metadata.SealRecord, error) {
+func (h *Host) endSeal(ctx context.Context, e core.Extent, d seal.Decision, holders []core.HostID, bytes uint64) (metadata.SealRecord, error) {
 	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), func(r *metadata.SealRecord) error {
 		if r.State.HasEnd() {
 			return metadata.ErrNoChange
@@ -157,13 +157,23 @@ func (h *Host) endSeal(ctx context.Context, e core.Extent, d seal.Decision, hold
 		if r.Floor > d.L {
 			return core.Errorf(core.CodeConflict, "the floor rose to %d meanwhile", r.Floor)
 		}
-		r.State, r.L, r.Checksum, r.Holders, r.Changed = core.ExtentSealed, d.L, d.Checksum, holders, h.deps.now()
+		r.State, r.L, r.Checksum, r.Bytes, r.Holders, r.Changed = core.ExtentSealed, d.L, d.Checksum, bytes, holders, h.deps.now()
 		return nil
 	})
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s at %d: %w", e.ID, d.L, err)
 	}
 	return row, nil
+}
+
+// bytesAt is the size of the extent up to l, as far as a replica ends there.
+func bytesAt(in seal.Input, l core.Seq) uint64 {
+	for _, a := range in.Answers {
+		if a.Last == l && a.Health != core.HealthSuspect {
+			return a.Bytes
+		}
+	}
+	return 0
 }
 
 // fence asks every replica that can be reached to refuse further appends, and collects what they say.

@@ -71,6 +71,7 @@ type FenceAnswer struct {
 	Last      Seq           `json:"last"`   // last durable seq
 	Committed Seq           `json:"committed"`
 	Checksum  uint32        `json:"checksum"` // rolling, at Last
+	Bytes     uint64        `json:"bytes"`    // of batches up to Last
 	Sealed    bool          `json:"sealed"`   // it persisted an L already …
 	L         Seq           `json:"l"`        // … this one
 }

@@ -8,8 +8,8 @@ import (
 // maxRange bounds one answer of readRange in bytes; one larger batch travels alone.
 const maxRange = 8 << 20
 
-// readRange answers batches for a copy to another replica: also those that no reader may see yet, since the end was decided to
-// lie behind them. Only a fenced replica answers, for it does not change any more.
+// readRange answers batches. A fenced replica, which does not change any more, answers all it has, for a copy to another replica:
+// also what no reader may see yet, since the end was decided to lie behind it. An open one answers what is committed.
 func (h *Host) readRange(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]byte, error) {
 	log, err := h.extents()
 	if err != nil {
@@ -19,8 +19,10 @@ func (h *Host) readRange(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([
 	switch {
 	case err != nil:
 		return nil, err
+	case !state.Fenced && from <= state.Committed:
+		upTo = min(upTo, state.Committed)
 	case !state.Fenced:
-		return nil, core.Errorf(core.CodeConflict, "extent %s is not fenced; fence it before copying", id)
+		return nil, core.Errorf(core.CodeConflict, "extent %s is not fenced, and nothing of it is committed from seq %d on; fence it before copying", id, from)
 	case from > state.Last:
 		return nil, core.Errorf(core.CodeIncomplete, "extent %s ends at %d here; copy seq %d from another replica", id, state.Last, from)
 	}

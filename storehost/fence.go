@@ -28,33 +28,33 @@ func (h *Host) checkIdentity(expected *pb.StoreIdentity) error {
 }
 
 // fence stops appends for ever and grades what this replica says about itself.
-func (h *Host) fence(extent core.Extent, expected core.StoreIdentity) (core.FenceAnswer, uint64, error) {
+func (h *Host) fence(extent core.Extent, expected core.StoreIdentity) (core.FenceAnswer, error) {
 	log, err := h.extents()
 	if err != nil {
-		return core.FenceAnswer{}, 0, err
+		return core.FenceAnswer{}, err
 	}
 	is := log.Identity()
 	if expected.Store != "" && expected.Store != is.Store {
-		return core.FenceAnswer{}, 0, core.Errorf(core.CodeConflict, "this is store %s, not %s; look up its address again", is.Store, expected.Store)
+		return core.FenceAnswer{}, core.Errorf(core.CodeConflict, "this is store %s, not %s; look up its address again", is.Store, expected.Store)
 	}
 	state, err := log.Fence(extent)
 	if err != nil {
-		return core.FenceAnswer{}, 0, err
+		return core.FenceAnswer{}, err
 	}
 	h.metrics.fences.Inc()
-	return grade(is, expected, state), state.Bytes, nil
+	return grade(is, expected, state), nil
 }
 
 // grade makes a fence's answer. A suspect one carries no length.
 func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer {
 	a := core.FenceAnswer{
 		Identity: is, Health: core.HealthOK, Absent: !s.Opened && s.Last == 0,
-		Last: s.Last, Committed: s.Committed, Checksum: s.Checksum, Sealed: s.Sealed, L: s.L,
+		Last: s.Last, Committed: s.Committed, Checksum: s.Checksum, Bytes: s.Bytes, Sealed: s.Sealed, L: s.L, Bytes: s.Bytes,
 	}
 	otherDisk := !expected.Disk.IsZero() && expected.Disk != is.Disk
 	switch {
 	case otherDisk, s.Damaged, s.Committed > s.Last && !(s.Sealed && s.Committed <= s.L):
-		a.Health, a.Last, a.Checksum = core.HealthSuspect, 0, 0
+		a.Health, a.Last, a.Checksum, a.Bytes = core.HealthSuspect, 0, 0, 0
 	case !s.Opened, s.Header.Run != is.Run:
 		a.Health = core.HealthWeak
 	}

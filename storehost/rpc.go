@@ -39,8 +39,8 @@ func (s *service) Fence(_ context.Context, req *connect.Request[pb.FenceRequest]
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	a, bytes, err := s.h.fence(extent, expected)
-	return answer(convert.FenceAnswerToProto(a, bytes), err)
+	a, err := s.h.fence(extent, expected)
+	return answer(convert.FenceAnswerToProto(a), err)
 }
 
 func (s *service) Seal(_ context.Context, req *connect.Request[pb.SealReplicaRequest]) (*connect.Response[pb.SealReplicaResponse], error) {

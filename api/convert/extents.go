@@ -66,13 +66,13 @@ func FenceAnswer(p *pb.FenceResponse) (core.FenceAnswer, error) {
 	id, err := Identity(p.GetIdentity())
 	return core.FenceAnswer{
 		Identity: id, Health: core.Health(p.Health), Absent: p.Absent, Last: core.Seq(p.Last), Committed: core.Seq(p.Committed),
-		Checksum: p.Checksum, Sealed: p.Sealed, L: core.Seq(p.L),
+		Checksum: p.Checksum, Bytes: p.Bytes, Sealed: p.Sealed, L: core.Seq(p.L),
 	}, err
 }
 
-func FenceAnswerToProto(a core.FenceAnswer, bytes uint64) *pb.FenceResponse {
+func FenceAnswerToProto(a core.FenceAnswer) *pb.FenceResponse {
 	return &pb.FenceResponse{
 		Identity: IdentityToProto(a.Identity), Health: string(a.Health), Absent: a.Absent, Last: uint64(a.Last), Committed: uint64(a.Committed),
-		Checksum: a.Checksum, Sealed: a.Sealed, L: uint64(a.L), Bytes: bytes,
+		Checksum: a.Checksum, Sealed: a.Sealed, L: uint64(a.L), Bytes: a.Bytes,
 	}
 }
