@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -34,6 +35,7 @@ type fake struct {
 	lock  time.Duration
 	hello func(*pb.ConsumeHello) error
 	route func() ([]*pb.HostAddress, error)
+	flood bool // deliver copies of one message without end, settled by anything
 	pull  func(*pb.PullRequest) (*pb.PullResponse, error)
 
 	addr   string
@@ -68,6 +70,8 @@ type fakeStream struct {
 	credit  wire.Credit
 	started bool
 	deposed bool
+	flood   []byte
+	seq     core.Seq
 }
 
 func startFake(t testing.TB, f *fake) *fake {
@@ -156,10 +160,40 @@ func (f *fake) add(t testing.TB, n int) {
 
 // dispatchLocked hands out what is ready, a frame of up to ten messages at a time.
 func (f *fake) dispatchLocked() {
+	if f.flood {
+		for s := range f.mu.streams {
+			s.floodLocked()
+		}
+		return
+	}
 	for s := range f.mu.streams {
 		for !s.deposed && len(f.mu.ready) > 0 && s.credit.Messages > 0 && s.credit.Bytes > 0 {
 			s.deliverLocked(min(10, len(f.mu.ready), int(s.credit.Messages)))
 		}
+	}
+}
+
+func (s *fakeStream) floodLocked() {
+	const most = 200
+	for s.credit.Messages > 0 {
+		if s.flood == nil {
+			s.started = true
+			h := wire.Handle{Handle: 3, Extent: s.f.extent}
+			s.conn.TrySend(wire.AppendFrame(nil, wire.TypeHandle, s.number, h.Append(nil)))
+			record, err := wire.AppendRecord(nil, &wire.Record{ID: NewMessageID(), Payload: make([]byte, 100)})
+			if err != nil {
+				panic(err)
+			}
+			s.flood = bytes.Repeat(record, most)
+		}
+		n := min(most, s.credit.Messages)
+		d := wire.Deliver{
+			Handle: 3, Records: s.flood[:int(n)*len(s.flood)/most],
+			Runs: []wire.DeliverRun{{Base: s.seq + 1, Count: n, Attempt: 1}},
+		}
+		s.seq += core.Seq(n)
+		s.credit.Messages -= n
+		s.conn.TrySend(wire.AppendFrame(nil, wire.TypeDeliver, s.number, d.Append(nil)))
 	}
 }
 
@@ -283,6 +317,9 @@ func (s *fakeStream) greet(body []byte) {
 }
 
 func (s *fakeStream) settledLocked(t wire.FrameType, handle uint32, seq core.Seq, attempt uint16) {
+	if s.f.flood {
+		return
+	}
 	m := s.f.mu.messages[seq]
 	if m.holder != s || m.attempt != attempt {
 		s.f.mu.results++

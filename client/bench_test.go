@@ -1,0 +1,67 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/columbamq/columba/internal/publish/publishtest"
+)
+
+// BenchmarkPublishAsync is the rate of 100-byte messages with a callback each, to a host that acknowledges at once without
+// looking at them.
+func BenchmarkPublishAsync(b *testing.B) {
+	f := startFake(b, &fake{input: &publishtest.Host{Unchecked: true, OnBatch: func(b *publishtest.Batch) { b.AckAt(1) }}})
+	ctx := context.Background()
+	p, err := dial(b, f).Publisher(ctx, "/t/q")
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := Message{Body: bytes.Repeat([]byte("x"), 100)}
+	var failed atomic.Int64
+	done := func(_ Receipt, err error) {
+		if err != nil {
+			failed.Add(1)
+		}
+	}
+	b.SetBytes(100)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.PublishAsync(ctx, m, done); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := p.Flush(ctx); err != nil || failed.Load() > 0 {
+		b.Fatalf("flush: %v, %d failed", err, failed.Load())
+	}
+	p.Close(ctx)
+}
+
+// BenchmarkConsume is the rate of 100-byte messages acknowledged one by one.
+func BenchmarkConsume(b *testing.B) {
+	f := startFake(b, &fake{})
+	f.flood = true
+	ctx := context.Background()
+	con, err := dial(b, f).Consumer(ctx, "/t/q", "g", Prefetch(5000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(100)
+	b.ReportAllocs()
+	n := 0
+	b.ResetTimer()
+	for d, err := range con.Deliveries(ctx) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := d.Ack(); err != nil {
+			b.Fatal(err)
+		}
+		if n++; n >= b.N {
+			break
+		}
+	}
+	b.StopTimer()
+	con.Close(ctx)
+}
