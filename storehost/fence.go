@@ -49,7 +49,7 @@ func (h *Host) fence(extent core.Extent, expected core.StoreIdentity) (core.Fenc
 func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer {
 	a := core.FenceAnswer{
 		Identity: is, Health: core.HealthOK, Absent: !s.Opened && s.Last == 0,
-		Last: s.Last, Committed: s.Committed, Checksum: s.Checksum, Bytes: s.Bytes, Sealed: s.Sealed, L: s.L, Bytes: s.Bytes,
+		Last: s.Last, Committed: s.Committed, Checksum: s.Checksum, Bytes: s.Bytes, Sealed: s.Sealed, L: s.L,
 	}
 	otherDisk := !expected.Disk.IsZero() && expected.Disk != is.Disk
 	switch {

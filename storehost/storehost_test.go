@@ -29,7 +29,7 @@ const patience = 20 * time.Second
 
 // testStore is a store host behind a real server.
 type testStore struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	self   core.HostID
 	host   *Host
@@ -37,7 +37,7 @@ type testStore struct {
 	rpc    columbav1connect.StoreServiceClient
 }
 
-func startStore(t *testing.T, self core.HostID) *testStore {
+func startStore(t testing.TB, self core.HostID) *testStore {
 	t.Helper()
 	s := &testStore{t: t, dir: filepath.Join(t.TempDir(), "store"), self: self}
 	s.start()
@@ -98,7 +98,7 @@ func (s *testStore) seal(e core.Extent, l core.Seq, checksum uint32) error {
 
 // link is a peer's connection to a store.
 type link struct {
-	t    *testing.T
+	t    testing.TB
 	mux  *ws.Mux
 	done chan error
 }
@@ -226,15 +226,11 @@ func (s *stream) append(batch []byte, committed core.Seq) {
 func (s *stream) awaitAck(seq core.Seq) {
 	s.l.t.Helper()
 	for last := core.Seq(0); last < seq; {
-		f := s.receive()
-		v, err := wire.DecodePosition(f.Body)
-		if f.Type != wire.TypeAppendAck || err != nil {
-			s.l.t.Fatalf("got frame %d %v, want an ack", f.Type, describe(f))
-		}
-		if core.Seq(v) <= last {
+		v := s.ack()
+		if v <= last {
 			s.l.t.Fatalf("ack %d after %d", v, last)
 		}
-		last = core.Seq(v)
+		last = v
 	}
 }
 
