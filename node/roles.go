@@ -7,7 +7,6 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/frontend"
 	"github.com/columbamq/columba/inputhost"
-	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost"
 )
@@ -29,7 +28,7 @@ func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
 }
 
 func (n *Node) buildRole(name string, res *resources) (role, error) {
-	log := n.o.Log.With(telemetry.KeyHost, res.self.ID)
+	log := n.o.Log
 	switch name {
 	case RoleStore:
 		cfg := storehost.DefaultConfig()
