@@ -18,6 +18,8 @@ const (
 	maxWait = 60 * time.Second // for the first message of a Pull
 	// turn is how long a Pull waits at one of several owners before it asks the next.
 	turn = time.Second
+	// pullPause is the least time between two rounds: an owner that stops answers at once, however long it is to wait.
+	pullPause = 100 * time.Millisecond
 )
 
 // Pull takes up to max_messages of the group, and waits for the first. None in time is no error. A frontend that stops answers at once.
@@ -60,6 +62,8 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 func (s *service) pull(ctx context.Context, m *pb.PullRequest, hosts []membership.Host, wait time.Duration) (*pb.PullResponse, error) {
 	end := time.Now().Add(wait)
 	first := rand.IntN(len(hosts))
+	pause := time.NewTicker(pullPause)
+	defer pause.Stop()
 	for round := 0; ; round++ {
 		answered := false
 		var last error
@@ -83,7 +87,12 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, hosts []membershi
 		switch {
 		case !answered:
 			return nil, last
-		case len(hosts) == 1 || time.Until(end) <= 0 || ctx.Err() != nil:
+		case len(hosts) == 1 || time.Until(end) <= 0:
+			return &pb.PullResponse{}, nil
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
 			return &pb.PullResponse{}, nil
 		}
 	}

@@ -72,12 +72,10 @@ func TestPull_AsksEveryOwner(t *testing.T) {
 	c.assign(g, newExtent(g), 1, "a")
 	c.assign(g, newExtent(g), 1, "b")
 	b.onPull = one
-	for name, f := range map[string]func(context.Context, *pb.PullRequest) (*pb.PullResponse, error){
-		"empty": none,
-		"broken": func(context.Context, *pb.PullRequest) (*pb.PullResponse, error) {
-			return nil, core.Errorf(core.CodeUnavailable, "down")
-		},
-	} {
+	broken := func(context.Context, *pb.PullRequest) (*pb.PullResponse, error) {
+		return nil, core.Errorf(core.CodeUnavailable, "down")
+	}
+	for name, f := range map[string]func(context.Context, *pb.PullRequest) (*pb.PullResponse, error){"empty": none, "broken": broken} {
 		c.out.onPull = f
 		for range 10 {
 			if res := must(call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g"}))(t); len(res.Messages) != 1 {
@@ -85,13 +83,17 @@ func TestPull_AsksEveryOwner(t *testing.T) {
 			}
 		}
 	}
-	b.onPull = c.out.onPull
+	c.out.onPull, b.onPull = broken, broken
 	_, err := call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(time.Minute)})
-	if core.CodeOf(err).Class() != core.ClassRetryable {
-		t.Errorf("both are broken: got %v, want a retryable error", err)
+	wantCode(t, "both are broken", err, core.CodeUnavailable)
+	var asked atomic.Int32
+	count := func(context.Context, *pb.PullRequest) (*pb.PullResponse, error) {
+		asked.Add(1)
+		return &pb.PullResponse{}, nil
 	}
-	c.out.onPull, b.onPull = none, none
-	if res := must(call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g"}))(t); len(res.Messages) != 0 {
-		t.Errorf("both are empty: got %v", res)
+	c.out.onPull, b.onPull = count, count
+	res := must(call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(3 * pullPause)}))(t)
+	if n := asked.Load(); len(res.Messages) != 0 || n < 4 || n > 10 {
+		t.Errorf("both are empty and do not wait: got %v after %d questions, want 4 to 10", res, n)
 	}
 }
