@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "write client/deps.txt anew")
@@ -57,9 +59,9 @@ func TestClientDeps(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v; write it with: go test ./internal/archtest -run TestClientDeps -update", err)
 	}
-	if got != string(want) {
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("client/deps.txt is not what the client needs; if the change is meant, say why in CONTRIBUTING.md and run\n"+
-			"go test ./internal/archtest -run TestClientDeps -update\ngot:\n%s\nwant:\n%s", got, want)
+			"go test ./internal/archtest -run TestClientDeps -update\n(-want +got):\n%s", diff)
 	}
 }
 
