@@ -1,17 +1,12 @@
 package archtest
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
-
-var update = flag.Bool("update", false, "write client/deps.txt anew")
 
 const moduleRoot = "../.."
 
@@ -35,33 +30,6 @@ func TestModule(t *testing.T) {
 	}
 	for _, text := range staleExceptions(pkgs) {
 		t.Error("exceptions: ", text)
-	}
-}
-
-// TestClientDeps shows in a diff what the client brings into its users' builds.
-func TestClientDeps(t *testing.T) {
-	pkgs := load(t, moduleRoot)
-	i := slices.IndexFunc(pkgs, func(p Package) bool { return p.Path == "client" })
-	if i < 0 {
-		t.Skip("there is no client yet")
-	}
-	hidden := func(dep string) bool { return external(dep) && strings.Contains(dep, "/internal/") } // the business of their modules
-	deps := slices.DeleteFunc(slices.Clone(pkgs[i].Deps), hidden)
-	slices.Sort(deps)
-	got := strings.Join(deps, "\n") + "\n"
-	golden := filepath.Join(moduleRoot, "client", "deps.txt")
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatalf("%v; write it with: go test ./internal/archtest -run TestClientDeps -update", err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("client/deps.txt is not what the client needs; if the change is meant, say why in CONTRIBUTING.md and run\n"+
-			"go test ./internal/archtest -run TestClientDeps -update\n(-want +got):\n%s", diff)
 	}
 }
 
