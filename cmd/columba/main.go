@@ -3,17 +3,33 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/columbamq/columba/tools/cli"
+	"github.com/columbamq/columba/tools/demo"
 )
 
 func main() {
+	cli.Demo, cli.DemoWorker = runDemo, runDemoWorker
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	stop()
 	os.Exit(code)
+}
+
+// runDemo is `columba demo`: the server and one worker are processes of this same program.
+func runDemo(ctx context.Context, o cli.DemoOptions, s cli.Streams) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return demo.Run(ctx, demo.Options{Dir: o.Dir, Program: program, Out: s.Out, Log: s.Err, Progress: o.Progress, Format: o.Format})
+}
+
+func runDemoWorker(ctx context.Context, o cli.DemoOptions) error {
+	return demo.Worker(ctx, o.Addr, o.Dir)
 }

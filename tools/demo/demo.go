@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,24 +30,20 @@ const (
 
 // Options of a run.
 type Options struct {
-	Dir      string    // tree to work on
-	Program  string    // the columba binary, for the server and the worker process
-	Data     string    // the server's data directory; "" for a temporary one that is removed
-	Out      io.Writer // the report
-	Log      io.Writer // what happens meanwhile
-	Progress Progress  // nil: no bars
-	Format   string    // of the report: table or json
-}
-
-// Progress shows how far a count is; calls may come from any goroutine.
-type Progress interface {
-	Start(name string, total int) (add func(n int), end func())
+	Dir     string    // tree to work on; "" for src and test of the Go installation
+	Program string    // the columba binary, for the server and the worker process
+	Data    string    // the server's data directory; "" for a temporary one that is removed
+	Out     io.Writer // the report
+	Log     io.Writer // what happens meanwhile
+	// Progress starts a bar that counts to total; nil: no bars. add may be called from any goroutine.
+	Progress func(name string, total int) (add func(n int), end func())
+	Format   string // of the report: table or json
 }
 
 const (
 	lockTimeout   = 5 * time.Second // short, so that what killed processes held comes back within the demo
 	maxDeliveries = 5
-	hashWorkers   = 4
+	hashWorkers   = 16
 	parseWorkers  = 4
 	patience      = 90 * time.Second // without any progress
 )
@@ -69,8 +67,15 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		defer os.RemoveAll(o.Data)
 	}
+	roots := []string{"."}
+	if o.Dir == "" {
+		if o.Dir, err = goRoot(ctx); err != nil {
+			return err
+		}
+		roots = []string{"src", "test"}
+	}
 	r := &run{o: o, results: newCollector(), parsed: &counter{}}
-	if r.files, err = listFiles(o.Dir); err != nil {
+	if r.files, err = listFiles(o.Dir, roots); err != nil {
 		return err
 	}
 	if len(r.files) == 0 {
@@ -237,26 +242,45 @@ func (r *run) start(name string, total int) (add func(int), end func()) {
 	if r.o.Progress == nil {
 		return func(int) {}, func() {}
 	}
-	return r.o.Progress.Start(name, total)
+	return r.o.Progress(name, total)
 }
 
 func (r *run) logf(format string, args ...any) {
 	fmt.Fprintf(r.o.Log, "demo: "+format+"\n", args...)
 }
 
-// listFiles walks the tree for its regular files.
-func listFiles(dir string) ([]string, error) {
+// listFiles walks the roots below dir for regular files. A root that is not there is passed over: some Go installations come
+// without their tests.
+func listFiles(dir string, roots []string) ([]string, error) {
 	var out []string
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+	for _, root := range roots {
+		base := filepath.Join(dir, root)
+		err := filepath.WalkDir(base, func(path string, d os.DirEntry, err error) error {
+			if err != nil {
+				if path == base && root != "." && errors.Is(err, os.ErrNotExist) {
+					return nil
+				}
+				return err
+			}
+			if !d.Type().IsRegular() {
+				return nil
+			}
+			rel, err := filepath.Rel(dir, path)
+			out = append(out, filepath.ToSlash(rel))
 			return err
+		})
+		if err != nil {
+			return nil, core.Errorf(core.CodeNotFound, "walk %s: %w", base, err)
 		}
-		rel, err := filepath.Rel(dir, path)
-		out = append(out, filepath.ToSlash(rel))
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("walk %s: %w", dir, err)
 	}
 	return out, nil
+}
+
+// goRoot is where the Go installation lies.
+func goRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", core.Errorf(core.CodeNotFound, "ask go for its tree (name another with --dir): %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
