@@ -214,6 +214,10 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 		p.Answer(c, writer.Refused(core.CodeThrottled))
 		return
 	}
+	if wire.Timed(pub.Records) {
+		p.Answer(c, writer.Refused(core.CodeUnsupported)) // no timer extents yet: refused, never delivered too early
+		return
+	}
 	h.metrics.received(count, len(pub.Records))
 	p.queue.publish(c)
 }

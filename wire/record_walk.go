@@ -38,6 +38,21 @@ func CheckRecords(b []byte, maxPayload int) (count int, err error) {
 	return count, nil
 }
 
+// Timed reports whether any of whole, valid records has a deliver_at, a delay or an expire_at.
+func Timed(records []byte) bool {
+	for len(records) > 0 {
+		if binary.LittleEndian.Uint32(records[8:])&(recordDeliverAt|recordDelay|recordExpireAt) != 0 {
+			return true
+		}
+		n, err := recordSize(records)
+		if err != nil {
+			return false
+		}
+		records = records[n:]
+	}
+	return false
+}
+
 // PayloadOf is the payload of one encoded record whose CRC was verified before.
 func PayloadOf(record []byte) []byte {
 	return record[RecordHeaderLen+int(binary.LittleEndian.Uint16(record[12:])):]
