@@ -46,6 +46,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 			}
 		}
 	}
+	s.rest()
 	s.wake()
 	return blob, s.token
 }

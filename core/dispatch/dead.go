@@ -21,8 +21,7 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 
 // judge sends a message on: to its next attempt, or if it had its last to its end.
 func (s *Share) judge(seq core.Seq, m *message, until int64) {
-	most := s.group.spec.MaxDeliveries
-	exhausted := m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts) >= most
+	exhausted := s.group.exhausted(m)
 	switch {
 	case !exhausted && until == 0:
 		s.retry(seq, m)
@@ -38,6 +37,12 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 	default:
 		s.die(seq, m)
 	}
+}
+
+// exhausted reports whether a message has had its last attempt.
+func (g *Group) exhausted(m *message) bool {
+	most := g.spec.MaxDeliveries
+	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts) >= most
 }
 
 // retry queues a message for its next attempt, which must be counted durably first.

@@ -122,6 +122,9 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	for len(g.timers) > 0 && !g.timers[0].live() {
 		g.popTimer()
 	}
+	if g.inFlight == 0 {
+		g.locks.trim()
+	}
 	switch {
 	case g.locks.len() > 0 && (len(g.timers) == 0 || g.locks.front().due <= g.timers[0].due):
 		return time.Unix(0, g.locks.front().due), true

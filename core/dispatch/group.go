@@ -38,21 +38,23 @@ func (g *Group) at(now time.Time) int64 {
 	return g.now
 }
 
-// Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules are
-// judged again.
+// Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules, or
+// exhausted under the new ones, are judged again.
 func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
 	g.spec = spec
 	for _, s := range g.shares {
-		if s.count[blocked] == 0 {
-			continue
-		}
-		s.changed = true
 		s.table.each(func(seq core.Seq, m *message) {
-			if m.phase == blocked {
+			switch m.phase {
+			case delayed, unsaved, ready:
+				if g.exhausted(m) {
+					s.judge(seq, m, 0)
+				}
+			case blocked:
 				s.judge(seq, m, 0)
 			}
 		})
+		s.changed = true
 		s.wake()
 	}
 }

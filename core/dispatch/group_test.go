@@ -72,9 +72,10 @@ func TestGroup_RetryWaitsForItsCount(t *testing.T) {
 	if err := s.Nack(3, 1, 0, nil, 0, start); err != nil {
 		t.Fatal(err)
 	}
+	_, late := s.Checkpoint(nil, false, start)
 	s.Saved(early)
 	want(t, "only what the checkpoint held", take(g, 10, start), "2+1@2")
-	save(s, start)
+	s.Saved(late)
 	want(t, "the other", take(g, 10, start), "3+1@2")
 }
 
@@ -296,4 +297,46 @@ func TestGroup_RetriesDoNotStarveFirstDeliveries(t *testing.T) {
 	if first < 200 {
 		t.Errorf("got %d first deliveries of 400, want at least 200", first)
 	}
+}
+
+func TestGroup_LowerMaxDeliveries(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5}, 3)
+	for attempt := range uint16(2) {
+		g.Take(1, Credit{Messages: 3, Bytes: 1000}, start, nil)
+		s.Nack(1, attempt+1, 0, nil, 0, start)
+		s.Nack(2, attempt+1, time.Duration(attempt)*time.Hour, nil, 0, start)
+		save(s, start)
+	}
+	g.Update(core.GroupSpec{MaxDeliveries: 2}.WithDefaults(), start)
+	want(t, "what had its last attempt", take(g, 9, start))
+	if dead := g.TakeDead(9, nil); len(dead) != 2 {
+		t.Fatalf("got %d dead, want 2", len(dead))
+	}
+	s.DeadLettered(1, start)
+	s.DeadLettered(2, start)
+}
+
+func TestShare_Blocking(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, Exhausted: core.ExhaustedBlock}, 0)
+	check := func(exp Blocking) {
+		t.Helper()
+		if diff := cmp.Diff(exp, s.Blocking()); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+	check(Blocking{Seq: 1, State: "unread"})
+	offer(t, s, 2)
+	check(Blocking{Seq: 1, State: "buffered", Enqueued: 10})
+	take(g, 9, start)
+	check(Blocking{Seq: 1, State: "in flight", Attempts: 1, Session: 1, Until: start.Add(time.Minute), Enqueued: 10})
+	s.Nack(1, 1, time.Second, []byte("why"), 0, start)
+	check(Blocking{Seq: 1, State: "delayed", Attempts: 1, Failure: Nacked, Text: "why", Until: start.Add(time.Second), Enqueued: 10})
+	g.Tick(start.Add(time.Second))
+	check(Blocking{Seq: 1, State: "unsaved", Attempts: 1, Failure: Nacked, Text: "why", Enqueued: 10})
+	save(s, start)
+	take(g, 9, start)
+	s.Nack(1, 2, 0, nil, 0, start)
+	check(Blocking{Seq: 1, State: "blocked", Attempts: 2, Failure: Nacked, Enqueued: 10})
+	s.Ack(1, 2, 1, start, nil)
+	check(Blocking{Seq: 3, State: "unread"})
 }

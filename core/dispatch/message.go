@@ -118,18 +118,7 @@ func (t *table) put(seq core.Seq) *message {
 	return &c.messages[seq&chunkMask]
 }
 
-// drop forgets the message of seq, which had a phase.
-func (t *table) drop(seq core.Seq) {
-	key := uint64(seq) >> chunkBits
-	c := t.chunk(key)
-	c.messages[seq&chunkMask] = message{}
-	c.live &^= 1 << (seq & chunkMask)
-	t.n--
-	if c.live == 0 {
-		t.free(key, c)
-	}
-}
-
+// free forgets a chunk without messages.
 func (t *table) free(key uint64, c *chunk) {
 	const most = 16
 	delete(t.chunks, key)

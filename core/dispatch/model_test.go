@@ -253,6 +253,16 @@ func (m *machine) tick(t *rapid.T) {
 	}
 }
 
+func (m *machine) update(t *rapid.T) {
+	m.spec.MaxDeliveries = rapid.IntRange(1, 4).Draw(t, "max")
+	m.g.Update(m.spec, m.now)
+	for _, f := range m.fates {
+		if f.attempts >= m.spec.MaxDeliveries && !f.locked && !f.over && !f.dying {
+			m.failed(f, time.Time{}, false)
+		}
+	}
+}
+
 func (m *machine) die(t *rapid.T) {
 	for _, d := range m.g.TakeDead(rapid.IntRange(0, 5).Draw(t, "most"), nil) {
 		f := m.fates[d.Seq]
@@ -411,7 +421,7 @@ func TestGroup_Model(t *testing.T) {
 		m.start(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
-			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "die": m.die, "buried": m.buried,
+			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
 			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
 		})
 		m.drain(t)

@@ -33,6 +33,13 @@ func (q *queue[T]) pop() T {
 	return v
 }
 
+// trim gives an empty queue's memory back.
+func (q *queue[T]) trim() {
+	if q.len() == 0 {
+		q.items, q.head = nil, 0
+	}
+}
+
 // all is the items from the oldest; filter keeps those for which keep is true.
 func (q *queue[T]) all() []T { return q.items[q.head:] }
 

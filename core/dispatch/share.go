@@ -170,6 +170,18 @@ func (s *Share) canBegin() bool {
 	return s.buffered > 0 && !s.full && s.table.n-s.missing < MaxOutstanding
 }
 
+// rest gives back the memory of busier times, when nothing is outstanding.
+func (s *Share) rest() {
+	if s.outstanding() > 0 {
+		return
+	}
+	s.skipBatches()
+	s.batches.trim()
+	s.retries.trim()
+	s.pending.trim()
+	s.table = newTable()
+}
+
 // wake gives the share its turn if it has something to hand out.
 func (s *Share) wake() {
 	if !s.inTurn && s.hasWork() {

@@ -187,3 +187,25 @@ func TestDecodeState_Refuses(t *testing.T) {
 		t.Errorf("newer: got %v", err)
 	}
 }
+
+// The last resort: more entries than fit, of which as many as fit are written.
+func TestAppendState_CutShort(t *testing.T) {
+	var entries []entry
+	for i := range 40_000 {
+		entries = append(entries, entry{first: core.Seq(2*i + 2), count: 1, kind: ended, attempts: uint16(i%500 + 1)})
+	}
+	done := StartAfter(1).done
+	if _, whole := appendState(nil, &done, entries, false); whole {
+		t.Fatal("40,000 entries fit")
+	}
+	blob, whole := appendState([]byte("x"), &done, entries, true)
+	st := decode(t, blob[1:])
+	if !whole || len(blob)-1 > MaxCheckpoint || len(blob) < MaxCheckpoint-32 {
+		t.Fatalf("got %d bytes, whole %v", len(blob), whole)
+	}
+	for i := range st.Pending() {
+		if e := st.messages[core.Seq(2*i+2)]; e.attempts != entries[i].attempts {
+			t.Fatalf("entry %d: got %d attempts, want %d", i, e.attempts, entries[i].attempts)
+		}
+	}
+}
