@@ -247,7 +247,7 @@ func (h *Host) push(ctx context.Context) {
 		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
 		cancel()
 		if err != nil {
-			h.log.Info("an output host did not take its list", "host", m.ID, "err", convert.FromRPC(err))
+			h.log.Debug("an output host did not take its list", "host", m.ID, "err", convert.FromRPC(err))
 			continue
 		}
 		h.shares.mu.Lock()

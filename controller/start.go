@@ -32,6 +32,9 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 		}
 	}
 	if _, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), func(r *metadata.GroupRecord) error {
+		if r.ID != g.ID || r.Spec.Status == core.StatusDeleted {
+			return core.Errorf(core.CodeNotFound, "the group was deleted meanwhile")
+		}
 		r.Started = true
 		return nil
 	}); err != nil {

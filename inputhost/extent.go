@@ -25,11 +25,8 @@ func (q *queue) openExtent(ctx context.Context) (*writer.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.mu.Lock()
-	id := q.mu.record.ID
-	q.mu.Unlock()
 	self := q.h.deps.Members.Self()
-	req := &pb.EnsureExtentRequest{Queue: id.ID[:], Input: string(self.ID), InputRun: self.Run.ID[:], Kind: string(core.KindLog)}
+	req := &pb.EnsureExtentRequest{Queue: q.id.ID[:], Input: string(self.ID), InputRun: self.Run.ID[:], Kind: string(core.KindLog)}
 	q.mu.Lock()
 	for w := range q.mu.writers {
 		req.Have = append(req.Have, w.Extent.ID.ID[:])

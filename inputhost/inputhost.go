@@ -74,7 +74,8 @@ type Host struct {
 		sync.Mutex
 		queues   map[string]*queue // by path; those with a stream or a writer
 		sessions map[*session]struct{}
-		draining bool
+		draining bool // takes no new connections
+		stopped  bool
 	}
 }
 
@@ -139,32 +140,40 @@ func (h *Host) drain() {
 
 // Stop ends all sessions and joins all goroutines.
 func (h *Host) Stop(context.Context) error {
-	h.cancel(core.Errorf(core.CodeDraining, "input host is stopping"))
 	h.mu.Lock()
-	h.mu.draining = true
+	h.mu.draining, h.mu.stopped = true, true
 	h.mu.Unlock()
+	h.cancel(core.Errorf(core.CodeDraining, "input host is stopping"))
 	h.wg.Wait()
 	return nil
 }
 
-// run starts f on a goroutine that Stop joins.
+// run starts f on a goroutine that Stop joins; a host that has stopped starts nothing more.
 func (h *Host) run(f func(ctx context.Context)) {
-	h.wg.Go(func() { f(h.ctx) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.mu.stopped {
+		h.wg.Go(func() { f(h.ctx) })
+	}
 }
 
-// queueOf finds or makes the router of a queue and counts one publisher in.
-func (h *Host) queueOf(record metadata.QueueRecord) *queue {
+// queueOf finds or makes the router of a queue and takes a publisher in.
+func (h *Host) queueOf(record metadata.QueueRecord, p *publisher) *queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	path := record.Spec.Path
 	q := h.mu.queues[path]
-	if q == nil || q.mu.record.ID != record.ID {
-		q = &queue{h: h, path: path}
+	if q == nil || q.id != record.ID {
+		q = &queue{h: h, path: path, id: record.ID}
 		q.mu.record = record
+		q.mu.checked = h.deps.now()
+		q.mu.publishers = make(map[*publisher]struct{})
 		q.mu.writers = make(map[*writer.Writer]struct{})
 		h.mu.queues[path] = q
 	}
-	q.use()
+	q.mu.Lock()
+	q.mu.publishers[p] = struct{}{}
+	q.mu.Unlock()
 	return q
 }
 

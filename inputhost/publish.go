@@ -123,7 +123,7 @@ func (p *publisher) Closed(error) { p.end() }
 func (p *publisher) end() {
 	p.closed.Store(true)
 	if p.hello.Load() {
-		p.once.Do(p.queue.release)
+		p.once.Do(func() { p.queue.leave(p) })
 	}
 }
 
@@ -141,7 +141,7 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 		p.fail(err)
 		return
 	}
-	p.queue = p.s.h.queueOf(record)
+	p.queue = p.s.h.queueOf(record, p)
 	p.maxPayload = p.queue.maxPayload()
 	body, err := proto.Marshal(&pb.PublishHelloOK{
 		QueueId: record.ID.String(), MaxMessage: int64(p.maxPayload), MaxBatch: wire.MaxBatchBytes, Window: int64(p.s.h.cfg.Window),
@@ -152,7 +152,7 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 	}
 	p.hello.Store(true)
 	if p.closed.Load() { // the connection ended meanwhile
-		p.once.Do(p.queue.release)
+		p.once.Do(func() { p.queue.leave(p) })
 		return
 	}
 	p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHelloOK, p.stream, body))
@@ -166,6 +166,9 @@ func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.Que
 		return none, err
 	}
 	name, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.One)
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero() { // a deleted queue leaves its name behind
+		return none, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
+	}
 	if err != nil {
 		return none, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
 	}
@@ -177,7 +180,7 @@ func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.Que
 	case !record.Owner.IsZero() && !hello.Internal:
 		return none, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
 	case !record.Spec.Status.CanPublish():
-		return none, core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, record.Spec.Status)
+		return none, statusError(path, record.Spec.Status)
 	}
 	return record, nil
 }

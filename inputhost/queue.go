@@ -18,16 +18,18 @@ import (
 type queue struct {
 	h    *Host
 	path string
+	id   core.QueueID
 	mu   struct {
 		sync.Mutex
-		record  metadata.QueueRecord
-		streams int // publishers that use it
-		current *writer.Writer
-		opened  time.Time // of current
-		opening bool
-		waiting []writer.Chunk // for an extent, in order
-		closed  bool
-		writers map[*writer.Writer]struct{} // not sealed yet
+		record     metadata.QueueRecord
+		publishers map[*publisher]struct{}
+		checked    time.Time // when the record was read last
+		current    *writer.Writer
+		opened     time.Time // of current
+		opening    bool
+		waiting    []writer.Chunk // for an extent, in order
+		closed     bool
+		writers    map[*writer.Writer]struct{} // not sealed yet
 	}
 }
 
@@ -193,6 +195,10 @@ func (q *queue) ended(w *writer.Writer) {
 func (q *queue) tick(now time.Time) {
 	q.mu.Lock()
 	current, opened := q.mu.current, q.mu.opened
+	check := now.Sub(q.mu.checked) >= refreshEvery && len(q.mu.publishers) > 0
+	if check {
+		q.mu.checked = now
+	}
 	writers := make([]*writer.Writer, 0, len(q.mu.writers))
 	for w := range q.mu.writers {
 		writers = append(writers, w)
@@ -200,6 +206,9 @@ func (q *queue) tick(now time.Time) {
 	q.mu.Unlock()
 	for _, w := range writers {
 		w.CheckDeadline(now)
+	}
+	if check {
+		q.h.run(q.refresh)
 	}
 	if current == nil {
 		q.h.forget(q)
@@ -237,22 +246,56 @@ func (q *queue) close(ctx context.Context) {
 	}
 }
 
-// use counts a publisher in; release counts it out.
-func (q *queue) use() {
+// leave takes a publisher out.
+func (q *queue) leave(p *publisher) {
 	q.mu.Lock()
-	q.mu.streams++
+	delete(q.mu.publishers, p)
 	q.mu.Unlock()
 }
 
-func (q *queue) release() {
+// refreshEvery is how soon a changed status reaches publishers that are connected.
+const refreshEvery = 2 * time.Second
+
+// refresh reads the queue's record again and ends its publishers when it takes no messages any more.
+func (q *queue) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	record, _, err := metadata.Read[metadata.QueueRecord](ctx, q.h.deps.Meta, metadata.Queues, metadata.QueueKey(q.id), metadata.One)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		record.Spec.Status = core.StatusDeleted
+	case err != nil:
+		q.h.log.Info("cannot read a queue's settings", "queue", q.path, "err", err)
+		return
+	}
 	q.mu.Lock()
-	q.mu.streams--
+	q.mu.record.Spec = record.Spec
+	var end []*publisher
+	if !record.Spec.Status.CanPublish() {
+		for p := range q.mu.publishers {
+			end = append(end, p)
+		}
+	}
+	current := q.mu.current
 	q.mu.Unlock()
+	for _, p := range end {
+		p.fail(statusError(q.path, record.Spec.Status))
+	}
+	if len(end) > 0 && current != nil {
+		current.Close("status")
+	}
+}
+
+func statusError(path string, s core.Status) error {
+	if s == core.StatusDeleted {
+		return core.Errorf(core.CodeNotFound, "queue %s was deleted", path)
+	}
+	return core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, s)
 }
 
 // idleLocked: nothing refers to the queue.
 func (q *queue) idleLocked() bool {
-	return q.mu.streams == 0 && q.mu.current == nil && !q.mu.opening && len(q.mu.waiting) == 0 && len(q.mu.writers) == 0
+	return len(q.mu.publishers) == 0 && q.mu.current == nil && !q.mu.opening && len(q.mu.waiting) == 0 && len(q.mu.writers) == 0
 }
 
 // maxPayload of a message of this queue; built-in queues take what their users' queue took, and the history on top.

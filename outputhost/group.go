@@ -84,7 +84,7 @@ func (h *Host) lookUp(ctx context.Context, path, name string) (*group, error) {
 
 func (h *Host) queueID(ctx context.Context, path string) (core.QueueID, error) {
 	r, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.One)
-	if core.CodeOf(err) == core.CodeNotFound {
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && r.Queue.IsZero() { // a deleted queue leaves its name behind
 		return core.QueueID{}, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
 	}
 	return r.Queue, err

@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acktoken"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
 )
 
 // Limits of a unary pull.
@@ -104,11 +105,9 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	g := h.mu.groups[t.Group]
-	h.mu.Unlock()
-	if g == nil {
-		return core.Errorf(core.CodeStale, "no group of this host made this token")
+	g, err := h.groupByID(ctx, t.Queue, t.Group)
+	if err != nil {
+		return err
 	}
 	now := h.deps.Now()
 	g.mu.Lock()
@@ -116,14 +115,43 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	switch {
 	case t.Epoch != g.mu.record.Epoch:
 		err = core.Errorf(core.CodeStale, "the group was rewound since")
-	case s == nil:
-		err = core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
-	default:
+	case s != nil:
 		err = s.settleTokenLocked(req, t, h.deps.Random(), now)
 	}
 	g.mu.Unlock()
+	if err == nil && s == nil {
+		return h.noShare(ctx, t)
+	}
 	g.pump()
 	return err
+}
+
+// groupByID finds the group of a token; after a restart it may not be loaded yet.
+func (h *Host) groupByID(ctx context.Context, queue core.QueueID, id core.GroupID) (*group, error) {
+	h.mu.Lock()
+	g := h.mu.groups[id]
+	h.mu.Unlock()
+	if g != nil {
+		return g, nil
+	}
+	for r, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, queue.String(), metadata.One) {
+		if err != nil {
+			return nil, err
+		}
+		if r.Value.ID == id {
+			return h.groupOf(ctx, queue, r.Value.Spec.Name)
+		}
+	}
+	return nil, core.Errorf(core.CodeStale, "the group of this token was deleted")
+}
+
+// noShare says why there is no share for a token: its extent is consumed, or this host does not serve it (yet).
+func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
+	_, err := h.deps.Meta.Get(ctx, metadata.Dones, metadata.DoneKey(t.Group, t.Extent), metadata.One)
+	if err == nil {
+		return core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
+	}
+	return core.Errorf(core.CodeMoved, "extent %s is not served by this host now; try again", t.Extent)
 }
 
 func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, random float64, now time.Time) error {
