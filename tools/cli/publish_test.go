@@ -25,7 +25,6 @@ type fakePublisher struct {
 	calls  chan func()
 	closed chan struct{}
 	keep   bool // remember what was published
-	stuck  bool // never answer
 }
 
 func newFakePublisher() *fakePublisher {
@@ -43,9 +42,6 @@ func (p *fakePublisher) PublishAsync(ctx context.Context, m client.Message, done
 	if string(m.Body) == "large" {
 		return core.Errorf(core.CodeTooLarge, "message is too large")
 	}
-	if p.stuck {
-		return ctx.Err()
-	}
 	seq := core.Seq(0)
 	if p.keep {
 		m.Body = bytes.Clone(m.Body)
@@ -58,6 +54,8 @@ func (p *fakePublisher) PublishAsync(ctx context.Context, m client.Message, done
 	switch string(m.Body) {
 	case "lost":
 		err = core.Errorf(core.CodeUnknown, "the answer was lost")
+	case "gone":
+		err = core.Errorf(core.CodeUnavailable, "no input host")
 	case "full":
 		err = core.Errorf(core.CodeNoSpace, "no space on h1")
 	}
@@ -203,6 +201,27 @@ func TestPublish_Interrupted(t *testing.T) {
 		}
 		if want := "interrupted: 2 messages acknowledged, 0 failed, 0 of unknown outcome\n"; talk.String() != want {
 			t.Errorf("stderr %q, want %q", talk.String(), want)
+		}
+		close(in.open)
+		synctest.Wait()
+	})
+}
+
+func TestPublish_GivesUpWhenTheServerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFakePublisher()
+		in := &endless{text: strings.NewReader("a\ngone\n"), open: make(chan struct{})}
+		var out, talk bytes.Buffer
+		a := &app{stdin: in, stdout: &out, stderr: &talk, fakePublisher: p}
+		started := time.Now()
+		if code := a.main(context.Background(), []string{"publish", "/t/a"}); code != core.ExitFailed {
+			t.Errorf("exit code %d, want %d", code, core.ExitFailed)
+		}
+		if took := time.Since(started); took < 30*time.Second || took > 31*time.Second {
+			t.Errorf("gave up after %s, want 30s", took)
+		}
+		if want := "giving up after 2 messages"; !strings.Contains(talk.String(), want) {
+			t.Errorf("stderr lacks %q:\n%s", want, talk.String())
 		}
 		close(in.open)
 		synctest.Wait()

@@ -30,6 +30,7 @@ type publishRun struct {
 		sync.Mutex // outcomes come from two goroutines: refused at once, or later
 		failed     int64
 		unknown    int64
+		away       int64 // of failed and unknown: the server did not answer
 		out        *printer
 		buf        bytes.Buffer // JSON lines not yet written
 		err        error        // of stdout
@@ -47,10 +48,12 @@ const (
 // all publishes the input and waits for every outcome.
 func (p *publishRun) all(ctx context.Context, pub publisher, input io.Reader) error {
 	p.report.out = &printer{w: &p.report.buf, format: p.app.format}
+	reading, stop := context.WithCancel(ctx)
 	read := make(chan error, 1)
 	// The reader is not waited for when it hangs in a read of stdin at an interrupt: nothing can end that read.
-	go func() { read <- p.read(ctx, pub, input) }()
+	go func() { read <- p.read(reading, pub, input) }()
 	err := p.wait(ctx, read)
+	stop()
 
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.app.timeout+drainTime)
 	if ctx.Err() != nil {
@@ -67,10 +70,11 @@ func (p *publishRun) all(ctx context.Context, pub publisher, input io.Reader) er
 	return p.summary(ctx, err)
 }
 
-// wait returns when the input was read or ctx ended, and writes gathered outcomes until then.
+// wait returns when the input was read, ctx ended or the server is away, and writes gathered outcomes until then.
 func (p *publishRun) wait(ctx context.Context, read <-chan error) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
+	acked, lastAck := int64(0), time.Now()
 	for {
 		select {
 		case err := <-read:
@@ -80,7 +84,21 @@ func (p *publishRun) wait(ctx context.Context, read <-chan error) error {
 		case <-tick.C:
 			p.flush()
 		}
+		if n := p.acked.Load(); n != acked {
+			acked, lastAck = n, time.Now()
+		}
+		if p.isAway() && time.Since(lastAck) >= p.app.timeout {
+			p.app.say("nothing was acknowledged for %s: giving up after %s, the rest of the input is not published", p.app.timeout, plural(p.taken.Load(), "message"))
+			return errFailed
+		}
 	}
+}
+
+// isAway reports whether messages failed because the server did not answer for as long as they are tried.
+func (p *publishRun) isAway() bool {
+	p.report.Lock()
+	defer p.report.Unlock()
+	return p.report.away > 0
 }
 
 func (p *publishRun) read(ctx context.Context, pub publisher, input io.Reader) error {
@@ -185,6 +203,9 @@ func (p *publishRun) failure(line int64, err error) {
 		p.report.unknown++
 	} else {
 		p.report.failed++
+	}
+	if core.CodeOf(err).Exit() == core.ExitUnavailable {
+		p.report.away++
 	}
 	if n := p.report.failed + p.report.unknown; n <= listedFailures {
 		p.app.complain("line "+strconv.FormatInt(line, 10), err)

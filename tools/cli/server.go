@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -67,7 +68,7 @@ func (a *app) lost(cause error) error {
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	c, err := client.Dial(limited, strings.TrimPrefix(a.baseURL(), "http://"), client.WithName("columba-cli"), client.WithTimeout(a.timeout))
+	c, err := client.Dial(limited, strings.TrimPrefix(a.baseURL(), "http://"), client.WithTimeout(a.timeout), client.WithLogger(slog.New(&talk{a: a})))
 	if err != nil {
 		return nil, a.callError(ctx, err)
 	}
