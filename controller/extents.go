@@ -11,12 +11,6 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Partitions of the work hints.
-const (
-	workOpen = "open" // not sealed, or a replica was not told the end yet
-	workLive = "live" // not retired
-)
-
 // extent is a live extent as this controller knows it. The seal row is the truth; this is its cache.
 type extent struct {
 	metadata.ExtentRecord
@@ -110,13 +104,13 @@ func (x *extents) unfinished() []extent {
 // load fills the cache from the work hints and the seal rows.
 func (h *Host) load(ctx context.Context) error {
 	open := make(map[core.ExtentID]bool)
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, workOpen, metadata.Quorum) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionOpen, metadata.Quorum) {
 		if err != nil {
 			return err
 		}
 		open[r.Value.ID] = true
 	}
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, workLive, metadata.Quorum) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionLive, metadata.Quorum) {
 		if err != nil {
 			return err
 		}
@@ -210,7 +204,7 @@ func (h *Host) createExtent(ctx context.Context, queue core.QueueID, input core.
 
 // writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
 func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	for _, partition := range []string{workLive, workOpen} {
+	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
 		if err := metadata.Write(ctx, h.deps.Meta, metadata.Work, metadata.WorkKey(partition, r.ID), r, now, 0, metadata.One); err != nil {
 			return err
 		}

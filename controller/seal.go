@@ -246,7 +246,7 @@ func (h *Host) tellAgain(ctx context.Context, e extent) {
 
 // finished removes the hint of an extent whose seal is complete.
 func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
-	if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(workOpen, row.Extent.ID), h.deps.now(), metadata.One); err != nil {
+	if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(metadata.PartitionOpen, row.Extent.ID), h.deps.now(), metadata.One); err != nil {
 		h.log.Info("a work hint stays behind", "extent", row.Extent.ID, "err", err)
 		return
 	}

@@ -70,12 +70,15 @@ type Host struct {
 	cancel   context.CancelCauseFunc
 	wg       sync.WaitGroup
 	inFlight atomic.Int64 // bytes taken and not answered
-	mu       struct {
+	starting struct {     // its own mutex: goroutines are started under a queue's
+		sync.Mutex
+		stopped bool
+	}
+	mu struct {
 		sync.Mutex
 		queues   map[string]*queue // by path; those with a stream or a writer
 		sessions map[*session]struct{}
 		draining bool // takes no new connections
-		stopped  bool
 	}
 }
 
@@ -141,8 +144,11 @@ func (h *Host) drain() {
 // Stop ends all sessions and joins all goroutines.
 func (h *Host) Stop(context.Context) error {
 	h.mu.Lock()
-	h.mu.draining, h.mu.stopped = true, true
+	h.mu.draining = true
 	h.mu.Unlock()
+	h.starting.Lock()
+	h.starting.stopped = true
+	h.starting.Unlock()
 	h.cancel(core.Errorf(core.CodeDraining, "input host is stopping"))
 	h.wg.Wait()
 	return nil
@@ -150,9 +156,9 @@ func (h *Host) Stop(context.Context) error {
 
 // run starts f on a goroutine that Stop joins; a host that has stopped starts nothing more.
 func (h *Host) run(f func(ctx context.Context)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.mu.stopped {
+	h.starting.Lock()
+	defer h.starting.Unlock()
+	if !h.starting.stopped {
 		h.wg.Go(func() { f(h.ctx) })
 	}
 }
