@@ -11,7 +11,7 @@ import (
 
 // exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones leave with the
 // next table that is dropped: cutting costs a sync of the manifest.
-const exciseAbove = 1 << 20
+const exciseAbove = 64 << 10
 
 // do sends a step through the committer and waits for its answer.
 func (e *Engine) do(r request) error {
@@ -225,5 +225,6 @@ func (e *Engine) Remove(id core.ExtentID) error {
 	if err := e.db.Excise(context.Background(), span); err != nil {
 		return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", id, err)
 	}
+	e.excised.Store(true)
 	return nil
 }

@@ -157,12 +157,21 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		},
 	}
 	o.Experimental.ReadSamplingMultiplier = -1
+	o.Experimental.SpanPolicyFunc = splitTables
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 32 << 10
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	}
 	o.TargetFileSizes[0] = 16 << 20
 	return o
+}
+
+// splitTables ends a table behind the batches: a few rows in the same table would keep all the space of removed extents.
+func splitTables(start []byte) (policy pebble.SpanPolicy, end []byte, err error) {
+	if len(start) == 0 || start[0] <= prefixBatch {
+		return policy, []byte{prefixBatch + 1}, nil
+	}
+	return policy, nil, nil
 }
 
 // maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk makes

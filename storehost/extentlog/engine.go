@@ -39,6 +39,7 @@ type Engine struct {
 	space    space
 	broken   atomic.Pointer[core.Error]
 	failures atomic.Int32 // background errors since the last good flush
+	excised  atomic.Bool  // ranges were cut out since the last flush that housekeep asked for
 	stop     chan struct{}
 	tasks    sync.WaitGroup
 
@@ -63,7 +64,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		o.Run = core.RunID{ID: core.NewID(time.Now())}
 	}
 	e := &Engine{
-		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(), tails: &tails{}, stop: make(chan struct{}),
+		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(maxPendingBytes), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.mu.extents = make(map[core.ExtentID]*extent)
@@ -96,7 +97,7 @@ func (e *Engine) Close() error {
 	return e.release()
 }
 
-// housekeep looks at the disk and drops idle tails, once a second.
+// housekeep looks at the disk, drops idle tails and gives cut-out space back, once a second.
 func (e *Engine) housekeep() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -109,6 +110,12 @@ func (e *Engine) housekeep() {
 				e.log.Warn("disk watermark", "dir", e.dir, "used_percent", e.space.used.Load())
 			}
 			e.tails.sweep(now)
+			// Pebble keeps a cut among its memtables, and the tables it is about, until they are flushed.
+			if e.excised.Swap(false) {
+				if _, err := e.db.AsyncFlush(); err != nil {
+					e.log.Error("flush after removals", "err", err)
+				}
+			}
 		}
 	}
 }

@@ -43,8 +43,8 @@ func (g *group) touch(x *extent) {
 	}
 }
 
-// queue holds requests until the committer takes them. Bounded in bytes by offer's callers; requests without bytes are
-// bounded by the streams and calls that wait for their answers.
+// queue holds requests until the committer has answered them. Bounded in bytes; requests without bytes are bounded by the streams
+// and calls that wait for their answers.
 type queue struct {
 	mu struct {
 		sync.Mutex
@@ -52,10 +52,11 @@ type queue struct {
 		bytes   int
 		closed  bool
 	}
-	wake chan struct{} // capacity 1
+	limit int           // of bytes
+	wake  chan struct{} // capacity 1
 }
 
-func newQueue() *queue { return &queue{wake: make(chan struct{}, 1)} }
+func newQueue(limit int) *queue { return &queue{limit: limit, wake: make(chan struct{}, 1)} }
 
 type offered uint8
 
@@ -72,7 +73,7 @@ func (q *queue) offer(r request) offered {
 	switch {
 	case q.mu.closed:
 		return offerClosed
-	case r.bytes > 0 && q.mu.bytes+r.bytes > maxPendingBytes:
+	case r.bytes > 0 && q.mu.bytes+r.bytes > q.limit:
 		return offerFull
 	}
 	q.mu.waiting = append(q.mu.waiting, r)

@@ -41,7 +41,8 @@ type tailBatch struct {
 
 // tails bounds all tails of a log together. Never locked together with a tail.
 type tails struct {
-	mu struct {
+	limit, each int // bytes of all together, and of one tail
+	mu          struct {
 		sync.Mutex
 		chunks []*chunk // oldest first
 		bytes  int
@@ -64,7 +65,7 @@ func (t *tail) add(batch []byte, all *tails) {
 	for _, old := range all.admit(fresh) {
 		old.owner.evict(old)
 	}
-	if over := t.over(); over != nil {
+	if over := t.over(all.each); over != nil {
 		t.evict(over)
 		all.discharge(over)
 	}
@@ -104,14 +105,14 @@ func (t *tail) append(b wire.Batch) (fresh *chunk) {
 }
 
 // over is the oldest chunk of a tail beyond its bound.
-func (t *tail) over() *chunk {
+func (t *tail) over(limit int) *chunk {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sum := 0
 	for _, c := range t.mu.chunks {
 		sum += cap(c.bytes)
 	}
-	if sum <= maxTailBytes {
+	if sum <= limit {
 		return nil
 	}
 	return t.mu.chunks[0]
@@ -185,7 +186,7 @@ func (a *tails) admit(fresh *chunk) (leaving []*chunk) {
 	a.mu.chunks = append(a.mu.chunks, fresh)
 	a.mu.bytes += cap(fresh.bytes)
 	n := 0
-	for a.mu.bytes > maxTailsBytes && n < len(a.mu.chunks)-1 {
+	for a.mu.bytes > a.limit && n < len(a.mu.chunks)-1 {
 		a.mu.bytes -= cap(a.mu.chunks[n].bytes)
 		n++
 	}
