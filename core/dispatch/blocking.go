@@ -42,7 +42,7 @@ func (s *Share) Blocking() Blocking {
 		b.Session = m.session
 	}
 	if m.phase == inFlight || m.phase == delayed || m.phase == retaken {
-		b.Until = time.Unix(0, m.due)
+		b.Until = s.group.instant(m.due)
 	}
 	return b
 }

@@ -96,7 +96,7 @@ func (s *Share) DeadFailed(seq core.Seq, retryAt, now time.Time) {
 	s.group.at(now)
 	s.takeBack(seq)
 	if m := s.table.get(seq); m != nil && m.phase == taken {
-		m.due = retryAt.UnixNano()
+		m.due = s.group.nanos(retryAt)
 		s.move(m, retaken)
 		s.group.wakeAt(s, seq, m.due)
 	}

@@ -127,9 +127,9 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	}
 	switch {
 	case g.locks.len() > 0 && (len(g.timers) == 0 || g.locks.front().due <= g.timers[0].due):
-		return time.Unix(0, g.locks.front().due), true
+		return g.instant(g.locks.front().due), true
 	case len(g.timers) > 0:
-		return time.Unix(0, g.timers[0].due), true
+		return g.instant(g.timers[0].due), true
 	}
 	return time.Time{}, false
 }

@@ -2,7 +2,9 @@
 // which attempt and lock, what becomes of a settlement, and what a checkpoint must hold.
 //
 // Everything here is a plain struct: no goroutine, no clock, no I/O. A Group, with all its Shares, has one owner; nothing
-// is safe for concurrent use. Instants given as now must not go back; build them on the monotonic clock.
+// is safe for concurrent use. Instants given as now are of the wall clock, since checkpoints keep them; where they carry a
+// monotonic reading, as those of time.Now do, that one tells how much time passed. One before an earlier one counts as
+// that earlier one.
 package dispatch
 
 import "github.com/columbamq/columba/core"

@@ -16,7 +16,9 @@ type Group struct {
 	shares map[core.ExtentID]*Share
 	turn   queue[*Share] // shares that may have something to hand out, each at most once
 
-	now        int64 // the latest instant given, ns
+	base       time.Time // the first instant given
+	last       time.Time // the one given last
+	now        int64     // the latest, ns
 	inFlight   int
 	locks      queue[lock] // by rising due
 	locksMost  int         // void locks are swept out at this length
@@ -34,9 +36,22 @@ func NewGroup(spec core.GroupSpec) *Group {
 
 // at is now in ns, never before an instant given earlier.
 func (g *Group) at(now time.Time) int64 {
-	g.now = max(g.now, now.UnixNano())
+	if now == g.last { // the settlements of a frame share one
+		return g.now
+	}
+	if g.base.IsZero() {
+		g.base = now
+	}
+	g.last = now
+	g.now = max(g.now, g.nanos(now))
 	return g.now
 }
+
+// nanos is t in unix ns as the wall clock would show it had nobody set it since the first instant given; instant is the
+// reverse.
+func (g *Group) nanos(t time.Time) int64 { return g.base.UnixNano() + int64(t.Sub(g.base)) }
+
+func (g *Group) instant(ns int64) time.Time { return g.base.Add(time.Duration(ns - g.base.UnixNano())) }
 
 // Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules, or
 // exhausted under the new ones, are judged again.

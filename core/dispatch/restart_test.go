@@ -1,0 +1,114 @@
+package dispatch
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"pgregory.net/rapid"
+)
+
+// crash forgets everything but the durable checkpoint, or hands the share over by a final one.
+func (m *machine) crash(t *rapid.T) {
+	if rapid.Bool().Draw(t, "handover") {
+		m.durable, _ = m.s.Checkpoint(nil, true, m.now)
+	}
+	m.g.RemoveShare(m.s)
+	for _, d := range m.lent {
+		if !bytes.Equal(d.Record, payload(d.Seq)) {
+			t.Fatalf("the record of %d changed when the share was removed", d.Seq)
+		}
+		d.Share.DeadLettered(d.Seq, m.now)
+	}
+	m.lent = nil
+	m.leaks(t)
+	m.start(t)
+}
+
+func (m *machine) start(t *rapid.T) {
+	var st State
+	if m.durable != nil {
+		var err error
+		if st, err = DecodeState(m.durable); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.g = NewGroup(m.spec)
+	m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
+	m.unsent, m.fates = nil, map[core.Seq]*fate{}
+	for seq := core.Seq(1); seq <= m.written; seq++ {
+		if st.done.Done(seq) {
+			m.fate(seq).over = true
+			continue
+		}
+		if e, ok := st.messages[seq]; ok {
+			f := m.fate(seq)
+			f.attempts = int(e.attempts)
+			switch e.kind {
+			case locked:
+				f.locked, f.until = true, time.UnixMilli(e.due)
+			case waiting:
+				f.until = time.UnixMilli(e.due)
+			default:
+				m.failed(f, time.Time{}, e.failure == Rejected)
+			}
+		}
+	}
+}
+
+// leaks checks that a share that was removed, or settled everything, holds no buffer.
+func (m *machine) leaks(t *rapid.T) {
+	for i, b := range m.buffers {
+		if b.released != 1 {
+			t.Fatalf("buffer %d was released %d times", i, b.released)
+		}
+	}
+	m.buffers = nil
+}
+
+func (m *machine) check(t *rapid.T) {
+	if err := m.g.check(); err != nil {
+		t.Fatal(err)
+	}
+	for seq := core.Seq(1); seq < m.s.next; seq++ {
+		if f := m.fate(seq); f.over != m.s.done.Done(seq) {
+			t.Fatalf("seq %d done: %v, want %v", seq, m.s.done.Done(seq), f.over)
+		}
+	}
+}
+
+// drain settles everything and expects nothing to be left.
+func (m *machine) drain(t *rapid.T) {
+	for len(m.lent) > 0 {
+		m.buried(t)
+	}
+	for round := 0; m.s.outstanding() > 0; round++ {
+		if round > 100*m.spec.MaxDeliveries {
+			t.Fatalf("stuck: %+v, %v", m.s.Depth(), m.g.check())
+		}
+		m.now = m.now.Add(20 * time.Second)
+		m.g.Tick(m.now)
+		blob, token := m.s.Checkpoint(nil, false, m.now)
+		m.durable = blob
+		m.s.Saved(token)
+		if from := m.s.ReadFrom(); m.s.missing > 0 {
+			b := &counted{}
+			m.buffers = append(m.buffers, b)
+			if err := m.s.Offer(records(from, 20, b), m.now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range m.g.TakeDead(100, nil) {
+			m.s.DeadLettered(d.Seq, m.now)
+		}
+		for _, r := range m.g.Take(1, Credit{Messages: 1000, Bytes: 1 << 20}, m.now, nil) {
+			if bad := r.Share.Ack(r.Base, r.Count, r.Attempt, m.now, nil); bad != nil {
+				t.Fatalf("refused: %v", bad)
+			}
+		}
+	}
+	if !m.s.Done(m.s.next-1) || len(m.s.table.chunks) != 0 || len(m.s.texts) != 0 {
+		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d texts", m.s.Frontier(), m.s.next-1, len(m.s.table.chunks), len(m.s.texts))
+	}
+	m.leaks(t)
+}
