@@ -34,7 +34,7 @@ func (p *Publisher) connect(ctx context.Context, avoid core.HostID) {
 		p.mu.lastErr = err
 		tell, p.mu.connects = p.mu.connects, nil
 		p.failWaitingLocked(err)
-		p.pauseLocked(p.now(), 0.5)
+		p.pauseLocked(p.now(), jitter())
 	default:
 		p.mu.lastErr = err
 		p.pauseLocked(p.now(), jitter())

@@ -162,6 +162,7 @@ func (p *Publisher) complete(quit <-chan struct{}) {
 func (p *Publisher) tell(work []outcome) {
 	for i := range work {
 		o := &work[i]
+		p.makeRoom(o) // first, so that an owner that appends again finds the room of its record
 		at := o.at
 		for j := range o.slots {
 			if s := &o.slots[j]; s.done != nil {
@@ -175,11 +176,22 @@ func (p *Publisher) tell(work []outcome) {
 	}
 }
 
-// told gives the room of told records back and ends the flushes that waited for them.
-func (p *Publisher) told(o *outcome) {
+// makeRoom counts the records as gone.
+func (p *Publisher) makeRoom(o *outcome) {
 	p.mu.Lock()
 	p.mu.records -= len(o.slots)
 	p.mu.bytes -= o.size
+	room := p.mu.room
+	p.mu.room = nil
+	p.mu.Unlock()
+	if room != nil {
+		close(room)
+	}
+}
+
+// told ends the flushes that waited for the records.
+func (p *Publisher) told(o *outcome) {
+	p.mu.Lock()
 	o.batch.uncalled -= len(o.slots)
 	var over []*batch
 	for len(p.mu.live) > 0 && p.mu.live[0].uncalled == 0 && p.mu.live[0] != p.mu.current {
@@ -197,8 +209,6 @@ func (p *Publisher) told(o *outcome) {
 			return true
 		})
 	}
-	room := p.mu.room
-	p.mu.room = nil
 	p.mu.Unlock()
 	o.batch.release()
 	for _, b := range over {
@@ -206,8 +216,5 @@ func (p *Publisher) told(o *outcome) {
 	}
 	for _, f := range flushed {
 		close(f.done)
-	}
-	if room != nil {
-		close(room)
 	}
 }

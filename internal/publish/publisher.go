@@ -50,7 +50,7 @@ type Publisher struct {
 		queue   []*batch // to be sent before it, by number
 		live    []*batch // whose owners do not know all outcomes, by number
 		settled []outcome
-		records int // taken, owners do not know
+		records int // taken, without an outcome that its owner is being told
 		bytes   int
 		hungry  bool          // the loop waits for records
 		room    chan struct{} // closed when there is room again; nil when nobody waits

@@ -304,26 +304,41 @@ func TestPublisher_RetryableRefusalIsSentAgain(t *testing.T) {
 }
 
 func TestPublisher_PartlyRefusedBatchSendsTheRestAgain(t *testing.T) {
-	var once atomic.Bool
 	h := &publishtest.Host{}
+	var batches []int
 	h.OnBatch = func(b *publishtest.Batch) {
-		if b.Count < 3 || once.Swap(true) {
+		if batches = append(batches, b.Count); len(batches) > 1 {
 			b.Ack()
 			return
 		}
-		b.Answer(wire.AckRun{First: b.First, Count: uint32(b.Count - 1), Extent: h.Extent, Base: 1000},
-			wire.AckRun{First: b.First + uint64(b.Count-1), Count: 1, Status: wire.AckRefused, Code: core.CodeUnavailable})
+		b.Answer( // the second and the fourth are refused, the last is lost
+			wire.AckRun{First: 1, Count: 1, Extent: h.Extent, Base: 1000},
+			wire.AckRun{First: 2, Count: 1, Status: wire.AckRefused, Code: core.CodeUnavailable},
+			wire.AckRun{First: 3, Count: 1, Extent: h.Extent, Base: 1001},
+			wire.AckRun{First: 4, Count: 1, Status: wire.AckRefused, Code: core.CodeUnavailable},
+			wire.AckRun{First: 5, Count: uint32(b.Count - 5), Extent: h.Extent, Base: 1002},
+			wire.AckRun{First: uint64(b.Count), Count: 1, Status: wire.AckUnknown, Code: core.CodeUnavailable})
 	}
 	publishtest.Start(t, h)
-	r := start(t, Config{}, h)
+	gathered := make(chan struct{})
+	r := start(t, Config{Route: func(context.Context) ([]Host, error) {
+		<-gathered
+		return []Host{{ID: "in0", Address: h.Addr()}}, nil
+	}})
 	want := names(400)
 	for _, s := range want {
 		r.append(t, s, 0)
 	}
+	close(gathered)
 	r.flush(t)
 	r.wantAll(t, len(want))
-	if !once.Load() {
-		t.Skip("no batch of three gathered")
+	if diff := cmp.Diff([]string{want[1], want[3], want[399]}, h.Stored()); diff != "" {
+		t.Errorf("sent again (-want +got):\n%s", diff)
+	}
+	for i, seq := range map[int]core.Seq{0: 1000, 1: 1, 2: 1001, 3: 2, 4: 1002, 399: 3} {
+		if r.at[want[i]].Seq != seq {
+			t.Errorf("%s: seq %d, want %d", want[i], r.at[want[i]].Seq, seq)
+		}
 	}
 }
 
@@ -426,20 +441,53 @@ func TestPublisher_FullWaitsForRoom(t *testing.T) {
 			b.Ack()
 		}
 	}})
-	r := start(t, Config{MaxRecords: 3}, h)
+	r := start(t, Config{MaxRecords: 1}, h)
 	r.append(t, "a", 0)
 	eventually(t, func() bool { return held.Load() != nil })
-	r.append(t, "b", 0)
-	eventually(t, func() bool { return len(h.Stored()) == 1 })
-	r.append(t, "c", 0)
-	r.append(t, "d", 0) // b has made room
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-	defer cancel()
-	eventually(t, func() bool { return len(h.Stored()) == 3 })
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		r.append(t, "b", 0)
+	}()
+	eventually(t, func() bool { r.Publisher.mu.Lock(); defer r.Publisher.mu.Unlock(); return r.Publisher.mu.room != nil })
+	select {
+	case <-waited:
+		t.Error("a full publisher took a record")
+	default:
+	}
 	held.Load().AckAt(9)
+	<-waited
 	r.flush(t)
-	r.wantAll(t, 4)
-	_ = ctx
+	r.wantAll(t, 2)
+}
+
+// An owner that appends the record again when it failed finds its room, also in a full publisher.
+func TestPublisher_OwnerAppendsAgain(t *testing.T) {
+	var n atomic.Int32
+	h := publishtest.Start(t, &publishtest.Host{OnBatch: func(b *publishtest.Batch) {
+		if n.Add(1) <= 5 {
+			b.Refuse(core.CodeTooLarge)
+			return
+		}
+		b.Ack()
+	}})
+	r := start(t, Config{MaxRecords: 1}, h)
+	stored := make(chan struct{})
+	var again func(core.MessageID, core.Receipt, error)
+	again = func(_ core.MessageID, _ core.Receipt, err error) {
+		if err == nil {
+			close(stored)
+			return
+		}
+		if err := r.Append(limited(t), &wire.Record{}, 0, DoneFunc(again)); err != nil {
+			t.Error(err)
+			close(stored)
+		}
+	}
+	if err := r.Append(limited(t), &wire.Record{}, 0, DoneFunc(again)); err != nil {
+		t.Fatal(err)
+	}
+	<-stored
 }
 
 func TestPublisher_FullEndsWithContext(t *testing.T) {
@@ -454,7 +502,6 @@ func TestPublisher_FullEndsWithContext(t *testing.T) {
 	}
 }
 
-// A host that takes batches and stays silent, while its connection lives, is left for another one.
 func TestPublisher_CloseWithoutAnswers(t *testing.T) {
 	h := publishtest.Start(t, &publishtest.Host{OnBatch: func(*publishtest.Batch) {}})
 	r := start(t, Config{}, h)

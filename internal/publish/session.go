@@ -143,7 +143,7 @@ func (s *session) Closed(err error) {
 	p.mu.lastErr = err
 	p.forgetLocked(s)
 	if len(s.inflight) > 0 || core.CodeOf(err).Class() != core.ClassRetryable {
-		p.pauseLocked(p.now(), 0.5)
+		p.pauseLocked(p.now(), jitter())
 	}
 	for _, b := range s.inflight {
 		p.unansweredLocked(b)

@@ -1,0 +1,139 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/netmem"
+	"github.com/columbamq/columba/internal/publish/publishtest"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+// memory is hosts that are reached within the process, for tests of time.
+type memory struct {
+	listeners map[string]*netmem.Listener
+	servers   []*http.Server
+	hosts     []*publishtest.Host
+	wg        sync.WaitGroup
+	cancel    context.CancelFunc
+	ctx       context.Context
+}
+
+func (m *memory) serve(name string, h *publishtest.Host) {
+	mux := http.NewServeMux()
+	h.Handle(mux)
+	l, srv := netmem.Listen(name), &http.Server{Handler: mux}
+	if m.listeners == nil {
+		m.listeners = map[string]*netmem.Listener{}
+		m.ctx, m.cancel = context.WithCancel(context.Background())
+	}
+	m.listeners[name] = l
+	m.servers, m.hosts = append(m.servers, srv), append(m.hosts, h)
+	m.wg.Go(func() { srv.Serve(l) })
+}
+
+func (m *memory) publisher(route func() []Host) *Publisher {
+	p := New(Config{
+		Queue: "/t/q",
+		Route: func(context.Context) ([]Host, error) { return route(), nil },
+		Dial: func(ctx context.Context, h Host) (*ws.Mux, error) {
+			c, err := ws.Dial(ctx, h.Address, "/v1/publish", ws.Options{NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return m.listeners[string(h.ID)].Dial(ctx)
+			}})
+			if err != nil {
+				return nil, err
+			}
+			mux := ws.NewMux(c, nil)
+			m.wg.Go(func() { mux.Run(m.ctx) })
+			return mux, nil
+		},
+	})
+	m.wg.Go(func() { p.Run(m.ctx) })
+	return p
+}
+
+func (m *memory) stop() {
+	m.cancel()
+	for _, h := range m.hosts {
+		h.Cut()
+	}
+	for _, s := range m.servers {
+		s.Close()
+	}
+	m.wg.Wait()
+}
+
+type result struct {
+	at  core.Receipt
+	err error
+	in  time.Duration
+}
+
+func publishOne(t *testing.T, p *Publisher) result {
+	t.Helper()
+	began := time.Now()
+	c := make(chan result, 1)
+	err := p.Append(t.Context(), &wire.Record{Payload: []byte("a")}, 0, DoneFunc(func(_ core.MessageID, at core.Receipt, err error) {
+		c <- result{at, err, time.Since(began)}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return <-c
+}
+
+// A host that takes a batch and stays silent, while its connection lives, is left for another one.
+func TestPublisher_SilentHostIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		m.serve("silent", &publishtest.Host{OnBatch: func(*publishtest.Batch) {}})
+		other := &publishtest.Host{}
+		m.serve("other", other)
+		defer m.stop()
+		routed := 0
+		p := m.publisher(func() []Host {
+			if routed++; routed == 1 {
+				return []Host{{ID: "silent", Address: "silent:1"}}
+			}
+			return []Host{{ID: "silent", Address: "silent:1"}, {ID: "other", Address: "other:1"}}
+		})
+		got := publishOne(t, p)
+		if got.err != nil || got.at.Extent != other.Extent || got.in < answerTimeout || got.in > answerTimeout+3*tick {
+			t.Errorf("got %+v, want a receipt of the other host after %s", got, answerTimeout)
+		}
+	})
+}
+
+func TestPublisher_SilenceIsUnknownAfterTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		m.serve("silent", &publishtest.Host{OnBatch: func(*publishtest.Batch) {}})
+		defer m.stop()
+		p := m.publisher(func() []Host { return []Host{{ID: "silent", Address: "silent:1"}} })
+		got := publishOne(t, p)
+		if !errors.Is(got.err, core.ErrUnknownOutcome) || got.in != defaultTimeout {
+			t.Errorf("got %+v, want an unknown outcome after %s", got, defaultTimeout)
+		}
+	})
+}
+
+func TestPublisher_NoHostIsUnavailableAfterTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		m.serve("unused", &publishtest.Host{})
+		defer m.stop()
+		p := m.publisher(func() []Host { return nil })
+		got := publishOne(t, p)
+		if !errors.Is(got.err, core.ErrUnavailable) || errors.Is(got.err, core.ErrUnknownOutcome) || got.in != defaultTimeout {
+			t.Errorf("got %+v, want unavailable after %s", got, defaultTimeout)
+		}
+	})
+}
