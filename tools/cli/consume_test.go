@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+func someDelivery(body string) *client.Delivery {
+	return &client.Delivery{
+		Body: []byte(body), ID: contentID([]byte("id")), Attempt: 2, Enqueued: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC),
+		Receipt: core.Receipt{Extent: core.ExtentID{ID: core.ID{0x01, 0x89}}, Seq: 9}, Token: "tok",
+	}
+}
+
+func TestConsume_Lines(t *testing.T) {
+	const extent = "01890000-0000-0000-0000-000000000000"
+	for _, c := range []struct{ name, format, ack, body, want string }{
+		{"plain", formatTable, ackAuto, "a b", "a b\n"},
+		{"empty", formatTable, ackAuto, "", "\n"},
+		{"binary", formatTable, ackAuto, "\xff\x00", "\xff\x00\n"},
+		{"token", formatTable, ackTokens, "a", "tok\ta\n"},
+		{"json", formatJSON, ackAuto, `a"<b>`, `{"id":"ID","payload":"a\"<b>","extent":"` + extent + `","seq":9,"enqueued":"2026-01-02T03:04:05.678Z","attempt":2,"key":"","headers":{},"token":"tok"}` + "\n"},
+		{"json of binary", formatJSON, ackAuto, "\xff", `{"id":"ID","payload_base64":"/w==","extent":"` + extent + `","seq":9,"enqueued":"2026-01-02T03:04:05.678Z","attempt":2,"key":"","headers":{},"token":"tok"}` + "\n"},
+		{"yaml", formatYAML, ackAuto, "1", "- id: ID\n  payload: \"1\"\n  extent: " + extent + "\n  seq: 9\n  enqueued: \"2026-01-02T03:04:05.678Z\"\n  attempt: 2\n  key: \"\"\n  headers: {}\n  token: tok\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &consumeRun{app: &app{format: c.format}, flags: consumeFlags{ack: c.ack}}
+			d := someDelivery(c.body)
+			r.line(d)
+			got := strings.Replace(string(r.buf), d.ID.String(), "ID", 1)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("line (-want +got):\n%s", diff)
+			}
+			if c.format == formatJSON && !json.Valid(r.buf) {
+				t.Error("is not JSON")
+			}
+		})
+	}
+}
+
+// A failed write must leave every message of it unsettled: an Ack of these deliveries, which have no connection, would panic.
+func TestConsume_SettlesNothingThatWasNotWritten(t *testing.T) {
+	r := &consumeRun{app: &app{format: formatTable, stdout: brokenPipe{}}, flags: consumeFlags{ack: ackAuto}, bar: &progress{}}
+	r.line(someDelivery("a"))
+	r.line(someDelivery("b"))
+	if err := r.settle(); err == nil || !strings.Contains(err.Error(), "2 messages were not acknowledged") {
+		t.Errorf("error %v, want that 2 messages were not acknowledged", err)
+	}
+}
