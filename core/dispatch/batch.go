@@ -11,8 +11,9 @@ type batch struct {
 	last  core.Seq
 	left  int
 	live  int
-	lent  int // messages yielded by TakeDead and not answered: they pin the bytes as they are
-	at    int // index in the share's held batches; -1: released
+	lent  int    // messages yielded by TakeDead and not answered: they pin the bytes as they are
+	offer uint64 // which of the share's offers brought it
+	at    int    // index in the share's held batches; -1: released
 }
 
 // record is the encoded record of seq.
@@ -57,15 +58,24 @@ func (s *Share) release(b *batch) {
 	}
 }
 
-// squeeze copies the few messages that pin large batches, when the share holds much memory, and releases the rest.
+// squeezeAge is after how many further batches one is old.
+const squeezeAge = 128
+
+// squeeze releases the buffers of old batches, which may pin more than the batch, and when the share holds much memory
+// those of batches of which little is left. What is still needed of them is copied.
 func (s *Share) squeeze() {
-	if s.heldBytes < s.squeezeAt {
+	much := s.heldBytes >= s.squeezeAt
+	if !much && s.offers%squeezeAge != 0 {
 		return
 	}
 	for _, b := range s.held {
-		if b.live < len(b.Bytes)/4 && b.lent == 0 {
+		old := b.Buffer != nil && s.offers-b.offer >= squeezeAge
+		if b.lent == 0 && (old || much && b.live < len(b.Bytes)/4) {
 			s.squeezeBatch(b)
 		}
+	}
+	if !much {
+		return
 	}
 	s.squeezeAt = max(MaxOutstandingBytes/2, s.heldBytes+MaxOutstandingBytes/8)
 }

@@ -125,6 +125,7 @@ func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
 // Saved says that the checkpoint of token is durable: what waited for it may be handed out. A checkpoint that could not
 // be saved needs no call; a later one covers it.
 func (s *Share) Saved(token uint64) {
+	s.saved = max(s.saved, token)
 	for s.pending.len() > 0 {
 		p := *s.pending.front()
 		if p.token == 0 || p.token > token {

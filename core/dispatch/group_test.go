@@ -299,6 +299,25 @@ func TestGroup_RetriesDoNotStarveFirstDeliveries(t *testing.T) {
 	}
 }
 
+func TestShare_ChangedUntilSaved(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 2)
+	if s.Changed() {
+		t.Error("reading alone is a change")
+	}
+	take(g, 1, start)
+	_, token := s.Checkpoint(nil, false, start)
+	if !s.Changed() {
+		t.Error("a checkpoint that is not durable ends the change")
+	}
+	s.Ack(1, 1, 1, start, nil)
+	if s.Saved(token); !s.Changed() {
+		t.Error("the ack after the checkpoint is forgotten")
+	}
+	if save(s, start); s.Changed() {
+		t.Error("a saved checkpoint leaves a change")
+	}
+}
+
 func TestGroup_LowerMaxDeliveries(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5}, 3)
 	for attempt := range uint16(2) {

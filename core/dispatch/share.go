@@ -35,12 +35,14 @@ type Share struct {
 	held      []*batch
 	heldBytes int
 	squeezeAt int
+	offers    uint64              // batches admitted
 	lent      map[core.Seq]*batch // of messages yielded by TakeDead and not answered
 
 	retries queue[core.Seq] // phase ready, with bytes; others are skipped
 	pending queue[saving]   // phase unsaved; others are skipped
 	tagged  int             // of pending, from the front, that a checkpoint covers
 	token   uint64          // of the last checkpoint
+	saved   uint64          // token of the last one that is durable
 	changed bool
 	full    bool
 }
@@ -103,6 +105,8 @@ func (s *Share) Offer(r Records, now time.Time) error {
 		return nil
 	}
 	s.next = b.last + 1
+	s.offers++
+	b.offer = s.offers
 	s.hold(b)
 	fresh := s.admit(b)
 	s.buffered += fresh
@@ -199,8 +203,8 @@ func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
 // Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon.
 func (s *Share) Unsaved() int { return s.count[unsaved] }
 
-// Changed reports whether anything changed since the last Checkpoint: whether one is due within the second.
-func (s *Share) Changed() bool { return s.changed }
+// Changed reports whether the last checkpoint that was Saved lacks anything: whether one is due within the second.
+func (s *Share) Changed() bool { return s.changed || s.saved < s.token }
 
 // Full reports whether the last checkpoint was so crowded that details were left out: the share then neither reads nor
 // begins new messages until a later one has room.
