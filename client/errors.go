@@ -21,5 +21,4 @@ var (
 	ErrBadName        = &core.Error{Code: core.CodeBadName, Text: "bad name"}
 	ErrBadArgument    = &core.Error{Code: core.CodeBadArgument, Text: "bad argument"}
 	ErrDisabled       = &core.Error{Code: core.CodeDisabled, Text: "disabled"}
-	ErrClosed         = &core.Error{Code: core.CodeUnavailable, Text: "closed"}
 )

@@ -14,7 +14,7 @@ import (
 // given bounds it.
 type outbox struct {
 	stream uint32
-	limit  wire.Credit // messages and bytes the host may have under way
+	grant  wire.Credit // when this much was taken it is granted again
 	wake   chan struct{}
 	mu     struct {
 		sync.Mutex
@@ -34,8 +34,14 @@ type settledRun struct {
 	wire.SeqRun
 }
 
+// maxGrant keeps a consumer going whose limit is above what a host is ready to have under way.
+var maxGrant = wire.Credit{Messages: 64 << 10, Bytes: 4 << 20}
+
+// newOutbox grants half of the limit again when it was taken.
 func newOutbox(limit wire.Credit) *outbox {
-	return &outbox{limit: limit, wake: make(chan struct{}, 1)}
+	return &outbox{wake: make(chan struct{}, 1), grant: wire.Credit{
+		Messages: max(1, min(limit.Messages/2, maxGrant.Messages)), Bytes: max(1, min(limit.Bytes/2, maxGrant.Bytes)),
+	}}
 }
 
 // change applies f under the mutex and wakes the sender. It fails if the stream was lost.
@@ -74,7 +80,7 @@ func (o *outbox) frame(t wire.FrameType, body func([]byte) []byte) error {
 	})
 }
 
-// taken counts deliveries that left the inbox. Half of the limit is granted again at once.
+// taken counts deliveries that left the inbox. When it is due they are granted again.
 func (o *outbox) taken(messages, bytes int) {
 	o.mu.Lock()
 	o.mu.back.Messages += uint32(messages)
@@ -90,7 +96,7 @@ func (o *outbox) taken(messages, bytes int) {
 }
 
 func (o *outbox) creditDueLocked() bool {
-	return !o.mu.stopped && (2*o.mu.back.Messages >= o.limit.Messages || 2*o.mu.back.Bytes >= o.limit.Bytes)
+	return !o.mu.stopped && (o.mu.back.Messages >= o.grant.Messages || o.mu.back.Bytes >= o.grant.Bytes)
 }
 
 // stopCredit grants no more; resumeCredit goes on.
