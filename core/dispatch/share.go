@@ -40,7 +40,6 @@ type Share struct {
 
 	retries queue[core.Seq] // phase ready, with bytes; others are skipped
 	pending queue[saving]   // phase unsaved; others are skipped
-	tagged  int             // of pending, from the front, that a checkpoint covers
 	token   uint64          // of the last checkpoint
 	saved   uint64          // token of the last one that is durable
 	changed bool
