@@ -1,0 +1,75 @@
+package faults
+
+import (
+	"testing"
+
+	"github.com/columbamq/columba/test/process"
+)
+
+const lineCount = 100_000
+
+// TestEveryLineReachesEveryGroup is `seq 1 100000 | columba publish` with two groups of three consumers each.
+func TestEveryLineReachesEveryGroup(t *testing.T) {
+	r := newRun(t, process.StartServer(t), "one", "two")
+	consumers := r.consumers(3)
+	if code := r.publish(lineCount).Wait(); code != 0 {
+		t.Fatalf("publish ended with %d", code)
+	}
+	if n := r.acknowledged(); n != lineCount {
+		t.Fatalf("%d of %d lines were acknowledged", n, lineCount)
+	}
+	r.drain()
+	interrupt(t, consumers)
+	for _, c := range r.check().Counts {
+		if c.Received != lineCount || c.Duplicates != 0 {
+			t.Errorf("group %s received %d of %d lines and %d duplicates", c.Group, c.Received, lineCount, c.Duplicates)
+		}
+	}
+}
+
+// TestNoLineIsLostByKills is the same with five kill -9 of the server in the middle.
+func TestNoLineIsLostByKills(t *testing.T) {
+	const kills = 5
+	r := newRun(t, process.StartServer(t), "one", "two")
+	consumers := r.consumers(3)
+	publisher := r.publish(lineCount, "--rate", "25000")
+	for i := range kills {
+		process.Eventually(t, "the publisher goes on", func() bool {
+			return r.acknowledged() >= (i+1)*lineCount/(kills+2)
+		})
+		r.crash()
+	}
+	if !publisher.Running() {
+		t.Error("the publisher had ended before the last kill; slow it down")
+	}
+	if code := publisher.Wait(); code != 0 {
+		t.Errorf("publish ended with %d: it has to try again by itself", code)
+	}
+	r.drain()
+	interrupt(t, consumers)
+	r.check()
+}
+
+// consumers starts n consumers per group.
+func (r *run) consumers(n int) []*process.Command {
+	r.t.Helper()
+	var out []*process.Command
+	for _, g := range r.groups {
+		for i := range n {
+			out = append(out, r.consume(g, i))
+		}
+	}
+	return out
+}
+
+func interrupt(t *testing.T, consumers []*process.Command) {
+	t.Helper()
+	for _, c := range consumers {
+		if !c.Running() {
+			t.Errorf("a consumer has ended by itself: %s", c.Stderr())
+		}
+		if code := c.Interrupt(); code != 0 {
+			t.Errorf("consume ended with %d after an interrupt", code)
+		}
+	}
+}

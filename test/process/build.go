@@ -1,0 +1,39 @@
+// Package process owns the programs under test: it builds the binary, starts servers and command lines, and kills them.
+package process
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Program is the path of the binary that Main built.
+var Program string
+
+// Main builds the binary, runs the tests and returns their exit code.
+func Main(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "columba-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	Program = filepath.Join(dir, "columba")
+	if err := Build(Program); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// Build builds the binary with more flags of go build, such as -race.
+func Build(to string, flags ...string) error {
+	args := append([]string{"build", "-o", to}, flags...)
+	build := exec.Command("go", append(args, "github.com/columbamq/columba/cmd/columba")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build columba: %w\n%s", err, out)
+	}
+	return nil
+}

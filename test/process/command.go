@@ -1,0 +1,163 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Result is what a command line printed and how it ended.
+type Result struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Run runs a command line against the server to its end.
+func (s *Server) Run(stdin string, args ...string) Result {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Program, args...)
+	cmd.Env = []string{"COLUMBA_ADDR=" + s.Addr, "HOME=" + os.TempDir()}
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, talk bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		s.t.Fatalf("columba %s: %v", strings.Join(args, " "), err)
+	}
+	return Result{out.String(), talk.String(), cmd.ProcessState.ExitCode()}
+}
+
+// Must is Run for a command that has to exit with 0; it returns what it printed.
+func (s *Server) Must(stdin string, args ...string) string {
+	s.t.Helper()
+	r := s.Run(stdin, args...)
+	if r.Code != 0 {
+		s.t.Fatalf("columba %s: exit code %d\nstdout: %.500s\nstderr: %.2000s", strings.Join(args, " "), r.Code, r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}
+
+// Command is a command line that runs in the background until it ends or the test does.
+type Command struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	args   string
+	stderr *Buffer
+	done   chan struct{} // closed when it has ended and every line was taken
+}
+
+// Launch starts a command line. line gets each line of its stdout, on one goroutine.
+func (s *Server) Launch(stdin io.Reader, line func([]byte), args ...string) *Command {
+	s.t.Helper()
+	c := &Command{
+		t: s.t, cmd: exec.Command(Program, args...), args: strings.Join(args, " "), stderr: &Buffer{}, done: make(chan struct{}),
+	}
+	c.cmd.Env = []string{"COLUMBA_ADDR=" + s.Addr, "HOME=" + os.TempDir()}
+	c.cmd.Stdin, c.cmd.Stderr = stdin, c.stderr
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() { // joined by Kill, in the cleanup at the latest
+		in := bufio.NewScanner(out)
+		in.Buffer(nil, 32<<20)
+		for in.Scan() {
+			line(in.Bytes())
+		}
+		_ = c.cmd.Wait()
+		close(c.done)
+	}()
+	s.t.Cleanup(func() {
+		c.Kill()
+		if s.t.Failed() {
+			s.t.Logf("columba %s: %s; stderr:\n%s", c.args, c.cmd.ProcessState, c.stderr.Tail(2<<10))
+		}
+	})
+	return c
+}
+
+// Kill is kill -9; nothing if the command has ended.
+func (c *Command) Kill() {
+	_ = c.cmd.Process.Kill()
+	<-c.done
+}
+
+// Wait waits for the command's end and returns its exit code.
+func (c *Command) Wait() int {
+	c.t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(Patience):
+		c.t.Errorf("columba %s still runs after %s", c.args, Patience)
+		c.Kill()
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// Interrupt is Ctrl-C; it returns the exit code.
+func (c *Command) Interrupt() int {
+	c.t.Helper()
+	_ = c.cmd.Process.Signal(syscall.SIGINT)
+	return c.Wait()
+}
+
+// Running reports whether the command has not ended.
+func (c *Command) Running() bool {
+	select {
+	case <-c.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Stderr is what the command has said so far.
+func (c *Command) Stderr() string { return c.stderr.String() }
+
+// Decode reads JSON lines.
+func Decode[T any](t testing.TB, text string) []T {
+	t.Helper()
+	var out []T
+	for line := range strings.Lines(text) {
+		var v T
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// Eventually waits until ok, looking every 20 ms, or until the test's patience ends.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	EventuallyWithin(t, Patience, what, ok)
+}
+
+// EventuallyWithin is Eventually with a limit of its own.
+func EventuallyWithin(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for over := time.After(limit); !ok(); {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("%s: not within %s", what, limit)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Kind is a way in which a history can be wrong.
+type Kind string
+
+const (
+	Lost        Kind = "lost"        // acknowledged, and never received
+	Invented    Kind = "invented"    // received, and never published
+	Denied      Kind = "denied"      // received, although its publisher was told that it is not stored
+	Corrupted   Kind = "corrupted"   // received with another payload
+	Duplicated  Kind = "duplicated"  // received again without a reason
+	Miscounted  Kind = "miscounted"  // an attempt was not one more than the one before
+	Resurrected Kind = "resurrected" // received after it had been found among the dead letters
+	Stuck       Kind = "stuck"       // left over, and not delivered
+	Forked      Kind = "forked"      // a ledger has one message twice
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Kind  Kind
+	Group string // "" of a ledger
+	Key   Key
+	Text  string
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s, group %q: %s", f.Kind, f.Key, f.Group, f.Text)
+}
+
+// Count is what a group received.
+type Count struct {
+	Queue, Group string
+	Acked        int // messages it has to get
+	Received     int // different messages it got
+	Dead         int // of these, as dead letters
+	Duplicates   int // deliveries above one per message that was not given back
+	Retries      int // deliveries of what had been given back
+}
+
+// Report is the result of Check.
+type Report struct {
+	Counts   []Count
+	Findings []Finding
+}
+
+// OK reports whether nothing is wrong.
+func (r *Report) OK() bool { return len(r.Findings) == 0 }
+
+// Of are the findings of one kind.
+func (r *Report) Of(k Kind) []Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Kind != k })
+}
+
+// Check compares the ledgers of a history with what its groups received. slack is for how long before a crash an acknowledgement
+// may be forgotten, and for how long after one its effects may be seen.
+func Check(h *History, slack time.Duration) *Report {
+	c := &checker{h: h, slack: slack, ledger: make(map[Key]*Published, len(h.Published))}
+	for i := range h.Published {
+		p := &h.Published[i]
+		if c.ledger[p.Key] != nil {
+			c.find(Forked, "", p.Key, "the ledger has it twice")
+		}
+		c.ledger[p.Key] = p
+	}
+	received := make(map[groupKey][]*Received)
+	for i := range h.Received {
+		r := &h.Received[i]
+		g := groupKey{r.Queue, r.Group}
+		received[g] = append(received[g], r)
+	}
+	for _, g := range h.Groups {
+		key := groupKey{g.Queue, g.Group}
+		c.group(g, received[key])
+		delete(received, key)
+	}
+	for g, list := range received {
+		c.find(Invented, g.group, list[0].Key, "the history knows no such group of %s", g.queue)
+	}
+	slices.SortStableFunc(c.report.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Key.Publisher, b.Key.Publisher), cmp.Compare(a.Key.Seq, b.Key.Seq))
+	})
+	return &c.report
+}
+
+type groupKey struct{ queue, group string }
+
+type checker struct {
+	h      *History
+	slack  time.Duration
+	ledger map[Key]*Published
+	report Report
+}
+
+func (c *checker) find(kind Kind, group string, key Key, format string, args ...any) {
+	c.report.Findings = append(c.report.Findings, Finding{kind, group, key, fmt.Sprintf(format, args...)})
+}
+
+// group checks what one group received.
+func (c *checker) group(g Left, received []*Received) {
+	count := Count{Queue: g.Queue, Group: g.Group}
+	byKey := make(map[Key][]*Received)
+	for _, r := range received {
+		p := c.ledger[r.Key]
+		switch {
+		case p == nil:
+			c.find(Invented, g.Group, r.Key, "no ledger has it; delivered at %s", r.At.Format(time.StampMilli))
+			continue
+		case p.CRC != r.CRC:
+			c.find(Corrupted, g.Group, r.Key, "crc %08x instead of %08x", r.CRC, p.CRC)
+		case p.Outcome == Failed:
+			c.find(Denied, g.Group, r.Key, "delivered, but its publish had failed")
+		}
+		byKey[r.Key] = append(byKey[r.Key], r)
+	}
+	for key, p := range c.ledger {
+		if key.Queue != g.Queue {
+			continue
+		}
+		list := byKey[key]
+		if p.Outcome == Acked {
+			count.Acked++
+			if len(list) == 0 {
+				c.find(Lost, g.Group, key, "acknowledged at %s", p.At.Format(time.StampMilli))
+			}
+		}
+		if len(list) > 0 {
+			count.Received++
+			c.message(&count, p, list)
+		}
+	}
+	if g.Undone > 0 {
+		c.find(Stuck, g.Group, Key{Queue: g.Queue}, "%d messages are left", g.Undone)
+	}
+	if int(g.Dead) != count.Dead {
+		c.find(Stuck, g.Group, Key{Queue: g.Queue}, "the group counts %d dead letters, %d were found", g.Dead, count.Dead)
+	}
+	c.report.Counts = append(c.report.Counts, count)
+}
+
+// message checks the deliveries of one message to one group.
+func (c *checker) message(count *Count, p *Published, list []*Received) {
+	slices.SortStableFunc(list, func(a, b *Received) int { return a.At.Compare(b.At) })
+	open := false // the last delivery was given back or dropped, and nothing has come after it
+	last := make(map[core.Receipt]*Received)
+	dead := false
+	for i, r := range list {
+		if r.Settled == Dead {
+			if !dead {
+				count.Dead++
+			}
+			dead, open = true, false
+			continue
+		}
+		if i > 0 && !dead {
+			c.again(count, p, list[i-1], r, last[r.Receipt] == nil)
+		}
+		if dead && !c.crashed(list[0].At, r.At) {
+			c.find(Resurrected, r.Group, r.Key, "delivered at %s after its death", r.At.Format(time.StampMilli))
+		}
+		if before := last[r.Receipt]; before != nil {
+			c.attempt(before, r)
+		} else if r.Attempt != 1 && !c.crashed(p.At, r.At) && !c.skipped(r) {
+			c.find(Miscounted, r.Group, r.Key, "seen first with attempt %d", r.Attempt)
+		}
+		last[r.Receipt] = r
+		open = r.Settled != Done
+	}
+	if open {
+		c.find(Lost, count.Group, p.Key, "given back or dropped by its last consumer, and never seen again")
+	}
+}
+
+// again judges a delivery after another of the same message.
+func (c *checker) again(count *Count, p *Published, before, r *Received, elsewhere bool) {
+	if before.Settled != Done && !elsewhere {
+		count.Retries++
+		return
+	}
+	count.Duplicates++
+	switch {
+	case c.crashed(before.At, r.At):
+	case elsewhere && c.crashed(p.At.Add(-c.slack), p.At): // stored twice by a publisher that had lost an answer
+	default:
+		c.find(Duplicated, r.Group, r.Key, "delivered %s at %s and %s, without a crash in between",
+			r.Receipt, before.At.Format(time.StampMilli), r.At.Format(time.StampMilli))
+	}
+}
+
+// attempt checks the count of two deliveries from the same place: a first attempt may be forgotten by a crash, later ones are
+// durable before they are handed out. Attempts may be left out: a consumer that died had them.
+func (c *checker) attempt(before, r *Received) {
+	if r.Attempt > before.Attempt {
+		return
+	}
+	if r.Attempt == 1 && before.Attempt == 1 && c.crashed(before.At, r.At) {
+		return
+	}
+	c.find(Miscounted, r.Group, r.Key, "attempt %d at %s after attempt %d at %s", r.Attempt, r.At.Format(time.StampMilli),
+		before.Attempt, before.At.Format(time.StampMilli))
+}
+
+// skipped reports whether somebody may have had the message without writing it down: a consumer that crashed.
+func (c *checker) skipped(r *Received) bool { return c.crashed(time.Time{}, r.At) }
+
+// crashed reports whether something was down between two times, give or take the slack.
+func (c *checker) crashed(from, to time.Time) bool {
+	return slices.ContainsFunc(c.h.Crashes, func(d Crash) bool {
+		return d.From.Before(to.Add(c.slack)) && d.To.After(from.Add(-c.slack))
+	})
+}
