@@ -73,7 +73,7 @@ func TestOneServer_EveryLineReachesEachGroup(t *testing.T) {
 		s.must("", "create", "group", "/t/a", group)
 		for range consumers {
 			wg.Go(func() {
-				r := s.run("", "consume", "/t/a", group, "--idle", "3s")
+				r := s.run("", "consume", "/t/a", group, "--idle", "5s")
 				if r.code != 0 || strings.Contains(r.stderr, "refused") {
 					t.Errorf("consume: exit code %d: %s", r.code, r.stderr)
 				}
@@ -118,7 +118,7 @@ func TestOneServer_NothingAcknowledgedIsLostByKill(t *testing.T) {
 	if len(acked) < n/2 {
 		t.Errorf("only %d of %d messages were acknowledged: %s", len(acked), n, published.stderr)
 	}
-	got := count(s.must("", "consume", "/t/a", "g", "--idle", "3s"))
+	got := count(s.must("", "consume", "/t/a", "g", "--idle", "5s"))
 	missing, twice := 0, 0
 	for line := range acked {
 		if got[line] == 0 {

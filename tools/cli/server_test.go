@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -126,7 +127,11 @@ func TestCompletion_OffersQueuesAndGroups(t *testing.T) {
 	}
 }
 
-func TestCommands_HaveHelp(t *testing.T) {
+func TestCommands_HaveHelpAndExamples(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	root := (&app{stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}).root()
 	commands := root.Commands()
 	for len(commands) > 0 {
@@ -135,8 +140,14 @@ func TestCommands_HaveHelp(t *testing.T) {
 		if cmd.Short == "" {
 			t.Errorf("%s has no help", cmd.CommandPath())
 		}
-		if !cmd.HasSubCommands() && cmd.Example == "" && cmd.Name() != "help" {
+		if cmd.HasSubCommands() || cmd.Name() == "help" {
+			continue
+		}
+		if cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		if !bytes.Contains(docs, []byte(cmd.CommandPath()+" ")) && !bytes.Contains(docs, []byte(cmd.CommandPath()+"\n")) {
+			t.Errorf("%s has no example in docs/cli.md", cmd.CommandPath())
 		}
 	}
 }
