@@ -6,80 +6,128 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// commitLoop is the log's one writer: it takes everything that waits, makes it durable with one sync, publishes, answers in
-// order and wakes followers. What arrives meanwhile gathers for the next round.
+// round is one turn of the log: the requests taken together, and what one sync makes durable.
+//
+//	queue ─▶ commitLoop: check, stage, write (no wait) ─▶ settleLoop: wait for the sync, publish, answer in order, wake
+//
+// While one round is synced, the next is staged and written; what arrives meanwhile gathers for the one after.
+type round struct {
+	requests []request
+	errs     []error // one for each request; nil: staged
+	bytes    int     // of the requests
+	group    group
+	err      error // of the write
+}
+
+// commitLoop is the log's one writer and the owner of every extent's next.
 func (e *Engine) commitLoop() {
-	var requests []request
-	for {
-		requests = e.queue.take(requests)
-		if len(requests) == 0 {
+	defer close(e.rounds)
+	spare := [3]*round{{}, {}, {}} // one here, one handed over, one being settled
+	for i := 0; ; i = (i + 1) % len(spare) {
+		r := spare[i]
+		r.requests = e.queue.take(r.requests)
+		if len(r.requests) == 0 {
 			return
 		}
-		e.commit(requests)
-		clear(requests)
-		if cap(requests) > 4096 {
-			requests = nil
-		}
+		e.write(r)
+		e.rounds <- r
 	}
 }
 
-func (e *Engine) commit(requests []request) {
-	bytes := 0
-	for _, r := range requests {
-		bytes += r.bytes
+// write stages the round and gives it to the database without waiting for the disk.
+func (e *Engine) write(r *round) {
+	r.bytes, r.errs, r.err = 0, r.errs[:0], nil
+	for _, q := range r.requests {
+		r.bytes += q.bytes
 	}
-	g := &group{batch: e.db.NewBatch(pebble.WithInitialSizeBytes(bytes+256*len(requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes))}
-	errs := make([]error, len(requests))
-	for i, r := range requests {
-		if errs[i] = e.refusing(); errs[i] == nil {
-			errs[i] = r.stage(g)
+	r.group = group{batch: e.db.NewBatch(
+		pebble.WithInitialSizeBytes(r.bytes+256*len(r.requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes),
+	)}
+	for _, q := range r.requests {
+		err := e.refusing()
+		if err == nil {
+			err = q.stage(&r.group)
 		}
+		r.errs = append(r.errs, err)
 	}
-	err := e.apply(g)
-	for i, r := range requests {
-		if errs[i] == nil {
-			errs[i] = err
-		}
-		r.answer(errs[i])
+	if r.err = e.stagePositions(&r.group); r.err != nil || r.group.batch.Empty() {
+		return
 	}
-	e.queue.done(bytes)
-	for _, x := range g.touched {
-		x.wake()
+	if err := e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync); err != nil {
+		r.err = e.fail(err)
 	}
 }
 
-// apply makes the group durable and visible. On an error nothing of it is known to be stored: the log refuses all from then on.
-func (e *Engine) apply(g *group) error {
-	defer g.batch.Close()
+// stagePositions adds the positions of all extents touched, and keeps what they are to become.
+func (e *Engine) stagePositions(g *group) error {
 	for _, s := range g.appends {
 		s.extent.next.committed = max(s.extent.next.committed, s.extent.committed())
 	}
-	for _, x := range g.touched {
-		if x.next.Extent.ID.IsZero() {
+	for i := range g.touched {
+		c := &g.touched[i]
+		c.after = c.extent.next
+		c.extent.staged = nil
+		if c.after.Extent.ID.IsZero() {
 			continue // removed
 		}
-		if err := g.batch.Set(extentKey(prefixPosition, x.id), x.next.position.encode(), nil); err != nil {
+		if err := g.batch.Set(extentKey(prefixPosition, c.extent.id), c.after.position.encode(), nil); err != nil {
 			return e.fail(err)
 		}
 	}
-	if g.batch.Empty() {
-		return nil
+	return nil
+}
+
+// settleLoop makes written rounds durable, one after another.
+func (e *Engine) settleLoop() {
+	for r := range e.rounds {
+		if r.err == nil {
+			r.err = e.sync(&r.group)
+		}
+		for i, q := range r.requests {
+			if r.errs[i] == nil {
+				r.errs[i] = r.err
+			}
+			q.answer(r.errs[i])
+		}
+		e.queue.done(r.bytes)
+		for _, c := range r.group.touched {
+			c.extent.wake()
+		}
+		clear(r.requests)
+		clear(r.errs)
+		if cap(r.requests) > 4096 {
+			r.requests, r.errs = nil, nil
+		}
+		r.group = group{}
 	}
-	if err := e.db.Apply(g.batch, pebble.Sync); err != nil {
-		return e.fail(err)
+}
+
+// sync waits for the disk and makes the group visible. Not after a failure, for then nobody can say what is on the disk.
+func (e *Engine) sync(g *group) error {
+	defer g.batch.Close()
+	if !g.batch.Empty() {
+		if err := g.batch.SyncWait(); err != nil {
+			return e.fail(err)
+		}
+	}
+	if err := e.refusing(); err != nil && !g.batch.Empty() {
+		return err
 	}
 	for _, s := range g.appends {
 		if s.extent.followed() {
 			s.extent.tail.add(s.batch, e.tails)
 		}
 	}
-	for _, x := range g.touched {
-		x.publish()
+	for _, c := range g.touched {
+		if c.truncated {
+			c.extent.tail.drop(e.tails)
+		}
+		c.extent.publish(c.after)
 	}
 	return nil
 }
 
-// fail fences the store against itself: after a failed write nobody can say what is on the disk.
+// fail fences the store against itself.
 func (e *Engine) fail(err error) error {
 	failed := core.Errorf(core.CodeUnavailable, "the store's log failed to write and takes no more: look at the disk and restart it: %w", err)
 	if e.broken.CompareAndSwap(nil, failed) {

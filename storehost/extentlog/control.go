@@ -147,7 +147,8 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 		if err := g.batch.DeleteRange(batchKey(x.id, l+1), afterExtent(prefixBatch, x.id), nil); err != nil {
 			return e.fail(err)
 		}
-		x.tail.drop(e.tails)
+		g.touch(x)
+		g.touched[len(g.touched)-1].truncated = true // alone in its group
 	}
 	x.next.position = end
 	return nil

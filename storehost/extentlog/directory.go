@@ -249,7 +249,7 @@ func (e *Engine) load() error {
 		if x.next.position, err = decodePosition(value); err != nil {
 			return err
 		}
-		x.publish()
+		x.publish(x.next)
 		e.mu.extents[x.id] = x
 	}
 	if err := iter.Error(); err != nil {

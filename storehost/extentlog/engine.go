@@ -23,10 +23,11 @@ type Options struct {
 	Log   *slog.Logger // nil: slog.Default
 }
 
-// Engine is a Log on one Pebble database: a batch per value, one committer that syncs everything waiting at once.
+// Engine is a Log on one Pebble database: a batch per value, one sync for everything that waits.
 //
-// Threads: commitLoop owns all writes and every extent's next; housekeep looks at the disk and drops idle tails. Readers run on
-// their callers' goroutines. Lock order: no lock is taken while another is held.
+// Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back; housekeep
+// looks at the disk, drops idle tails and gives space back. Readers run on their callers' goroutines. Lock order: no lock is taken
+// while another is held.
 type Engine struct {
 	dir      string
 	fs       vfs.FS
@@ -35,6 +36,7 @@ type Engine struct {
 	lock     *pebble.Lock
 	db       *pebble.DB
 	queue    *queue
+	rounds   chan *round
 	tails    *tails
 	space    space
 	broken   atomic.Pointer[core.Error]
@@ -64,7 +66,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		o.Run = core.RunID{ID: core.NewID(time.Now())}
 	}
 	e := &Engine{
-		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(maxPendingBytes), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
+		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(maxPendingBytes), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.mu.extents = make(map[core.ExtentID]*extent)
@@ -77,6 +79,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	}
 	e.space.look(e.fs, e.dir)
 	e.tasks.Go(e.commitLoop)
+	e.tasks.Go(e.settleLoop)
 	e.tasks.Go(e.housekeep)
 	return e, nil
 }

@@ -9,12 +9,12 @@ import (
 
 // extent is one replica in memory.
 //
-// next belongs to the committer alone: the state after everything it has staged. mu.state is what everybody else sees: only
-// what is durable, and the highest committed seq heard of. Invariant between groups: mu.state == next.state(), Committed aside.
+// next belongs to commitLoop alone: the state after everything it has staged. mu.state is what everybody else sees: only what is
+// durable, and the highest committed seq heard of. Invariant when nothing is under way: mu.state == next.state(), Committed aside.
 type extent struct {
 	id     core.ExtentID
 	next   durable
-	staged *group // the last group that changed next
+	staged *group // that is being staged and has changed next
 	tail   tail
 
 	mu struct {
@@ -35,12 +35,12 @@ func (x *extent) state() (s State, ok bool) {
 	return x.mu.state, x.mu.known && !x.mu.removed
 }
 
-// publish makes next visible.
-func (x *extent) publish() {
+// publish makes a durable state visible.
+func (x *extent) publish(after durable) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	committed, damaged := x.mu.state.Committed, x.mu.state.Damaged
-	x.mu.state = x.next.state()
+	x.mu.state = after.state()
 	x.mu.state.Committed = max(x.mu.state.Committed, committed)
 	x.mu.state.Damaged = x.mu.state.Damaged || damaged
 	x.mu.known = true

@@ -19,15 +19,22 @@ type request struct {
 	alone bool // reads the database: everything before it must be applied, nothing staged beside it
 	// stage checks the request against the next state and adds to the group; on error it has added nothing.
 	stage func(*group) error
-	// answer is called once with the outcome, on the committer's goroutine; it must not block.
+	// answer is called once with the outcome, in order, on settleLoop's goroutine; it must not block.
 	answer func(error)
 }
 
 // group is what one sync makes durable.
 type group struct {
 	batch   *pebble.Batch
-	touched []*extent
+	touched []change
 	appends []staged
+}
+
+// change is what a group makes of an extent.
+type change struct {
+	extent    *extent
+	after     durable
+	truncated bool
 }
 
 type staged struct {
@@ -39,7 +46,7 @@ type staged struct {
 func (g *group) touch(x *extent) {
 	if x.staged != g {
 		x.staged = g
-		g.touched = append(g.touched, x)
+		g.touched = append(g.touched, change{extent: x})
 	}
 }
 
