@@ -75,15 +75,11 @@ func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
 	return &r, nil
 }
 
-// buried applies the outcome of an append. An unknown one is tried again: a duplicate in the dead letter queue is possible, a loss
+// buried applies the outcome of an append, also to a share that was given up meanwhile: its buffers are released by it. An unknown one is tried again: a duplicate in the dead letter queue is possible, a loss
 // is not.
 func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 	now := l.h.deps.Now()
 	g.mu.Lock()
-	if s := g.mu.byRules[d.Share]; s == nil {
-		g.mu.Unlock()
-		return
-	}
 	if err != nil {
 		d.Share.DeadFailed(d.Seq, now.Add(letterRetry), now)
 	} else {

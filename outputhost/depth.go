@@ -30,8 +30,8 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 			out.Ready += uint64(s.last - next + 1)
 		}
 	}
-	if d.OldestRdy > 0 {
-		out.OldestReadyMs = max(0, (now.UnixMicro()-d.OldestRdy)/1000)
+	if d.OldestReady > 0 {
+		out.OldestReadyMs = max(0, (now.UnixMicro()-d.OldestReady)/1000)
 	}
 	g.mu.Unlock()
 	dead, err := g.h.stored(ctx, core.DLQPath(g.queuePath, g.name))

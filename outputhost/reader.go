@@ -35,8 +35,11 @@ type buffer struct {
 
 func (b *buffer) retain() { b.refs.Add(1) }
 
-// Release implements dispatch.Buffer.
+// Release implements dispatch.Buffer. A nil buffer holds nothing.
 func (b *buffer) Release() {
+	if b == nil {
+		return
+	}
 	if b.refs.Add(-1) == 0 {
 		b.m.Release()
 	}
@@ -224,10 +227,8 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 		if err != nil {
 			return core.Errorf(core.CodeCorrupt, "batch at %d of extent %s: %w", batch.Base, r.s.extent.ID, err)
 		}
-		m.Retain()
-		b := &buffer{m: m}
-		b.refs.Store(1)
-		records := dispatch.Records{Base: batch.Base, Offsets: offsets, Bytes: batch.Records, Enqueued: batch.AppendTime, Buffer: b}
+		records := dispatch.Records{Base: batch.Base, Offsets: offsets, Bytes: batch.Records, Enqueued: batch.AppendTime}
+		b := hold(&records, m)
 		r.g.mu.Lock()
 		if r.s.removed {
 			r.g.mu.Unlock()
@@ -244,6 +245,20 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 		}
 	}
 	return nil
+}
+
+// hold keeps the records' bytes: by a reference to the message, or, for a batch that is a small part of it, by a copy (and nil), so that
+// one stuck record does not keep a whole message.
+func hold(r *dispatch.Records, m *ws.Message) *buffer {
+	if 4*len(r.Bytes) < len(m.Bytes) {
+		r.Bytes = append([]byte(nil), r.Bytes...)
+		return nil
+	}
+	m.Retain()
+	b := &buffer{m: m}
+	b.refs.Store(1)
+	r.Buffer = b
+	return b
 }
 
 // offsetsOf verifies a batch's records and finds where each begins.

@@ -102,12 +102,12 @@ type Dead struct {
 
 // Depth counts messages of a share or a group; together they are what was read and not settled.
 type Depth struct {
-	Ready     int   // could be handed out now: first deliveries, and retries (their count saved or about to be)
-	InFlight  int   // locked by a consumer
-	Delayed   int   // waits after a nack
-	Dying     int   // on its way to the dead letter queue
-	Blocked   int   // exhausted in a group that blocks
-	OldestRdy int64 // enqueue time, unix µs, of the oldest ready message by extent order; 0 = none
+	Ready       int   // could be handed out now: first deliveries, and retries (their count saved or about to be)
+	InFlight    int   // locked by a consumer
+	Delayed     int   // waits after a nack
+	Dying       int   // on its way to the dead letter queue
+	Blocked     int   // exhausted in a group that blocks
+	OldestReady int64 // enqueue time, unix µs, of the oldest ready message by extent order; 0 = none
 }
 
 // Counters only grow.

@@ -138,8 +138,8 @@ func (g *Group) Depth() Depth {
 		sum.Delayed += d.Delayed
 		sum.Dying += d.Dying
 		sum.Blocked += d.Blocked
-		if sum.OldestRdy == 0 || d.OldestRdy != 0 && d.OldestRdy < sum.OldestRdy {
-			sum.OldestRdy = d.OldestRdy
+		if sum.OldestReady == 0 || d.OldestReady != 0 && d.OldestReady < sum.OldestReady {
+			sum.OldestReady = d.OldestReady
 		}
 	}
 	return sum

@@ -110,7 +110,7 @@ func TestGroup_LockExpiresAndDelaysEnd(t *testing.T) {
 		save(s, at)
 		want(t, step.at.String(), take(g, 1, at), step.seq)
 		d := g.Depth()
-		d.OldestRdy = 0
+		d.OldestReady = 0
 		if d != step.depth {
 			t.Fatalf("at %s: got %+v, want %+v", step.at, d, step.depth)
 		}

@@ -220,12 +220,12 @@ func (s *Share) Depth() Depth {
 	}
 	if s.buffered > 0 {
 		s.skipBatches()
-		d.OldestRdy = (*s.batches.front()).Enqueued
+		d.OldestReady = (*s.batches.front()).Enqueued
 	}
 	for _, seq := range s.retries.all() {
 		if m := s.table.get(seq); m != nil && m.batch != nil && m.phase == ready {
-			if d.OldestRdy == 0 || m.batch.Enqueued < d.OldestRdy {
-				d.OldestRdy = m.batch.Enqueued
+			if d.OldestReady == 0 || m.batch.Enqueued < d.OldestReady {
+				d.OldestReady = m.batch.Enqueued
 			}
 			break
 		}
