@@ -13,7 +13,7 @@ import (
 // next table that is dropped: cutting costs a sync of the manifest.
 const exciseAbove = 64 << 10
 
-// do sends a step through the committer and waits for its answer.
+// do sends a step through the queue and waits for its answer.
 func (e *Engine) do(r request) error {
 	answer := make(chan error, 1)
 	r.answer = func(err error) { answer <- err }

@@ -47,7 +47,10 @@ func (e *Engine) openDatabase() error {
 		}
 	}
 	db, err := pebble.Open(home, e.pebbleOptions())
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return damagedStore(e.dir, err) // it was made whole: something took a file away
+	case err != nil:
 		return openError(e.dir, err)
 	}
 	e.db = db
@@ -275,9 +278,13 @@ func openError(dir string, err error) error {
 	case strings.Contains(err.Error(), "unknown format major version"):
 		return newerFormat(dir, err.Error())
 	case pebble.IsCorruptionError(err):
-		return core.Errorf(core.CodeCorrupt, "%s is damaged; keep it for inspection and start this store in an empty directory, it is refilled from the other replicas: %w", dir, err)
+		return damagedStore(dir, err)
 	}
 	return core.Errorf(core.CodeUnavailable, "open the store in %s: %w", dir, err)
+}
+
+func damagedStore(dir string, err error) error {
+	return core.Errorf(core.CodeCorrupt, "%s is damaged; keep it for inspection and start this store in an empty directory, it is refilled from the other replicas: %w", dir, err)
 }
 
 func newerFormat(dir, why string) error {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -81,6 +82,32 @@ func TestOpen_ReadOnly(t *testing.T) {
 		return nil
 	})
 	wantOpenCode(t, extentlogtest.Dir, options("s1", errorfs.Wrap(disk, refuse)), core.CodeReadOnly)
+	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), "")
+}
+
+func TestOpen_FileTakenAway(t *testing.T) {
+	disk := vfs.NewMem()
+	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), "")
+	names, err := disk.List(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "MANIFEST") {
+			if err := disk.Remove(files + "/" + name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), core.CodeCorrupt)
+}
+
+// TestOpen_MakingCutShort finds what a power cut left while the store was being made.
+func TestOpen_MakingCutShort(t *testing.T) {
+	disk := vfs.NewMem()
+	if err := disk.MkdirAll(files+".new/half", 0o755); err != nil {
+		t.Fatal(err)
+	}
 	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), "")
 }
 

@@ -133,7 +133,7 @@ func (e *Engine) extent(id core.ExtentID) *extent {
 	return e.mu.extents[id]
 }
 
-// making answers the extent, made if unknown; only the committer calls it. One that is being removed is CodeUnavailable.
+// making answers the extent, made if unknown; only commitLoop calls it. One that is being removed is CodeUnavailable.
 func (e *Engine) making(id core.ExtentID) (*extent, error) {
 	x := e.extent(id)
 	if x == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Bounds of what waits for the committer, and of what it takes at once. A group stays under half of a memtable, above
+// Bounds of what waits, and of what is taken at once. A group stays under half of a memtable, above
 // which Pebble would take another, slower path.
 const (
-	maxPendingBytes = 64 << 20
+	maxPendingBytes = 256 << 20
 	maxGroupBytes   = 7 << 20
 )
 
@@ -50,7 +50,7 @@ func (g *group) touch(x *extent) {
 	}
 }
 
-// queue holds requests until the committer has answered them. Bounded in bytes; requests without bytes are bounded by the streams
+// queue holds requests until they are answered. Bounded in bytes; requests without bytes are bounded by the streams
 // and calls that wait for their answers.
 type queue struct {
 	mu struct {

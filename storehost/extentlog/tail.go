@@ -49,7 +49,7 @@ type tails struct {
 	}
 }
 
-// add copies a durable batch; only the committer calls it.
+// add copies a durable batch; only settleLoop calls it.
 func (t *tail) add(batch []byte, all *tails) {
 	b, err := wire.DecodeBatch(batch)
 	if err != nil {

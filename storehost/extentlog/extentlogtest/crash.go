@@ -208,8 +208,8 @@ func RunDamage(t *testing.T, open OpenFunc, dir, journal string) {
 			continue
 		}
 		whole := load(t, disk, disk.PathJoin(dir, name))
-		for i := range 16 {
-			at := (len(whole)*i + len(whole)/2) / 16
+		for i := range 10 {
+			at := (len(whole)*i + len(whole)/2) / 10
 			if at >= len(whole) {
 				continue
 			}
