@@ -157,8 +157,7 @@ func (s *Share) due(seq core.Seq, m *message) {
 	switch m.phase {
 	case inFlight:
 		s.group.counters.Expired++
-		m.failure = LockExpired
-		delete(s.texts, seq)
+		m.failure = LockExpired // what a consumer said of an earlier attempt stays: this one said nothing
 		s.failed(seq, m, 0)
 	case delayed:
 		s.retry(seq, m)

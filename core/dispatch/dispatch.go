@@ -94,7 +94,7 @@ type Dead struct {
 	Seq      core.Seq
 	Attempts uint16
 	Failure  Failure // the last one
-	Text     string  // what the consumer said, ≤ MaxReason bytes
+	Text     string  // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
 	Session  SessionID
 	Enqueued int64  // unix µs
 	Record   []byte // encoded; as it was read; valid until DeadLettered or DeadFailed of this message

@@ -139,6 +139,23 @@ func TestGroup_Backoff(t *testing.T) {
 	}
 }
 
+// A last attempt that is lost with its consumer must not take with it what an earlier consumer said: a crash then makes a dead letter
+// nobody can explain.
+func TestGroup_ExpiredLockKeepsTheText(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 1)
+	take(g, 1, start)
+	if err := s.Nack(1, 1, 0, []byte("boom"), 0, start); err != nil {
+		t.Fatal(err)
+	}
+	save(s, start)
+	take(g, 1, start)
+	g.Tick(start.Add(time.Minute))
+	dead := g.TakeDead(1, nil)
+	if len(dead) != 1 || dead[0].Failure != LockExpired || dead[0].Text != "boom" {
+		t.Fatalf("got %+v, want the lock's end as the reason, and the text of the nack before", dead)
+	}
+}
+
 func TestGroup_ExactlyMaxDeliveries(t *testing.T) {
 	for _, policy := range []core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop, core.ExhaustedBlock} {
 		t.Run(string(policy), func(t *testing.T) {
