@@ -103,12 +103,17 @@ func (h *Host) Start(ctx context.Context) error {
 func (h *Host) Run(ctx context.Context) error {
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
 	defer tick.Stop()
+	retire := time.NewTicker(retireEvery)
+	defer retire.Stop()
+	h.reconcile(ctx)
 	for {
-		h.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			h.reconcile(ctx)
+		case <-retire.C:
+			h.retireDeleted(ctx)
 		case <-h.shares.wake:
 			if err := h.assign(ctx); err != nil && ctx.Err() == nil {
 				h.log.Warn("cannot assign shares", "err", err)

@@ -47,6 +47,21 @@ func (x *extents) put(e extent) {
 	q[e.ID] = &e
 }
 
+// remove forgets an extent that is retired.
+func (x *extents) remove(id core.ExtentID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.mu.byID[id]
+	if e == nil {
+		return
+	}
+	delete(x.mu.byID, id)
+	delete(x.mu.byQueue[e.Queue], id)
+	if len(x.mu.byQueue[e.Queue]) == 0 {
+		delete(x.mu.byQueue, e.Queue)
+	}
+}
+
 // change edits the cached state of an extent that is there.
 func (x *extents) change(id core.ExtentID, f func(*extent)) {
 	x.mu.Lock()
