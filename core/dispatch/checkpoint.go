@@ -19,7 +19,8 @@ const (
 )
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
-// next attempt of every retry that waits or is ready as handed out, since it may be right after; final says that nothing
+// next attempt of every retry that waits or is ready as handed out, since it may be right after (a first attempt, of what was
+// returned unseen, is not counted: it may be forgotten); final says that nothing
 // will be handed out after it (the owner hands the share over), and records the plain truth.
 func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
 	t := s.group.at(now)
@@ -67,12 +68,13 @@ func (s *Share) entries(final bool, now int64) []entry {
 		case delayed:
 			e.kind, e.due = waiting, milli(m.due)
 		case unsaved, ready:
-			if final {
+			switch {
+			case m.attempts == 0: // returned unseen: as if it had never been handed out
+			case final:
 				e.kind = waiting
-			} else {
+			default:
 				e.kind, e.due = locked, intent
 				e.attempts = saturate(m.attempts)
-				e.firstTry = m.attempts == 0
 			}
 		default:
 			e.kind = ended

@@ -46,19 +46,17 @@ func TestCheckpoint_Content(t *testing.T) {
 		2: {kind: waiting, attempts: 1, due: ms(5 * time.Second), failure: Nacked, text: "later"},
 		3: {kind: locked, attempts: 2, due: ms(11 * time.Second), failure: Nacked},
 		5: {kind: ended, attempts: 1, failure: Rejected},
-		6: {kind: locked, attempts: 1, due: ms(11 * time.Second)},
 		7: {kind: locked, attempts: 1, due: ms(10 * time.Second)},
 		8: {kind: locked, attempts: 1, due: ms(10 * time.Second)},
 	}
 	if diff := cmp.Diff(exp, st.plain(), cmp.AllowUnexported(entry{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if st.Frontier() != 1 || !st.done.Done(4) || st.Pending() != 6 {
+	if st.Frontier() != 1 || !st.done.Done(4) || st.Pending() != 5 { // 6 was returned unseen
 		t.Errorf("frontier %d, 4 done %v, pending %d", st.Frontier(), st.done.Done(4), st.Pending())
 	}
 	final, _ := s.Checkpoint(nil, true, now)
 	exp[3] = entry{kind: waiting, attempts: 1, failure: Nacked}
-	delete(exp, 6)
 	if diff := cmp.Diff(exp, decode(t, final).plain(), cmp.AllowUnexported(entry{})); diff != "" {
 		t.Errorf("final (-want +got):\n%s", diff)
 	}
