@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"time"
+)
+
+// workerCommand makes this binary a worker: one process that does one job and prints its outcome.
+const workerCommand = "worker"
+
+// job is what a worker does.
+type job struct {
+	Kind    string        // publish, consume, latency, log
+	Addr    string        // of the server
+	Queue   string        //
+	Group   string        // consume
+	Size    int           // payload of a message, bytes
+	Warm    time.Duration // not counted
+	For     time.Duration // counted
+	Count   int64         // consume: end after this many
+	Records int           // log: of a batch
+	Depth   int           // log: batches without an answer
+	Dir     string        // log: a directory that is not there yet
+	Profile string        // file for the worker's CPU profile; empty: none
+}
+
+// outcome is what a worker measured.
+type outcome struct {
+	Messages int64
+	Seconds  float64
+	Errors   int64
+	P50, P99 float64 // ms; of sampled messages
+}
+
+func (o outcome) rate() float64 { return float64(o.Messages) / o.Seconds }
+
+var jobs = map[string]func(job) (outcome, error){
+	"publish": publish, "consume": consume, "latency": oneInFlight, "log": logAlone,
+}
+
+// work does the job that the argument describes.
+func work(arg string) error {
+	var j job
+	if err := json.Unmarshal([]byte(arg), &j); err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	do := jobs[j.Kind]
+	if do == nil {
+		return fmt.Errorf("no job %q", j.Kind)
+	}
+	if j.Profile != "" {
+		f, err := os.Create(j.Profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	o, err := do(j)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(o)
+}
+
+// payload is text that does not repeat within a message.
+func payload(size int) []byte {
+	var b bytes.Buffer
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, "%x,", uint32(i)*2654435761)
+	}
+	return b.Bytes()[:size]
+}
+
+// samples are latencies. Not safe for concurrent use.
+type samples []time.Duration
+
+// quantile in ms; 0 without samples.
+func (s samples) quantile(q float64) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return float64(sorted[int(q*float64(len(sorted)-1))].Microseconds()) / 1e3
+}
