@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -28,7 +29,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		seals:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_seals_total", Help: "Extents of this host that were sealed, by reason."}, []string{"reason"}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "columba_inputhost_publish_latency_seconds", Help: "From the arrival of a run of messages to its answer.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
+			Buckets: telemetry.LatencyBuckets(),
 		}),
 	}
 	reg.MustRegister(m.sessions, m.messages, m.bytes, m.refused, m.seals, m.latency)

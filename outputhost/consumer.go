@@ -51,20 +51,20 @@ func (d delivery) send() {
 
 // deliverLocked frames the runs that were taken for this consumer. A run's bytes are sent as they were read; retries, small and
 // from many places, are gathered.
-func (c *consumer) deliverLocked(runs []dispatch.Run, out []delivery) []delivery {
+func (c *consumer) deliverLocked(runs []dispatch.Run, now time.Time, out []delivery) []delivery {
 	for len(runs) > 0 {
 		n := 1
 		for n < len(runs) && runs[n].Share == runs[0].Share && (runs[n].Count == 1 || runs[n-1].Count == 1) {
 			n++
 		}
-		out = append(out, c.frameLocked(runs[:n]))
+		out = append(out, c.frameLocked(runs[:n], now))
 		runs = runs[n:]
 	}
 	return out
 }
 
 // frameLocked makes one Deliver frame of runs of one share.
-func (c *consumer) frameLocked(runs []dispatch.Run) delivery {
+func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 	s := c.group.Load().mu.byRules[runs[0].Share]
 	d := delivery{c: c}
 	handle, known := c.handles[s]
@@ -88,10 +88,7 @@ func (c *consumer) frameLocked(runs []dispatch.Run) delivery {
 		c.credit.messages -= int(r.Count)
 		c.credit.bytes -= len(r.Bytes)
 		c.held += int(r.Count)
-		s.group.h.metrics.delivered.Add(float64(r.Count))
-		if r.Attempt > 1 {
-			s.group.h.metrics.redelivered.Add(float64(r.Count))
-		}
+		s.group.h.metrics.handedOut(r, now)
 	}
 	var flags uint16
 	var tokens []byte

@@ -1,6 +1,15 @@
 package outputhost
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/telemetry"
+)
 
 type metrics struct {
 	sessions     prometheus.Gauge
@@ -10,6 +19,8 @@ type metrics struct {
 	readFailures prometheus.Counter
 	saveFailures prometheus.Counter
 	saveSeconds  prometheus.Histogram
+	latency      prometheus.Histogram
+	attempts     prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -27,11 +38,32 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
 		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "columba_outputhost_checkpoint_seconds", Help: "Durable write of all checkpoints of a round.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+			Buckets: telemetry.LatencyBuckets(),
+		}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "columba_outputhost_deliver_latency_seconds", Help: "From a message's enqueueing to its first delivery, one observation for messages delivered together.",
+			Buckets: telemetry.WaitBuckets(),
+		}),
+		attempts: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "columba_outputhost_redelivery_attempt", Help: "The attempt number of redeliveries.",
+			Buckets: telemetry.CountBuckets(),
 		}),
 	}
-	reg.MustRegister(m.sessions, m.saveSeconds)
+	reg.MustRegister(m.sessions, m.saveSeconds, m.latency, m.attempts)
 	return m
+}
+
+// handedOut counts one run of messages.
+func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
+	m.delivered.Add(float64(r.Count))
+	if r.Attempt == 1 {
+		m.latency.Observe(now.Sub(time.UnixMicro(r.Enqueued)).Seconds())
+		return
+	}
+	m.redelivered.Add(float64(r.Count))
+	for range r.Count {
+		m.attempts.Observe(float64(r.Attempt))
+	}
 }
 
 // groupMetrics reads the counters of the loaded groups at each scrape.
@@ -40,19 +72,34 @@ type groupMetrics struct{ h *Host }
 var (
 	groupLabels = []string{"queue", "group"}
 	groupDepth  = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
+	groupOldest = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
 	groupEvents = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
 )
 
 func (m groupMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- groupDepth
+	out <- groupOldest
 	out <- groupEvents
 }
 
+// maxGroupSeries bounds the groups that have series of their own.
+const maxGroupSeries = 1000
+
 func (m groupMetrics) Collect(out chan<- prometheus.Metric) {
-	for _, g := range m.h.groupList() {
+	now := m.h.deps.Now()
+	groups := m.h.groupList()
+	slices.SortFunc(groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(a.queuePath, b.queuePath), cmp.Compare(a.name, b.name))
+	})
+	for _, g := range groups[:min(len(groups), maxGroupSeries)] {
 		g.mu.Lock()
 		d, c := g.mu.rules.Depth(), g.mu.rules.Counters()
 		g.mu.Unlock()
+		oldest := 0.0
+		if d.OldestReady > 0 {
+			oldest = now.Sub(time.UnixMicro(d.OldestReady)).Seconds()
+		}
+		out <- prometheus.MustNewConstMetric(groupOldest, prometheus.GaugeValue, oldest, g.queuePath, g.name)
 		for state, n := range map[string]int{"ready": d.Ready, "in_flight": d.InFlight, "delayed": d.Delayed, "dying": d.Dying, "blocked": d.Blocked} {
 			out <- prometheus.MustNewConstMetric(groupDepth, prometheus.GaugeValue, float64(n), g.queuePath, g.name, state)
 		}

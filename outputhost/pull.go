@@ -71,6 +71,7 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 	var err error
 	for _, r := range g.mu.rules.Take(0, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := g.mu.byRules[r.Share]
+		g.h.metrics.handedOut(r, now)
 		err = eachRecord(r.Bytes, r.Base, func(seq core.Seq, record []byte) error {
 			m, err := messageOf(record)
 			if err != nil {
@@ -84,7 +85,6 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 		})
 	}
 	g.mu.Unlock()
-	g.h.metrics.delivered.Add(float64(len(out)))
 	g.pump()
 	return out, err
 }

@@ -67,7 +67,7 @@ func (g *group) takeLocked(now time.Time) []delivery {
 		}
 		credit := dispatch.Credit{Messages: min(c.credit.messages, takeAtOnce), Bytes: min(c.credit.bytes, takeBytesAtOnce), Oversize: c.held == 0}
 		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])
-		out = c.deliverLocked(g.mu.runs, out)
+		out = c.deliverLocked(g.mu.runs, now, out)
 	}
 	if g.mu.rules.Ready() {
 		g.notifyPullsLocked()
