@@ -43,7 +43,7 @@ type Options struct {
 const (
 	lockTimeout   = 5 * time.Second // short, so that what killed processes held comes back within the demo
 	maxDeliveries = 5
-	hashWorkers   = 16
+	hashWorkers   = 32 // they mostly wait for their results to be durable
 	parseWorkers  = 4
 	patience      = 90 * time.Second // without any progress
 )

@@ -72,5 +72,5 @@ func work(ctx context.Context, c *client.Client, dir string, concurrency int) er
 		}
 		_, err = pub.Publish(ctx, client.Message{Body: body, Key: res.Path})
 		return err
-	}, client.Concurrency(concurrency), client.Prefetch(64))
+	}, client.Concurrency(concurrency), client.Prefetch(2*concurrency))
 }
