@@ -1,0 +1,176 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/test/process"
+)
+
+func TestNackWithDelayComesBackThen(t *testing.T) {
+	const delay = 2 * time.Second
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", nil)
+		w.publish("a")
+		con := w.consumer("g")
+		d := w.next(con, "a", 1)
+		start := time.Now()
+		w.settle(d.Nack(client.After(delay), client.Reason("later")))
+		w.flush(con)
+		crash()
+		w.settle(w.next(con, "a", 2).Ack())
+		if took := time.Since(start); took < delay || took > delay+time.Second {
+			w.t.Errorf("it came back after %s, want %s … %s", took, delay, delay+time.Second)
+		}
+	})
+}
+
+func TestNackByCommandComesBackThen(t *testing.T) {
+	w := newWorld(t)
+	w.group("g", nil)
+	w.publish("a")
+	line := process.Decode[struct{ Token string }](t, w.server.Must("", "consume", queue, "g", "--count", "1", "--ack", "tokens", "-o", "json"))[0]
+	start := time.Now()
+	w.server.Must("", "nack", line.Token, "--delay", "2s", "--reason", "later")
+	w.settle(w.next(w.consumer("g"), "a", 2).Ack())
+	if took := time.Since(start); took < 2*time.Second || took > 3*time.Second {
+		t.Errorf("it came back after %s, want 2 s … 3 s", took)
+	}
+}
+
+// TestNackForgottenByCrash kills the server before the nack can have been saved: the message comes again, when its delay or its lock
+// is over or at once, and is not lost.
+func TestNackForgottenByCrash(t *testing.T) {
+	w := newWorld(t)
+	w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 2 * time.Second })
+	w.publish("a")
+	con := w.consumer("g")
+	d := w.next(con, "a", 1)
+	w.settle(d.Nack(client.After(3 * time.Second)))
+	w.flush(con)
+	w.server.Restart()
+	again := w.take(con, process.Patience)
+	if again == nil || string(again.Body) != "a" || again.Attempt > 2 {
+		t.Fatalf("got %+v, want the message with attempt 1 or 2", again)
+	}
+	w.settle(again.Ack())
+}
+
+func TestLockEndsAfterItsTimeout(t *testing.T) {
+	const lock = 3 * time.Second
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = lock })
+		w.publish("a")
+		con := w.consumer("g")
+		before := time.Now()
+		w.next(con, "a", 1)
+		after := time.Now()
+		crash()
+		w.settle(w.next(con, "a", 2).Ack())
+		// Locked between before and after; a millisecond is the server's unit.
+		if now := time.Now(); now.Sub(before) < lock-time.Millisecond || now.Sub(after) > lock+time.Second {
+			w.t.Errorf("it came back %s to %s after it had been locked, want %s", now.Sub(after), now.Sub(before), lock)
+		}
+		w.none(con, lock+500*time.Millisecond)
+	})
+}
+
+func TestExhaustedIsDeadAfterExactlyMaxDeliveries(t *testing.T) {
+	const most = 3
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = most; g.LockTimeout = 5 * time.Second })
+		w.publish("a")
+		con := w.consumer("g")
+		for attempt := 1; attempt <= most; attempt++ {
+			d := w.next(con, "a", attempt)
+			// With a delay, so that the next attempt is not on its way to the consumer while the server dies.
+			w.settle(d.Nack(client.After(2*time.Second), client.Reason(fmt.Sprintf("failure %d", attempt))))
+			w.flush(con)
+			crash()
+		}
+		l := w.letters("g", 1)[0]
+		if l.Attempts != most || l.Reason != "nack" || l.Error != "failure 3" || l.Payload != "a" {
+			w.t.Errorf("dead letter %+v, want 3 attempts and the last failure", l)
+		}
+		w.none(con, time.Second)
+	})
+}
+
+// TestExhaustedWithCrashesAnywhere kills the server at once after each failure. A first attempt may be forgotten once per crash;
+// later ones are counted before they are handed out, and one that was on its way to the consumer when the server died is not seen.
+func TestExhaustedWithCrashesAnywhere(t *testing.T) {
+	const most, crashes = 5, 4
+	w := newWorld(t)
+	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = most; g.LockTimeout = time.Second })
+	w.publish("a")
+	con := w.consumer("g")
+	var seen []int
+	for len(seen) <= most+crashes && !slices.Contains(seen, most) {
+		d := w.take(con, 10*time.Second)
+		if d == nil {
+			break // the last attempt was on its way
+		}
+		seen = append(seen, d.Attempt)
+		w.settle(d.Nack(client.Reason("no")))
+		w.flush(con)
+		if len(seen) <= crashes {
+			w.server.Restart()
+		}
+	}
+	for i, n := range seen {
+		if i > 0 && (n < seen[i-1] || n > 1 && n == seen[i-1]) {
+			t.Errorf("attempts %v: they have to grow, but for a forgotten first one", seen)
+		}
+	}
+	if l := w.letters("g", 1)[0]; l.Attempts != most {
+		t.Errorf("dead letter %+v after the attempts %v, want %d attempts", l, seen, most)
+	}
+	w.none(con, 1500*time.Millisecond)
+}
+
+// TestPoisonKillsItsConsumers has a message whose consumer dies of it each time, and others that do not suffer.
+func TestPoisonKillsItsConsumers(t *testing.T) {
+	const most = 3
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = most; g.LockTimeout = 2 * time.Second })
+		w.publish("poison")
+		for attempt := 1; attempt <= most; attempt++ {
+			w.dieOf("poison", attempt)
+			if attempt == 1 {
+				crash()
+			}
+		}
+		w.publish("good")
+		con := w.consumer("g")
+		w.settle(w.next(con, "good", 1).Ack())
+		l := w.letters("g", 1)[0]
+		if l.Attempts != most || l.Reason != "lock_expired" || l.Payload != "poison" {
+			w.t.Errorf("dead letter %+v, want %d attempts and an expired lock", l, most)
+		}
+		w.none(con, 2500*time.Millisecond)
+	})
+}
+
+// dieOf runs a consumer until it has got a message, and kills it.
+func (w *world) dieOf(body string, attempt int) {
+	w.t.Helper()
+	got := make(chan string, 10)
+	c := w.server.Launch(nil, func(line []byte) { got <- string(line) }, "consume", queue, "g", "--ack", "none", "-o", "json")
+	defer c.Kill()
+	select {
+	case line := <-got:
+		m := process.Decode[struct {
+			Payload string
+			Attempt int
+		}](w.t, line)[0]
+		if m.Payload != body || m.Attempt != attempt {
+			w.t.Fatalf("the consumer got %+v, want %s with attempt %d", m, body, attempt)
+		}
+	case <-time.After(process.Patience):
+		w.t.Fatalf("the consumer got nothing; want %s with attempt %d", body, attempt)
+	}
+}
