@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,6 +62,7 @@ type run struct {
 
 // Run does the whole job. Any difference between what the workers found and a direct walk is an error.
 func Run(ctx context.Context, o Options) (err error) {
+	o.Log = &sharedLog{w: o.Log}
 	if o.Data == "" {
 		if o.Data, err = os.MkdirTemp("", "columba-demo-"); err != nil {
 			return fmt.Errorf("make a data directory: %w", err)
@@ -243,6 +245,18 @@ func (r *run) start(name string, total int) (add func(int), end func()) {
 		return func(int) {}, func() {}
 	}
 	return r.o.Progress(name, total)
+}
+
+// sharedLog lets the demo and its processes write whole pieces to one log.
+type sharedLog struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *sharedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 func (r *run) logf(format string, args ...any) {
