@@ -21,7 +21,9 @@ type Config struct {
 	// Self is this process's own address; it is reached through SelfDial, in memory, instead of the network.
 	Self     string
 	SelfDial func(ctx context.Context) (net.Conn, error)
-	Log      *slog.Logger
+	// NetDial reaches the others; nil: the network.
+	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
+	Log     *slog.Logger
 }
 
 const (
@@ -71,6 +73,9 @@ func NewPool(cfg Config) *Pool {
 func (p *Pool) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if addr == p.cfg.Self && p.cfg.SelfDial != nil {
 		return p.cfg.SelfDial(ctx)
+	}
+	if p.cfg.NetDial != nil {
+		return p.cfg.NetDial(ctx, network, addr)
 	}
 	d := net.Dialer{Timeout: dialTimeout}
 	return d.DialContext(ctx, network, addr)
