@@ -76,7 +76,7 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 		Status:        string(s.Status),
 	}
 	if s.Start.Mode == core.StartTime {
-		out.Start = s.Start.At.UTC().Format(time.RFC3339)
+		out.Start = s.Start.At.UTC().Format(time.RFC3339Nano)
 	}
 	if b := s.Backoff; b != (core.Backoff{}) {
 		out.Backoff = &pb.Backoff{Min: DurationToProto(b.Min), Factor: b.Factor, Max: DurationToProto(b.Max), Jitter: b.Jitter}
