@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -54,7 +55,7 @@ func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes, capacity int
 	defer iter.Close()
 	out := make([]byte, 0, capacity)
 	var last wire.BatchHeader
-	for iter.SeekLT(batchKey(x.id, from+1)); iter.Valid(); iter.Next() {
+	for seekBatch(iter, x, from); iter.Valid(); iter.Next() {
 		b, err := current(x, iter)
 		switch {
 		case err != nil:
@@ -70,7 +71,8 @@ func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes, capacity int
 			return nil, core.Errorf(core.CodeCorrupt, "extent %s: batch %d with %d of %d sound records: %w", x.id, b.Base, n, b.Count, err)
 		}
 		out, last = append(out, b.Bytes...), b.BatchHeader
-		if b.Last() == upTo {
+		// Going on to a batch that does not fit would load it in vain: the next one is likely as large as this one.
+		if b.Last() == upTo || len(out)+len(b.Bytes) > maxBytes {
 			return out, nil
 		}
 	}
@@ -78,6 +80,15 @@ func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes, capacity int
 		return nil, diskError(x, err)
 	}
 	return nil, core.Errorf(core.CodeCorrupt, "extent %s: what follows seq %d is missing on the disk", x.id, last.Last())
+}
+
+// seekBatch finds the batch that holds seq. Readers in order ask for the first of a batch; only others pay for the step back, for
+// which Pebble copies the value and loads the one before it.
+func seekBatch(iter *pebble.Iterator, x *extent, seq core.Seq) {
+	key := batchKey(x.id, seq)
+	if !iter.SeekGE(key) || !bytes.Equal(iter.Key(), key) {
+		iter.SeekLT(key)
+	}
 }
 
 // batches iterates over the extent. It pins tables and memtables: close it soon.
