@@ -63,7 +63,7 @@ func run() error {
 	columba := flag.String("columba", "bin/columba", "`path` of the binary under test")
 	dir := flag.String("dir", "", "scratch `directory` on the disk to be measured (default: the system's for temporary files)")
 	out := flag.String("out", "bench/results", "`directory` for the results; empty: print only")
-	pairs := flag.Int("pairs", 3, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
+	pairs := flag.Int("pairs", 5, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
 	slice := flag.Duration("time", 3*time.Second, "how long each rate is measured")
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
 	only := flag.String("only", strings.Join(names, ","), "sections to run")
