@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil { // they mostly wait for locks and delays
+	if err := flag.Set("test.parallel", "12"); err != nil { // they mostly wait for locks and delays
 		panic(err)
 	}
 	os.Exit(process.Main(m))

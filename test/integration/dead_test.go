@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"bytes"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+// TestDeadLetterKeepsItsMessage compares a dead letter with the message it was, in the list and as a queue's message.
+func TestDeadLetterKeepsItsMessage(t *testing.T) {
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", nil)
+		headers := map[string]string{"source": "import", "empty": "", "ümlaut": "ß"}
+		m := client.Message{Body: []byte{0, 1, 0xff, '\n', 0}, Key: "rider-7", Headers: headers}
+		receipt := w.send(m)[0]
+		con := w.consumer("g")
+		d := w.take(con, 10*time.Second)
+		w.settle(d.Reject("not a trip"))
+		w.flush(con)
+		l := w.letters("g", 1)[0]
+		crash()
+		if again := w.letters("g", 1)[0]; again.ID != l.ID || again.Receipt != l.Receipt || again.FirstEnqueued != l.FirstEnqueued {
+			w.t.Errorf("the dead letter is %+v after the crash, was %+v", again, l)
+		}
+		if l.ID != receipt.ID.String() || l.Origin != receipt.Receipt.String() || !bytes.Equal(l.PayloadBase64, m.Body) || l.Key != m.Key || !maps.Equal(l.Headers, headers) {
+			w.t.Errorf("dead letter %+v is not what was published as %v", l, receipt)
+		}
+		if l.Attempts != 1 || l.Reason != "rejected" || l.Error != "not a trip" || l.LastConsumer == "" {
+			w.t.Errorf("dead letter %+v does not say why", l)
+		}
+		if want := d.Enqueued.UTC().Format("2006-01-02T15:04:05.000Z"); l.FirstEnqueued != want {
+			w.t.Errorf("first enqueued %s, want %s", l.FirstEnqueued, want)
+		}
+		w.peekDead(receipt, m)
+	})
+}
+
+// peekDead reads the dead letter queue as any queue.
+func (w *world) peekDead(receipt client.Receipt, m client.Message) {
+	w.t.Helper()
+	n := 0
+	for d, err := range w.client.Admin().Peek(w.t.Context(), core.DLQPath(queue, "g")) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		n++
+		if got := d.Message; got.ID != receipt.ID || !bytes.Equal(got.Body, m.Body) || got.Key != m.Key || !maps.Equal(got.Headers, m.Headers) {
+			w.t.Errorf("the queue of dead letters has %+v", d)
+		}
+	}
+	if n != 1 {
+		w.t.Errorf("the queue of dead letters has %d messages", n)
+	}
+}
+
+// TestDeadLettersOnce lets many messages die across kills: each is listed, with its own origin, and duplicates are only explained
+// by a kill between the append and the ack.
+func TestDeadLettersOnce(t *testing.T) {
+	const n = 300
+	w := newWorld(t)
+	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 2; g.LockTimeout = 2 * time.Second })
+	w.publish(numbers(1, n)...)
+	con := w.consumer("g")
+	for i := range 2 {
+		for range n / 2 {
+			if d := w.take(con, 5*time.Second); d != nil {
+				w.settle(d.Nack(client.Reason("no")))
+			}
+		}
+		w.flush(con)
+		if i == 0 {
+			w.server.Restart()
+		}
+	}
+	seen := map[string]int{}
+	for len(seen) < n {
+		if d := w.take(con, 3*time.Second); d != nil {
+			w.settle(d.Nack(client.Reason("no")))
+			continue
+		}
+		clear(seen)
+		for d, err := range w.client.Admin().DeadLetters(t.Context(), queue, "g") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[d.Origin.String()]++
+			if d.Attempts != 2 {
+				t.Errorf("%s has %d attempts, want 2", d.Origin, d.Attempts)
+			}
+		}
+	}
+	for origin, times := range seen {
+		if times > 2 {
+			t.Errorf("%s is dead %d times", origin, times)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d dead letters, want %d", len(seen), n)
+	}
+}
