@@ -23,6 +23,7 @@ type group struct {
 		rules     *dispatch.Group
 		shares    map[core.ExtentID]*share
 		byRules   map[*dispatch.Share]*share
+		ordered   []*share    // of shares, oldest extent first; nil when they changed
 		consumers []*consumer // in turn
 		turn      int
 		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message

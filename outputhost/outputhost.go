@@ -28,6 +28,7 @@ type Config struct {
 	RelistEvery     time.Duration // how often the whole list of shares is asked for again
 	CallTimeout     time.Duration // of one call to a store, a controller or the metadata
 	ReadAhead       int           // bytes a share has asked a store for and not been sent, at most
+	ReadMemory      int           // the same for all shares of the host together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
 }
 
@@ -39,6 +40,7 @@ func DefaultConfig() Config {
 		RelistEvery:     30 * time.Second,
 		CallTimeout:     3 * time.Second,
 		ReadAhead:       8 << 20,
+		ReadMemory:      256 << 20,
 		MaxCredit:       32 << 20,
 	}
 }
@@ -76,11 +78,12 @@ type Host struct {
 	}
 	assigning   sync.Mutex // one list is applied at a time
 	nextSession atomic.Uint32
+	readers     atomic.Int64 // open read streams
 }
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	if cfg.CheckpointEvery <= 0 || cfg.RefreshEvery <= 0 || cfg.RelistEvery <= 0 || cfg.CallTimeout <= 0 || cfg.ReadAhead <= 0 || cfg.MaxCredit <= 0 {
+	if cfg.CheckpointEvery <= 0 || cfg.RefreshEvery <= 0 || cfg.RelistEvery <= 0 || cfg.CallTimeout <= 0 || cfg.ReadAhead <= 0 || cfg.ReadMemory <= 0 || cfg.MaxCredit <= 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 	}
 	if deps.Now == nil {

@@ -3,6 +3,9 @@ package outputhost
 import (
 	"context"
 	"encoding/binary"
+	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -45,19 +48,29 @@ func (b *buffer) Release() {
 	}
 }
 
+// readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all its ends.
+const readersAtOnce = 8
+
 // readLocked decides what the group's readers should do and returns it as actions to take outside the mutex.
 func (g *group) readLocked() (actions []func()) {
 	wanted := g.wantedLocked()
-	for _, s := range g.mu.shares {
+	reading := 0
+	for _, s := range g.orderedLocked() {
+		if g.mu.closed || s.finished() || s.exhausted() {
+			continue
+		}
+		if reading++; reading > readersAtOnce && s.reader == nil {
+			break
+		}
 		r := s.reader
 		switch {
-		case s.finished() || g.mu.closed:
-		case r == nil && (wanted || s.restored) && s.rules.WantsMore() && !s.exhausted():
+		case r == nil && (wanted || s.restored) && s.rules.WantsMore():
 			s.reader = &reader{g: g, s: s}
 			actions = append(actions, s.reader.start)
 		case r != nil && r.mux != nil:
-			want := min(s.rules.ReadCredit(), g.h.cfg.ReadAhead) - r.granted
-			if want >= g.h.cfg.ReadAhead/4 || r.granted <= 0 && want > 0 {
+			ahead := g.h.readAhead()
+			want := min(s.rules.ReadCredit(), ahead) - r.granted
+			if want >= ahead/4 || r.granted <= 0 && want > 0 {
 				r.granted += want
 				actions = append(actions, func() { r.credit(want) })
 			}
@@ -65,6 +78,21 @@ func (g *group) readLocked() (actions []func()) {
 	}
 	return actions
 }
+
+// orderedLocked are the group's shares, oldest extent first.
+func (g *group) orderedLocked() []*share {
+	if g.mu.ordered == nil {
+		g.mu.ordered = slices.SortedFunc(maps.Values(g.mu.shares), func(a, b *share) int { return slices.Compare(a.extent.ID.ID[:], b.extent.ID.ID[:]) })
+	}
+	return g.mu.ordered
+}
+
+// readAhead is what one share may have asked a store for: the host's memory for it, divided by the readers there are.
+func (h *Host) readAhead() int {
+	return min(h.cfg.ReadAhead, max(h.cfg.ReadMemory/max(int(h.readers.Load()), 1), minReadAhead))
+}
+
+const minReadAhead = 64 << 10
 
 // exhausted: everything there is was read.
 func (s *share) exhausted() bool { return s.end && s.rules.ReadFrom() > s.l }
@@ -91,7 +119,7 @@ func (r *reader) connect(ctx context.Context) error {
 	tries := s.tries
 	s.tries++
 	from := s.rules.ReadFrom()
-	credit := min(s.rules.ReadCredit(), r.g.h.cfg.ReadAhead)
+	credit := min(s.rules.ReadCredit(), r.g.h.readAhead())
 	r.g.mu.Unlock()
 	store := s.extent.Replicas[tries%len(s.extent.Replicas)]
 	host, ok := membership.Find(r.g.h.deps.Members, store)
@@ -111,9 +139,13 @@ func (r *reader) connect(ctx context.Context) error {
 		return err
 	}
 	r.g.mu.Lock()
-	r.mux, r.stream, r.granted = mux, stream, credit
+	stopped := r.stopped.Load()
+	if !stopped {
+		r.mux, r.stream, r.granted = mux, stream, credit
+		r.g.h.readers.Add(1)
+	}
 	r.g.mu.Unlock()
-	if r.stopped.Load() {
+	if stopped {
 		mux.Forget(stream)
 		return nil
 	}
@@ -132,40 +164,55 @@ func (r *reader) credit(n int) {
 
 // stop ends the stream; the share may be read again by another reader.
 func (r *reader) stop() {
-	if r.stopped.Swap(true) {
+	mux, ended := r.end()
+	if !ended {
 		return
 	}
 	r.g.mu.Lock()
-	mux, stream := r.mux, r.stream
 	if r.s.reader == r {
 		r.s.reader = nil
 	}
 	r.g.mu.Unlock()
 	if mux != nil {
-		mux.Forget(stream)
-		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, stream, nil))
+		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
 	}
 }
 
-// lost stops and, after a pause, lets the group open another reader.
+// end takes the stream off its link, once; mux is nil when it was not open yet.
+func (r *reader) end() (mux *ws.Mux, ended bool) {
+	if r.stopped.Swap(true) {
+		return nil, false
+	}
+	r.g.mu.Lock()
+	mux = r.mux
+	r.g.mu.Unlock()
+	if mux != nil {
+		mux.Forget(r.stream)
+		r.g.h.readers.Add(-1)
+	}
+	return mux, true
+}
+
+// lost ends the stream and, after a pause, lets the group open another reader.
 func (r *reader) lost(err error) {
-	if r.stopped.Load() {
+	if _, ended := r.end(); !ended {
 		return
 	}
 	h := r.g.h
-	h.log.Info("reading an extent was interrupted", "extent", r.s.extent.ID, "group", r.g.name, "err", err)
-	h.metrics.readFailures.Inc()
-	r.stopped.Store(true)
 	r.g.mu.Lock()
-	mux, stream := r.mux, r.stream
+	r.s.misses++
+	pause := min(readRetry<<min(r.s.misses-1, 10), maxReadRetry)
 	r.g.mu.Unlock()
-	if mux != nil {
-		mux.Forget(stream)
+	level := slog.LevelInfo
+	if core.CodeOf(err) == core.CodeNotFound && pause < maxReadRetry {
+		level = slog.LevelDebug // the input host is about to open it there
 	}
+	h.log.Log(context.Background(), level, "reading an extent was interrupted", "extent", r.s.extent.ID, "group", r.g.name, "err", err)
+	h.metrics.readFailures.Inc()
 	h.run(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(readRetry):
+		case <-time.After(pause):
 		}
 		r.g.mu.Lock()
 		if r.s.reader == r {
@@ -176,8 +223,12 @@ func (r *reader) lost(err error) {
 	})
 }
 
-// readRetry is the pause before the next replica is tried.
-const readRetry = 100 * time.Millisecond
+// The pause before another replica is tried doubles with each failure in a row. It begins short: a share is often given out before
+// its extent is open on the store.
+const (
+	readRetry    = 2 * time.Millisecond
+	maxReadRetry = time.Second
+)
 
 // Closed implements ws.StreamHandler.
 func (r *reader) Closed(err error) { r.lost(err) }
@@ -208,10 +259,10 @@ func (r *reader) HandleFrame(f wire.Frame, m *ws.Message) {
 func (r *reader) position(sealed bool, seq core.Seq) {
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()
+	r.s.misses = 0
 	r.s.last = max(r.s.last, seq)
 	if sealed {
 		r.s.end, r.s.l = true, seq
-		r.g.mu.again = true
 	}
 }
 
@@ -235,6 +286,7 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 			b.Release()
 			return nil
 		}
+		r.s.misses = 0
 		r.granted -= len(batch.Bytes)
 		r.s.last = max(r.s.last, batch.Last())
 		err = r.s.rules.Offer(records, r.g.h.deps.Now())

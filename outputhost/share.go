@@ -18,6 +18,7 @@ type share struct {
 	rules      *dispatch.Share
 	reader     *reader
 	tries      int      // of opening a reader
+	misses     int      // of them, failed in a row
 	restored   bool     // an earlier owner left messages under way: read on even without consumers, to see their locks end
 	end        bool     // sealed …
 	l          core.Seq // … at this seq
@@ -52,6 +53,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64) 
 	s := &share{group: g, extent: e, generation: generation, left: left, restored: state.Pending() > 0}
 	s.rules = g.mu.rules.AddShare(e.ID, state, now)
 	g.mu.shares[e.ID] = s
+	g.mu.ordered = nil
 	g.mu.byRules[s.rules] = s
 	return nil
 }
@@ -100,6 +102,7 @@ func (s *share) dropLocked() *reader {
 	g := s.group
 	s.removed = true
 	delete(g.mu.shares, s.extent.ID)
+	g.mu.ordered = nil
 	delete(g.mu.byRules, s.rules)
 	for _, c := range g.mu.consumers {
 		delete(c.handles, s)
