@@ -12,7 +12,7 @@ import (
 //	e ‖ extent(16) ‖ base seq(8, big endian)  → batch, the bytes as they came
 //	p ‖ extent(16)                            → position: last, committed, bytes, checksum; written with the batches it speaks of
 //	x ‖ extent(16)                            → row: tuple, header, fence, end
-//	m ‖ "format", m ‖ "identity"              → format version; store id and disk id
+//	m ‖ "f", m ‖ "i"                          → format version, 1 byte; disk id(16) ‖ store id
 const (
 	prefixBatch    = 'e'
 	prefixPosition = 'p'
