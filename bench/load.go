@@ -51,6 +51,7 @@ func publish(j job) (outcome, error) {
 	if err := closing(pub.Close); err != nil {
 		return o, err
 	}
+	o.Total = acked.Load()
 	o.Errors, o.P50, o.P99 = failed.Load(), latencies.quantile(0.5), latencies.quantile(0.99)
 	return o, nil
 }
@@ -126,7 +127,7 @@ func consume(j job) (outcome, error) {
 	if err := con.Flush(ctx); err != nil {
 		return o, err
 	}
-	o.Seconds = time.Since(began).Seconds()
+	o.Seconds, o.Total = time.Since(began).Seconds(), o.Messages
 	return o, closing(con.Close)
 }
 

@@ -25,6 +25,8 @@ type measured struct {
 	small, smallConsume        float64 // 100 bytes
 	batchRecords, batchesDepth float64 // of 1 KiB messages, as the store saw them
 	p50                        float64 // ms, at the full rate
+	publishCPU, consumeCPU     float64 // µs a message, server and client
+	smallCPU, smallConsumeCPU  float64
 }
 
 // rates compares, in each repetition one after another on new directories: publishing, the log alone with the same batches, consuming
@@ -37,8 +39,9 @@ func (r *rig) rates() error {
 			return err
 		}
 		all = append(all, m)
-		r.report.say("repetition %d: publish %.0f/s (%.0f records a batch, %.1f batches under way, p50 %.1f ms), log alone %.0f/s, consume %.0f/s; 100 bytes: publish %.0f/s, consume %.0f/s",
-			i+1, m.publish, m.batchRecords, m.batchesDepth, m.p50, m.alone, m.consume, m.small, m.smallConsume)
+		r.report.say("repetition %d: publish %.0f/s (%.0f records a batch, %.1f batches under way, p50 %.1f ms), log alone %.0f/s, consume %.0f/s; 100 bytes: publish %.0f/s, consume %.0f/s; CPU of server and client, µs a message: %.2f, %.2f; %.2f, %.2f",
+			i+1, m.publish, m.batchRecords, m.batchesDepth, m.p50, m.alone, m.consume, m.small, m.smallConsume,
+			m.publishCPU, m.consumeCPU, m.smallCPU, m.smallConsumeCPU)
 	}
 	of := func(f func(measured) float64) float64 {
 		var v []float64
@@ -47,13 +50,19 @@ func (r *rig) rates() error {
 		}
 		return median(v)
 	}
+	cost := func(f func(measured) float64) string {
+		return fmt.Sprintf("%.2f µs of CPU time a message, server and client", of(f))
+	}
 	publish := of(func(m measured) float64 { return m.publish })
-	r.report.info("publish, 1 KiB", publish, "msg/s", fmt.Sprintf("%.0f MB/s; fsync before each acknowledgement", publish*1024/1e6))
+	r.report.info("publish, 1 KiB", publish, "msg/s", fmt.Sprintf("%.0f MB/s; fsync before each acknowledgement; ", publish*1024/1e6)+
+		cost(func(m measured) float64 { return m.publishCPU }))
 	r.report.info("log alone, 1 KiB", of(func(m measured) float64 { return m.alone }), "msg/s",
 		fmt.Sprintf("batches of %.0f records, %.0f at a time", of(func(m measured) float64 { return m.batchRecords }), of(func(m measured) float64 { return m.batchesDepth })))
-	r.report.info("consume, 1 KiB, one ack each", of(func(m measured) float64 { return m.consume }), "msg/s", "a backlog, one consumer")
-	r.report.info("publish, 100 bytes", of(func(m measured) float64 { return m.small }), "msg/s", "")
-	r.report.info("consume, 100 bytes, one ack each", of(func(m measured) float64 { return m.smallConsume }), "msg/s", "a backlog, one consumer")
+	r.report.info("consume, 1 KiB, one ack each", of(func(m measured) float64 { return m.consume }), "msg/s",
+		"a backlog, one consumer; "+cost(func(m measured) float64 { return m.consumeCPU }))
+	r.report.info("publish, 100 bytes", of(func(m measured) float64 { return m.small }), "msg/s", cost(func(m measured) float64 { return m.smallCPU }))
+	r.report.info("consume, 100 bytes, one ack each", of(func(m measured) float64 { return m.smallConsume }), "msg/s",
+		"a backlog, one consumer; "+cost(func(m measured) float64 { return m.smallConsumeCPU }))
 	r.report.atLeast("publish ÷ log alone, 1 KiB", of(func(m measured) float64 { return m.publish / m.alone }), 0.5, "×")
 	r.report.atLeast("publish 100 bytes ÷ publish 1 KiB, messages", of(func(m measured) float64 { return m.small / m.publish }), 5, "×")
 	r.report.atLeast("consume ÷ publish, 1 KiB", of(func(m measured) float64 { return m.consume / m.publish }), 1, "×")
@@ -78,7 +87,7 @@ func (r *rig) ratesOnce(name string) (m measured, err error) {
 	}
 	m.alone = alone.rate()
 	small, err := r.publishAndConsume(name+"-100", 100)
-	m.small, m.smallConsume = small.publish, small.consume
+	m.small, m.smallConsume, m.smallCPU, m.smallConsumeCPU = small.publish, small.consume, small.publishCPU, small.consumeCPU
 	return m, err
 }
 
@@ -96,7 +105,7 @@ func (r *rig) publishAndConsume(name string, size int) (m measured, err error) {
 	if err != nil {
 		return m, err
 	}
-	published, err := r.worker(job{Kind: "publish", Addr: s.addr, Queue: queuePath, Size: size, Warm: warm, For: r.slice})
+	published, publishCPU, err := r.loaded(s, job{Kind: "publish", Addr: s.addr, Queue: queuePath, Size: size, Warm: warm, For: r.slice})
 	if err != nil {
 		return m, err
 	}
@@ -107,19 +116,32 @@ func (r *rig) publishAndConsume(name string, size int) (m measured, err error) {
 	count := after["columba_inputhost_messages_total"] - before["columba_inputhost_messages_total"]
 	batches := after["columba_storehost_appends_total"] - before["columba_storehost_appends_total"]
 	waited := after["columba_storehost_append_seconds_sum"] - before["columba_storehost_append_seconds_sum"]
-	m.publish, m.p50 = published.rate(), published.P50
+	m.publish, m.p50, m.publishCPU = published.rate(), published.P50, publishCPU
 	m.batchRecords = count / batches
 	m.batchesDepth = waited / (warm + r.slice).Seconds() // Little's law
 
 	if err := r.createGroup(s); err != nil {
 		return m, err
 	}
-	consumed, err := r.worker(job{Kind: "consume", Addr: s.addr, Queue: queuePath, Group: groupName, Count: int64(count)})
+	consumed, consumeCPU, err := r.loaded(s, job{Kind: "consume", Addr: s.addr, Queue: queuePath, Group: groupName, Count: int64(count)})
 	if err != nil {
 		return m, err
 	}
-	m.consume = consumed.rate()
+	m.consume, m.consumeCPU = consumed.rate(), consumeCPU
 	return m, r.awaitAcks(s, count)
+}
+
+// loaded does a job and returns also what it cost: microseconds of CPU time a message, of the server and the worker.
+func (r *rig) loaded(s *server, j job) (o outcome, cpu float64, err error) {
+	before, err := s.cpu()
+	if err != nil {
+		return o, 0, err
+	}
+	if o, err = r.worker(j); err != nil {
+		return o, 0, err
+	}
+	after, err := s.cpu()
+	return o, 1e6 * (after - before + o.CPU) / float64(max(1, o.Total)), err
 }
 
 // awaitAcks fails unless the server has counted every acknowledgement.

@@ -223,20 +223,28 @@ func loadAverage() string {
 	return strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
+// ticks in a second, of /proc (USER_HZ).
+const ticks = 100
+
+// cpuOf is the CPU time of this process, or of the children it has waited for, in seconds.
+func cpuOf(who int) float64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(who, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
 // cpu is CPU time in seconds: of the machine, and of this process with the children it has waited for.
 type cpu struct{ total, busy, own float64 }
 
 func cpuTimes() cpu {
 	var c cpu
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var u syscall.Rusage
-		if syscall.Getrusage(who, &u) == nil {
-			c.own += time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-		}
+		c.own += cpuOf(who)
 	}
 	text, _ := os.ReadFile("/proc/stat")
 	first, _, _ := strings.Cut(string(text), "\n")
-	const ticks = 100 // USER_HZ
 	for i, f := range strings.Fields(first) {
 		v, err := strconv.ParseFloat(f, 64)
 		if err != nil || i > 8 { // guest time is in user time

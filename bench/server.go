@@ -152,6 +152,21 @@ func (s *server) memory() (float64, error) {
 	return 0, errors.New("no VmRSS in /proc")
 }
 
+// cpu is the CPU time the server has used, in seconds.
+func (s *server) cpu() (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.pid))
+	if err != nil {
+		return 0, err
+	}
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the state on, which is field 3
+	user, err := strconv.ParseFloat(f[11], 64)
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.ParseFloat(f[12], 64)
+	return (user + system) / ticks, err
+}
+
 // command is a process that ends with this one, and gets none of its environment but what programs need.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)

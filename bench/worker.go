@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/pprof"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -35,6 +36,8 @@ type outcome struct {
 	Seconds  float64
 	Errors   int64
 	P50, P99 float64 // ms; of sampled messages
+	CPU      float64 // seconds of the whole worker, user and system
+	Total    int64   // messages of the whole worker, the warm-up's too
 }
 
 func (o outcome) rate() float64 { return float64(o.Messages) / o.Seconds }
@@ -68,6 +71,7 @@ func work(arg string) error {
 	if err != nil {
 		return err
 	}
+	o.CPU = cpuOf(syscall.RUSAGE_SELF)
 	return json.NewEncoder(os.Stdout).Encode(o)
 }
 
