@@ -18,13 +18,24 @@ type Delivery struct {
 	Receipt  core.Receipt
 	Token    string // with the option WithTokens only
 
-	key, headers, metadata, traceParent []byte
+	attributes *attributes // nil: none of them
 
 	stream   *consumeStream
 	received int64 // unix ns
 	handle   uint32
 	size     int // encoded bytes
 	settled  atomic.Bool
+}
+
+// attributes are those of a message that most do not have.
+type attributes struct{ key, headers, metadata, traceParent []byte }
+
+// attributesOf is nil for a record without any.
+func attributesOf(r *wire.Record) *attributes {
+	if len(r.Key)+len(r.Headers)+len(r.Metadata)+len(r.TraceParent) == 0 {
+		return nil
+	}
+	return &attributes{r.Key, r.Headers, r.Metadata, r.TraceParent}
 }
 
 // Refusal is a settlement that a host refused.
@@ -35,15 +46,20 @@ type Refusal struct {
 }
 
 // Key is the message's, "" if it has none.
-func (d *Delivery) Key() string { return string(d.key) }
+func (d *Delivery) Key() string {
+	if d.attributes == nil {
+		return ""
+	}
+	return string(d.attributes.key)
+}
 
 // Headers decodes the message's headers into a new map; nil if there are none.
 func (d *Delivery) Headers() map[string]string {
-	if len(d.headers) == 0 {
+	if d.attributes == nil || len(d.attributes.headers) == 0 {
 		return nil
 	}
 	out := make(map[string]string)
-	wire.EachHeader(d.headers, func(name, value []byte) bool { // its form was checked with the record
+	wire.EachHeader(d.attributes.headers, func(name, value []byte) bool { // its form was checked with the record
 		out[string(name)] = string(value)
 		return true
 	})
@@ -51,10 +67,20 @@ func (d *Delivery) Headers() map[string]string {
 }
 
 // Metadata is what an earlier Nack left with the message.
-func (d *Delivery) Metadata() []byte { return d.metadata }
+func (d *Delivery) Metadata() []byte {
+	if d.attributes == nil {
+		return nil
+	}
+	return d.attributes.metadata
+}
 
 // TraceParent is the producer's trace context.
-func (d *Delivery) TraceParent() string { return string(d.traceParent) }
+func (d *Delivery) TraceParent() string {
+	if d.attributes == nil {
+		return ""
+	}
+	return string(d.attributes.traceParent)
+}
 
 // Ack says that the message is done. It is sent in the background (see Flush, OnRefused); ErrStale: the delivery was settled
 // before or its connection was lost, and the message comes again.

@@ -24,8 +24,12 @@ type slab struct {
 	stream     *consumeStream
 	deliveries []Delivery
 	next       int // to be yielded
+	uncounted  taken
 	received   time.Time
 }
+
+// taken is deliveries that have left the inbox.
+type taken struct{ messages, bytes int }
 
 func newInbox() *inbox {
 	return &inbox{wake: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -57,7 +61,7 @@ func (b *inbox) next(ctx context.Context) (*Delivery, error) {
 			defer b.mu.Unlock()
 			return nil, b.mu.err
 		}
-		d := b.popLocked()
+		d, out := b.popLocked()
 		if d == nil {
 			b.mu.waiting++
 		}
@@ -67,7 +71,9 @@ func (b *inbox) next(ctx context.Context) (*Delivery, error) {
 			if again {
 				signal(b.wake)
 			}
-			d.stream.out.taken(1, d.size)
+			if out.messages > 0 {
+				d.stream.out.taken(out.messages, out.bytes)
+			}
 			return d, nil
 		}
 		select {
@@ -79,19 +85,25 @@ func (b *inbox) next(ctx context.Context) (*Delivery, error) {
 	}
 }
 
-// popLocked takes the first delivery of a stream that lives.
-func (b *inbox) popLocked() *Delivery {
+// popLocked takes the first delivery of a stream that lives. What has left is to be counted by the stream in steps: out is not zero
+// when one is due, at the latest with the last of a slab.
+func (b *inbox) popLocked() (d *Delivery, out taken) {
 	for len(b.mu.slabs) > 0 {
 		s := b.mu.slabs[0]
 		if s.next < len(s.deliveries) && !s.stream.lost.Load() {
 			d := &s.deliveries[s.next]
 			s.next++
-			return d
+			u := &s.uncounted
+			u.messages, u.bytes = u.messages+1, u.bytes+d.size
+			if s.next == len(s.deliveries) || s.stream.out.isStep(*u) {
+				out, *u = *u, taken{}
+			}
+			return d, out
 		}
 		b.mu.slabs[0] = nil
 		b.mu.slabs = b.mu.slabs[1:]
 	}
-	return nil
+	return nil, taken{}
 }
 
 // giveBack returns the slabs that which chooses to their hosts.
@@ -121,7 +133,7 @@ func (s *slab) giveBack() {
 		s.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt))
 		size += d.size
 	}
-	s.stream.out.taken(len(s.deliveries)-s.next, size)
+	s.stream.out.taken(s.uncounted.messages+len(s.deliveries)-s.next, s.uncounted.bytes+size)
 }
 
 // end makes next return err for ever.

@@ -80,6 +80,11 @@ func (o *outbox) frame(t wire.FrameType, body func([]byte) []byte) error {
 	})
 }
 
+// isStep reports whether so much is worth counting: credit is granted in steps eight times as large.
+func (o *outbox) isStep(t taken) bool {
+	return uint32(t.messages) >= max(1, o.grant.Messages/8) || uint64(t.bytes) >= max(1, o.grant.Bytes/8)
+}
+
 // taken counts deliveries that left the inbox. When it is due they are granted again.
 func (o *outbox) taken(messages, bytes int) {
 	o.mu.Lock()

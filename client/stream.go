@@ -123,6 +123,7 @@ func (s *consumeStream) receive() error {
 		total += int(r.Count)
 	}
 	slab := &slab{stream: s, deliveries: make([]Delivery, total), received: time.Now()}
+	received := slab.received.UnixNano()
 	rest := append([]byte(nil), d.Records...)
 	tokens := d.Tokens
 	var record wire.Record
@@ -139,8 +140,8 @@ func (s *consumeStream) receive() error {
 			i++
 			v.Body, v.ID, v.Attempt, v.Enqueued = record.Payload, record.ID, int(run.Attempt), enqueued
 			v.Receipt = core.Receipt{Extent: extent, Seq: run.Base + core.Seq(k)}
-			v.key, v.headers, v.metadata, v.traceParent = record.Key, record.Headers, record.Metadata, record.TraceParent
-			v.stream, v.handle, v.size, v.received = s, d.Handle, n, slab.received.UnixNano()
+			v.attributes = attributesOf(&record)
+			v.stream, v.handle, v.size, v.received = s, d.Handle, n, received
 			if len(tokens) > 0 {
 				var token []byte
 				if token, tokens, err = wire.NextToken(tokens); err != nil {
