@@ -2,7 +2,6 @@ package outputhost
 
 import (
 	"context"
-	"encoding/binary"
 	"log/slog"
 	"maps"
 	"slices"
@@ -315,14 +314,15 @@ func hold(r *dispatch.Records, m *ws.Message) *buffer {
 
 // offsetsOf verifies a batch's records and finds where each begins.
 func offsetsOf(batch wire.Batch) ([]uint32, error) {
-	if _, err := wire.CheckRecords(batch.Records, wire.MaxPayload); err != nil {
-		return nil, err
-	}
 	offsets := make([]uint32, 0, batch.Count+1)
-	at := uint32(0)
-	for int(at) < len(batch.Records) {
-		offsets = append(offsets, at)
-		at += 8 + binary.LittleEndian.Uint32(batch.Records[at:]) // len counts what follows the crc
+	var r wire.Record
+	for at := 0; at < len(batch.Records); {
+		offsets = append(offsets, uint32(at))
+		n, err := wire.DecodeRecord(batch.Records[at:], &r)
+		if err != nil {
+			return nil, err
+		}
+		at += n
 	}
-	return append(offsets, at), nil
+	return append(offsets, uint32(len(batch.Records))), nil
 }
