@@ -2,6 +2,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"hash/crc32"
 
 	"github.com/columbamq/columba/core"
@@ -77,7 +78,22 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// lengthCRC are the tables by which recordCRC takes in the four bytes of the length at once: a call of crc32.Update for them would cost
+// as much as a small record.
+var lengthCRC = func() (t [4][256]uint32) {
+	for i := range 256 {
+		c := castagnoli[i]
+		for k := range t {
+			t[k][i] = c
+			c = castagnoli[c&0xff] ^ c>>8
+		}
+	}
+	return t
+}()
+
 // recordCRC is the checksum of one whole encoded record: its length field and all that follows the crc field.
 func recordCRC(record []byte) uint32 {
-	return crc32.Update(crc32.Update(0, castagnoli, record[:4]), castagnoli, record[8:])
+	c := ^binary.LittleEndian.Uint32(record)
+	c = lengthCRC[3][c&0xff] ^ lengthCRC[2][c>>8&0xff] ^ lengthCRC[1][c>>16&0xff] ^ lengthCRC[0][c>>24]
+	return crc32.Update(^c, castagnoli, record[8:])
 }

@@ -33,6 +33,11 @@ func DecodeRecord(b []byte, r *Record) (n int, err error) {
 	if flags &= attributeFlags; flags|uint32(attributes) == 0 {
 		return n, nil
 	}
+	if flags == recordID && attributes == len(r.ID.ID) { // most records
+		if r.ID.ID = core.ID(b[RecordHeaderLen:]); !r.ID.IsZero() {
+			return n, nil
+		}
+	}
 	if problem := r.decodeAttributes(flags, b[RecordHeaderLen:RecordHeaderLen+attributes]); problem != "" {
 		return 0, core.Errorf(core.CodeBadRecord, "record is malformed: %s", problem)
 	}
