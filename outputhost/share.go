@@ -40,6 +40,12 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64) 
 	}
 	epoch := g.mu.record.Epoch
 	g.mu.Unlock()
+	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is dropped only
+	// after its done row is written, so it is enough to look now.
+	done, err := g.h.isDone(ctx, g.id, e.ID, epoch)
+	if err != nil || done {
+		return err
+	}
 	state, left, err := g.h.savedState(ctx, g.id, e.ID, epoch)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
@@ -56,6 +62,22 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64) 
 	g.mu.ordered = nil
 	g.mu.byRules[s.rules] = s
 	return nil
+}
+
+// isDone reports whether the group has consumed the extent in this epoch.
+func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (bool, error) {
+	key := metadata.DoneKey(group, extent)
+	d, _, err := metadata.Read[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, key, metadata.Quorum)
+	if err != nil && core.CodeOf(err) != core.CodeNotFound {
+		d, _, err = metadata.Read[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, key, metadata.One)
+	}
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return false, nil
+	case err != nil:
+		return false, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
+	}
+	return d.Epoch == epoch, nil
 }
 
 // savedState merges the checkpoints of all owners of the present epoch.
