@@ -76,7 +76,7 @@ type Host struct {
 	}
 	mu struct {
 		sync.Mutex
-		queues   map[string]*queue // by path; those with a stream or a writer
+		queues   map[core.QueueID]*queue // those with a stream or a writer; a queue made again under its path is another one
 		sessions map[*session]struct{}
 		draining bool // takes no new connections
 	}
@@ -89,7 +89,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics)}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
-	h.mu.queues = make(map[string]*queue)
+	h.mu.queues = make(map[core.QueueID]*queue)
 	h.mu.sessions = make(map[*session]struct{})
 	return h, nil
 }
@@ -114,9 +114,9 @@ func (h *Host) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			h.drain()
 			return nil
-		case now := <-tick.C:
+		case <-tick.C:
 			for _, q := range h.list() {
-				q.tick(now)
+				q.tick(h.deps.now())
 			}
 		}
 	}
@@ -167,15 +167,15 @@ func (h *Host) run(f func(ctx context.Context)) {
 func (h *Host) queueOf(record metadata.QueueRecord, p *publisher) *queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	path := record.Spec.Path
-	q := h.mu.queues[path]
-	if q == nil || q.id != record.ID {
-		q = &queue{h: h, path: path, id: record.ID}
+	q := h.mu.queues[record.ID]
+	if q == nil {
+		q = &queue{h: h, path: record.Spec.Path, id: record.ID}
 		q.mu.record = record
 		q.mu.checked = h.deps.now()
 		q.mu.publishers = make(map[*publisher]struct{})
 		q.mu.writers = make(map[*writer.Writer]struct{})
-		h.mu.queues[path] = q
+		q.mu.closed = h.mu.draining
+		h.mu.queues[record.ID] = q
 	}
 	q.mu.Lock()
 	q.mu.publishers[p] = struct{}{}
@@ -189,8 +189,8 @@ func (h *Host) forget(q *queue) {
 	defer h.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.idleLocked() && h.mu.queues[q.path] == q {
-		delete(h.mu.queues, q.path)
+	if q.idleLocked() && h.mu.queues[q.id] == q {
+		delete(h.mu.queues, q.id)
 	}
 }
 

@@ -27,46 +27,56 @@ type queue struct {
 		current    *writer.Writer
 		opened     time.Time // of current
 		opening    bool
-		waiting    []writer.Chunk // for an extent, in order
-		closed     bool
+		replace    bool                        // current, though it is there: it is full, old or about to end
+		notBefore  time.Time                   // the next try to replace current, after one that failed
+		waiting    []writer.Chunk              // for an extent, in order
+		closed     bool                        // draining: takes nothing more
 		writers    map[*writer.Writer]struct{} // not sealed yet
 	}
 }
 
 // publish routes one chunk. It does not wait for anything but room on the links.
 func (q *queue) publish(c writer.Chunk) {
-	q.mu.Lock()
-	w := q.mu.current
-	if w == nil || len(q.mu.waiting) > 0 {
-		q.waitLocked(c)
-		q.mu.Unlock()
-		return
-	}
-	q.mu.Unlock()
-	if !w.Append(c) {
+	var refused *writer.Writer // was closing when it was offered the chunk
+	for {
 		q.mu.Lock()
-		q.waitLocked(c)
+		w := q.mu.current
+		if q.mu.closed || w == nil || w == refused || len(q.mu.waiting) > 0 {
+			q.mu.replace = q.mu.replace || w != nil && w == refused
+			q.mu.Unlock()
+			q.again([]writer.Chunk{c})
+			return
+		}
 		q.mu.Unlock()
-		return
-	}
-	if w.Full() {
-		q.openNext(w)
+		if w.Append(c) {
+			if w.Full() {
+				q.openNext(w)
+			}
+			return
+		}
+		refused = w // perhaps its successor is there by now
 	}
 }
 
-// again takes back what another extent of the queue could not hold.
+// again takes chunks that have no extent, also what another extent of the queue could not hold. What may wait is bounded by the windows
+// of the publishers.
 func (q *queue) again(chunks []writer.Chunk) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, c := range chunks {
-		q.waitLocked(c)
+	closed := q.mu.closed
+	if !closed {
+		q.mu.waiting = append(q.mu.waiting, chunks...)
+		q.openLocked()
+	}
+	q.mu.Unlock()
+	if closed {
+		refuse(chunks, core.CodeDraining)
 	}
 }
 
-// waitLocked keeps a chunk until an extent is open. What may wait is bounded by the windows of the publishers.
-func (q *queue) waitLocked(c writer.Chunk) {
-	q.mu.waiting = append(q.mu.waiting, c)
-	q.openLocked()
+func refuse(chunks []writer.Chunk, code core.Code) {
+	for _, c := range chunks {
+		c.From.Answer(c, writer.Refused(code))
+	}
 }
 
 func (q *queue) openLocked() {
@@ -80,17 +90,26 @@ func (q *queue) openLocked() {
 func (q *queue) openNext(w *writer.Writer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.current == w {
+	if q.mu.current == w && !q.mu.closed && !q.h.deps.now().Before(q.mu.notBefore) {
+		q.mu.replace = true
 		q.openLocked()
 	}
 }
 
-// open makes an extent the current one, trying until it works or nobody waits for it any more.
+// replacePause is the time between tries to replace an extent that can go on meanwhile.
+const replacePause = time.Second
+
+// open finds an extent for what waits: the current one, or, when there is none or it is to be replaced, a new one, trying until it works
+// or nobody waits for it any more.
 func (q *queue) open(ctx context.Context) {
 	wait := 20 * time.Millisecond
 	q.mu.Lock()
-	old := q.mu.current
+	old, replace := q.mu.current, q.mu.replace
 	q.mu.Unlock()
+	if old != nil && !replace {
+		q.take(old)
+		return
+	}
 	for {
 		w, err := q.openExtent(ctx)
 		if err == nil {
@@ -115,10 +134,11 @@ func (q *queue) open(ctx context.Context) {
 }
 
 // expire answers the chunks that have waited too long, or all when err is final. It reports, and ends the opening, when none is
-// left and no extent has to be replaced.
+// left.
 func (q *queue) expire(err error) bool {
 	final := core.CodeOf(err).Class() == core.ClassFatal
-	late := q.h.deps.now().Add(-q.h.cfg.PublishDeadline)
+	now := q.h.deps.now()
+	late := now.Add(-q.h.cfg.PublishDeadline)
 	q.mu.Lock()
 	var failed, kept []writer.Chunk
 	for _, c := range q.mu.waiting {
@@ -132,11 +152,10 @@ func (q *queue) expire(err error) bool {
 	done := len(kept) == 0
 	if done {
 		q.mu.opening = false
+		q.mu.notBefore = now.Add(replacePause)
 	}
 	q.mu.Unlock()
-	for _, c := range failed {
-		c.From.Answer(c, writer.Refused(core.CodeOf(err)))
-	}
+	refuse(failed, core.CodeOf(err))
 	return done
 }
 
@@ -147,29 +166,31 @@ func (q *queue) abandon() {
 	q.mu.waiting = nil
 	q.mu.opening = false
 	q.mu.Unlock()
-	for _, c := range left {
-		c.From.Answer(c, writer.Refused(core.CodeDraining))
-	}
+	refuse(left, core.CodeDraining)
 }
 
-// take makes w current and gives it what waits, in order, before anything newer.
+// take makes w current and gives it what waits, in order, before anything newer. What nobody waits for is dropped: it was never reported,
+// so it is never appended.
 func (q *queue) take(w *writer.Writer) {
 	for {
 		q.mu.Lock()
 		chunks := q.mu.waiting
 		q.mu.waiting = nil
 		if len(chunks) == 0 {
-			q.mu.current = w
-			q.mu.opened = q.h.deps.now()
-			q.mu.opening = false
+			q.settleLocked(w)
 			q.mu.Unlock()
 			return
 		}
 		q.mu.Unlock()
 		for i, c := range chunks {
-			if !w.Append(c) { // it failed already
+			if c.From.Gone() {
+				c.From.Answer(c, writer.Refused(core.CodeUnavailable))
+				continue
+			}
+			if !w.Append(c) { // it has failed already, or is closing
 				q.mu.Lock()
 				q.mu.opening = false
+				q.mu.replace = true
 				q.mu.waiting = append(chunks[i:len(chunks):len(chunks)], q.mu.waiting...)
 				q.openLocked()
 				q.mu.Unlock()
@@ -179,12 +200,27 @@ func (q *queue) take(w *writer.Writer) {
 	}
 }
 
+// settleLocked ends an opening: w is current, unless it has ended meanwhile and told so before it was.
+func (q *queue) settleLocked(w *writer.Writer) {
+	q.mu.opening = false
+	if q.mu.current == w {
+		return
+	}
+	q.mu.current = nil
+	q.mu.replace = false
+	if w.Open() {
+		q.mu.current = w
+		q.mu.opened = q.h.deps.now()
+	}
+}
+
 // ended is told by a writer that takes nothing more.
 func (q *queue) ended(w *writer.Writer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.current == w {
 		q.mu.current = nil
+		q.mu.replace = false
 	}
 	if len(q.mu.waiting) > 0 {
 		q.openLocked()
@@ -225,7 +261,11 @@ func (q *queue) tick(now time.Time) {
 func (q *queue) close(ctx context.Context) {
 	q.mu.Lock()
 	current := q.mu.current
+	waiting := q.mu.waiting
+	q.mu.waiting = nil
+	q.mu.closed = true
 	q.mu.Unlock()
+	refuse(waiting, core.CodeDraining)
 	if current != nil {
 		current.Close("drain")
 	}

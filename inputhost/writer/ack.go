@@ -16,9 +16,9 @@ func (w *Writer) Acked(replica int, durable core.Seq) {
 		w.mu.Unlock()
 		return
 	}
-	if durable > w.mu.last {
+	if last := w.mu.last; durable > last {
 		w.mu.Unlock()
-		w.Fail(core.Errorf(core.CodeCorrupt, "replica %s acknowledged seq %d, beyond %d which is the last sent", w.Extent.Replicas[replica], durable, durable))
+		w.Fail(core.Errorf(core.CodeCorrupt, "replica %s acknowledged seq %d, beyond %d which is the last sent", w.Extent.Replicas[replica], durable, last))
 		return
 	}
 	committed, advanced := w.mu.tracker.Ack(replica, durable)
@@ -73,12 +73,11 @@ func answerFlight(extent core.ExtentID, f flight) {
 // settle asks for the seal until it is answered, then answers what is left: acknowledged up to L, appended again beyond it. What has
 // no answer by the publish deadline is unknown from then on. Batches are atomic on disk, so L never cuts a flight.
 func (w *Writer) settle(ctx context.Context, reason string, left []flight) {
-	for _, r := range w.replicas {
-		r.Close()
-	}
 	w.mu.Lock()
 	floor := w.mu.tracker.Committed()
+	replicas := w.replicas
 	w.mu.Unlock()
+	closeAll(replicas)
 	left = w.again(left)
 	deadline := w.env.Now().Add(w.limits.PublishDeadline)
 	l, holders, err := w.seal(ctx, floor, reason, func() {

@@ -71,7 +71,7 @@ type Writer struct {
 	env    Env
 	limits Limits
 
-	replicas []Replica // fixed by Start
+	replicas []Replica // set once, by Start, under mu
 	mu       struct {
 		sync.Mutex
 		state         state
@@ -110,12 +110,30 @@ func New(e core.Extent, limits Limits, env Env) *Writer {
 
 // Start gives the writer its opened replicas, in the order of the extent's replica set.
 func (w *Writer) Start(replicas []Replica) {
-	w.replicas = replicas
 	w.mu.Lock()
+	w.replicas = replicas
 	w.mu.started = true
+	ended := w.mu.state == ended
 	w.mu.Unlock()
+	if ended { // a link broke before the last replica was open, and settle knew of none
+		closeAll(replicas)
+		return
+	}
 	w.send()
 	w.finish()
+}
+
+func closeAll(replicas []Replica) {
+	for _, r := range replicas {
+		r.Close()
+	}
+}
+
+// Open reports whether the writer takes chunks. Once it does not, it never will.
+func (w *Writer) Open() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.state == open
 }
 
 // Append takes a chunk, or says false: the writer takes nothing more.

@@ -341,3 +341,22 @@ func TestWriter_AckBeyondTheLastIsRefused(t *testing.T) {
 		t.Fatal("a replica that acknowledges what was never sent must end the extent")
 	}
 }
+
+// TestWriter_FailsBeforeItStarts breaks one replica's link while another is still being opened: those that are open must be closed, by
+// whoever comes last.
+func TestWriter_FailsBeforeItStarts(t *testing.T) {
+	b := newBench(t, 2)
+	p := &publisher{}
+	b.w.Append(chunk(t, p, 1, 1))
+	b.w.Fail(errors.New("the link broke"))
+	b.start()
+	b.settled()
+	for i, r := range b.replicas {
+		if !r.closed || len(r.batches) > 0 {
+			t.Errorf("replica %d: closed %v, %d batches; want it closed, without any", i, r.closed, len(r.batches))
+		}
+	}
+	if b.w.Open() || b.ended != 1 || b.sealed != 1 || len(b.again) != 1 {
+		t.Errorf("open %v, ended %d and sealed %d times, %d chunks appended again; want false and one each", b.w.Open(), b.ended, b.sealed, len(b.again))
+	}
+}
