@@ -163,6 +163,17 @@ func (d *dataDir) mint(path string, now time.Time) error {
 	return nil
 }
 
+// checkMetadata refuses to begin with no records at all beside a store that has messages: they would belong to nobody.
+func (d *dataDir) checkMetadata() error {
+	if _, err := os.Stat(d.metadata()); !errors.Is(err, fs.ErrNotExist) {
+		return nil // whether it can be read is for its opener to say
+	}
+	if _, err := os.Stat(d.store()); err != nil {
+		return nil
+	}
+	return core.Errorf(core.CodeCorrupt, "%s is missing but %s is there; restore it or mount its disk, or choose another directory with --data", d.metadata(), d.store())
+}
+
 // replaceFile makes text the content of path at once and for good: after a crash path holds the old content or the new.
 func replaceFile(path string, text []byte) error {
 	temp := path + ".new"

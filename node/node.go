@@ -136,6 +136,9 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 		return nil, err
 	}
 	res.opened(res.tcp.Close)
+	if err := res.dir.checkMetadata(); err != nil {
+		return nil, err
+	}
 	store, err := pebble.Open(res.dir.metadata(), n.o.Log.With("part", "metadata"))
 	if err != nil {
 		return nil, err
