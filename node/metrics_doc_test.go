@@ -1,0 +1,162 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metricsDoc describes every metric, one row of a table each: | `name` | type | labels | …
+const metricsDoc = "../docs/operations/metrics.md"
+
+// metric is what the page and the code must agree about.
+type metric struct {
+	Type   string // "" when it is not known: a vector that has no child yet
+	Labels string // sorted, joined by spaces
+}
+
+func TestMetricsDoc(t *testing.T) {
+	code, doc := metricsOfAllRoles(t), documentedMetrics(t)
+	for name, c := range code {
+		d, ok := doc[name]
+		if !ok {
+			t.Errorf("%s is not in %s", name, metricsDoc)
+			continue
+		}
+		if c.Type == "" {
+			d.Type = ""
+		}
+		if diff := cmp.Diff(c, d); diff != "" {
+			t.Errorf("%s (-code +%s):\n%s", name, metricsDoc, diff)
+		}
+	}
+	for name, d := range doc {
+		if _, ok := code[name]; !ok {
+			t.Errorf("%s is in %s and nowhere else", name, metricsDoc)
+		}
+		if strings.HasSuffix(name, "_total") != (d.Type == "counter") {
+			t.Errorf("%s is a %s by %s; counters, and only they, end in _total", name, d.Type, metricsDoc)
+		}
+	}
+}
+
+// metricsOfAllRoles starts a server with every role and returns what its registry describes. A vector without children is described
+// too; what is gathered and not described would be a collector that this test cannot vouch for.
+func metricsOfAllRoles(t *testing.T) map[string]metric {
+	t.Helper()
+	ready := make(chan Ready, 1)
+	n, err := New(testConfig(t), Options{Version: "v1", Ready: func(r Ready) { ready <- r }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := make(chan *prometheus.Registry, 1)
+	n.build = func(res *resources) ([]namedRole, error) {
+		registry <- res.metrics
+		return n.buildRoles(res)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	r := receive(t, "ready", ready)
+	if !slices.Equal(r.Roles, Roles) {
+		t.Fatalf("the server has the roles %v, want all", r.Roles)
+	}
+	metrics := describe(t, receive(t, "registry", registry))
+	cancel()
+	if err := receive(t, "end of the server", ended); err != nil {
+		t.Error(err)
+	}
+	for _, role := range Roles {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(metrics)), func(name string) bool { return strings.HasPrefix(name, "columba_"+role+"_") }) {
+			t.Errorf("role %s has no metric", role)
+		}
+	}
+	return metrics
+}
+
+// description is prometheus.Desc.String: a Desc shows its parts in no other way.
+var description = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ".*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+
+func describe(t *testing.T, registry *prometheus.Registry) map[string]metric {
+	t.Helper()
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		registry.Describe(descs)
+		close(descs)
+	}()
+	own := make(map[string]metric)
+	known := make(map[string]bool)
+	for d := range descs {
+		parts := description.FindStringSubmatch(d.String())
+		if parts == nil {
+			t.Errorf("%s is of an unknown form", d)
+			continue
+		}
+		known[parts[1]] = true
+		if !strings.HasPrefix(parts[1], "columba_") {
+			continue
+		}
+		var labels []string
+		for pair := range strings.SplitSeq(parts[2]+","+parts[3], ",") {
+			if label, _, _ := strings.Cut(pair, "="); label != "" {
+				labels = append(labels, label)
+			}
+		}
+		slices.Sort(labels)
+		own[parts[1]] = metric{Labels: strings.Join(labels, " ")}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range families {
+		if !known[f.GetName()] {
+			t.Errorf("%s is gathered and not described", f.GetName())
+		}
+		if m, ok := own[f.GetName()]; ok {
+			m.Type = strings.ToLower(f.GetType().String())
+			own[f.GetName()] = m
+		}
+	}
+	return own
+}
+
+var labelName = regexp.MustCompile("`([a-z_]+)`")
+
+func documentedMetrics(t *testing.T) map[string]metric {
+	t.Helper()
+	text, err := os.ReadFile(metricsDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := make(map[string]metric)
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "| `columba_") {
+			continue
+		}
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 {
+			t.Errorf("%s: a row without type and labels: %s", metricsDoc, line)
+			continue
+		}
+		name := strings.Trim(cells[1], " `")
+		if _, twice := doc[name]; twice {
+			t.Errorf("%s describes %s twice", metricsDoc, name)
+		}
+		var labels []string
+		for _, m := range labelName.FindAllStringSubmatch(cells[3], -1) {
+			labels = append(labels, m[1])
+		}
+		slices.Sort(labels)
+		doc[name] = metric{Type: strings.TrimSpace(cells[2]), Labels: strings.Join(labels, " ")}
+	}
+	return doc
+}
