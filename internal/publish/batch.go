@@ -14,6 +14,7 @@ import (
 //	    queued ◀──some refused for now, or the session was lost──┘
 type batch struct {
 	number uint64 // of the publisher's batches, from 1: their order
+	epoch  int64  // unix ms of the publisher's clock's zero
 	buf    []byte
 	slots  []slot
 

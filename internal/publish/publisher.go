@@ -102,18 +102,18 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 		p.mu.Unlock()
 		return core.Errorf(core.CodeTooLarge, "message has %d bytes; queue %s takes at most %d", len(r.Payload), p.cfg.Queue, most)
 	}
-	now := time.Now()
-	if r.ID.IsZero() {
-		r.ID = p.mu.ids.next(now.UnixMilli())
-	}
 	b := p.gatheringLocked()
+	now := p.now()
+	if r.ID.IsZero() {
+		r.ID = p.mu.ids.next(b.epoch + now/int64(time.Millisecond))
+	}
 	buf, err := wire.AppendRecord(b.buf, r)
 	if err != nil {
 		p.dropEmptyLocked(b)
 		p.mu.Unlock()
 		return err
 	}
-	p.addLocked(b, buf, r.ID, int64(now.Sub(p.epoch)), timeout, done)
+	p.addLocked(b, buf, r.ID, now, timeout, done)
 	p.unlockAndWake()
 	return nil
 }
@@ -157,6 +157,8 @@ func (p *Publisher) gatheringLocked() *batch {
 	if p.mu.current == nil {
 		p.mu.number++
 		p.mu.current = newBatch(p.mu.number)
+		// A batch reads the calendar once: the monotonic clock alone takes half the time for each record.
+		p.mu.current.epoch = time.Now().UnixMilli() - p.now()/int64(time.Millisecond)
 		p.mu.live = append(p.mu.live, p.mu.current)
 	}
 	return p.mu.current
