@@ -1,0 +1,207 @@
+package verify
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/columbamq/columba/core"
+)
+
+const queue = "/t/a"
+
+var (
+	began  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	extent = core.ExtentID{ID: core.NewID(began)}
+)
+
+func at(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
+
+func key(seq uint64) Key { return Key{queue, "p", seq} }
+
+// delivery is a first delivery of message seq that was acknowledged.
+func delivery(group string, seq uint64, seconds float64) Received {
+	return Received{
+		Key: key(seq), Group: group, Consumer: "c", CRC: uint32(seq) * 7, Receipt: core.Receipt{Extent: extent, Seq: core.Seq(seq)},
+		Attempt: 1, Settled: Done, At: at(seconds),
+	}
+}
+
+// change returns a delivery with something else.
+func (r Received) change(f func(*Received)) Received {
+	f(&r)
+	return r
+}
+
+// good is a run of ten messages and two groups with nothing wrong: 3 was nacked and came again; 4 was dropped, was given back and
+// died; 9 has an unknown outcome and is stored, 10 is not; 8 failed. One crash at 100 s.
+func good() *History {
+	h := &History{
+		Groups:  []Left{{Queue: queue, Group: "g", Dead: 1}, {Queue: queue, Group: "h"}},
+		Crashes: []Crash{{What: "server", From: at(100), To: at(101)}},
+	}
+	for seq := range uint64(10) {
+		p := Published{Key: key(seq + 1), CRC: uint32(seq+1) * 7, Outcome: Acked, At: at(float64(seq))}
+		switch p.Seq {
+		case 8:
+			p.Outcome = Failed
+		case 9, 10:
+			p.Outcome = Unknown
+		}
+		h.Published = append(h.Published, p)
+		if p.Seq == 8 || p.Seq == 10 {
+			continue
+		}
+		for _, g := range []string{"g", "h"} {
+			h.Received = append(h.Received, delivery(g, p.Seq, 20+float64(seq)))
+		}
+	}
+	again := func(seq uint64, attempt int, settled Settled, seconds float64) {
+		h.Received = append(h.Received, delivery("g", seq, seconds).change(func(r *Received) { r.Attempt, r.Settled = attempt, settled }))
+	}
+	h.first("g", 3).Settled = Back
+	again(3, 2, Done, 40)
+	h.first("g", 4).Settled = Dropped
+	again(4, 2, Back, 41)
+	again(4, 2, Dead, 42)
+	return h
+}
+
+// first is the first delivery of a message to a group.
+func (h *History) first(group string, seq uint64) *Received {
+	i := slices.IndexFunc(h.Received, func(r Received) bool { return r.Group == group && r.Seq == seq })
+	return &h.Received[i]
+}
+
+func TestCheck_GoodHistory(t *testing.T) {
+	r := Check(good(), time.Second)
+	if !r.OK() {
+		t.Errorf("findings in a good history:\n%s", r)
+	}
+	want := []Count{
+		{Queue: queue, Group: "g", Acked: 7, Received: 8, Dead: 1, Retries: 2},
+		{Queue: queue, Group: "h", Acked: 7, Received: 8},
+	}
+	if diff := cmp.Diff(want, r.Counts); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+// TestCheck_Sabotage breaks the good history in each way and wants exactly this finding.
+func TestCheck_Sabotage(t *testing.T) {
+	add := func(h *History, r Received) { h.Received = append(h.Received, r) }
+	for name, c := range map[string]struct {
+		kind     Kind
+		group    string
+		seq      uint64
+		sabotage func(h *History)
+	}{
+		"lost by one group": {Lost, "h", 5, func(h *History) {
+			h.Received = slices.DeleteFunc(h.Received, func(r Received) bool { return r.Group == "h" && r.Seq == 5 })
+		}},
+		"lost after a nack": {Lost, "h", 6, func(h *History) { h.first("h", 6).Settled = Back }},
+		"lost with a consumer": {Lost, "h", 6, func(h *History) {
+			h.first("h", 6).Settled = Dropped
+		}},
+		"invented":             {Invented, "g", 99, func(h *History) { add(h, delivery("g", 99, 50)) }},
+		"a publish had failed": {Denied, "g", 8, func(h *History) { add(h, delivery("g", 8, 50)) }},
+		"corrupted":            {Corrupted, "h", 2, func(h *History) { h.first("h", 2).CRC ^= 1 }},
+		"duplicated": {Duplicated, "h", 2, func(h *History) {
+			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Attempt = 2 }))
+		}},
+		"duplicated long before a crash": {Duplicated, "h", 2, func(h *History) {
+			add(h, delivery("h", 2, 98.5).change(func(r *Received) { r.Attempt = 2 }))
+		}},
+		"stored twice": {Duplicated, "h", 2, func(h *History) {
+			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq = 50 }))
+		}},
+		"attempt not counted":  {Miscounted, "g", 3, func(h *History) { h.Received[len(h.Received)-3].Attempt = 1 }},
+		"attempt counted late": {Miscounted, "h", 7, func(h *History) { h.first("h", 7).Attempt = 2 }},
+		"back from the dead":   {Resurrected, "g", 4, func(h *History) { add(h, delivery("g", 4, 50).change(func(r *Received) { r.Attempt = 3 })) }},
+		"stuck":                {Stuck, "h", 0, func(h *History) { h.Groups[1].Undone = 3 }},
+		"dead and not found":   {Stuck, "h", 0, func(h *History) { h.Groups[1].Dead = 1 }},
+		"ledger forked":        {Forked, "", 2, func(h *History) { h.Published = append(h.Published, h.Published[1]) }},
+		"a group of no history": {Invented, "x", 2, func(h *History) {
+			add(h, delivery("x", 2, 50))
+		}},
+	} {
+		h := good()
+		c.sabotage(h)
+		got := Check(h, time.Second).Findings
+		if len(got) != 1 || got[0].Kind != c.kind || got[0].Group != c.group || got[0].Key.Seq != c.seq {
+			t.Errorf("%s: got %v, want one %s of group %q, seq %d", name, got, c.kind, c.group, c.seq)
+		}
+	}
+}
+
+// TestCheck_Crash has duplicates that a crash explains.
+func TestCheck_Crash(t *testing.T) {
+	h := good()
+	h.Received = append(h.Received,
+		delivery("g", 2, 102), // forgotten first attempt
+		delivery("h", 2, 103).change(func(r *Received) { r.Attempt = 2 }),
+		delivery("h", 5, 104).change(func(r *Received) { r.Receipt.Seq = 70; r.Attempt = 1 }),
+	)
+	r := Check(h, time.Second)
+	if !r.OK() || r.Counts[0].Duplicates != 1 || r.Counts[1].Duplicates != 2 {
+		t.Errorf("duplicates across a crash:\n%s", r)
+	}
+	h.Received = append(h.Received, delivery("h", 2, 105).change(func(r *Received) { r.Attempt = 2 }))
+	if got := Check(h, time.Second).Of(Miscounted); len(got) != 1 {
+		t.Errorf("attempt 2 was handed out twice across a crash: %v", got)
+	}
+}
+
+func TestCheck_Empty(t *testing.T) {
+	if r := Check(&History{}, 0); !r.OK() {
+		t.Errorf("an empty history: %s", r)
+	}
+	h := good()
+	h.Received = nil
+	h.Groups[0].Dead = 0
+	if got := len(Check(h, 0).Of(Lost)); got != 14 {
+		t.Errorf("%d findings when nobody received anything, want 2 groups × 7 messages", got)
+	}
+}
+
+func TestReport_String(t *testing.T) {
+	h := good()
+	h.Received = nil
+	text := Check(h, 0).String()
+	for _, want := range []string{"lost: 14 in all", "/t/a g: 0 messages received, 7 acknowledged", `lost: /t/a p/1, group "g": acknowledged at`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	if text := Check(good(), 0).String(); !strings.Contains(text, "nothing is wrong") {
+		t.Errorf("the report of a good history:\n%s", text)
+	}
+}
+
+func TestHistory_WrittenAndRead(t *testing.T) {
+	var b bytes.Buffer
+	if err := good().Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got History
+	if err := got.Read(bytes.NewReader(b.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(good(), &got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for name, text := range map[string]string{
+		"cut off":       strings.TrimSpace(b.String())[:b.Len()-10],
+		"empty entry":   "{}",
+		"not JSON":      "published",
+		"unknown field": `{"published":{"colour":1}}`,
+	} {
+		if err := new(History).Read(strings.NewReader(text)); core.CodeOf(err) != core.CodeCorrupt {
+			t.Errorf("%s: %v, want corrupt", name, err)
+		}
+	}
+}
