@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -31,12 +32,16 @@ type shares struct {
 		owned   map[share]metadata.AssignmentRecord
 		loaded  map[core.GroupID]bool // its rows were read
 		version uint64
-		pushed  map[core.HostID]uint64 // digest of the list each host has confirmed
+		pushed  map[core.HostID]uint64 // version of the list each host has confirmed
+		known   map[core.QueueID]bool  // a round has succeeded for it
 	}
 }
 
-func newShares() *shares {
+// newShares begins with a version above those of controllers of before: hosts ignore older lists.
+func newShares(now time.Time) *shares {
 	s := &shares{wake: make(chan struct{}, 1)}
+	s.mu.version = uint64(now.UnixMicro())
+	s.mu.known = make(map[core.QueueID]bool)
 	s.mu.touched = make(map[core.QueueID]struct{})
 	s.mu.owned = make(map[share]metadata.AssignmentRecord)
 	s.mu.loaded = make(map[core.GroupID]bool)
@@ -66,20 +71,42 @@ func (h *Host) assign(ctx context.Context) error {
 	}
 	wanted := make(map[share]bool)
 	for _, queue := range h.extents.queues() {
-		groups, err := h.groupsOf(ctx, queue)
-		if err != nil {
-			return err
-		}
-		for _, g := range groups {
-			if err := h.assignGroup(ctx, g, h.extents.of(queue), outputs, runs, wanted); err != nil {
-				return err
-			}
+		err := h.assignQueue(ctx, queue, outputs, runs, wanted)
+		if err == nil {
+			h.shares.setKnown(queue)
+		} else if !h.shares.retain(queue, wanted) || ctx.Err() != nil {
+			return err // what this controller does not know it would take from its owner
+		} else {
+			h.log.Warn("shares of a queue stay as they are", "queue", queue, "err", err)
 		}
 	}
-	h.shares.keep(wanted)
+	h.forget(ctx, h.shares.keep(wanted))
 	h.metrics.shares.Set(float64(len(wanted)))
 	h.push(ctx)
 	return nil
+}
+
+func (h *Host) assignQueue(ctx context.Context, queue core.QueueID, outputs []placement.Candidate, runs map[core.HostID]core.RunID, wanted map[share]bool) error {
+	groups, err := h.groupsOf(ctx, queue)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if err := h.assignGroup(ctx, g, h.extents.of(queue), outputs, runs, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget removes the rows of shares that nobody needs any more.
+func (h *Host) forget(ctx context.Context, dropped []metadata.AssignmentRecord) {
+	for _, r := range dropped {
+		key := metadata.AssignmentKey(r.Group, r.Extent.ID, r.Counter, r.By)
+		if err := h.deps.Meta.Remove(ctx, metadata.Assignments, key, h.deps.now(), metadata.One); err != nil {
+			h.log.Info("an assignment stays behind", "extent", r.Extent.ID, "group", r.Name, "err", err)
+		}
+	}
 }
 
 // groupsOf a queue that may be given work.
@@ -203,16 +230,36 @@ func (s *shares) set(k share, r metadata.AssignmentRecord) {
 	s.mu.version++
 }
 
-// keep drops what is no longer wanted.
-func (s *shares) keep(wanted map[share]bool) {
+func (s *shares) setKnown(queue core.QueueID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := range s.mu.owned {
+	s.mu.known[queue] = true
+}
+
+// retain wants all shares of a queue that could not be looked at; false when it never was.
+func (s *shares) retain(queue core.QueueID, wanted map[share]bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, r := range s.mu.owned {
+		if r.Queue == queue {
+			wanted[k] = true
+		}
+	}
+	return s.mu.known[queue]
+}
+
+// keep drops what is no longer wanted, and returns it.
+func (s *shares) keep(wanted map[share]bool) (dropped []metadata.AssignmentRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, r := range s.mu.owned {
 		if !wanted[k] {
 			delete(s.mu.owned, k)
+			dropped = append(dropped, r)
 			s.mu.version++
 		}
 	}
+	return dropped
 }
 
 // listFor is the complete list of an output host in that run.

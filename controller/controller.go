@@ -64,6 +64,7 @@ type Host struct {
 		sync.Mutex
 		seals   map[core.ExtentID]*sealing
 		ensures map[ensureKey]*ensuring
+		looking map[core.ExtentID]struct{} // extents that a round looks after just now
 		stopped bool
 	}
 }
@@ -77,7 +78,8 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.slots = make(chan struct{}, cfg.SealsAtOnce)
 	h.extents = newExtents()
-	h.shares = newShares()
+	h.shares = newShares(deps.now())
+	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.ensures = make(map[ensureKey]*ensuring)
 	return h, nil

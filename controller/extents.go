@@ -134,6 +134,7 @@ func (h *Host) load(ctx context.Context) error {
 		switch {
 		case err == nil:
 			e.state, e.l = seal.State, seal.L
+			e.told = e.told && e.state.HasEnd()
 		case core.CodeOf(err) != core.CodeNotFound:
 			return err
 		default:
@@ -161,9 +162,13 @@ type ensuring struct {
 // ensureExtent answers an open extent of that run of the input host which is not among have, and creates one if there is none.
 func (h *Host) ensureExtent(ctx context.Context, queue core.QueueID, input core.HostID, run core.RunID, kind core.ExtentKind, have []core.ExtentID) (core.Extent, error) {
 	for _, e := range h.extents.of(queue) {
-		if e.state == core.ExtentOpen && e.InputRun == run && e.Kind == kind && !slices.Contains(have, e.ID) {
+		if e.state != core.ExtentOpen || e.InputRun != run || e.Kind != kind || slices.Contains(have, e.ID) {
+			continue
+		}
+		if h.reachable(e.Extent) {
 			return e.Extent, nil
 		}
+		h.sealSoon(e.Extent, "a store is gone") // nobody writes to it, and with this replica set nobody can
 	}
 	key := ensureKey{queue, run, kind}
 	h.mu.Lock()
@@ -185,6 +190,11 @@ func (h *Host) ensureExtent(ctx context.Context, queue core.QueueID, input core.
 	h.mu.Unlock()
 	close(e.done)
 	return e.extent, e.err
+}
+
+// reachable reports whether all its stores are there.
+func (h *Host) reachable(e core.Extent) bool {
+	return !slices.ContainsFunc(e.Replicas, func(store core.HostID) bool { return h.address("storehost", store) == "" })
 }
 
 func (h *Host) createExtent(ctx context.Context, queue core.QueueID, input core.HostID, run core.RunID, kind core.ExtentKind) (core.Extent, error) {

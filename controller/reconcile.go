@@ -11,26 +11,45 @@ import (
 // on, replicas that were not told their end are told, shares get owners.
 func (h *Host) reconcile(ctx context.Context) {
 	for _, e := range h.extents.unfinished() {
-		reason := ""
 		switch {
 		case e.state == core.ExtentOpen && h.writerGone(e):
-			reason = "input host restarted"
+			h.sealSoon(e.Extent, "input host restarted")
 		case e.state == core.ExtentSealing:
-			reason = "resumed"
+			h.sealSoon(e.Extent, "resumed")
 		case e.state.HasEnd():
-			h.run(func(ctx context.Context) { h.tellAgain(ctx, e) })
-			continue
-		default:
-			continue
+			h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
 		}
-		h.run(func(ctx context.Context) {
-			if _, err := h.seal(ctx, e.Extent, 0, reason, false); err != nil && ctx.Err() == nil {
-				h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
-			}
-		})
 	}
 	if err := h.assign(ctx); err != nil && ctx.Err() == nil {
 		h.log.Warn("cannot assign shares", "err", err)
+	}
+}
+
+// sealSoon seals an extent that nobody waits for.
+func (h *Host) sealSoon(e core.Extent, reason string) {
+	h.look(e.ID, func(ctx context.Context) {
+		if _, err := h.seal(ctx, e, 0, reason, false); err != nil && ctx.Err() == nil {
+			h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
+		}
+	})
+}
+
+// look starts f, which looks after an extent, unless the last such is still under way: what hangs must not pile up.
+func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) {
+	h.mu.Lock()
+	_, busy := h.mu.looking[id]
+	h.mu.looking[id] = struct{}{}
+	h.mu.Unlock()
+	if busy {
+		return
+	}
+	done := func() {
+		h.mu.Lock()
+		delete(h.mu.looking, id)
+		h.mu.Unlock()
+	}
+	if !h.run(func(ctx context.Context) { defer done(); f(ctx) }) {
+		done()
 	}
 }
 

@@ -24,7 +24,7 @@ func (h *Host) retireDeleted(ctx context.Context) {
 			continue
 		}
 		for _, e := range h.extents.of(queue) {
-			h.run(func(ctx context.Context) {
+			h.look(e.ID, func(ctx context.Context) {
 				if err := h.retire(ctx, e); err != nil && ctx.Err() == nil {
 					h.log.Info("an extent of a deleted queue stays for now", "extent", e.ID, "queue", q.Spec.Path, "err", err)
 				}

@@ -128,9 +128,8 @@ func (h *Host) beginSeal(ctx context.Context, e core.Extent, floor core.Seq, rea
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 	}
-	h.extents.change(e.ID, func(x *extent) { x.state = row.State })
-	if _, known := h.extents.get(e.ID); !known {
-		h.extents.put(extent{ExtentRecord: metadata.ExtentRecord{Extent: row.Extent, Created: row.Extent.ID.Time()}, state: row.State})
+	if err := h.note(ctx, row); err != nil {
+		return row, err
 	}
 	if row.State.HasEnd() || row.Floor >= floor {
 		return row, nil
@@ -146,6 +145,19 @@ func (h *Host) beginSeal(ctx context.Context, e core.Extent, floor core.Seq, rea
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s: raise its floor: %w", e.ID, err)
 	}
 	return row, nil
+}
+
+// note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.
+func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
+	if _, known := h.extents.get(row.Extent.ID); !known && row.State != core.ExtentRetired {
+		r := metadata.ExtentRecord{Extent: row.Extent, Created: row.Extent.ID.Time()}
+		if err := h.writeExtent(ctx, r, h.deps.now()); err != nil {
+			return core.Errorf(core.CodeOf(err), "register extent %s: %w", row.Extent.ID, err)
+		}
+		h.extents.put(extent{ExtentRecord: r})
+	}
+	h.extents.change(row.Extent.ID, func(x *extent) { x.state, x.l = row.State, row.L })
+	return nil
 }
 
 // endSeal decides L for ever, unless it was decided before.

@@ -20,6 +20,10 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
 	}
+	if g.Started { // asked again: moving its start now would skip messages
+		h.shares.touch(queue)
+		return nil
+	}
 	if g.Spec.Start.Mode != core.StartEarliest {
 		for _, e := range h.extents.of(queue) {
 			before, err := h.before(ctx, g, e)

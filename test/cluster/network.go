@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/netmem"
@@ -35,6 +36,8 @@ func (n *network) listen(addr string) *netmem.Listener {
 	return l
 }
 
+const dialTimeout = 2 * time.Second
+
 // dialFrom is the dialer of the host at from.
 func (n *network) dialFrom(from string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -44,9 +47,8 @@ func (n *network) dialFrom(from string) func(ctx context.Context, network, addr 
 		if l == nil {
 			return nil, core.Errorf(core.CodeUnavailable, "nothing listens at %s", addr)
 		}
-		if err := n.pass(ctx.Done(), from, addr); err != nil {
-			return nil, err
-		}
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout) // who is held up is still connected to, as a stopped process is
+		defer cancel()
 		inner, err := l.Dial(ctx)
 		if err != nil {
 			return nil, err
