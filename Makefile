@@ -13,6 +13,7 @@ FUZZTIME  ?= 20s
 BENCHTIME ?= 1s
 COUNT     ?= 20
 TESTFLAGS ?=
+BENCHFLAGS ?=
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/columbamq/columba/tools/cli.Version=$(VERSION)
@@ -58,10 +59,12 @@ fuzz: ## each fuzz target for FUZZTIME
 	done
 
 .PHONY: bench
-bench: ## micro-benchmarks of every package; the result goes to bench/results/micro.txt
-	mkdir -p bench/results
-	{ $(GO) version; git describe --always --dirty; date -u +%FT%TZ; } | sed 's/^/# /' > bench/results/micro.txt
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PACKAGES) | grep -vE '^(\?|ok|PASS)' | tee -a bench/results/micro.txt
+bench: build ## measure what one machine has to reach and judge it; the result goes to bench/results
+	$(GO) run ./bench $(BENCHFLAGS)
+
+.PHONY: bench-micro
+bench-micro: ## micro-benchmarks of every package, to stdout
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PACKAGES) | grep -vE '^(\?|ok|PASS)'
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck

@@ -55,6 +55,10 @@ func (r *rig) idle() error {
 		if err != nil {
 			return err
 		}
+		running, err := s.memory()
+		if err != nil {
+			return err
+		}
 		s.stop()
 		ready, err := s.start(r.ctx)
 		if err != nil {
@@ -65,7 +69,7 @@ func (r *rig) idle() error {
 			return err
 		}
 		name := fmt.Sprintf("%d idle %s", r.queues, step.what)
-		r.report.info(name+", created", float64(r.queues)/took.Seconds(), "/s", "")
+		r.report.info(name+", created", float64(r.queues)/took.Seconds(), "/s", fmt.Sprintf("RSS after it %.0f MiB", running/(1<<20)))
 		r.report.atMost(name+", live heap each, before the restart", (heap-emptyHeap)/float64(r.queues)/1024, 4, "KiB")
 		r.report.atMost(name+", RSS each, after the restart", (rss-empty)/float64(r.queues)/1024, 4, "KiB")
 		r.report.atMost(name+", restart to ready", ready.Seconds(), 5, "s")

@@ -102,7 +102,7 @@ func (r *rig) profile(what, side, file string) (profile, error) {
 	p.Top = entries[:min(10, len(entries))]
 	var ours []entry
 	for _, e := range entries {
-		if strings.Contains(e.Function, modulePath) && !strings.Contains(e.Function, ".func") {
+		if strings.HasPrefix(e.Function, modulePath) && !strings.Contains(e.Function, ".func") && !isLoop(e.Function) {
 			e.Function = strings.Replace(e.Function, modulePath, "", 1)
 			ours = append(ours, e)
 		}
@@ -110,6 +110,16 @@ func (r *rig) profile(what, side, file string) (profile, error) {
 	slices.SortStableFunc(ours, func(a, b entry) int { return int(100 * (b.WithAll - a.WithAll)) })
 	p.Heavy = ours[:min(14, len(ours))]
 	return p, nil
+}
+
+// isLoop: a connection's loop is everything that its handlers do, and says nothing more.
+func isLoop(function string) bool {
+	for _, f := range []string{"wire/ws.(*Conn).Run", "wire/ws.(*Mux).Run", "wire/ws.(*Conn).read", "wire/ws.(*Conn).write", "wire/ws.(*Conn).writeNext", "node.(*gated)", "node.(*pages)", "client.(*links)", "internal/peer.(*Pool)"} {
+		if rest, ok := strings.CutPrefix(function, modulePath+f); ok && (rest == "" || strings.HasSuffix(f, ")")) {
+			return true
+		}
+	}
+	return false
 }
 
 const modulePath = "github.com/columbamq/columba/"
