@@ -1,14 +1,9 @@
 package frontend
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -161,16 +156,7 @@ func (s *service) shares(ctx context.Context, group core.GroupID) ([]membership.
 
 // ranked are the live hosts of a role in the order that rendezvous hashing gives them for key.
 func (s *service) ranked(role string, key core.ID) []membership.Host {
-	hosts := slices.Clone(s.members.Hosts(role))
-	score := make(map[core.HostID][sha256.Size]byte, len(hosts))
-	for _, h := range hosts {
-		score[h.ID] = sha256.Sum256(append(key[:], h.ID...))
-	}
-	slices.SortFunc(hosts, func(a, b membership.Host) int {
-		sa, sb := score[a.ID], score[b.ID]
-		return cmp.Or(bytes.Compare(sb[:], sa[:]), strings.Compare(string(a.ID), string(b.ID)))
-	})
-	return hosts
+	return core.Rank(key.String(), s.members.Hosts(role), func(h membership.Host) core.HostID { return h.ID })
 }
 
 // rpc is a method of a host's client.

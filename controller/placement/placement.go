@@ -2,8 +2,6 @@
 package placement
 
 import (
-	"cmp"
-	"hash/fnv"
 	"slices"
 
 	"github.com/columbamq/columba/core"
@@ -15,19 +13,19 @@ type Candidate struct {
 	Zone string
 }
 
-// Owner is the candidate with the highest score for the key (rendezvous hashing: Thaler and Ravishankar, 1998): when a host
-// comes or goes, only its own keys move. ok is false without candidates.
+func id(c Candidate) core.HostID { return c.ID }
+
+// Owner is the candidate that rendezvous hashing gives the key to. ok is false without candidates.
 func Owner(key string, from []Candidate) (owner core.HostID, ok bool) {
 	if len(from) == 0 {
 		return "", false
 	}
-	return slices.MaxFunc(from, byScore(key)).ID, true
+	return core.Rank(key, from, id)[0].ID, true
 }
 
-// Replicas picks up to want distinct hosts for the key, spread over as many zones as there are, best scores first.
+// Replicas picks up to want distinct hosts for the key, spread over as many zones as there are, the best ranks first.
 func Replicas(key string, want int, from []Candidate) []core.HostID {
-	ranked := slices.Clone(from)
-	slices.SortFunc(ranked, func(a, b Candidate) int { return byScore(key)(b, a) })
+	ranked := core.Rank(key, from, id)
 	var out []core.HostID
 	used := map[string]int{}
 	for round := 0; len(out) < want && len(ranked) > 0; round++ {
@@ -41,23 +39,4 @@ func Replicas(key string, want int, from []Candidate) []core.HostID {
 		})
 	}
 	return out
-}
-
-func byScore(key string) func(a, b Candidate) int {
-	return func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(score(key, a.ID), score(key, b.ID)), cmp.Compare(a.ID, b.ID))
-	}
-}
-
-func score(key string, host core.HostID) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(key))
-	h.Write([]byte{0})
-	h.Write([]byte(host))
-	// FNV alone mixes its last bytes too little to rank by.
-	x := h.Sum64()
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return x
 }

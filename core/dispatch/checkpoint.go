@@ -20,12 +20,15 @@ const (
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
 // next attempt of every retry that waits or is ready as handed out, since it may be right after (a first attempt, of what was
-// returned unseen, is not counted: it may be forgotten); final says that nothing
+// returned unseen, is not counted: it may be forgotten), unless nobody takes messages (see Want); final says that nothing
 // will be handed out after it (the owner hands the share over), and records the plain truth.
 func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
 	t := s.group.at(now)
 	s.changed = false
 	s.token++
+	if s.group.unwanted {
+		s.uncount()
+	}
 	entries := s.entries(final, t)
 	level := everything
 	for ; ; level++ {
@@ -40,7 +43,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		}
 	}
 	s.full = level >= withoutFirst
-	if level < cutShort { // else what was cut off may be among the retries: they wait for a better one
+	if level < cutShort && !s.group.unwanted { // else what was cut off may be among the retries: they wait for a better one
 		for i := range s.pending.all() {
 			if p := &s.pending.all()[i]; p.token == 0 {
 				p.token = s.token
@@ -50,6 +53,23 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	s.rest()
 	s.wake()
 	return blob, s.token
+}
+
+// uncount has the retries that may be handed out wait for a checkpoint again.
+func (s *Share) uncount() {
+	if s.count[ready] == 0 {
+		return
+	}
+	s.retries.filter(func(seq *core.Seq) bool {
+		m := s.table.get(*seq)
+		return m != nil && m.phase == ready && m.attempts == 0
+	})
+	s.table.each(func(seq core.Seq, m *message) {
+		if m.phase == ready && m.attempts > 0 {
+			s.move(m, unsaved)
+			s.pending.push(saving{seq: seq})
+		}
+	})
 }
 
 // entries lists the messages to be saved, in the order of seqs, those alike and in a row as one.
@@ -70,7 +90,7 @@ func (s *Share) entries(final bool, now int64) []entry {
 		case unsaved, ready:
 			switch {
 			case m.attempts == 0: // returned unseen: as if it had never been handed out
-			case final:
+			case final || s.group.unwanted:
 				e.kind = waiting
 			default:
 				e.kind, e.due = locked, intent

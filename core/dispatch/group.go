@@ -19,6 +19,7 @@ type Group struct {
 	base       time.Time // the first instant given
 	last       time.Time // the one given last
 	now        int64     // the latest, ns
+	unwanted   bool      // nobody takes messages; see Want
 	inFlight   int
 	locks      queue[lock] // by rising due
 	locksMost  int         // void locks are swept out at this length
@@ -112,6 +113,18 @@ func (g *Group) RemoveShare(s *Share) {
 	*s = Share{
 		group: g, extent: s.extent, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
 		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
+	}
+}
+
+// Want says whether somebody would take messages now; at first somebody would. While nobody does, retries wait and checkpoints do
+// not count their next attempt: a crash of the owner costs them none. Those counted before are counted again later.
+func (g *Group) Want(wanted bool) {
+	if g.unwanted == !wanted {
+		return
+	}
+	g.unwanted = !wanted
+	for _, s := range g.shares {
+		s.changed = s.changed || s.count[ready]+s.count[unsaved] > 0
 	}
 }
 

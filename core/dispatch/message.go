@@ -20,6 +20,8 @@ import (
 //	            ▲                        │ delay                                           │
 //	            └──── Tick at due ── delayed                                               │
 //	                                     │                                                 │
+//	         unsaved ◀── Checkpoint while nobody takes messages ── ready
+//
 //	       last attempt failed, Reject   ├─▶ dying ── TakeDead ─▶ taken ── DeadLettered ───┤
 //	          (dlq)                      │     ▲                    │ DeadFailed           │
 //	                                     │     └── Tick at due ── retaken                  │

@@ -291,6 +291,25 @@ func (m *machine) buried(t *rapid.T) {
 	}
 }
 
+// want also checks that a checkpoint for nobody counts no attempt that was not handed out.
+func (m *machine) want(t *rapid.T) {
+	wanted := rapid.Bool().Draw(t, "wanted")
+	m.g.Want(wanted)
+	if wanted {
+		return
+	}
+	m.checkpoint(t)
+	st, err := DecodeState(m.unsent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq, e := range st.messages {
+		if f := m.fate(seq); int(e.attempts) > f.attempts {
+			t.Fatalf("seq %d is saved with %d attempts, it had %d", seq, e.attempts, f.attempts)
+		}
+	}
+}
+
 func (m *machine) checkpoint(t *rapid.T) {
 	m.unsent, m.token = m.s.Checkpoint(nil, false, m.now)
 	if len(m.unsent) > MaxCheckpoint {
@@ -318,6 +337,7 @@ func TestGroup_Model(t *testing.T) {
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
 			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
 			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
+			"want": m.want,
 		})
 		m.drain(t)
 	})

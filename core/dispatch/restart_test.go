@@ -88,6 +88,7 @@ func (m *machine) drain(t *rapid.T) {
 		}
 		m.now = m.now.Add(20 * time.Second)
 		m.g.Tick(m.now)
+		m.g.Want(true)
 		blob, token := m.s.Checkpoint(nil, false, m.now)
 		m.durable = blob
 		m.s.Saved(token)

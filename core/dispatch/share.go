@@ -199,8 +199,14 @@ func (s *Share) Frontier() core.Seq { return s.done.Frontier() }
 // Done reports whether the group is through with an extent whose last seq is last.
 func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
 
-// Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon.
-func (s *Share) Unsaved() int { return s.count[unsaved] }
+// Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon. While nobody takes
+// messages it is 0.
+func (s *Share) Unsaved() int {
+	if s.group.unwanted {
+		return 0
+	}
+	return s.count[unsaved]
+}
 
 // Changed reports whether the last checkpoint that was Saved lacks anything: whether one is due within the second.
 func (s *Share) Changed() bool { return s.changed || s.saved < s.token }
@@ -222,13 +228,17 @@ func (s *Share) Depth() Depth {
 		s.skipBatches()
 		d.OldestReady = (*s.batches.front()).Enqueued
 	}
-	for _, seq := range s.retries.all() {
-		if m := s.table.get(seq); m != nil && m.batch != nil && m.phase == ready {
-			if d.OldestReady == 0 || m.batch.Enqueued < d.OldestReady {
-				d.OldestReady = m.batch.Enqueued
-			}
-			break
+	older := func(seq core.Seq) bool {
+		m := s.table.get(seq)
+		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved {
+			return false
 		}
+		if d.OldestReady == 0 || m.batch.Enqueued < d.OldestReady {
+			d.OldestReady = m.batch.Enqueued
+		}
+		return true
 	}
+	_ = slices.ContainsFunc(s.retries.all(), older)
+	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
 	return d
 }

@@ -1,0 +1,43 @@
+package core
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+)
+
+// Rank orders items by rendezvous hashing (Thaler and Ravishankar, 1998) of key with each item's host, the winner first: when a host
+// comes or goes, only its own keys move. Every host of the cluster ranks alike.
+func Rank[T any](key string, items []T, host func(T) HostID) []T {
+	type scored struct {
+		item  T
+		id    HostID
+		score uint64
+	}
+	all := make([]scored, 0, len(items))
+	for _, item := range items {
+		id := host(item)
+		all = append(all, scored{item, id, rendezvousScore(key, id)})
+	}
+	slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.id, b.id)) })
+	out := make([]T, 0, len(items))
+	for _, s := range all {
+		out = append(out, s.item)
+	}
+	return out
+}
+
+// rendezvousScore finishes FNV-1a with the mixer of MurmurHash3: FNV alone mixes its last bytes too little to rank by.
+func rendezvousScore(key string, host HostID) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	h.Write([]byte{0})
+	h.Write([]byte(host))
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	x ^= x >> 33
+	return x
+}

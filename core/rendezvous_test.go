@@ -1,0 +1,42 @@
+package core_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/columbamq/columba/core"
+)
+
+func self(h core.HostID) core.HostID { return h }
+
+func TestRank_SpreadsAndMovesOnlyTheGone(t *testing.T) {
+	var hosts []core.HostID
+	for i := range 10 {
+		hosts = append(hosts, core.HostID(fmt.Sprintf("host-%d", i)))
+	}
+	count := make(map[core.HostID]int)
+	for i := range 10_000 {
+		key := fmt.Sprintf("key-%d", i)
+		with, without := core.Rank(key, hosts, self), core.Rank(key, hosts[:9], self)
+		count[with[0]]++
+		if with[0] != hosts[9] && with[0] != without[0] {
+			t.Fatalf("%s moved from %s to %s though its host stayed", key, with[0], without[0])
+		}
+	}
+	for h, n := range count {
+		if n < 800 || n > 1200 {
+			t.Errorf("%s wins %d of 10,000 keys, want about 1,000", h, n)
+		}
+	}
+}
+
+func TestRank_IgnoresTheOrderOfItems(t *testing.T) {
+	a := core.Rank("k", []core.HostID{"a", "b", "c"}, self)
+	b := core.Rank("k", []core.HostID{"c", "a", "b"}, self)
+	if fmt.Sprint(a) != fmt.Sprint(b) || len(a) != 3 {
+		t.Fatalf("got %v and %v", a, b)
+	}
+	if got := core.Rank[core.HostID]("k", nil, self); len(got) != 0 {
+		t.Fatalf("got %v of nothing", got)
+	}
+}
