@@ -3,6 +3,7 @@ package outputhost
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -27,6 +28,7 @@ type group struct {
 		consumers []*consumer // in turn
 		turn      int
 		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message
+		pulled    time.Time                  // when the last one ended
 		pumping   bool
 		again     bool // an event came while pumping
 		closed    bool

@@ -19,6 +19,9 @@ const (
 	maxPullWait  = time.Minute
 )
 
+// pullAgain is how long after a pull the next one is expected: until then retries are kept ready for it.
+const pullAgain = time.Minute
+
 // pull hands out up to most messages, waiting for the first up to wait.
 func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.PulledMessage, error) {
 	wake := make(chan struct{}, 1)
@@ -50,6 +53,7 @@ const firstRead = 100 * time.Millisecond
 func (g *group) endPull(wake chan struct{}) {
 	g.mu.Lock()
 	delete(g.mu.pulls, wake)
+	g.mu.pulled = g.h.deps.Now()
 	var idle []*reader
 	if !g.wantedLocked() {
 		idle = g.readersLocked()

@@ -20,6 +20,7 @@ func (g *group) pump() {
 		g.mu.again = false
 		now := g.h.deps.Now()
 		g.mu.rules.Tick(now)
+		g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
 		out := g.takeLocked(now)
 		reads := g.readLocked()
 		dead := g.mu.rules.TakeDead(deadAtOnce, nil)

@@ -174,3 +174,20 @@ func (w *world) dieOf(body string, attempt int) {
 		w.t.Fatalf("the consumer got nothing; want %s with attempt %d", body, attempt)
 	}
 }
+
+// TestCrashesUseUpNoAttempts kills the server again and again while a message that has failed once waits for a consumer: only what is
+// handed out counts.
+func TestCrashesUseUpNoAttempts(t *testing.T) {
+	w := newWorld(t)
+	w.group("g", func(g *core.GroupSpec) { g.LockTimeout = time.Second; g.MaxDeliveries = 4 })
+	w.publish("a")
+	con := w.consumer("g")
+	w.settle(w.next(con, "a", 1).Nack(client.After(500*time.Millisecond), client.Reason("no")))
+	closeConsumer(con)
+	for range 3 {
+		pause(checkpointed + time.Second)
+		w.server.Restart()
+	}
+	w.settle(w.next(w.consumer("g"), "a", 2).Ack())
+	w.letters("g", 0)
+}
