@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"connectrpc.com/connect"
@@ -66,6 +67,7 @@ func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
 	}
 	given := make(map[core.ExtentID]map[core.GroupID]bool)
 	touched := make(map[*group]bool)
+	var failed []error
 	for _, a := range list.Assignments {
 		id, err := core.IDFromBytes(a.Group)
 		if err != nil {
@@ -79,25 +81,35 @@ func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
 			given[e.ID] = make(map[core.GroupID]bool)
 		}
 		given[e.ID][core.GroupID{ID: id}] = true
-		g, err := h.groupOf(ctx, e.Queue, a.Name)
-		switch {
-		case core.CodeOf(err) == core.CodeNotFound: // deleted meanwhile
-			continue
-		case err != nil:
-			return err
-		case g.id.ID != id: // deleted and made again meanwhile
-			continue
+		g, err := h.giveShare(ctx, e, a.Name, core.GroupID{ID: id}, a.Counter)
+		if err != nil {
+			failed = append(failed, err) // the others must not wait for it; the controller sends its list again
 		}
-		if err := g.addShare(ctx, e, a.Counter); err != nil {
-			return err
+		if g != nil {
+			defer g.release()
+			touched[g] = true
 		}
-		touched[g] = true
 	}
 	h.dropOthers(given)
 	for g := range touched {
 		g.pump()
 	}
-	return nil
+	return errors.Join(failed...)
+}
+
+// giveShare resumes one share of the list; no group when that was deleted meanwhile.
+func (h *Host) giveShare(ctx context.Context, e core.Extent, name string, id core.GroupID, counter uint64) (*group, error) {
+	g, err := h.groupOf(ctx, e.Queue, name)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case g.id != id: // deleted and made again
+		g.release()
+		return nil, nil
+	}
+	return g, g.addShare(ctx, e, counter)
 }
 
 // dropOthers gives up the shares that are not this host's any more.

@@ -132,11 +132,16 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 	}
 }
 
-// finish records that the group has consumed the extent, and forgets the share.
+// finish records that the group has consumed the extent, removes its checkpoint and forgets the share. What fails is tried again with the
+// next round: a finished share counts as changed.
 func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	meta, now := g.h.deps.Meta, g.h.deps.Now()
 	id := p.s.extent.ID
 	err := metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id), metadata.DoneRecord{L: p.l, Epoch: epoch}, now, 0, metadata.One)
+	if err == nil {
+		key := metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)
+		err = meta.Remove(ctx, metadata.Checkpoints, key, g.h.deps.Now(), metadata.One)
+	}
 	if err != nil {
 		g.h.log.Info("a finished share stays for now", "extent", id, "group", g.name, "err", err)
 		g.h.saver.note(g, false)
@@ -150,9 +155,5 @@ func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	g.mu.Unlock()
 	if r != nil {
 		r.stop()
-	}
-	key := metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)
-	if err := meta.Remove(ctx, metadata.Checkpoints, key, now, metadata.One); err != nil {
-		g.h.log.Info("the checkpoint of a finished share stays behind", "extent", id, "group", g.name, "err", err)
 	}
 }

@@ -122,6 +122,7 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 		c.fail(err)
 		return
 	}
+	defer g.release()
 	c.tokens = hello.Tokens
 	c.name = clipName(hello.Client)
 	g.mu.Lock()
@@ -250,7 +251,7 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 		}
 		c.held = max(0, c.held-int(r.Count))
 		for _, b := range bad {
-			for i := range min(b.Count, maxListed) {
+			for i := range min(int(b.Count), maxListed-len(failures)) {
 				failures = append(failures, wire.AckFailure{Handle: c.settled.Handle, Seq: b.Base + core.Seq(i), Attempt: r.Attempt, Code: b.Code})
 			}
 		}
@@ -287,7 +288,7 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	return nil
 }
 
-// maxListed bounds how many refused settlements of one run are listed.
+// maxListed bounds how many refused settlements of one frame are listed.
 const maxListed = 1000
 
 var errNoShare = core.Errorf(core.CodeStale, "the extent is not delivered by this host any more")

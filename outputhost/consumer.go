@@ -27,7 +27,7 @@ type consumer struct {
 	credit  struct{ messages, bytes int }
 	held    int // handed out and not settled, as far as this host was told
 	handles map[*share]uint32
-	shares  []*share // by handle
+	shares  []*share // by handle; nil: given up
 }
 
 // delivery is one frame (or a few) on its way to a consumer, made under the group's mutex and sent outside.
@@ -132,8 +132,11 @@ func (s *share) tokenLocked(seq core.Seq, attempt uint16) string {
 
 // shareLocked is the share behind a handle, nil when it is unknown or given away.
 func (c *consumer) shareLocked(handle uint32) *share {
-	if int64(handle) >= int64(len(c.shares)) || c.shares[handle].removed {
+	if int64(handle) >= int64(len(c.shares)) {
 		return nil
 	}
-	return c.shares[handle]
+	if s := c.shares[handle]; s != nil && !s.removed {
+		return s
+	}
+	return nil
 }

@@ -29,7 +29,7 @@ type letterbox struct {
 }
 
 const (
-	letterTimeout = 15 * time.Second // of one append
+	letterTimeout = 15 * time.Second // of appends that begin together
 	letterRetry   = time.Second      // after a failed one
 	letterIdle    = time.Minute      // an unused publisher is closed
 )
@@ -41,14 +41,12 @@ func newLetters(h *Host) *letters {
 }
 
 // bury takes one message; its outcome comes back to the share.
-func (l *letters) bury(g *group, d dispatch.Dead) {
+func (l *letters) bury(ctx context.Context, g *group, d dispatch.Dead) {
 	record, err := l.letter(g, d)
 	if err == nil {
 		var p *publish.Publisher
 		if p, err = l.publisher(core.DLQPath(g.queuePath, g.name)); err == nil {
-			ctx, cancel := context.WithTimeout(l.h.ctx, letterTimeout)
 			err = p.Append(ctx, record, letterTimeout, publish.DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) { l.buried(g, d, err) }))
-			cancel()
 		}
 	}
 	if err != nil {
@@ -75,8 +73,8 @@ func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
 	return &r, nil
 }
 
-// buried applies the outcome of an append, also to a share that was given up meanwhile: its buffers are released by it. An unknown one is tried again: a duplicate in the dead letter queue is possible, a loss
-// is not.
+// buried applies the outcome of an append, also to a share that was given up meanwhile: its buffers are released by it. An unknown one
+// is tried again: a duplicate in the dead letter queue is possible, a loss is not.
 func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 	now := l.h.deps.Now()
 	g.mu.Lock()

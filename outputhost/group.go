@@ -3,6 +3,7 @@ package outputhost
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -18,6 +19,7 @@ type group struct {
 	queue     core.QueueID
 	queuePath string
 	name      string
+	users     atomic.Int32 // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
 		record    metadata.GroupRecord
@@ -30,14 +32,16 @@ type group struct {
 		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message
 		pulled    time.Time                  // when the last one ended
 		pumping   bool
-		again     bool // an event came while pumping
+		again     bool      // an event came while pumping
+		burying   bool      // messages are on their way to the dead letter queue's publisher
+		looked    time.Time // when the ends of shares that are not read were looked up
 		closed    bool
 		names     map[dispatch.SessionID]string // of consumers, past ones too, for dead letters
 		runs      []dispatch.Run                // scratch
 	}
 }
 
-// groupOf finds the group, or reads it from the metadata.
+// groupOf finds the group, or reads it from the metadata. The caller releases it.
 func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*group, error) {
 	record, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
 	if err != nil {
@@ -49,6 +53,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g := h.mu.groups[record.ID]; g != nil {
+		g.users.Add(1)
 		return g, nil
 	}
 	if h.mu.stopped {
@@ -62,7 +67,59 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	g.mu.names = make(map[dispatch.SessionID]string)
 	g.mu.pulls = make(map[chan struct{}]struct{})
 	h.mu.groups[record.ID] = g
+	g.users.Add(1)
 	return g, nil
+}
+
+// release lets go of a group that was found.
+func (g *group) release() { g.users.Add(-1) }
+
+// unload forgets a group without shares, consumers and users; it is read again when it is needed.
+func (h *Host) unload(g *group) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.mu.shares) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.mu.burying && h.mu.groups[g.id] == g {
+		delete(h.mu.groups, g.id)
+	}
+}
+
+// lookForEnds asks the metadata, now and then, whether extents that nobody reads and of which nothing is outstanding were sealed: what
+// is consumed to its end must not stay loaded until a consumer comes.
+func (g *group) lookForEnds(ctx context.Context) error {
+	now := g.h.deps.Now()
+	var idle []*share
+	g.mu.Lock()
+	if now.Sub(g.mu.looked) >= g.h.cfg.RelistEvery {
+		g.mu.looked = now
+		for _, s := range g.mu.shares {
+			if s.reader == nil && !s.end && s.rules.Frontier() > 0 {
+				idle = append(idle, s)
+			}
+		}
+	}
+	g.mu.Unlock()
+	for _, s := range idle {
+		seal, _, err := metadata.Read[metadata.SealRecord](ctx, g.h.deps.Meta, metadata.Seals, metadata.SealKey(s.extent.ID), metadata.One)
+		if core.CodeOf(err) == core.CodeNotFound {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		g.mu.Lock()
+		finished := false
+		if seal.State.HasEnd() && !s.removed {
+			s.end, s.l, s.last = true, seal.L, max(s.last, seal.L)
+			finished = s.finished()
+		}
+		g.mu.Unlock()
+		if finished {
+			g.h.saver.note(g, false)
+		}
+	}
+	return nil
 }
 
 // lookUp finds a group by its path and name.
@@ -151,7 +208,7 @@ func (g *group) readersLocked() []*reader {
 
 // wantedLocked reports whether somebody waits for messages of this group.
 func (g *group) wantedLocked() bool {
-	return !g.mu.closed && g.mu.record.Spec.Status.CanConsume() && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
+	return !g.mu.closed && !g.h.draining.Load() && g.mu.record.Spec.Status.CanConsume() && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
 }
 
 // notifyPullsLocked wakes the unary pulls that wait.

@@ -76,7 +76,8 @@ type Host struct {
 		version  uint64 // of the list of shares
 		stopped  bool
 	}
-	assigning   sync.Mutex // one list is applied at a time
+	draining    atomic.Bool // nothing is handed out any more
+	assigning   sync.Mutex  // one list is applied at a time
 	nextSession atomic.Uint32
 	readers     atomic.Int64 // open read streams
 }
@@ -130,6 +131,7 @@ func (h *Host) Run(ctx context.Context) error {
 	loops.Go(func() { h.deadlines.run(ctx, h.deps.Now) })
 	loops.Go(func() { h.saver.run(ctx) })
 	<-ctx.Done()
+	h.draining.Store(true) // the last checkpoint says that nothing is handed out after it
 	for _, s := range h.sessionList() {
 		s.drain()
 	}
@@ -140,8 +142,9 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all sessions and joins all goroutines.
-func (h *Host) Stop(context.Context) error {
+// Stop ends all sessions, joins all goroutines and saves what was settled since the drain.
+func (h *Host) Stop(ctx context.Context) error {
+	h.draining.Store(true)
 	h.mu.Lock()
 	h.mu.stopped = true
 	h.mu.Unlock()
@@ -150,6 +153,9 @@ func (h *Host) Stop(context.Context) error {
 		g.close()
 	}
 	h.wg.Wait()
+	last, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	h.saver.save(last, true)
 	return nil
 }
 
@@ -195,9 +201,14 @@ func (h *Host) refresh(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, g := range h.groupList() {
-			if err := g.refresh(ctx); err != nil && ctx.Err() == nil {
+			err := g.refresh(ctx)
+			if err == nil {
+				err = g.lookForEnds(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
 				h.log.Info("cannot read a group's settings", "queue", g.queuePath, "group", g.name, "err", err)
 			}
+			h.unload(g)
 		}
 	}
 }

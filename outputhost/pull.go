@@ -43,6 +43,8 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 			return nil, nil
 		case <-ctx.Done():
 			return nil, nil
+		case <-g.h.ctx.Done():
+			return nil, context.Cause(g.h.ctx)
 		}
 	}
 }
@@ -70,6 +72,10 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 	if status := g.mu.record.Spec.Status; !status.CanConsume() {
 		g.mu.Unlock()
 		return nil, core.Errorf(core.CodeDisabled, "group %s of queue %s is %s", g.name, g.queuePath, status)
+	}
+	if g.h.draining.Load() {
+		g.mu.Unlock()
+		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
 	var out []*pb.PulledMessage
 	var err error
@@ -113,6 +119,7 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	if err != nil {
 		return err
 	}
+	defer g.release()
 	now := h.deps.Now()
 	g.mu.Lock()
 	s := g.mu.shares[t.Extent]
@@ -134,6 +141,9 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 func (h *Host) groupByID(ctx context.Context, queue core.QueueID, id core.GroupID) (*group, error) {
 	h.mu.Lock()
 	g := h.mu.groups[id]
+	if g != nil {
+		g.users.Add(1)
+	}
 	h.mu.Unlock()
 	if g != nil {
 		return g, nil

@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"context"
 	"time"
 
 	"github.com/columbamq/columba/core/dispatch"
@@ -23,7 +24,7 @@ func (g *group) pump() {
 		g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
 		out := g.takeLocked(now)
 		reads := g.readLocked()
-		dead := g.mu.rules.TakeDead(deadAtOnce, nil)
+		dead := g.deadLocked()
 		urgent, changed := g.unsavedLocked()
 		at, ok := g.mu.rules.NextDeadline()
 		g.mu.Unlock()
@@ -35,8 +36,8 @@ func (g *group) pump() {
 		for _, r := range reads {
 			r()
 		}
-		for _, d := range dead {
-			g.h.letters.bury(g, d)
+		if len(dead) > 0 {
+			g.h.run(func(ctx context.Context) { g.bury(ctx, dead) })
 		}
 		if changed {
 			g.h.saver.note(g, urgent)
@@ -49,6 +50,30 @@ func (g *group) pump() {
 			return
 		}
 	}
+}
+
+// deadLocked takes the messages to be buried next; none while earlier ones are on their way.
+func (g *group) deadLocked() []dispatch.Dead {
+	if g.mu.burying {
+		return nil
+	}
+	dead := g.mu.rules.TakeDead(deadAtOnce, nil)
+	g.mu.burying = len(dead) > 0
+	return dead
+}
+
+// bury hands messages to the publisher of the dead letter queue. It waits for room there, which may need what the caller of pump has to
+// do: so it has a goroutine of its own.
+func (g *group) bury(ctx context.Context, dead []dispatch.Dead) {
+	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
+	defer cancel()
+	for _, d := range dead {
+		g.h.letters.bury(ctx, g, d)
+	}
+	g.mu.Lock()
+	g.mu.burying = false
+	g.mu.Unlock()
+	g.pump()
 }
 
 // takeLocked hands messages to the consumers in turn, as their credits allow.

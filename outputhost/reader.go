@@ -148,7 +148,13 @@ func (r *reader) connect(ctx context.Context) error {
 		mux.Forget(stream)
 		return nil
 	}
-	return mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypeOpenRead, stream, body))
+	if err := mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypeOpenRead, stream, body)); err != nil {
+		return err
+	}
+	if r.stopped.Load() { // the close may have gone out before the open
+		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, stream, nil))
+	}
+	return nil
 }
 
 // credit lets the store send more.
@@ -194,8 +200,12 @@ func (r *reader) end() (mux *ws.Mux, ended bool) {
 
 // lost ends the stream and, after a pause, lets the group open another reader.
 func (r *reader) lost(err error) {
-	if _, ended := r.end(); !ended {
+	mux, ended := r.end()
+	if !ended {
 		return
+	}
+	if mux != nil { // a stream that the store has ended does not mind
+		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
 	}
 	h := r.g.h
 	r.g.mu.Lock()

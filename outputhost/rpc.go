@@ -35,6 +35,7 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
+	defer g.release()
 	messages, err := g.pull(ctx, most, wait)
 	if err != nil {
 		return nil, convert.RPCError(err)
@@ -70,6 +71,7 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 			return nil, convert.RPCError(err)
 		}
 		d, err := g.depth(ctx)
+		g.release()
 		if err != nil {
 			return nil, convert.RPCError(err)
 		}

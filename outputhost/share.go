@@ -127,7 +127,10 @@ func (s *share) dropLocked() *reader {
 	g.mu.ordered = nil
 	delete(g.mu.byRules, s.rules)
 	for _, c := range g.mu.consumers {
-		delete(c.handles, s)
+		if handle, known := c.handles[s]; known {
+			c.shares[handle] = nil // its number stays: it must not mean another extent
+			delete(c.handles, s)
+		}
 	}
 	g.mu.rules.RemoveShare(s.rules)
 	r := s.reader
