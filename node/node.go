@@ -87,7 +87,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	var all pages
 	srv := newServer(n.o.Log, res.metrics, &all, res.tcp, res.mem)
-	parts := []lifecycle.Part{srv}
+	parts := []lifecycle.Part{srv, &watch{failed: res.failed}}
 	for _, r := range roles {
 		parts = append(parts, all.add(r))
 	}
@@ -117,6 +117,7 @@ type resources struct {
 	members membership.Monitor
 	peers   *peer.Pool
 
+	failed  func() error   // why the metadata refuses everything, nil while they work
 	closers []func() error // of what is open, in the order of opening
 }
 
@@ -143,7 +144,7 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 	if err != nil {
 		return nil, err
 	}
-	res.meta = store
+	res.meta, res.failed = store, store.Failed
 	res.opened(res.meta.Close)
 	res.self = membership.Host{
 		ID: res.dir.host.Host, Roles: n.cfg.Roles, Address: advertised(n.cfg, res.tcp), Zone: n.cfg.Zone,

@@ -1,0 +1,46 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
+)
+
+func TestWatch_EndsTheProcessWhenTheMetadataFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		w := &watch{failed: func() error {
+			if broken.Load() {
+				return core.Errorf(core.CodeNoSpace, "metadata in /data stopped: disk full; repair the disk and restart the server")
+			}
+			return nil
+		}}
+		began := time.Now()
+		err := lifecycle.Run(t.Context(), []lifecycle.Part{w}, lifecycle.Options{Ready: func() {
+			time.AfterFunc(time.Minute, func() { broken.Store(true) })
+		}})
+		if core.CodeOf(err) != core.CodeNoSpace || !strings.Contains(err.Error(), "the process cannot go on: metadata in /data stopped") {
+			t.Errorf("got %v (%s), want why the metadata failed", err, core.CodeOf(err))
+		}
+		if took := time.Since(began); took < time.Minute || took > time.Minute+2*watchEvery {
+			t.Errorf("it ended after %s, want a minute", took)
+		}
+	})
+}
+
+func TestWatch_EndsQuietlyWithTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		w := &watch{failed: func() error { return nil }}
+		if err := lifecycle.Run(ctx, []lifecycle.Part{w}, lifecycle.Options{}); err != nil {
+			t.Errorf("got %v, want nil", err)
+		}
+	})
+}
