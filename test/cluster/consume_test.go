@@ -2,14 +2,20 @@ package cluster
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost"
 )
 
 // peers are clients for the hosts, as one of them has.
@@ -49,4 +55,327 @@ func (w *world) rows(t metadata.Table, partition string) int {
 	rows, _, err := w.Meta.List(context.WithoutCancel(w.t.Context()), t, partition, "", 1000, metadata.One)
 	w.ok(err)
 	return len(rows)
+}
+
+// saves counts the checkpoints' writes, and refuses them while it fails.
+type saves struct {
+	fail  atomic.Bool
+	tried atomic.Int32
+}
+
+func (s *saves) gate(_ context.Context, op Op) error {
+	if op.Name == "PutAll" && op.Table == metadata.Checkpoints.Name {
+		s.tried.Add(1)
+		if s.fail.Load() {
+			return errInjected
+		}
+	}
+	return nil
+}
+
+// TestCluster_RetryWaitsForItsCount makes checkpoints fail: a second attempt must not be handed out before it is counted durably.
+func TestCluster_RetryWaitsForItsCount(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", nil)
+		con := w.consumer("g")
+		var s saves
+		w.OnMeta(Output, s.gate)
+		w.publish("a")
+		d := w.next(con, "a", 1)
+		s.fail.Store(true)
+		w.ok(d.Nack())
+		if d := w.take(con, 20*time.Second); d != nil {
+			t.Fatalf("attempt %d was handed out, its count is not durable", d.Attempt)
+		}
+		tried := s.tried.Load()
+		if tried < 10 || tried > 60 {
+			t.Errorf("%d tries in 20 s, want about one a second", tried)
+		}
+		s.fail.Store(false)
+		began := time.Now()
+		w.ok(w.next(con, "a", 2).Ack())
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("attempt 2 came %s after checkpoints work again", took)
+		}
+		w.close(con)
+	})
+}
+
+// TestCluster_CheckpointsSurviveACrash looks at locks, attempts and delays after one.
+func TestCluster_CheckpointsSurviveACrash(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 30 * time.Second })
+		con := w.consumer("g")
+		w.publish("acked", "locked", "later", "twice")
+		began := time.Now()
+		w.ok(w.next(con, "acked", 1).Ack())
+		w.next(con, "locked", 1)
+		w.ok(w.next(con, "later", 1).Nack(client.After(10 * time.Second)))
+		w.ok(w.next(con, "twice", 1).Nack())
+		w.next(con, "twice", 2) // locked too
+		time.Sleep(2 * time.Second)
+		w.Crash(Output)
+		w.Up(Output)
+		d := w.next(con, "later", 2)
+		if at := time.Since(began); at < 10*time.Second || at > 12*time.Second {
+			t.Errorf("what was delayed by 10 s came after %s", at)
+		}
+		w.ok(d.Ack())
+		for range 2 {
+			d := w.take(con, time.Minute)
+			if d == nil {
+				t.Fatal("a lock of before the crash never ends")
+			}
+			if at := time.Since(began); at < 30*time.Second || at > 32*time.Second {
+				t.Errorf("%s, locked for 30 s, came after %s", d.Body, at)
+			}
+			if want := map[string]int{"locked": 2, "twice": 3}[string(d.Body)]; d.Attempt != want {
+				t.Errorf("%s came as attempt %d, want %d", d.Body, d.Attempt, want)
+			}
+			w.ok(d.Ack())
+		}
+		if d := w.take(con, time.Minute); d != nil {
+			t.Errorf("%s came again", d.Body)
+		}
+		w.close(con)
+	})
+}
+
+// TestCluster_StopSavesWhatWasSettled restarts the output host gracefully, again and again, under a consumer.
+func TestCluster_StopSavesWhatWasSettled(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", nil)
+		con := w.consumer("g", client.Prefetch(10))
+		bodies := numbers(1, 300)
+		w.publish(bodies...)
+		got := make(map[string]int)
+		for len(got) < len(bodies) {
+			d := w.take(con, 2*time.Minute)
+			if d == nil {
+				break
+			}
+			got[string(d.Body)]++
+			w.ok(d.Ack())
+			w.ok(con.Flush(w.t.Context()))
+			if len(got)%100 == 50 {
+				time.Sleep(10 * time.Millisecond) // the acks have arrived
+				w.Restart(Output)
+			}
+		}
+		w.all(got, bodies, false)
+		twice := 0
+		for _, n := range got {
+			twice += n - 1
+		}
+		if twice > 3 { // what was on its way when the connection ended; not the 50 and more of the last second
+			t.Errorf("%d messages came again after three graceful stops", twice)
+		}
+		w.close(con)
+	})
+}
+
+// TestCluster_LockEndsWithoutConsumers lets the last attempt's lock run out with nobody there: the message is buried all the same.
+func TestCluster_LockEndsWithoutConsumers(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 1; g.LockTimeout = 5 * time.Second })
+		con := w.consumer("g")
+		w.publish("a", "b")
+		w.next(con, "a", 1)
+		w.next(con, "b", 1)
+		w.close(con)
+		w.eventually("both are dead letters", 10*time.Second, func() bool { return w.letters("g") == 2 })
+	})
+}
+
+// TestCluster_LockEndsWithoutConsumersAfterACrash is the same, with a crash between: the bytes have to be read again.
+func TestCluster_LockEndsWithoutConsumersAfterACrash(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 1; g.LockTimeout = 5 * time.Second })
+		con := w.consumer("g")
+		w.publish("a")
+		w.next(con, "a", 1)
+		w.close(con)
+		time.Sleep(2 * time.Second)
+		w.Crash(w.All()...)
+		w.Up(w.All()...)
+		w.eventually("it is a dead letter", 20*time.Second, func() bool { return w.letters("g") == 1 })
+	})
+}
+
+func (w *world) letters(group string) int {
+	w.t.Helper()
+	n := 0
+	for _, err := range w.Client.Admin().DeadLetters(w.t.Context(), queue, group) {
+		if core.CodeOf(err) == core.CodeNotFound { // none so far
+			return 0
+		}
+		w.ok(err)
+		n++
+	}
+	return n
+}
+
+// TestCluster_DeadLettersWaitForTheirQueue takes the input host away: nothing can be buried, delivery and acks of the rest go on, and
+// later every failed message is buried, once.
+func TestCluster_DeadLettersWaitForTheirQueue(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 1 })
+		const bad = 300
+		w.publish(numbers(1, 1000)...)
+		w.Crash(Input)
+		con := w.consumer("g")
+		for i := range 1000 {
+			d := w.take(con, 10*time.Second)
+			if d == nil {
+				t.Fatalf("delivery stopped after %d messages", i)
+			}
+			if i < bad {
+				w.ok(d.Reject("bad"))
+			} else {
+				w.ok(d.Ack())
+			}
+		}
+		time.Sleep(time.Minute)
+		w.Up(Input)
+		w.eventually("all are dead letters", 2*time.Minute, func() bool { return w.letters("g") == bad })
+		time.Sleep(time.Minute)
+		if n := w.letters("g"); n != bad {
+			t.Errorf("%d dead letters, want %d", n, bad)
+		}
+		w.close(con)
+	})
+}
+
+// TestCluster_ConsumersComeAndGoWhileItDelivers has them leave in the middle; what they gave back comes to others.
+func TestCluster_ConsumersComeAndGoWhileItDelivers(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 10 * time.Second })
+		bodies := numbers(1, 2000)
+		w.publish(bodies...)
+		got := make(map[string]int)
+		for range 10 {
+			con := w.consumer("g", client.Prefetch(200))
+			for range 50 {
+				if d := w.take(con, 20*time.Second); d != nil {
+					got[string(d.Body)]++
+					w.ok(d.Ack())
+				}
+			}
+			w.close(con)
+		}
+		con := w.consumer("g")
+		for b, n := range w.collect(con, len(bodies)-len(got)) {
+			got[b] += n
+		}
+		w.all(got, bodies, true)
+		w.close(con)
+	})
+}
+
+// TestCluster_PullsBesideConsumers lets unary pulls and a consumer compete.
+func TestCluster_PullsBesideConsumers(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", nil)
+		p := w.peers()
+		defer p.Close()
+		pull := func(wait time.Duration) []*pb.PulledMessage {
+			r, err := p.Output(w.hosts[Output].addr).Pull(w.t.Context(), connect.NewRequest(&pb.PullRequest{Queue: queue, Group: "g", MaxMessages: 10, Wait: durationpb.New(wait)}))
+			w.ok(err)
+			return r.Msg.Messages
+		}
+		began := time.Now()
+		if m := pull(5 * time.Second); len(m) != 0 || time.Since(began) < 5*time.Second {
+			t.Errorf("%d messages after %s, want none after 5 s", len(m), time.Since(began))
+		}
+		con := w.consumer("g", client.Prefetch(1))
+		w.publish("a", "b")
+		d := w.take(con, 10*time.Second)
+		m := pull(5 * time.Second)
+		if d == nil || len(m) != 1 || string(d.Body) == string(m[0].Message.Payload) {
+			t.Fatalf("the consumer got %v, the pull %v; want one each", d, m)
+		}
+		r, err := p.Output(w.hosts[Output].addr).Settle(w.t.Context(), connect.NewRequest(&pb.SettleRequest{Verb: "ack", Tokens: []string{m[0].Token}}))
+		w.ok(err)
+		if len(r.Msg.Failures) > 0 {
+			t.Errorf("an ack by token was refused: %v", r.Msg.Failures)
+		}
+		w.ok(d.Ack())
+		w.close(con)
+		if n := w.depth("g"); n != 0 {
+			t.Errorf("%d messages are left", n)
+		}
+	})
+}
+
+func (w *world) depth(group string) int {
+	w.t.Helper()
+	d, err := w.Client.Admin().Depth(w.t.Context(), queue, group)
+	w.ok(err)
+	return int(d[0].Ready + d[0].InFlight + d[0].Delayed)
+}
+
+// TestCluster_ThrottledReadersGoOn has a consumer hold the most a share may have outstanding, then settle it: reading resumes.
+func TestCluster_ThrottledReadersGoOn(t *testing.T) {
+	bubble(t, Options{Output: func(c *outputhost.Config) { c.ReadAhead = 100_000 }}, func(w *world) {
+		w.group("g", nil)
+		const n = 15_000 // above what may be outstanding
+		p := w.publisher()
+		body := make([]byte, 1000)
+		for i := range n {
+			copy(body, fmt.Sprintf("%06d", i))
+			w.ok(p.PublishAsync(w.t.Context(), client.Message{Body: body}, nil))
+		}
+		w.ok(p.Close(w.t.Context()))
+		con := w.consumer("g", client.Prefetch(20_000), client.PrefetchBytes(30<<20))
+		var held []*client.Delivery
+		for d := w.take(con, time.Minute); d != nil; d = w.take(con, 2*time.Second) {
+			held = append(held, d)
+		}
+		if len(held) > 10_500 || len(held) < 9_000 {
+			t.Errorf("%d are outstanding, want the limit of 10,000", len(held))
+		}
+		for _, d := range held {
+			w.ok(d.Ack())
+		}
+		if got := w.collect(con, n-len(held)); len(got) != n-len(held) {
+			t.Errorf("%d more came, want %d", len(got), n-len(held))
+		}
+		w.close(con)
+	})
+}
+
+// TestCluster_GroupsComeAndGo makes groups before and after extents, changes one, and deletes one under its consumer.
+func TestCluster_GroupsComeAndGo(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("before", nil)
+		w.publish("a")
+		w.group("after", nil)
+		w.group("latest", func(g *core.GroupSpec) { g.Start = core.Start{Mode: core.StartLatest} })
+		w.publish("b")
+		for g, bodies := range map[string][]string{"before": {"a", "b"}, "after": {"a", "b"}, "latest": {"b"}} {
+			con := w.consumer(g)
+			for _, b := range bodies {
+				w.ok(w.next(con, b, 1).Ack())
+			}
+			w.close(con)
+		}
+		con := w.consumer("after")
+		w.ok(w.Client.Admin().DeleteGroup(w.t.Context(), queue, "after"))
+		ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+		defer cancel()
+		for _, err := range con.Deliveries(ctx) {
+			if core.CodeOf(err) != core.CodeNotFound {
+				t.Errorf("the consumer of a deleted group got %v, want %s", err, core.CodeNotFound)
+			}
+		}
+		if ctx.Err() != nil {
+			t.Error("the consumer of a deleted group lives on")
+		}
+		w.close(con)
+		w.group("after", nil) // made again: from the start
+		con = w.consumer("after")
+		w.ok(w.next(con, "a", 1).Ack())
+		w.ok(w.next(con, "b", 1).Ack())
+		w.close(con)
+	})
 }
