@@ -29,12 +29,16 @@ type load struct {
 }
 
 // TestRandomKillsUnderLoad kills the server at random moments while publishers publish and consumers ack, nack, reject and forget.
-// COLUMBA_FAULTS=10m makes it go on for that long; COLUMBA_FAULTS_SEED repeats its choices.
+// COLUMBA_FAULTS=10m makes it go on for that long, with a server under the race detector; COLUMBA_FAULTS_SEED repeats its choices.
 func TestRandomKillsUnderLoad(t *testing.T) {
-	lasting := 8 * time.Second
+	lasting, program := 8*time.Second, process.Program
 	if s := os.Getenv("COLUMBA_FAULTS"); s != "" {
 		var err error
 		if lasting, err = time.ParseDuration(s); err != nil {
+			t.Fatal(err)
+		}
+		program = filepath.Join(t.TempDir(), "columba-race")
+		if err := process.Build(program, "-race"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +50,7 @@ func TestRandomKillsUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("COLUMBA_FAULTS_SEED=%d", seed)
-	l := newLoad(t, process.StartServer(t), seed)
+	l := newLoad(t, process.StartProgram(t, program), seed)
 
 	publishing, stopPublishing := context.WithTimeout(t.Context(), lasting)
 	defer stopPublishing()
@@ -79,6 +83,9 @@ func TestRandomKillsUnderLoad(t *testing.T) {
 		l.bury(g)
 	}
 	l.check()
+	if strings.Contains(l.server.Log(), "DATA RACE") {
+		t.Error("the race detector found something in the server")
+	}
 	if t.Failed() {
 		l.save()
 	}
