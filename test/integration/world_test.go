@@ -214,6 +214,7 @@ func (w *world) letters(group string, n int) []letter {
 
 // crashing runs a test as it is, and with kill -9 and restart wherever it calls crash. crash first lets a checkpoint pass.
 func crashing(t *testing.T, test func(w *world, crash func())) {
+	t.Parallel()
 	t.Run("calm", func(t *testing.T) { test(newWorld(t), func() {}) })
 	t.Run("killed", func(t *testing.T) {
 		w := newWorld(t)
