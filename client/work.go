@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,9 @@ func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts 
 	o := workOptions{concurrency: 1, grace: 30 * time.Second}
 	for _, opt := range opts {
 		opt.applyWork(&o)
+	}
+	if h == nil {
+		return core.Errorf(core.CodeBadArgument, "the handler is nil")
 	}
 	if o.concurrency < 1 {
 		return core.Errorf(core.CodeBadArgument, "concurrency %d is not 1 or more", o.concurrency)
@@ -114,21 +119,29 @@ func (w *work) work(ctx, handling context.Context, me *worker) error {
 		err := w.handle(hctx, d)
 		me.current.Store(nil)
 		cancel(nil)
+		if err != nil {
+			w.log().Debug("handler failed", "id", d.ID, "receipt", d.Receipt, "attempt", d.Attempt, "err", err)
+		}
 		if err := settleBy(d, err); err != nil && !errors.Is(err, ErrStale) {
-			w.con.c.opts.log.Warn("settle", "queue", w.con.queue, "group", w.con.group, "receipt", d.Receipt, "err", err)
+			w.log().Warn("settle", "receipt", d.Receipt, "err", err)
 		}
 	}
 	return nil
 }
 
-// handle turns a panic into an error.
+// handle turns a panic into an error, and leaves its stack in the log: the message carries only the text.
 func (w *work) handle(ctx context.Context, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
+			w.log().Error("handler panicked", "id", d.ID, "receipt", d.Receipt, "attempt", d.Attempt, "err", err, "stack", string(debug.Stack()))
 		}
 	}()
 	return w.handler(ctx, d)
+}
+
+func (w *work) log() *slog.Logger {
+	return w.con.c.opts.log.With("queue", w.con.queue, "group", w.con.group)
 }
 
 // settleBy settles a delivery by its handler's error; one that the handler has settled itself stays as it is.

@@ -148,3 +148,9 @@ func TestWork_LostLockEndsTheHandler(t *testing.T) {
 	}
 	eventually(t, "acked", func() bool { return f.ackedCount() == 1 })
 }
+
+func TestWork_NilHandler(t *testing.T) {
+	if err := (&Client{}).Work(t.Context(), "/t/a", "g", nil); !errors.Is(err, ErrBadArgument) {
+		t.Fatalf("got %v, want bad argument", err)
+	}
+}

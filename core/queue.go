@@ -59,8 +59,12 @@ const (
 	MaxRetention      = 10 * 365 * 24 * time.Hour
 )
 
-// WithDefaults fills what is not set; replicas and minReplicas are the cluster's setting.
+// WithDefaults fills what is not set; replicas and minReplicas are the cluster's setting. Who asks for a number of replicas gets no
+// extents on fewer than two of them unless he says so.
 func (q QueueSpec) WithDefaults(replicas, minReplicas int) QueueSpec {
+	if q.Replicas > 0 {
+		minReplicas = 2
+	}
 	def(&q.Consistency, AP)
 	def(&q.Durability, DurabilityFsync)
 	def(&q.Replicas, replicas)

@@ -70,3 +70,14 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+func TestQueueSpec_ReplicasAskedForAreNotFewerThanTwo(t *testing.T) {
+	for asked, want := range map[int]int{0: 1, 1: 1, 2: 2, 3: 2} {
+		if got := (core.QueueSpec{Replicas: asked}).WithDefaults(1, 1).MinReplicas; got != want {
+			t.Errorf("replicas %d: min-replicas %d, want %d", asked, got, want)
+		}
+	}
+	if got := (core.QueueSpec{Replicas: 3, MinReplicas: 1}).WithDefaults(1, 1).MinReplicas; got != 1 {
+		t.Errorf("min-replicas %d, want the 1 that was asked for", got)
+	}
+}

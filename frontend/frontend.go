@@ -59,9 +59,11 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	opts := []connect.HandlerOption{
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(h.svc.intercept)),
 		connect.WithReadMaxBytes(h.svc.cfg.MaxRequest),
+		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 	}
-	mux.Handle(columbav1connect.NewAdminServiceHandler(h.svc, opts...))
-	mux.Handle(columbav1connect.NewMessageServiceHandler(h.svc, opts...))
+	handle := func(path string, service http.Handler) { mux.Handle(path, limitBody(h.svc.cfg.MaxRequest, service)) }
+	handle(columbav1connect.NewAdminServiceHandler(h.svc, opts...))
+	handle(columbav1connect.NewMessageServiceHandler(h.svc, opts...))
 }
 
 // startPause is the wait before metadata that was not available is asked again.

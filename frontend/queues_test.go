@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
 	"github.com/columbamq/columba/metadata/memory"
@@ -20,6 +21,11 @@ import (
 
 func TestCreateQueue_DefaultsAndLookUp(t *testing.T) {
 	c := newCluster(t, nil, func(cfg *Config) { cfg.Replicas, cfg.MinReplicas = 3, 2 })
+	_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
+	wantCode(t, "two replicas on one store", err, core.CodeBadArgument)
+	if err := c.members.Set(append(c.members.Hosts(""), membership.Host{ID: "s2", Roles: []string{roleStore}})); err != nil {
+		t.Fatal(err)
+	}
 	q := c.createQueue("/t/a")
 	if q.Spec.Replicas != 3 || q.Spec.MinReplicas != 2 || q.Spec.Consistency != "ap" || q.Spec.Durability != "fsync" || q.Spec.Status != "enabled" {
 		t.Errorf("defaults are %v", q.Spec)
@@ -28,7 +34,7 @@ func TestCreateQueue_DefaultsAndLookUp(t *testing.T) {
 	if got.Id != q.Id || got.Created.AsTime().IsZero() {
 		t.Errorf("looked up %v, want %v", got, q)
 	}
-	_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
+	_, err = call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
 	wantCode(t, "second create", err, core.CodeExists)
 }
 

@@ -1,0 +1,51 @@
+package frontend
+
+import (
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// strictJSON is Connect's JSON codec, but for a field that is not known: it is an error. A person writes this JSON, and a payload
+// under a misspelt name must not become an empty message.
+type strictJSON struct{ name string }
+
+func (c strictJSON) Name() string { return c.name }
+
+func (strictJSON) Marshal(v any) ([]byte, error) {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a protobuf message", v)
+	}
+	return protojson.Marshal(m)
+}
+
+func (strictJSON) Unmarshal(b []byte, v any) error {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is not a protobuf message", v)
+	}
+	if len(b) == 0 {
+		return fmt.Errorf("the body is empty; send at least {}")
+	}
+	return protojson.Unmarshal(b, m)
+}
+
+// limitBody refuses a request that says it is larger than most bytes by an error of the catalogue: the library's own status for it,
+// 429, invites to try again.
+func limitBody(most int, next http.Handler) http.Handler {
+	errors := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength <= int64(most) || !errors.IsSupported(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		_ = errors.Write(w, r, convert.RPCError(core.Errorf(core.CodeTooLarge, "the request has %d bytes, at most %d are taken; send it in several", r.ContentLength, most)))
+	})
+}

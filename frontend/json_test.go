@@ -1,0 +1,46 @@
+package frontend
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// post sends JSON as a person with curl would.
+func (c *cluster) post(path, body string) (status int, answer string) {
+	c.t.Helper()
+	resp, err := http.Post(c.url+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func TestJSON_UnknownFieldIsRefused(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	status, answer := c.post("/columba.v1.MessageService/Publish", `{"queue":"/t/a","messages":[{"paylod":"YQ=="}]}`)
+	if status != http.StatusBadRequest || !strings.Contains(answer, "paylod") {
+		t.Errorf("misspelt field: %d %s", status, answer)
+	}
+	if status, answer = c.post("/columba.v1.AdminService/GetQueue", `{"path":"/t/a"}`); status != http.StatusOK {
+		t.Errorf("right call: %d %s", status, answer)
+	}
+	if status, _ = c.post("/columba.v1.AdminService/GetQueue", ""); status != http.StatusBadRequest {
+		t.Errorf("empty body: %d", status)
+	}
+}
+
+func TestJSON_LargeBodyIsFinal(t *testing.T) {
+	c := newCluster(t, nil)
+	status, answer := c.post("/columba.v1.MessageService/Publish", strings.Repeat(" ", DefaultConfig().MaxRequest+1))
+	if status != http.StatusBadRequest || !strings.Contains(answer, "too_large") {
+		t.Errorf("%d %s", status, answer)
+	}
+}
