@@ -60,7 +60,7 @@ func (d Deps) now() time.Time {
 	return time.Now()
 }
 
-// Host is the role. Start it once.
+// Host is the role. Start it once. Lock order: mu, a queue's, starting.
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
