@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 
 // peers are clients for the hosts, as one of them has.
 func (w *world) peers() *peer.Pool {
-	return peer.NewPool(peer.Config{NetDial: w.net.dialFrom("test")})
+	return peer.NewPool(peer.Config{NetDial: w.net.dialFrom("test"), Log: slog.New(slog.DiscardHandler)})
 }
 
 // TestCluster_OldListBringsNoShareBack sends the output host a list of shares from before it finished one.
@@ -288,37 +289,41 @@ func TestCluster_PullsBesideConsumers(t *testing.T) {
 			t.Errorf("%d messages after %s, want none after 5 s", len(m), time.Since(began))
 		}
 		con := w.consumer("g", client.Prefetch(1))
-		w.publish("a", "b")
+		bodies := numbers(1, 10)
+		w.publish(bodies...)
+		got := make(map[string]int)
 		d := w.take(con, 10*time.Second)
-		m := pull(5 * time.Second)
-		if d == nil || len(m) != 1 || string(d.Body) == string(m[0].Message.Payload) {
-			t.Fatalf("the consumer got %v, the pull %v; want one each", d, m)
+		if d == nil {
+			t.Fatal("the consumer got nothing")
 		}
-		r, err := p.Output(w.hosts[Output].addr).Settle(w.t.Context(), connect.NewRequest(&pb.SettleRequest{Verb: "ack", Tokens: []string{m[0].Token}}))
+		got[string(d.Body)]++
+		var tokens []string
+		for _, m := range pull(5 * time.Second) {
+			got[string(m.Message.Payload)]++
+			tokens = append(tokens, m.Token)
+		}
+		if len(tokens) < 8 { // the consumer may have one more on its way
+			t.Errorf("the pull got %d messages, want what the consumer has no credit for", len(tokens))
+		}
+		r, err := p.Output(w.hosts[Output].addr).Settle(w.t.Context(), connect.NewRequest(&pb.SettleRequest{Verb: "ack", Tokens: tokens}))
 		w.ok(err)
 		if len(r.Msg.Failures) > 0 {
 			t.Errorf("an ack by token was refused: %v", r.Msg.Failures)
 		}
 		w.ok(d.Ack())
-		w.close(con)
-		if n := w.depth("g"); n != 0 {
-			t.Errorf("%d messages are left", n)
+		for b, n := range w.collect(con, len(bodies)-len(got)) {
+			got[b] += n
 		}
+		w.all(got, bodies, true)
+		w.close(con)
 	})
-}
-
-func (w *world) depth(group string) int {
-	w.t.Helper()
-	d, err := w.Client.Admin().Depth(w.t.Context(), queue, group)
-	w.ok(err)
-	return int(d[0].Ready + d[0].InFlight + d[0].Delayed)
 }
 
 // TestCluster_ThrottledReadersGoOn has a consumer hold the most a share may have outstanding, then settle it: reading resumes.
 func TestCluster_ThrottledReadersGoOn(t *testing.T) {
 	bubble(t, Options{Output: func(c *outputhost.Config) { c.ReadAhead = 100_000 }}, func(w *world) {
 		w.group("g", nil)
-		const n = 15_000 // above what may be outstanding
+		const n = 12_000 // above what may be outstanding
 		p := w.publisher()
 		body := make([]byte, 1000)
 		for i := range n {

@@ -94,10 +94,10 @@ func TestCluster_ControllerThatRestartsIsBelieved(t *testing.T) {
 	bubble(t, Options{Input: rollAt(100)}, func(w *world) {
 		w.group("g", nil)
 		con := w.consumer("g")
-		for range 20 {
-			w.publish(numbers(1, 5)...)
+		for i := range 20 {
+			w.publish(numbers(5*i+1, 5*i+5)...)
 		}
-		w.collect(con, 5)
+		w.collect(con, 100)
 		w.Restart(Controller)
 		w.publish("b")
 		began := time.Now()

@@ -28,11 +28,11 @@ func rollAt(bytes uint64) func(*inputhost.Config) {
 }
 
 func TestCluster_RollsUnderLoad(t *testing.T) {
-	bubble(t, Options{Stores: 2, Input: rollAt(20_000)}, func(w *world) {
+	bubble(t, Options{Stores: 2, Input: rollAt(5_000)}, func(w *world) {
 		w.group("g", nil)
 		con := w.consumer("g")
-		stop := w.load(20)
-		time.Sleep(3 * time.Second)
+		stop := w.load(10)
+		time.Sleep(2 * time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -42,7 +42,7 @@ func TestCluster_RollsUnderLoad(t *testing.T) {
 			total += k
 		}
 		// Records are some 60 bytes: each extent holds what it should, a roll does not make a second one.
-		if most := len(acked)*100/20_000 + 4; total < 5 || total > most {
+		if most := len(acked)*100/5_000 + 4; total < 5 || total > most {
 			t.Errorf("%d messages in %d extents %v, want up to %d", len(acked), total, n, most)
 		}
 	})
@@ -70,7 +70,7 @@ func TestCluster_BrokenStoreLinksUnderLoad(t *testing.T) {
 	bubble(t, Options{Stores: 2}, func(w *world) {
 		w.group("g", nil)
 		con := w.consumer("g")
-		stop := w.load(10)
+		stop := w.load(4)
 		for i := range 10 {
 			time.Sleep(300 * time.Millisecond)
 			w.Cut(Input, Store(i%2))
@@ -86,7 +86,7 @@ func TestCluster_StoreRestartsUnderLoad(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
 		con := w.consumer("g")
-		stop := w.load(10)
+		stop := w.load(4)
 		for range 3 {
 			time.Sleep(500 * time.Millisecond)
 			w.Crash(Store(0))
@@ -101,10 +101,10 @@ func TestCluster_StoreRestartsUnderLoad(t *testing.T) {
 }
 
 func TestCluster_ControllerAwayUnderLoad(t *testing.T) {
-	bubble(t, Options{Input: rollAt(50_000)}, func(w *world) {
+	bubble(t, Options{Input: rollAt(10_000)}, func(w *world) {
 		w.group("g", nil)
 		con := w.consumer("g")
-		stop := w.load(10)
+		stop := w.load(3)
 		time.Sleep(time.Second)
 		release := w.Hold(Controller)
 		time.Sleep(12 * time.Second)
