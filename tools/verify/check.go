@@ -150,50 +150,67 @@ func (c *checker) group(g Left, received []*Received) {
 	c.report.Counts = append(c.report.Counts, count)
 }
 
-// message checks the deliveries of one message to one group.
+// message checks the deliveries of one message to one group. A publisher that lost an answer stores a message twice: each copy has a
+// life of its own.
 func (c *checker) message(count *Count, p *Published, list []*Received) {
 	slices.SortStableFunc(list, func(a, b *Received) int { return a.At.Compare(b.At) })
-	open := false // the last delivery was given back or dropped, and nothing has come after it
-	last := make(map[core.Receipt]*Received)
+	copies := make(map[core.Receipt][]*Received)
 	dead := false
 	for i, r := range list {
-		if r.Settled == Dead {
-			if !dead {
-				count.Dead++
+		if i > 0 && copies[r.Receipt] == nil {
+			count.Duplicates++
+			if !c.crashed(p.At.Add(-tried), p.At) {
+				c.find(Duplicated, r.Group, r.Key, "stored twice, the second time as %s, without a crash before it was acknowledged", r.Receipt)
 			}
-			dead, open = true, false
+		}
+		copies[r.Receipt] = append(copies[r.Receipt], r)
+		dead = dead || r.Settled == Dead
+	}
+	if dead {
+		count.Dead++
+	}
+	for _, deliveries := range copies {
+		c.stored(count, p, deliveries)
+	}
+}
+
+// tried is how long a publisher tries a message.
+const tried = 30 * time.Second
+
+// stored checks the deliveries of one copy of a message.
+func (c *checker) stored(count *Count, p *Published, list []*Received) {
+	var last *Received // that was no dead letter
+	dead := false
+	for _, r := range list {
+		switch {
+		case r.Settled == Dead:
+			dead = true
 			continue
-		}
-		if i > 0 && !dead {
-			c.again(count, p, list[i-1], r, last[r.Receipt] == nil)
-		}
-		if dead && !c.crashed(list[0].At, r.At) {
+		case dead && !c.crashed(list[0].At, r.At):
 			c.find(Resurrected, r.Group, r.Key, "delivered at %s after its death", r.At.Format(time.StampMilli))
+		case last != nil && !dead:
+			c.again(count, last, r)
 		}
-		if before := last[r.Receipt]; before != nil {
-			c.attempt(before, r)
+		if last != nil {
+			c.attempt(last, r)
 		} else if r.Attempt != 1 && !c.crashed(p.At, r.At) && !c.skipped(r) {
 			c.find(Miscounted, r.Group, r.Key, "seen first with attempt %d", r.Attempt)
 		}
-		last[r.Receipt] = r
-		open = r.Settled != Done
+		last = r
 	}
-	if open {
+	if !dead && last.Settled != Done {
 		c.find(Lost, count.Group, p.Key, "given back or dropped by its last consumer, and never seen again")
 	}
 }
 
-// again judges a delivery after another of the same message.
-func (c *checker) again(count *Count, p *Published, before, r *Received, elsewhere bool) {
-	if before.Settled != Done && !elsewhere {
+// again judges a delivery after another of the same copy.
+func (c *checker) again(count *Count, before, r *Received) {
+	if before.Settled != Done {
 		count.Retries++
 		return
 	}
 	count.Duplicates++
-	switch {
-	case c.crashed(before.At, r.At):
-	case elsewhere && c.crashed(p.At.Add(-c.slack), p.At): // stored twice by a publisher that had lost an answer
-	default:
+	if !c.crashed(before.At, r.At) {
 		c.find(Duplicated, r.Group, r.Key, "delivered %s at %s and %s, without a crash in between",
 			r.Receipt, before.At.Format(time.StampMilli), r.At.Format(time.StampMilli))
 	}

@@ -144,10 +144,21 @@ func TestCheck_Crash(t *testing.T) {
 	h.Received = append(h.Received,
 		delivery("g", 2, 102), // forgotten first attempt
 		delivery("h", 2, 103).change(func(r *Received) { r.Attempt = 2 }),
-		delivery("h", 5, 104).change(func(r *Received) { r.Receipt.Seq = 70; r.Attempt = 1 }),
+		delivery("h", 5, 104).change(func(r *Received) { r.Receipt.Seq = 70 }),
+	)
+	h.Published[4].At = at(102) // it was acknowledged after the crash
+	// One copy of 6 died, and between the retries of the other copy of 7 the first was acknowledged.
+	h.Published[5].At, h.Published[6].At = at(103), at(103)
+	h.Groups[1].Dead = 1
+	h.first("h", 6).Settled = Back
+	h.Received = append(h.Received,
+		delivery("h", 6, 110).change(func(r *Received) { r.Settled = Dead }),
+		delivery("h", 6, 200).change(func(r *Received) { r.Receipt.Seq = 71 }),
+		delivery("h", 7, 20).change(func(r *Received) { r.Receipt.Seq = 72; r.Settled = Back }),
+		delivery("h", 7, 200).change(func(r *Received) { r.Receipt.Seq = 72; r.Attempt = 2 }),
 	)
 	r := Check(h, time.Second)
-	if !r.OK() || r.Counts[0].Duplicates != 1 || r.Counts[1].Duplicates != 2 {
+	if !r.OK() || r.Counts[0].Duplicates != 1 || r.Counts[1].Duplicates != 4 {
 		t.Errorf("duplicates across a crash:\n%s", r)
 	}
 	h.Received = append(h.Received, delivery("h", 2, 105).change(func(r *Received) { r.Attempt = 2 }))
