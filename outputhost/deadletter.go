@@ -31,6 +31,7 @@ type letterbox struct {
 const (
 	letterTimeout = 15 * time.Second // of appends that begin together
 	letterRetry   = time.Second      // after a failed one
+	letterWarning = 10 * time.Second // between warnings about one group
 	letterIdle    = time.Minute      // an unused publisher is closed
 )
 
@@ -83,10 +84,15 @@ func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 	} else {
 		d.Share.DeadLettered(d.Seq, now)
 	}
+	warn := err != nil && now.Sub(g.mu.warned) >= letterWarning
+	if warn {
+		g.mu.warned = now
+	}
 	g.mu.Unlock()
-	if err != nil {
+	switch {
+	case warn:
 		l.h.log.Warn("a dead letter could not be written yet", "queue", g.queuePath, "group", g.name, "seq", d.Seq, "err", err)
-	} else {
+	case err == nil:
 		l.h.metrics.deadLettered.Inc()
 	}
 	g.pump()

@@ -34,6 +34,7 @@ type group struct {
 		pumping   bool
 		again     bool      // an event came while pumping
 		burying   bool      // messages are on their way to the dead letter queue's publisher
+		warned    time.Time // when it was logged last that dead letters cannot be written
 		looked    time.Time // when the ends of shares that are not read were looked up
 		closed    bool
 		names     map[dispatch.SessionID]string // of consumers, past ones too, for dead letters
