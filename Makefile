@@ -10,6 +10,7 @@ GO        ?= go
 BUF       ?= npx --yes @bufbuild/buf@1.75.0
 PACKAGES  ?= ./...
 FUZZTIME  ?= 20s
+FAULTTIME ?= 75s
 BENCHTIME ?= 1s
 COUNT     ?= 20
 TESTFLAGS ?=
@@ -49,6 +50,10 @@ race: ## like test, never from the cache, and a failure where the race detector 
 flake: ## rings 1 to 3 COUNT times over, then the whole of `make test` three times
 	$(GO) test -race -count=$(COUNT) -timeout 60m $$($(GO) list $(PACKAGES) | grep -vE '$(OUTER_RINGS)')
 	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test TESTFLAGS=-count=1; done
+
+.PHONY: faults
+faults: ## real servers killed at random under load for FAULTTIME, judged by the ledgers
+	COLUMBA_FAULTS=$(FAULTTIME) $(GO) test -race -count=1 -timeout 60m ./test/faults
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME
