@@ -284,7 +284,7 @@ func listFiles(dir string, roots []string) ([]string, error) {
 			return err
 		})
 		if err != nil {
-			return nil, core.Errorf(core.CodeNotFound, "walk %s: %w", base, err)
+			return nil, core.Errorf(core.CodeBadArgument, "directory %s cannot be walked: %w; name another with --dir", base, err)
 		}
 	}
 	return out, nil

@@ -11,8 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/tools/demo"
 )
+
+func TestRun_RefusesDirectories(t *testing.T) {
+	for name, dir := range map[string]string{"missing": filepath.Join(t.TempDir(), "no"), "empty": t.TempDir()} {
+		var log bytes.Buffer
+		err := demo.Run(t.Context(), demo.Options{Dir: dir, Data: t.TempDir(), Out: &log, Log: &log})
+		if core.CodeOf(err) != core.CodeBadArgument {
+			t.Errorf("%s: got %v, want %s", name, err, core.CodeBadArgument)
+		}
+	}
+}
 
 // TestRun_SmallTree runs the whole job, murders included, on a tree made for it.
 func TestRun_SmallTree(t *testing.T) {

@@ -61,7 +61,7 @@ func (r *Report) write(out io.Writer, format string) error {
 	row("duplicates", "%d results, %d dead letters, explained by the kills", r.DuplicateResults, r.DuplicateLetters)
 	row("parse deliveries", "%d, of which %d again", r.Deliveries, r.Redelivered)
 	row("throughput", "%.0f tasks/s through two groups in %.1f s", float64(r.Results)/r.Seconds, r.Seconds)
-	row("task → result", "p50 %.1f ms, p99 %.1f ms, max %.1f ms", r.LatencyMillis.P50, r.LatencyMillis.P99, r.LatencyMillis.Max)
+	row("task → result", "p50 %.1f ms, p99 %.1f ms, max %.1f ms (includes waiting in the backlog and one server restart)", r.LatencyMillis.P50, r.LatencyMillis.P99, r.LatencyMillis.Max)
 	row("verified", "%t", r.Verified)
 	return w.Flush()
 }
