@@ -292,14 +292,20 @@ func TestOneServer_SealRollsOn(t *testing.T) {
 	s.must("", "create", "queue", "/t/a")
 	s.must("", "create", "group", "/t/a", "g", "--start", "earliest")
 	type extent struct {
-		Extent, State string
-		LastSeq       int `json:"last_seq"`
+		Extent, Queue, State string
+		LastSeq              int `json:"last_seq"`
 	}
 	s.must(numbers(1, 100), "publish", "/t/a")
 	for _, e := range decode[extent](t, s.must("", "list", "extents", "/t/a", "-o", "json")) {
 		if e.State == "open" {
 			s.must("", "seal", "/t/a", e.Extent, "--dry-run")
 			s.must("", "seal", "/t/a", e.Extent)
+			if r := s.run("", "seal", "/t/a", e.Extent); r.code != 4 || !strings.Contains(r.stderr, "sealed already at") {
+				t.Errorf("seal again: exit code %d: %s", r.code, r.stderr)
+			}
+			if r := s.run("", "seal", "/t/a/g.dlq", e.Extent); r.code != 3 {
+				t.Errorf("seal an extent of another queue: exit code %d: %s", r.code, r.stderr)
+			}
 		}
 	}
 	s.must(numbers(101, 200), "publish", "/t/a")
@@ -308,6 +314,9 @@ func TestOneServer_SealRollsOn(t *testing.T) {
 	for _, e := range decode[extent](t, s.must("", "list", "extents", "/t/a", "-o", "json")) {
 		if e.State == "sealed" {
 			total += e.LastSeq
+		}
+		if e.Queue != "/t/a" {
+			t.Errorf("extent %s is listed with queue %q", e.Extent, e.Queue)
 		}
 	}
 	if total < 100 {

@@ -38,7 +38,14 @@ func TestOneServer_BadInput(t *testing.T) {
 		{"publish /t/missing", 3, "(not_found)"},
 		{"consume /t/missing g", 3, "(not_found)"},
 		{"consume /t/a missing", 3, "(not_found)"},
-		{"publish /t/a --delay 1h", 1, ") – "},
+		{"publish /t/a --delay 1h", 2, "error: --delay: "},
+		{"publish /t/a --at 2036-01-02T15:04:05Z", 2, "error: --at: "},
+		{"publish /t/a --file /", 2, "is a directory"},
+		{"publish /t/a/g.dlq", 4, "publish to /t/a instead"},
+		{"update group /t/a g --start earliest", 2, "leave --start out"},
+		{"inspect extents /does/not/exist", 3, "(not_found)"},
+		{"demo --dir /does/not/exist", 2, "(bad_argument)"},
+		{"completion tcsh", 2, "(bad_argument)"},
 		{"ack forged", 2, "(bad_token)"},
 		{"list queues --unknown", 2, "(bad_argument)"},
 		{"explode", 2, "(bad_argument)"},
@@ -108,7 +115,7 @@ func TestServe_RefusesBadDirectories(t *testing.T) {
 		{"open address", "serve --listen 0.0.0.0:0 --data " + filepath.Join(t.TempDir(), "d"), 2, "--insecure"},
 		{"role", "serve --roles cook", 2, "(bad_argument)"},
 		{"argument", "serve now", 2, "(bad_argument)"},
-		{"config", "serve --config /does/not/exist", 3, "(not_found)"},
+		{"config", "serve --config /does/not/exist", 2, "(bad_argument)"},
 	} {
 		r := s.run("", strings.Fields(c.args)...)
 		if r.code != c.code || !strings.Contains(r.stderr, c.says) || r.stdout != "" {

@@ -44,6 +44,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	completionOf(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(cmd.CommandPath(), err)
 }
@@ -61,7 +62,7 @@ func (a *app) root() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return core.Errorf(core.CodeBadArgument, "%s; see `%s --help`", firstLine(err.Error()), cmd.CommandPath())
+		return core.Errorf(core.CodeBadArgument, "%s; %s `%s --help`", firstLine(err.Error()), similarFlag(cmd, err), cmd.CommandPath())
 	})
 	addr := DefaultAddr
 	if v, _ := a.lookupEnv("COLUMBA_ADDR"); v != "" {
@@ -70,6 +71,7 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.addr, "addr", addr, "address of any server of the cluster (env COLUMBA_ADDR)")
 	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json (one object per line) or yaml")
+	suggest(root, "output", formatTable, formatJSON, formatYAML)
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "give up on a request after this long")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkGlobals() }
 	root.SetHelpCommand(a.helpCommand(root))
@@ -106,11 +108,13 @@ func (a *app) run(fn func(ctx context.Context, args []string) error) func(*cobra
 // parent is a command that only holds others.
 func parent(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: unknownCommand}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return core.Errorf(core.CodeBadArgument, "%q needs a command after it; see `%s --help`", cmd.CommandPath(), cmd.CommandPath())
-	}
+	cmd.RunE = needsCommand
 	cmd.AddCommand(subs...)
 	return cmd
+}
+
+func needsCommand(cmd *cobra.Command, _ []string) error {
+	return core.Errorf(core.CodeBadArgument, "%q needs a command after it; see `%s --help`", cmd.CommandPath(), cmd.CommandPath())
 }
 
 // unknownCommand refuses what is not a subcommand and suggests what might have been meant.

@@ -52,3 +52,21 @@ func completionContext(cmd *cobra.Command) context.Context {
 	}
 	return context.Background()
 }
+
+// suggest makes the shell offer the values that a flag takes.
+func suggest(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is not there, or was given values before
+	}
+}
+
+// completionOf adds the completion command, which refuses shells it does not know. Call it when root's streams are set.
+func completionOf(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args = unknownCommand
+			cmd.RunE = needsCommand
+		}
+	}
+}

@@ -47,7 +47,8 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.DurationVar(&flags.timeout, "timeout", 0, "end after this long; 0 for no end")
 	f.DurationVar(&flags.idle, "idle", 0, "end after this long without a message; 0 for no end")
 	f.IntVar(&flags.prefetch, "prefetch", 500, "hold at most this many messages that are not acknowledged")
-	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for `columba ack`")
+	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for columba ack")
+	suggest(cmd, "ack", ackAuto, ackNone, ackTokens)
 	f.Int64Var(&flags.nackEvery, "nack-every", 0, "give every Nth message back instead of acknowledging it")
 	return cmd
 }
@@ -83,9 +84,9 @@ func (a *app) consume(ctx context.Context, args []string, flags consumeFlags) er
 		return err
 	}
 	defer c.Close()
-	run := &consumeRun{app: a, queue: queue, group: group, flags: flags, started: time.Now(), bar: a.progress("consuming", int(flags.count))}
-	if isTerminal(a.stdout) {
-		run.bar = &progress{} // the messages themselves are on the screen
+	run := &consumeRun{app: a, queue: queue, group: group, flags: flags, started: time.Now(), bar: &progress{}}
+	if !isTerminal(a.stdout) { // else the messages themselves are on the screen
+		run.bar = a.progress("consuming", int(flags.count))
 	}
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()

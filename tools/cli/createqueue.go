@@ -26,7 +26,8 @@ func (a *app) createQueueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "queue PATH… | --from-stdin", Aliases: queueAliases, Short: "Create queues",
 		Long: "Create one queue or many with the same settings. Queues that cannot be created are listed on stderr; the others are\n" +
-			"created. With one path the exit code says why it failed; with many it is 1 when any failed.",
+			"created. With one path the exit code says why it failed; with many it is 1 when any failed. Names given as arguments are\n" +
+			"checked first: when one of them is wrong no queue is created and the exit code is 2.",
 		Example: "  columba create queue /demo/trips --max-message 4MiB\n" +
 			"  seq -f /demo/q%g 1000 | columba create queue --from-stdin",
 	}
@@ -42,13 +43,31 @@ func (a *app) createQueueCommand() *cobra.Command {
 		case len(args) == 1:
 			return a.createQueue(ctx, spec, args[0])
 		}
-		input := io.Reader(strings.NewReader(strings.Join(args, "\n")))
 		if fromStdin {
-			input = a.stdin
+			return a.createQueues(ctx, spec, a.stdin)
 		}
-		return a.createQueues(ctx, spec, input)
+		if err := a.checkPaths(args); err != nil {
+			return err
+		}
+		return a.createQueues(ctx, spec, strings.NewReader(strings.Join(args, "\n")))
 	})
 	return cmd
+}
+
+// checkPaths lists the paths that no queue can have, before any queue is created.
+func (a *app) checkPaths(paths []string) error {
+	bad := 0
+	for _, path := range paths {
+		if _, err := core.ParseQueuePath(path); err != nil {
+			bad++
+			a.complain(clip(path), err)
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	a.say("no queue was created: %d of %d names are wrong", bad, len(paths))
+	return exitError{core.ExitUsage}
 }
 
 func (a *app) createQueue(ctx context.Context, spec *pb.QueueSpec, path string) error {

@@ -21,10 +21,15 @@ func (a *app) dlqListCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use: "list PATH GROUP", Aliases: []string{"ls", "l"}, Short: "List dead letters with their history, oldest first",
-		Example: "  columba dlq list /demo/trips billing\n  columba dlq list /demo/trips billing -o json | jq -r .payload",
-		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
+		Example: "  columba dlq list /demo/trips billing\n" +
+			"  columba dlq list /demo/trips billing -o json | jq -r .payload | columba publish /demo/trips",
+		Args: exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			return a.deadLetters(ctx, args, id, limit, deadLetterFields)
+			view := deadLetterFields
+			if a.format == formatTable {
+				view = listedDeadLetter
+			}
+			return a.deadLetters(ctx, args, id, limit, view)
 		}),
 	}
 	cmd.Flags().StringVar(&id, "id", "", "only the message with this id")

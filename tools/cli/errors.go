@@ -55,7 +55,7 @@ func errorLine(subject string, err error) string {
 	code := core.CodeOf(err)
 	what, todo := splitHint(err.Error())
 	if todo == "" {
-		todo = hints[code]
+		todo = hint(code, what)
 	}
 	line := fmt.Sprintf("%s (%s)", what, code)
 	if subject != "" {
@@ -76,7 +76,29 @@ func splitHint(text string) (what, todo string) {
 	return text[:i], text[i+2:]
 }
 
-// hints say what to do about errors whose text does not.
+// hint says what to do about an error whose text does not.
+func hint(code core.Code, what string) string {
+	if code != core.CodeNotFound {
+		return hints[code]
+	}
+	for _, word := range strings.Fields(what) { // the first noun is what was not found
+		if todo := finders[word]; todo != "" {
+			return todo
+		}
+	}
+	return hints[code]
+}
+
+// finders say how to find a thing of a kind.
+var finders = map[string]string{
+	"queue":   "see `columba list queues`",
+	"group":   "see `columba list groups PATH`",
+	"extent":  "see `columba list extents PATH`",
+	"message": "see `columba peek PATH` and `columba dlq list PATH GROUP`",
+	"host":    "see `columba list hosts`",
+}
+
+// hints are for errors of a code, whatever they are about.
 var hints = map[core.Code]string{
 	core.CodeBadArgument:   "see the command's --help",
 	core.CodeBadName:       "a queue is /namespace/name, a group is one name",
@@ -84,7 +106,7 @@ var hints = map[core.Code]string{
 	core.CodeBadToken:      "use a token printed by `columba consume --ack tokens` of this cluster",
 	core.CodeTooLarge:      "send less, or raise the queue's limit with `columba update queue --max-message`",
 	core.CodeVersion:       "use the same version of columba on both sides",
-	core.CodeNotFound:      "see `columba list queues` and `columba list groups PATH`",
+	core.CodeNotFound:      "name one that exists",
 	core.CodeExists:        "choose another name, or change the existing one with `columba update`",
 	core.CodeConflict:      "look at the current state with `columba show` and try again",
 	core.CodeStale:         "the message was delivered again or settled; use the token of its latest delivery",

@@ -45,6 +45,7 @@ func (a *app) listExtentsCommand() *cobra.Command {
 			return a.pages(out, "extents", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListExtents, &pb.ListExtentsRequest{Queue: queue, After: after})
 				for _, e := range page.GetExtents() {
+					e.Queue = queue // the server says its id
 					out.item(extentFields(e))
 				}
 				return page.GetNext(), err
@@ -85,6 +86,9 @@ func (a *app) sealCommand() *cobra.Command {
 			if _, err := core.ParseID(args[1]); err != nil {
 				return err
 			}
+			if err := a.canSeal(ctx, queue, args[1]); err != nil {
+				return err
+			}
 			if dryRun {
 				a.say("would seal this extent; nothing was changed")
 				return a.showExtent(ctx, args[1])
@@ -99,4 +103,23 @@ func (a *app) sealCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&force, "force", false, "accept the end that the reachable replicas agree on, even if others may know more")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show the extent")
 	return cmd
+}
+
+// canSeal refuses an extent of the queue whose end is fixed already. What else may be wrong is for the server to say.
+func (a *app) canSeal(ctx context.Context, queue, id string) error {
+	e, err := ask(ctx, a, a.admin().GetExtent, &pb.GetExtentRequest{Extent: id})
+	if err != nil {
+		return err
+	}
+	if !core.ExtentState(e.GetState()).HasEnd() {
+		return nil
+	}
+	q, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: queue})
+	if err != nil {
+		return err
+	}
+	if e.GetQueue() != q.GetId() {
+		return core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s; see `columba list extents %s`", id, queue, queue)
+	}
+	return core.Errorf(core.CodeConflict, "extent %s is sealed already at %d; see `columba list extents %s` for the open ones", id, e.GetLastSeq(), queue)
 }

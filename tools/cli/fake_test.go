@@ -24,6 +24,7 @@ import (
 
 const (
 	fakeExtent = "01890a5d-ac96-774b-bcce-b302099a8057"
+	fakeSealed = "01890a5d-ac96-774b-bcce-b302099a8058"
 	fakeID     = "01890a5d-ac97-7000-8000-000000000001"
 )
 
@@ -50,7 +51,7 @@ func newFakeServer(t *testing.T) (s *fakeServer, addr string) {
 			Id: fmt.Sprintf("01890a5d-ac97-7000-8000-%012d", i+1), Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Attempts: 10,
 			Reason: "exhausted", Error: "line 1\nline 2\x1b[31m", FirstEnqueued: fakeTime, DeadSince: fakeTime, LastConsumer: "worker-1",
 			Origin:  fakeExtent + ":7",
-			Message: &pb.Message{Payload: [][]byte{[]byte("hello"), {0xff, 0}, nil}[i], Key: "k", Headers: map[string]string{"b": "2", "a": "1"}},
+			Message: &pb.Message{Payload: [][]byte{[]byte("hello\n" + strings.Repeat("wide ", 20)), {0xff, 0}, nil}[i], Key: "k", Headers: map[string]string{"b": "2", "a": "1"}},
 		})
 	}
 	mux := http.NewServeMux()
@@ -165,6 +166,7 @@ func (s *fakeServer) CreateGroup(_ context.Context, r *connect.Request[pb.Create
 	}
 	g := &pb.Group{Id: fakeID, Spec: convert.GroupSpecToProto(full.WithDefaults()), Created: fakeTime, DlqPath: core.DLQPath(spec.Queue, spec.Name)}
 	s.groups[spec.Queue+" "+spec.Name] = g
+	s.queues[g.DlqPath] = &pb.Queue{Id: fakeExtent, Spec: &pb.QueueSpec{Path: g.DlqPath, Status: "enabled"}, Created: fakeTime}
 	return connect.NewResponse(g), nil
 }
 
@@ -209,16 +211,19 @@ func (s *fakeServer) DeleteGroup(ctx context.Context, r *connect.Request[pb.Dele
 
 func extent(state string) *pb.ExtentInfo {
 	return &pb.ExtentInfo{
-		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1"},
+		Extent: fakeExtent, Queue: fakeID, Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1"},
 		LastSeq: 42, Bytes: 4096, Created: fakeTime, Home: "own",
 	}
 }
 
 func (s *fakeServer) ListExtents(context.Context, *connect.Request[pb.ListExtentsRequest]) (*connect.Response[pb.ListExtentsResponse], error) {
-	return connect.NewResponse(&pb.ListExtentsResponse{Extents: []*pb.ExtentInfo{extent("sealed"), {Extent: fakeID, Queue: "/demo/a", Kind: "log", State: "open"}}}), nil
+	return connect.NewResponse(&pb.ListExtentsResponse{Extents: []*pb.ExtentInfo{extent("sealed"), {Extent: fakeID, Queue: fakeID, Kind: "log", State: "open"}}}), nil
 }
 
 func (s *fakeServer) GetExtent(_ context.Context, r *connect.Request[pb.GetExtentRequest]) (*connect.Response[pb.ExtentInfo], error) {
+	if r.Msg.Extent == fakeSealed {
+		return connect.NewResponse(extent("sealed")), nil
+	}
 	if r.Msg.Extent != fakeExtent {
 		return nil, fail(core.CodeNotFound, "extent %s does not exist; see `columba list extents PATH`", r.Msg.Extent)
 	}

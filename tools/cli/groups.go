@@ -22,29 +22,30 @@ type groupFlags struct {
 	start, maxDeliveries          string
 	lockTimeout, delay, skipOlder time.Duration
 	backoff, exhausted, status    string
-	noSmartRetry                  bool
 }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
 	g.cmd = cmd
 	f := cmd.Flags()
-	f.StringVar(&g.start, "start", "", "where a new group begins: earliest, latest, a time like 2026-01-02T15:04:05Z, or a duration back like -2h")
+	f.StringVar(&g.start, "start", "", "where the group begins: earliest, latest (the default), a time like 2026-01-02T15:04:05Z, or a duration back like -2h")
+	suggest(cmd, "start", "earliest", "latest")
 	f.DurationVar(&g.lockTimeout, "lock-timeout", 0, "a delivered message is invisible to others this long")
 	f.StringVar(&g.maxDeliveries, "max-deliveries", "", "attempts before a message is exhausted: 1 … 1000, or unlimited")
 	f.DurationVar(&g.delay, "delay", 0, "deliver messages this long after they were published")
 	f.DurationVar(&g.skipOlder, "skip-older", 0, "skip messages older than this")
 	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m")
 	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message: dlq, drop or block")
-	f.BoolVar(&g.noSmartRetry, "no-smart-retry", false, "count attempts even while nothing at all succeeds")
+	suggest(cmd, "exhausted", "dlq", "drop", "block")
 }
 
 func (g *groupFlags) registerStatus(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&g.status, "status", "", "enabled, disabled, send-only or receive-only")
+	suggest(cmd, "status", statuses...)
 }
 
 // spec is what was set for the group args[0] args[1], checked as far as it can be without the server.
 func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
-	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, NoSmartRetry: g.noSmartRetry, Status: g.status}
+	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Status: g.status}
 	var err error
 	if s.Queue, s.Name, err = groupName(args); err != nil {
 		return nil, err
@@ -112,6 +113,9 @@ func (a *app) createGroupCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if !cmd.Flags().Changed("start") {
+			a.say("starts at %s: the group gets what is published from now on; what is stored already goes to a group created with --start earliest", g.GetSpec().GetStart())
+		}
 		return a.printer().object(groupFields(g))
 	})
 	return cmd
@@ -126,7 +130,11 @@ func (a *app) updateGroupCommand() *cobra.Command {
 	}
 	flags.register(cmd)
 	flags.registerStatus(cmd)
+	_ = cmd.Flags().MarkHidden("start") // known only to be refused with a reason
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		if cmd.Flags().Changed("start") {
+			return core.Errorf(core.CodeBadArgument, "where a group begins is fixed when it is created; leave --start out, or create another group with it")
+		}
 		spec, err := flags.spec(args)
 		if err != nil {
 			return err

@@ -10,12 +10,25 @@ import (
 
 // progress is a bar on stderr for what can take longer than two seconds; nothing is drawn unless stderr is a terminal.
 type progress struct {
-	bar *pb.ProgressBar
-	end sync.Once
+	begin func() *pb.ProgressBar // nil: nothing is drawn
+	first sync.Once
+	bar   *pb.ProgressBar // since first
+	end   sync.Once
 }
 
 // progress starts a bar that counts what; total 0 means it is not known.
 func (a *app) progress(what string, total int) *progress {
+	p := a.newProgress(what, total, false)
+	p.start()
+	return p
+}
+
+// byteProgress is a bar that counts bytes, from the first on; total 0 means it is not known.
+func (a *app) byteProgress(what string, total int64) *progress {
+	return a.newProgress(what, int(total), true)
+}
+
+func (a *app) newProgress(what string, total int, bytes bool) *progress {
 	if !isTerminal(a.stderr) {
 		return &progress{}
 	}
@@ -23,29 +36,32 @@ func (a *app) progress(what string, total int) *progress {
 	if total == 0 {
 		tmpl = `{{string . "what"}} {{counters . }} {{cycle . "⠋" "⠙" "⠸" "⠴" "⠦" "⠇" }} {{speed . "%s/s" }} {{etime . }}`
 	}
-	bar := pb.ProgressBarTemplate(tmpl).New(total).SetWriter(a.stderr)
-	bar.Set("what", what)
-	return &progress{bar: bar.Start()}
+	return &progress{begin: func() *pb.ProgressBar {
+		bar := pb.ProgressBarTemplate(tmpl).New(total).SetWriter(a.stderr)
+		bar.Set("what", what).Set(pb.Bytes, bytes)
+		return bar.Start()
+	}}
 }
 
-// byteProgress starts a bar that counts bytes; total 0 means it is not known.
-func (a *app) byteProgress(what string, total int64) *progress {
-	p := a.progress(what, int(total))
-	if p.bar != nil {
-		p.bar.Set(pb.Bytes, true)
-	}
-	return p
+func (p *progress) start() {
+	p.first.Do(func() {
+		if p.begin != nil {
+			p.bar = p.begin()
+		}
+	})
 }
 
 // add counts n more. Safe for concurrent use.
 func (p *progress) add(n int) {
+	p.start()
 	if p.bar != nil {
 		p.bar.Add(n)
 	}
 }
 
-// finish draws the bar for the last time; calls after the first do nothing.
+// finish draws the bar for the last time; calls after the first do nothing, and a bar that was not begun never is.
 func (p *progress) finish() {
+	p.first.Do(func() {})
 	if p.bar != nil {
 		p.end.Do(func() { p.bar.Finish() })
 	}

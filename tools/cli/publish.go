@@ -70,6 +70,17 @@ func (a *app) publishCommand() *cobra.Command {
 	return cmd
 }
 
+// timer is the option that delays the messages, "" when none does.
+func (p *publishFlags) timer() string {
+	switch {
+	case p.at != "":
+		return "at"
+	case p.delay > 0:
+		return "delay"
+	}
+	return ""
+}
+
 // message is what all messages have in common.
 func (p *publishFlags) message() (client.Message, error) {
 	m := client.Message{Key: p.key, Delay: p.delay}
@@ -124,6 +135,9 @@ func (a *app) publish(ctx context.Context, path string, flags publishFlags) erro
 		return err
 	}
 	defer release()
+	if isTerminal(input) {
+		a.say("reading messages from this terminal, one per line; Ctrl-D at the beginning of a line ends them")
+	}
 	run := &publishRun{app: a, path: path, common: common, flags: flags, bar: a.byteProgress("publishing", total), started: time.Now()}
 	return run.all(ctx, pub, input)
 }
@@ -142,9 +156,17 @@ func (a *app) openPublisher(ctx context.Context, path string, inFlight int) (pub
 	p, err := c.Publisher(limited, path, client.MaxInFlight(inFlight, inFlightBytes), client.PublishTimeout(a.timeout))
 	if err != nil {
 		c.Close()
-		return nil, nil, a.callError(ctx, err)
+		return nil, nil, publishError(path, a.callError(ctx, err))
 	}
 	return p, func() { c.Close() }, nil
+}
+
+// publishError says where to publish instead of a queue that belongs to a group.
+func publishError(path string, err error) error {
+	if core.CodeOf(err) == core.CodeDisabled && builtIn(path) {
+		return core.Errorf(core.CodeDisabled, "%w; publish to %s instead", err, path[:strings.LastIndexByte(path, '/')])
+	}
+	return err
 }
 
 // input is the file, or stdin for "", and its size in bytes if it is known, else 0.
@@ -158,7 +180,13 @@ func (a *app) input(file string) (r io.Reader, total int64, done func(), err err
 		r, done = f, func() { f.Close() }
 	}
 	if f, ok := r.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		info, err := f.Stat()
+		switch {
+		case err != nil:
+		case info.IsDir():
+			done()
+			return nil, 0, nil, core.Errorf(core.CodeBadArgument, "input %s is a directory; name a file", f.Name())
+		case info.Mode().IsRegular():
 			total = info.Size()
 		}
 	}

@@ -56,6 +56,8 @@ func (p *fakePublisher) PublishAsync(ctx context.Context, m client.Message, done
 		err = core.Errorf(core.CodeUnknown, "the answer was lost")
 	case "gone":
 		err = core.Errorf(core.CodeUnavailable, "no input host")
+	case "later":
+		err = core.Errorf(core.CodeUnsupported, "the host cannot do it")
 	case "full":
 		err = core.Errorf(core.CodeNoSpace, "no space on h1")
 	}
@@ -155,6 +157,19 @@ func TestPublish_Attributes(t *testing.T) {
 	}
 	if p.got[0].ID != p.got[1].ID || p.got[0].ID == p.got[2].ID || p.got[0].ID.IsZero() {
 		t.Errorf("ids %v %v %v: want the same for the same line only", p.got[0].ID, p.got[1].ID, p.got[2].ID)
+	}
+}
+
+func TestPublish_DelayIsNotThereYet(t *testing.T) {
+	for _, args := range [][]string{{"--delay", "2s"}, {"--at", "2036-01-02T15:04:05Z"}} {
+		stdout, stderr, code := publishCLI(newFakePublisher(), strings.NewReader("later\nlater\n"), args...)
+		if code != core.ExitUsage || !strings.HasPrefix(stderr, "error: "+args[0]+": ") || strings.Count(stderr, "\n") != 1 || stdout != "" {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", args[0], code, stdout, stderr)
+		}
+	}
+	// Without the option it is a failure like others.
+	if _, stderr, code := publishCLI(newFakePublisher(), strings.NewReader("later\n")); code != core.ExitFailed || !strings.Contains(stderr, "line 1") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
 

@@ -16,6 +16,9 @@ import (
 // queueAliases are the words for a queue, the last ones of users who come from Cherami.
 var queueAliases = []string{"q", "destination", "dest"}
 
+// statuses are what --status takes.
+var statuses = []string{"enabled", "disabled", "send-only", "receive-only"}
+
 // queueFlags are the settings of a queue.
 type queueFlags struct {
 	set                     *pflag.FlagSet
@@ -30,6 +33,8 @@ func (q *queueFlags) register(cmd *cobra.Command) {
 	q.set = cmd.Flags()
 	q.set.StringVar(&q.consistency, "consistency", "", "ap (available on both sides of a network cut) or cp (ordered, minority refuses)")
 	q.set.StringVar(&q.durability, "durability", "", "what an acknowledgement means: fsync or written")
+	suggest(cmd, "consistency", "ap", "cp")
+	suggest(cmd, "durability", "fsync", "written")
 	q.set.IntVar(&q.replicas, "replicas", 0, "copies of each message")
 	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "copies without which nothing is accepted")
 	q.set.DurationVar(&q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h")
@@ -39,6 +44,7 @@ func (q *queueFlags) register(cmd *cobra.Command) {
 
 func (q *queueFlags) registerStatus(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&q.status, "status", "", "enabled, disabled, send-only or receive-only")
+	suggest(cmd, "status", statuses...)
 }
 
 // spec is what was set, checked as far as it can be without the server.
@@ -164,23 +170,33 @@ func (a *app) showQueueCommand() *cobra.Command {
 
 func (a *app) listQueuesCommand() *cobra.Command {
 	var prefix string
+	var all bool
 	cmd := &cobra.Command{
 		Use: "queues", Aliases: append([]string{"queue", "destinations"}, queueAliases...), Short: "List queues",
-		Example: "  columba list queues --prefix /demo/",
+		Example: "  columba list queues --prefix /demo/\n  columba list queues --all",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			out, admin := a.printer(), a.admin()
 			return a.pages(out, "queues", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after})
 				for _, q := range page.GetQueues() {
-					out.item(queueFields(q))
+					if all || !builtIn(q.GetSpec().GetPath()) {
+						out.item(queueFields(q))
+					}
 				}
 				return page.GetNext(), err
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only queues whose path begins with this")
+	cmd.Flags().BoolVar(&all, "all", false, "also the queues that belong to groups, like their dead letter queues")
 	return cmd
+}
+
+// builtIn reports whether a queue's path says that it belongs to a group.
+func builtIn(path string) bool {
+	_, err := core.ParseQueuePath(path)
+	return err != nil
 }
 
 // pages prints a paged list: fetch prints the page after a token and returns the next token, "" at the end.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/columbamq/columba/core"
@@ -22,13 +23,38 @@ func (a *app) serveCommand() *cobra.Command {
 	}
 	node.RegisterFlags(cmd.Flags())
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
-		cfg, err := node.Load(cmd.Flags(), a.lookupEnv)
+		cfg, err := a.loadConfig(cmd.Flags())
 		if err != nil {
-			return noSuchFile(err)
+			return err
 		}
 		return node.Serve(ctx, cfg, buildVersion(), a.stdout, a.stderr)
 	})
 	return cmd
+}
+
+// loadConfig is node.Load; an error that a variable of the environment brought about names it.
+func (a *app) loadConfig(flags *pflag.FlagSet) (node.Config, error) {
+	cfg, err := node.Load(flags, a.lookupEnv)
+	if err == nil {
+		return cfg, nil
+	}
+	err = noSuchFile(err)
+	for _, kv := range a.env {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, "COLUMBA_") || strings.Contains(err.Error(), name) {
+			continue
+		}
+		without := func(key string) (string, bool) {
+			if key == name {
+				return "", false
+			}
+			return a.lookupEnv(key)
+		}
+		if _, werr := node.Load(flags, without); werr == nil || werr.Error() != err.Error() && noSuchFile(werr).Error() != err.Error() {
+			return cfg, core.Errorf(core.CodeOf(err), "environment variable %s=%q: %w", name, clip(value), err)
+		}
+	}
+	return cfg, err
 }
 
 func (a *app) configCommand() *cobra.Command {
@@ -47,9 +73,9 @@ func (a *app) configPrintCommand() *cobra.Command {
 	node.RegisterFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&diff, "diff", false, "only what is not the default")
 	cmd.RunE = a.run(func(context.Context, []string) error {
-		cfg, err := node.Load(cmd.Flags(), a.lookupEnv)
+		cfg, err := a.loadConfig(cmd.Flags())
 		if err != nil {
-			return noSuchFile(err)
+			return err
 		}
 		if a.format != formatJSON {
 			return cfg.Print(a.stdout, diff)
@@ -101,10 +127,10 @@ func (a *app) configCheckCommand() *cobra.Command {
 	}
 }
 
-// noSuchFile says what to do about a missing file, which is not what to do about a missing queue.
+// noSuchFile makes a missing file what it is on a command line: a wrong argument.
 func noSuchFile(err error) error {
 	if core.CodeOf(err) == core.CodeNotFound {
-		return core.Errorf(core.CodeNotFound, "%w; name a file that exists", err)
+		return core.Errorf(core.CodeBadArgument, "%w; name a file that exists", err)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -46,8 +47,24 @@ func (a *app) baseURL() string {
 	return "http://" + a.addr
 }
 
+// checkAddr refuses an address that no server can have, and says where it came from.
+func (a *app) checkAddr() error {
+	u, err := url.Parse(a.baseURL())
+	if err == nil && u.Hostname() != "" && (u.Port() != "" || u.Scheme == "https") {
+		return nil
+	}
+	from := "--addr"
+	if v, _ := a.lookupEnv("COLUMBA_ADDR"); v == a.addr {
+		from = "environment variable COLUMBA_ADDR"
+	}
+	return core.Errorf(core.CodeBadArgument, "%s: address %q is not HOST:PORT; write it like %s", from, clip(a.addr), DefaultAddr)
+}
+
 // ask makes one unary call within --timeout. Its errors are of the catalogue.
 func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
+	if err := a.checkAddr(); err != nil {
+		return nil, err
+	}
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	res, err := call(limited, connect.NewRequest(req))
@@ -66,6 +83,9 @@ func (a *app) lost(cause error) error {
 
 // dial connects the client library to the server at --addr. The caller closes it.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	if err := a.checkAddr(); err != nil {
+		return nil, err
+	}
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	c, err := client.Dial(limited, strings.TrimPrefix(a.baseURL(), "http://"), client.WithTimeout(a.timeout), client.WithLogger(slog.New(&talk{a: a})))

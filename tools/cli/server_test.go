@@ -112,11 +112,47 @@ func TestServer_GetsWhatTheFlagsSaid(t *testing.T) {
 	}
 }
 
+func TestEnvironment_IsNamedByErrors(t *testing.T) {
+	for _, c := range []struct{ env, args, says string }{
+		{"COLUMBA_ADDR=nowhere", "list hosts", `COLUMBA_ADDR: address "nowhere" is not HOST:PORT`},
+		{"COLUMBA_ADDR=nowhere", "consume /a/b g", `COLUMBA_ADDR: address "nowhere" is not HOST:PORT`},
+		{"COLUMBA_REPLICAS=99", "config print", `COLUMBA_REPLICAS="99": replicas 99 is not in`},
+		{"COLUMBA_REPLICAS=x", "config print", `COLUMBA_REPLICAS="x"`},
+		{"COLUMBA_CONFIG=/does/not/exist", "config print", `COLUMBA_CONFIG="/does/not/exist": read the configuration`},
+	} {
+		var out, talk bytes.Buffer
+		code := Main(context.Background(), strings.Fields(c.args), strings.NewReader(""), &out, &talk, []string{"COLUMBA_ZONE=z1", c.env})
+		if code != core.ExitUsage || !strings.Contains(talk.String(), c.says) || strings.Count(talk.String(), "environment variable") != 1 {
+			t.Errorf("%s, %s: exit code %d, stderr %q, want %q", c.env, c.args, code, talk.String(), c.says)
+		}
+	}
+	_, stderr, code := runCLI("127.0.0.1:1", strings.Fields("config print --replicas 99"), "")
+	if code != core.ExitUsage || strings.Contains(stderr, "environment") {
+		t.Errorf("a flag's error: exit code %d, stderr %q", code, stderr)
+	}
+}
+
+func TestCompletion_OffersValuesOfFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"update queue /a/b --status ":    "enabled\ndisabled\nsend-only\nreceive-only\n:4\n",
+		"create queue --durability ":     "fsync\nwritten\n:4\n",
+		"create queue --consistency ":    "ap\ncp\n:4\n",
+		"create group /a g --exhausted ": "dlq\ndrop\nblock\n:4\n",
+		"list queues -o ":                "table\njson\nyaml\n:4\n",
+		"consume --ack ":                 "auto\nnone\ntokens\n:4\n",
+	} {
+		if stdout, _, _ := runCLI("127.0.0.1:1", strings.Split("__complete "+args, " "), ""); stdout != want {
+			t.Errorf("%q completes to %q, want %q", args, stdout, want)
+		}
+	}
+}
+
 func TestCompletion_OffersQueuesAndGroups(t *testing.T) {
 	_, addr := newFakeServer(t)
 	transcript(addr, []step{{line: "create queue /demo/a /demo/b"}, {line: "create group /demo/a billing"}})
 	for args, want := range map[string]string{
-		"show queue /demo/":    "/demo/a\n/demo/b\n:4\n",
+		"show queue /demo/a":   "/demo/a\n/demo/a/billing.dlq\n:4\n",
+		"show queue /demo/b":   "/demo/b\n:4\n",
 		"consume /demo/a ":     "billing\n:4\n",
 		"show queue /demo/a x": ":4\n",
 	} {
@@ -149,6 +185,17 @@ func TestCommands_HaveHelpAndExamples(t *testing.T) {
 		if !bytes.Contains(docs, []byte(cmd.CommandPath()+" ")) && !bytes.Contains(docs, []byte(cmd.CommandPath()+"\n")) {
 			t.Errorf("%s has no example in docs/cli.md", cmd.CommandPath())
 		}
+	}
+}
+
+func TestPublish_OwnedQueueSaysWhereToPublish(t *testing.T) {
+	err := publishError("/demo/a/billing.dlq", core.Errorf(core.CodeDisabled, "queue belongs to its group"))
+	if got := errorLine("", err); !strings.HasSuffix(got, "(disabled) – publish to /demo/a instead") {
+		t.Errorf("got %s", got)
+	}
+	err = publishError("/demo/a", core.Errorf(core.CodeDisabled, "queue is disabled"))
+	if got := errorLine("", err); !strings.Contains(got, "--status enabled") {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/cheggaaa/pb/v3"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -148,6 +150,42 @@ func TestShortDuration(t *testing.T) {
 	}
 }
 
+func TestClipped(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "abcde": "abcde", "abcdef": "abcd…", "äöüßé": "äöüßé", "a\nb": `a\nb`, "\x1b\x1b": `\u00…`, strings.Repeat("x", 1<<20): "xxxx…",
+	} {
+		if got := clipped(text, 5); got != want {
+			t.Errorf("%.20q is %q, want %q", text, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String().Draw(t, "text")
+		if n := utf8.RuneCountInString(clipped(text, 9)); n > 9 || n > 0 == (text == "") {
+			t.Fatalf("%q is %q, %d characters", text, clipped(text, 9), n)
+		}
+	})
+}
+
+func TestSimilarFlag(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringOfN(rapid.RuneFrom([]rune("abc")), 0, 6, -1)
+		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
+		ab := distance(a, b)
+		if ab != distance(b, a) || (ab == 0) != (a == b) || ab > max(len(a), len(b)) || ab > distance(a, c)+distance(c, b) {
+			t.Fatalf("distance of %q and %q is %d", a, b, ab)
+		}
+	})
+	for _, c := range []struct{ flag, want string }{
+		{"--prefx", "did you mean --prefix? See `"}, {"--out", "did you mean --output? See `"}, {"--quite-another", "see `"},
+		{"--al", "did you mean --all? See `"}, {"--alll", "did you mean --all? See `"}, {"--x", "see `"},
+	} {
+		_, stderr, code := runCLI("127.0.0.1:1", []string{"list", "queues", c.flag}, "")
+		if code != core.ExitUsage || !strings.Contains(stderr, "– "+c.want) {
+			t.Errorf("%s: exit code %d, stderr %q, want %q", c.flag, code, stderr, c.want)
+		}
+	}
+}
+
 func TestErrorLine(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -155,6 +193,8 @@ func TestErrorLine(t *testing.T) {
 	}{
 		{core.Errorf(core.CodeNotFound, "queue %s is gone; make another", "/a/b"), "error: queue /a/b is gone (not_found) – make another"},
 		{core.Errorf(core.CodeBadName, "name %q is bad", "a; b"), "error: name \"a; b\" is bad (bad_name) – a queue is /namespace/name, a group is one name"},
+		{core.Errorf(core.CodeNotFound, "extent x of queue /a/b does not exist"), "error: extent x of queue /a/b does not exist (not_found) – see `columba list extents PATH`"},
+		{core.Errorf(core.CodeNotFound, "/tmp/x does not exist"), "error: /tmp/x does not exist (not_found) – name one that exists"},
 		{errors.New("odd\nthing"), `error: odd\nthing (internal) – see the server's log`},
 	} {
 		if got := errorLine("", c.err); got != c.want {
@@ -173,5 +213,29 @@ func TestPrinter_TableKeepsColumns(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != 2*tableBatch+2 || lines[0] != "N    TEXT" || lines[len(lines)-1] != "2000  x" {
 		t.Errorf("%d lines, first %q, last %q", len(lines), lines[0], lines[len(lines)-1])
+	}
+}
+
+func TestProgress_BeginsWithTheFirst(t *testing.T) {
+	begun := 0
+	bar := func() *progress {
+		return &progress{begin: func() *pb.ProgressBar {
+			begun++
+			return pb.New(0).SetWriter(io.Discard).Start()
+		}}
+	}
+	p := bar()
+	p.finish()
+	p.add(1)
+	if begun != 0 {
+		t.Error("a bar was drawn after its end")
+	}
+	p = bar()
+	p.add(1)
+	p.add(1)
+	p.finish()
+	p.finish()
+	if begun != 1 {
+		t.Errorf("begun %d times, want once", begun)
 	}
 }

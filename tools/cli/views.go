@@ -47,7 +47,6 @@ func groupFields(g *pb.Group) []field {
 		{name: "skip_older", value: duration(s.GetSkipOlder()), detail: true},
 		{name: "backoff", value: backoff, detail: true},
 		{name: "exhausted", value: s.GetExhausted()},
-		{name: "smart_retry", value: !s.GetNoSmartRetry(), detail: true},
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(g.GetCreated())},
 	}
@@ -122,6 +121,30 @@ func deadLetterFields(d *pb.DeadLetter) []field {
 		{name: "key", value: d.GetMessage().GetKey(), detail: true},
 		{name: "headers", value: headers(d.GetMessage().GetHeaders()), detail: true},
 	}
+}
+
+// listedPayload is how much of a payload a list's table shows, in characters.
+const listedPayload = 40
+
+// listedDeadLetter is deadLetterFields for a table: the beginning of the payload comes last.
+func listedDeadLetter(d *pb.DeadLetter) []field {
+	payload := payloadField(d.GetMessage().GetPayload()).value.(string)
+	var fields []field
+	for _, f := range deadLetterFields(d) {
+		if !f.detail {
+			fields = append(fields, f)
+		}
+	}
+	return append(fields, field{name: "payload", value: clipped(payload, listedPayload)})
+}
+
+// clipped is text as it can be shown on one line, at most most characters of it.
+func clipped(text string, most int) string {
+	shown := []rune(printable(text[:min(len(text), most*utf8.UTFMax)]))
+	if len(shown) <= most && len(text) <= most*utf8.UTFMax {
+		return string(shown)
+	}
+	return string(shown[:min(len(shown), most-1)]) + "…"
 }
 
 func storedFields(m *pb.StoredMessage) []field {
