@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,7 +27,9 @@ type share struct {
 type shares struct {
 	wake  chan struct{} // a queue was touched
 	round sync.Mutex    // held for a whole round of assign: rounds do not overlap
-	mu    struct {
+	// complete: a round has looked at all queues. The round's.
+	complete bool
+	mu       struct {
 		sync.Mutex
 		touched map[core.QueueID]struct{}
 		owned   map[share]metadata.AssignmentRecord
@@ -64,24 +67,49 @@ func (s *shares) touch(queue core.QueueID) {
 func (h *Host) assign(ctx context.Context) error {
 	h.shares.round.Lock()
 	defer h.shares.round.Unlock()
+	h.shares.takeTouched()
+	return h.assignQueues(ctx, h.extents.queues(), true)
+}
+
+// assignTouched is assign for the queues that were touched since.
+func (h *Host) assignTouched(ctx context.Context) error {
+	h.shares.round.Lock()
+	defer h.shares.round.Unlock()
+	touched := h.shares.takeTouched()
+	if !h.shares.complete { // a list of some of its shares would take the others from a host
+		return h.assignQueues(ctx, h.extents.queues(), true)
+	}
+	return h.assignQueues(ctx, touched, false)
+}
+
+// assignQueues looks at some queues, or at all there are. The caller holds the round.
+func (h *Host) assignQueues(ctx context.Context, queues []core.QueueID, all bool) error {
 	outputs := h.candidates("outputhost")
 	runs := make(map[core.HostID]core.RunID)
 	for _, m := range h.deps.Members.Hosts("outputhost") {
 		runs[m.ID] = m.Run
 	}
 	wanted := make(map[share]bool)
-	for _, queue := range h.extents.queues() {
+	seen := make(map[core.QueueID]bool) // true: looked at; false: it failed
+	for _, queue := range queues {
 		err := h.assignQueue(ctx, queue, outputs, runs, wanted)
-		if err == nil {
-			h.shares.setKnown(queue)
-		} else if !h.shares.retain(queue, wanted) || ctx.Err() != nil {
-			return err // what this controller does not know it would take from its owner
-		} else {
-			h.log.Warn("shares of a queue stay as they are", "queue", queue, "err", err)
+		if err != nil && (!h.shares.isKnown(queue) && core.CodeOf(err) != core.CodeCorrupt || ctx.Err() != nil) {
+			return err // what this controller does not know yet it would take from its owner
 		}
+		if err != nil {
+			h.log.Warn("shares of a queue stay as they are", "queue", queue, "err", err)
+		} else {
+			h.shares.setKnown(queue)
+		}
+		seen[queue] = err == nil
 	}
-	h.forget(ctx, h.shares.keep(wanted))
-	h.metrics.shares.Set(float64(len(wanted)))
+	dropped, left := h.shares.keep(wanted, func(queue core.QueueID) bool {
+		ok, looked := seen[queue]
+		return ok || all && !looked // a queue that all lack has no extents any more
+	})
+	h.forget(ctx, dropped)
+	h.shares.complete = h.shares.complete || all
+	h.metrics.shares.Set(float64(left))
 	h.push(ctx)
 	return nil
 }
@@ -236,30 +264,33 @@ func (s *shares) setKnown(queue core.QueueID) {
 	s.mu.known[queue] = true
 }
 
-// retain wants all shares of a queue that could not be looked at; false when it never was.
-func (s *shares) retain(queue core.QueueID, wanted map[share]bool) bool {
+func (s *shares) isKnown(queue core.QueueID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k, r := range s.mu.owned {
-		if r.Queue == queue {
-			wanted[k] = true
-		}
-	}
 	return s.mu.known[queue]
 }
 
-// keep drops what is no longer wanted, and returns it.
-func (s *shares) keep(wanted map[share]bool) (dropped []metadata.AssignmentRecord) {
+// takeTouched returns and forgets the queues that were touched.
+func (s *shares) takeTouched() []core.QueueID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := slices.Collect(maps.Keys(s.mu.touched))
+	clear(s.mu.touched)
+	return out
+}
+
+// keep drops what is no longer wanted of the queues that were judged, and returns it, and how many are left.
+func (s *shares) keep(wanted map[share]bool, judged func(core.QueueID) bool) (dropped []metadata.AssignmentRecord, left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, r := range s.mu.owned {
-		if !wanted[k] {
+		if !wanted[k] && judged(r.Queue) {
 			delete(s.mu.owned, k)
 			dropped = append(dropped, r)
 			s.mu.version++
 		}
 	}
-	return dropped
+	return dropped, len(s.mu.owned)
 }
 
 // listFor is the complete list of an output host in that run.

@@ -117,7 +117,7 @@ func (h *Host) Run(ctx context.Context) error {
 		case <-retire.C:
 			h.retireDeleted(ctx)
 		case <-h.shares.wake:
-			if err := h.assign(ctx); err != nil && ctx.Err() == nil {
+			if err := h.assignTouched(ctx); err != nil && ctx.Err() == nil {
 				h.log.Warn("cannot assign shares", "err", err)
 			}
 		}
