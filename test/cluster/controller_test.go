@@ -148,3 +148,25 @@ func TestCluster_ConsumedSharesLeaveNoRows(t *testing.T) {
 		w.close(con)
 	})
 }
+
+// TestCluster_DamagedGroupAfterARestart has a row that does not decode when the controller starts.
+func TestCluster_DamagedGroupAfterARestart(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		const other = "/t/other"
+		bad, err := w.Client.Admin().CreateQueue(w.t.Context(), core.QueueSpec{Path: other})
+		w.ok(err)
+		p, err := w.Client.Publisher(w.t.Context(), other)
+		w.ok(err)
+		_, err = p.Publish(w.t.Context(), client.Message{Body: []byte("x")}) // so that it has an extent
+		w.ok(err)
+		w.ok(p.Close(w.t.Context()))
+		w.ok(w.Meta.Insert(w.t.Context(), metadata.Groups, metadata.GroupKey(bad.ID, "damaged"), []byte("garbage")))
+		w.Crash(Controller)
+		w.Up(Controller)
+		w.group("g", nil)
+		w.publish("a")
+		con := w.consumer("g")
+		w.ok(w.next(con, "a", 1).Ack())
+		w.close(con)
+	})
+}
