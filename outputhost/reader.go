@@ -278,15 +278,11 @@ func (r *reader) position(sealed bool, seq core.Seq) {
 // batches offers what came to the share. Bytes with a wrong checksum are never delivered: another replica is asked.
 func (r *reader) batches(body []byte, m *ws.Message) error {
 	for len(body) > 0 {
-		batch, rest, err := wire.NextBatch(body)
-		if err != nil {
-			return err
-		}
-		body = rest
-		offsets, err := offsetsOf(batch)
+		batch, offsets, rest, err := nextBatch(body)
 		if err != nil {
 			return core.Errorf(core.CodeCorrupt, "batch at %d of extent %s: %w", batch.Base, r.s.extent.ID, err)
 		}
+		body = rest
 		records := dispatch.Records{Base: batch.Base, Offsets: offsets, Bytes: batch.Records, Enqueued: batch.AppendTime}
 		b := hold(&records, m)
 		r.g.mu.Lock()
@@ -322,17 +318,23 @@ func hold(r *dispatch.Records, m *ws.Message) *buffer {
 	return b
 }
 
-// offsetsOf verifies a batch's records and finds where each begins.
-func offsetsOf(batch wire.Batch) ([]uint32, error) {
-	offsets := make([]uint32, 0, batch.Count+1)
+// nextBatch splits the first batch off, verifies its records and finds where each begins, all in one pass.
+func nextBatch(b []byte) (batch wire.Batch, offsets []uint32, rest []byte, err error) {
+	if batch, err = wire.DecodeBatch(b); err != nil {
+		return batch, nil, nil, err
+	}
+	offsets = make([]uint32, 0, batch.Count+1)
+	at := 0
 	var r wire.Record
-	for at := 0; at < len(batch.Records); {
+	for range batch.Count {
 		offsets = append(offsets, uint32(at))
 		n, err := wire.DecodeRecord(batch.Records[at:], &r)
 		if err != nil {
-			return nil, err
+			return batch, nil, nil, err
 		}
 		at += n
 	}
-	return append(offsets, uint32(len(batch.Records))), nil
+	end := wire.BatchHeaderLen + at
+	batch.Bytes, batch.Records = b[:end:end], b[wire.BatchHeaderLen:end:end]
+	return batch, append(offsets, uint32(at)), b[end:], nil
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +135,43 @@ func BenchmarkDecode(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestCheckRecords_IDOnly holds the short way for records with an id alone to the long one, over every flipped bit and every cut.
+func TestCheckRecords_IDOnly(t *testing.T) {
+	r := &Record{ID: plainRecord(0).ID, Payload: []byte("0123456789")}
+	whole := mustAppendRecord(t, nil, r)
+	same := func(b []byte, most int) {
+		t.Helper()
+		var into Record
+		n, want := DecodeRecord(b, &into)
+		if want == nil && n < len(b) {
+			return // what follows is judged by itself
+		}
+		if want == nil && len(into.Payload) > most {
+			want = core.Errorf(core.CodeTooLarge, "payload")
+		}
+		if _, err := CheckRecords(b, most); core.CodeOf(err) != core.CodeOf(want) {
+			t.Fatalf("CheckRecords(%x, %d): %v, want the code of %v", b, most, err, want)
+		}
+	}
+	for cut := 1; cut <= len(whole); cut++ {
+		same(whole[:cut], MaxPayload)
+	}
+	for bit := range 8 * len(whole) {
+		b := bytes.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		same(b, MaxPayload)
+	}
+	same(whole, 10)
+	same(whole, 9)
+	noID := bytes.Clone(whole)
+	clear(noID[RecordHeaderLen : RecordHeaderLen+16])
+	binary.LittleEndian.PutUint32(noID[4:], recordCRC(noID))
+	same(noID, MaxPayload)
+	if _, err := CheckRecords(noID, MaxPayload); err == nil {
+		t.Fatal("a record whose id is zero passed")
 	}
 }
 

@@ -24,6 +24,11 @@ func CheckRecords(b []byte, maxPayload int) (count int, err error) {
 		if count == MaxBatchRecords {
 			return 0, core.Errorf(core.CodeTooLarge, "more than %d records in one batch; send them in several", MaxBatchRecords)
 		}
+		if n := idOnlyRecord(b); n > 0 && n-RecordHeaderLen-len(core.ID{}) <= min(maxPayload, MaxPayload) {
+			b = b[n:]
+			count++
+			continue
+		}
 		n, err := DecodeRecord(b, &r)
 		if err != nil {
 			return 0, core.Errorf(core.CodeOf(err), "record %d of the batch: %w", count+1, err)
@@ -36,6 +41,19 @@ func CheckRecords(b []byte, maxPayload int) (count int, err error) {
 		count++
 	}
 	return count, nil
+}
+
+// idOnlyRecord is the size of the first record of b if that is sound and has no attribute but an id, as most do; else 0.
+func idOnlyRecord(b []byte) int {
+	const least = RecordHeaderLen + len(core.ID{})
+	if len(b) < least || binary.LittleEndian.Uint32(b[8:]) != recordID || binary.LittleEndian.Uint32(b[12:]) != uint32(len(core.ID{})) {
+		return 0
+	}
+	n := int64(binary.LittleEndian.Uint32(b)) + 8
+	if n < int64(least) || n > int64(len(b)) || n > MaxRecord || core.ID(b[RecordHeaderLen:]).IsZero() || binary.LittleEndian.Uint32(b[4:]) != recordCRC(b[:n]) {
+		return 0
+	}
+	return int(n)
 }
 
 // Timed reports whether any of whole, valid records has a deliver_at, a delay or an expire_at.
