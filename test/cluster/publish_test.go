@@ -32,7 +32,7 @@ func TestCluster_RollsUnderLoad(t *testing.T) {
 		w.group("g", nil)
 		con := w.consumer("g")
 		stop := w.load(10)
-		time.Sleep(2 * time.Second)
+		w.sleep(2 * time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -55,7 +55,7 @@ func TestCluster_IdleExtentIsSealed(t *testing.T) {
 		if n := w.extents(queue); n[core.ExtentOpen] != 1 {
 			t.Fatalf("extents %v, want one open", n)
 		}
-		time.Sleep(70 * time.Second)
+		w.sleep(70 * time.Second)
 		if n := w.extents(queue); n[core.ExtentSealed] != 1 || len(n) != 1 {
 			t.Errorf("extents %v after a minute without a message, want one, sealed", n)
 		}
@@ -72,10 +72,10 @@ func TestCluster_BrokenStoreLinksUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(4)
 		for i := range 10 {
-			time.Sleep(300 * time.Millisecond)
+			w.sleep(300 * time.Millisecond)
 			w.Cut(Input, Store(i%2))
 		}
-		time.Sleep(time.Second)
+		w.sleep(time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -88,12 +88,12 @@ func TestCluster_StoreRestartsUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(4)
 		for range 3 {
-			time.Sleep(500 * time.Millisecond)
+			w.sleep(500 * time.Millisecond)
 			w.Crash(Store(0))
-			time.Sleep(2 * time.Second)
+			w.sleep(2 * time.Second)
 			w.Up(Store(0))
 		}
-		time.Sleep(time.Second)
+		w.sleep(time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -105,13 +105,13 @@ func TestCluster_ControllerAwayUnderLoad(t *testing.T) {
 		w.group("g", nil)
 		con := w.consumer("g")
 		stop := w.load(3)
-		time.Sleep(time.Second)
+		w.sleep(time.Second)
 		release := w.Hold(Controller)
-		time.Sleep(12 * time.Second)
+		w.sleep(12 * time.Second)
 		w.Cut(Input, Store(0)) // nothing can be published until the controller is back
-		time.Sleep(3 * time.Second)
+		w.sleep(3 * time.Second)
 		release()
-		time.Sleep(5 * time.Second)
+		w.sleep(5 * time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -125,7 +125,7 @@ func TestCluster_ControllerRestartsAlone(t *testing.T) {
 		w.publish("a")
 		w.next(con, "a", 1).Ack()
 		w.Restart(Controller)
-		time.Sleep(2 * time.Minute) // the extent of before is sealed
+		w.sleep(2 * time.Minute) // the extent of before is sealed
 		w.publish("b")
 		began := time.Now()
 		w.ok(w.next(con, "b", 1).Ack())
@@ -142,12 +142,12 @@ func TestCluster_CrashesOfAllUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(5)
 		for range 3 {
-			time.Sleep(time.Second)
+			w.sleep(time.Second)
 			w.Crash(w.All()...)
-			time.Sleep(time.Second)
+			w.sleep(time.Second)
 			w.Up(w.All()...)
 		}
-		time.Sleep(2 * time.Second)
+		w.sleep(2 * time.Second)
 		acked := stop()
 		got := w.collect(con, len(acked))
 		missing := 0
@@ -191,7 +191,7 @@ func TestCluster_SealResumesAfterRestart(t *testing.T) {
 		w.eventually("the seal has begun", 10*time.Second, func() bool { return w.extents(queue)[core.ExtentSealing] == 1 })
 		w.Crash(Controller)
 		w.Up(Controller)
-		time.Sleep(5 * time.Second)
+		w.sleep(5 * time.Second)
 		if n := w.extents(queue); n[core.ExtentSealing] != 1 {
 			t.Fatalf("extents %v without a store, want one that is sealing", n)
 		}
@@ -241,7 +241,7 @@ func TestCluster_DeletedQueueEndsPublishers(t *testing.T) {
 		other := w.publisher() // of the queue made again
 		_, err = other.Publish(w.t.Context(), client.Message{Body: []byte("b")})
 		w.ok(err)
-		time.Sleep(5 * time.Second)
+		w.sleep(5 * time.Second)
 		// The first publisher must be cut off from the deleted queue: what it publishes is refused, or goes to the new one.
 		con := w.consumer("g")
 		w.ok(w.next(con, "b", 1).Ack())
@@ -268,7 +268,7 @@ func TestCluster_ReplicaSetThatIsGone(t *testing.T) {
 		w.OnMeta(Controller, func(_ context.Context, op Op) error {
 			if op.Table == metadata.Extents.Name && op.Name == "Put" && writes.Add(1) == 1 {
 				close(first)
-				time.Sleep(time.Second) // so that a store can go away between
+				w.sleep(time.Second) // so that a store can go away between
 			}
 			return nil
 		})

@@ -211,3 +211,6 @@ func (w *world) eventually(what string, within time.Duration, f func() bool) {
 }
 
 var errInjected = errors.New("injected")
+
+// sleep lets time pass, which costs none: it is the bubble's.
+func (w *world) sleep(d time.Duration) { time.Sleep(d) }
