@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -88,13 +89,16 @@ func run() error {
 		ctx: ctx, columba: path, self: self, dir: scratch, pairs: max(1, *pairs), slice: *slice, queues: *queues,
 		report: newReport(os.Stdout, scratch),
 	}
+	var failed error
 	for _, s := range sections {
 		if !slices.Contains(strings.Split(*only, ","), s.name) {
 			continue
 		}
 		ended := r.report.begin(s.name)
-		if err := s.run(r); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+		if err := s.run(r); err != nil { // what was measured is kept
+			failed = fmt.Errorf("%s: %w", s.name, err)
+			r.report.say("failed: %v", err)
+			break
 		}
 		ended()
 	}
@@ -103,7 +107,7 @@ func run() error {
 			return err
 		}
 	}
-	return r.report.verdict()
+	return errors.Join(failed, r.report.verdict())
 }
 
 // worker runs a job in a process of its own and returns what it measured.
