@@ -107,7 +107,7 @@ func TestCluster_ControllerAwayUnderLoad(t *testing.T) {
 		stop := w.load(3)
 		w.sleep(time.Second)
 		release := w.Hold(Controller)
-		w.sleep(12 * time.Second)
+		w.sleep(6 * time.Second)
 		w.Cut(Input, Store(0)) // nothing can be published until the controller is back
 		w.sleep(3 * time.Second)
 		release()

@@ -187,7 +187,7 @@ func (w *world) load(workers int) (stop func() []string) {
 				mu.Lock()
 				acked = append(acked, body)
 				mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(25 * time.Millisecond)
 			}
 		})
 	}
