@@ -135,10 +135,11 @@ func (a *app) publish(ctx context.Context, path string, flags publishFlags) erro
 		return err
 	}
 	defer release()
+	run := &publishRun{app: a, path: path, common: common, flags: flags, bar: a.byteProgress("publishing", total), started: time.Now()}
 	if isTerminal(input) {
 		a.say("reading messages from this terminal, one per line; Ctrl-D at the beginning of a line ends them")
+		run.bar = &progress{} // it would be drawn over what is typed
 	}
-	run := &publishRun{app: a, path: path, common: common, flags: flags, bar: a.byteProgress("publishing", total), started: time.Now()}
 	return run.all(ctx, pub, input)
 }
 
