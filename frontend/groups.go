@@ -83,7 +83,7 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		return nil, err
 	}
 	if change.Start.Mode != "" {
-		return nil, core.Errorf(core.CodeBadArgument, "start is fixed at a group's creation; seek moves the group")
+		return nil, core.Errorf(core.CodeBadArgument, "start is fixed at a group's creation; make another group to begin elsewhere")
 	}
 	q, g, err := s.group(ctx, change.Queue, change.Name)
 	if err != nil {
