@@ -5,17 +5,15 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/tools/cli"
 	"github.com/columbamq/columba/tools/demo"
 )
 
 func main() {
 	cli.Demo, cli.DemoWorker = runDemo, runDemoWorker
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, stop := lifecycle.Signals(context.Background())
 	code := cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	stop()
 	os.Exit(code)

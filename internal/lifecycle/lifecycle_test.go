@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,4 +191,25 @@ func TestDrainHasADeadline(t *testing.T) {
 		j.want(t, "a start", "b start", "ready", "draining", "b stop", "a drained", "a stop")
 		time.Sleep(time.Minute) // the bubble ends with b's goroutine
 	})
+}
+
+func TestSignals(t *testing.T) {
+	ctx, stop := Signals(t.Context())
+	defer stop()
+	if again, _ := Signals(ctx); again != ctx {
+		t.Error("a second registration would keep a second signal from ending the process")
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the signal did not end the context")
+	}
+	other, stopOther := Signals(t.Context())
+	stopOther()
+	if other.Err() == nil {
+		t.Error("stop did not end the context")
+	}
 }
