@@ -90,7 +90,9 @@ func (h *Host) askBefore(ctx context.Context, addr string, g metadata.GroupRecor
 	case err != nil:
 		return 0, err
 	}
-	return core.Seq(resp.Msg.Committed), nil
+	// Not the committed seq: that reaches stores after publishers have their acknowledgements, and what was acknowledged before the
+	// group was made is not for it. What is durable here and not acknowledged yet is published at the same time: either side is right.
+	return core.Seq(max(resp.Msg.Last, resp.Msg.Committed)), nil
 }
 
 // writeStart records that everything up to before is not for the group.
