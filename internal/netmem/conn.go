@@ -78,18 +78,22 @@ type deadline struct {
 	timer *time.Timer
 }
 
-// set arms the deadline; expired is called on a goroutine of its own when it passes, and perhaps once too often.
+// set arms the deadline; expired is called on a goroutine of its own when it passes, and perhaps once too often. For a
+// deadline already past it is not called: the owner wakes who waits after every set.
+//
+// No timer is armed in the past, as net/http does with every request: a synctest bubble runs such a timer on the caller's
+// thread, and two at once corrupt the race detector (go.dev/issue/78156).
 func (d *deadline) set(t time.Time, expired func()) {
 	d.at = t
-	if d.timer != nil {
-		d.timer.Stop()
-	}
+	d.stop()
 	if t.IsZero() {
 		return
 	}
-	if wait := time.Until(t); d.timer == nil {
+	switch wait := time.Until(t); {
+	case wait <= 0:
+	case d.timer == nil:
 		d.timer = time.AfterFunc(wait, expired)
-	} else {
+	default:
 		d.timer.Reset(wait)
 	}
 }

@@ -141,6 +141,28 @@ func TestPipe_PastDeadlineEndsAWaitingRead(t *testing.T) {
 	})
 }
 
+// Many connections at once end reads with a past deadline, as net/http does after each request: with timers in the past this
+// ended the process inside the race detector.
+func TestPipe_PastDeadlinesOnManyConnections(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					a, _ := Pipe("test")
+					for range 1000 {
+						a.SetReadDeadline(time.Unix(1, 0))
+					}
+					if _, err := a.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("Read = %v, want os.ErrDeadlineExceeded", err)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
 func TestListener_DialAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Listen("store")
