@@ -14,6 +14,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -54,10 +55,8 @@ type Host struct {
 	log     *slog.Logger
 	deps    Deps
 	metrics *metrics
-	ctx     context.Context // ends with Stop; all goroutines live under it
-	cancel  context.CancelCauseFunc
-	wg      sync.WaitGroup
-	slots   chan struct{} // seals under way
+	tasks   *lifecycle.Tasks // seals and rounds
+	slots   chan struct{}    // seals under way
 	extents *extents
 	shares  *shares
 	mu      struct {
@@ -65,7 +64,6 @@ type Host struct {
 		seals   map[core.ExtentID]*sealing
 		ensures map[ensureKey]*ensuring
 		looking map[core.ExtentID]struct{} // extents that a round looks after just now
-		stopped bool
 	}
 }
 
@@ -74,8 +72,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if cfg.ReconcileEvery <= 0 || cfg.CallTimeout <= 0 || cfg.SealsAtOnce <= 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "controller: every setting must be above zero")
 	}
-	h := &Host{cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics)}
-	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	h := &Host{cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
 	h.slots = make(chan struct{}, cfg.SealsAtOnce)
 	h.extents = newExtents()
 	h.shares = newShares(deps.now())
@@ -126,23 +123,8 @@ func (h *Host) Run(ctx context.Context) error {
 
 // Stop ends and joins all seals and calls.
 func (h *Host) Stop(context.Context) error {
-	h.cancel(core.Errorf(core.CodeDraining, "controller is stopping"))
-	h.mu.Lock()
-	h.mu.stopped = true
-	h.mu.Unlock()
-	h.wg.Wait()
+	h.tasks.Stop(core.Errorf(core.CodeDraining, "controller is stopping"))
 	return nil
-}
-
-// run starts f on a goroutine that Stop joins; false when the controller is stopping.
-func (h *Host) run(f func(ctx context.Context)) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.stopped {
-		return false
-	}
-	h.wg.Go(func() { f(h.ctx) })
-	return true
 }
 
 // candidates are the live hosts of a role.

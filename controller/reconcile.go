@@ -48,7 +48,7 @@ func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) {
 		delete(h.mu.looking, id)
 		h.mu.Unlock()
 	}
-	if !h.run(func(ctx context.Context) { defer done(); f(ctx) }) {
+	if !h.tasks.Go(func(ctx context.Context) { defer done(); f(ctx) }) {
 		done()
 	}
 }

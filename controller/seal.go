@@ -34,7 +34,7 @@ func (h *Host) seal(ctx context.Context, e core.Extent, floor core.Seq, reason s
 			h.mu.seals[e.ID] = s
 		}
 		h.mu.Unlock()
-		if !running && !h.run(func(ctx context.Context) { h.runSeal(ctx, s, e, floor, reason, force) }) {
+		if !running && !h.tasks.Go(func(ctx context.Context) { h.runSeal(ctx, s, e, floor, reason, force) }) {
 			return metadata.SealRecord{}, core.Errorf(core.CodeDraining, "controller is stopping")
 		}
 		select {

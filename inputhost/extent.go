@@ -79,7 +79,7 @@ func (q *queue) env() writer.Env {
 		Seal:  q.seal,
 		Again: q.again,
 		Ended: q.ended,
-		Go:    q.h.run,
+		Go:    q.h.tasks.Go,
 		Now:   q.h.deps.now,
 		Sealed: func(w *writer.Writer) {
 			q.mu.Lock()

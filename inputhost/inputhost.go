@@ -14,6 +14,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -60,21 +61,15 @@ func (d Deps) now() time.Time {
 	return time.Now()
 }
 
-// Host is the role. Start it once. Lock order: mu, a queue's, starting.
+// Host is the role. Start it once. Lock order: mu, a queue's.
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
 	deps     Deps
 	metrics  *metrics
-	ctx      context.Context // ends with Stop; all goroutines live under it
-	cancel   context.CancelCauseFunc
-	wg       sync.WaitGroup
-	inFlight atomic.Int64 // bytes taken and not answered
-	starting struct {     // its own mutex: goroutines are started under a queue's
-		sync.Mutex
-		stopped bool
-	}
-	mu struct {
+	tasks    *lifecycle.Tasks // sessions, and what opens and refreshes queues
+	inFlight atomic.Int64     // bytes taken and not answered
+	mu       struct {
 		sync.Mutex
 		queues   map[core.QueueID]*queue // those with a stream or a writer; a queue made again under its path is another one
 		sessions map[*session]struct{}
@@ -87,8 +82,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if cfg.Window <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "input host: window, roll bytes and deadlines must be above zero")
 	}
-	h := &Host{cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics)}
-	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	h := &Host{cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
 	h.mu.queues = make(map[core.QueueID]*queue)
 	h.mu.sessions = make(map[*session]struct{})
 	return h, nil
@@ -134,7 +128,7 @@ func (h *Host) drain() {
 	for _, s := range sessions {
 		s.drain()
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(h.tasks.Context(), 5*time.Second)
 	defer cancel()
 	for _, q := range h.list() {
 		q.close(ctx)
@@ -146,21 +140,8 @@ func (h *Host) Stop(context.Context) error {
 	h.mu.Lock()
 	h.mu.draining = true
 	h.mu.Unlock()
-	h.starting.Lock()
-	h.starting.stopped = true
-	h.starting.Unlock()
-	h.cancel(core.Errorf(core.CodeDraining, "input host is stopping"))
-	h.wg.Wait()
+	h.tasks.Stop(core.Errorf(core.CodeDraining, "input host is stopping"))
 	return nil
-}
-
-// run starts f on a goroutine that Stop joins; a host that has stopped starts nothing more.
-func (h *Host) run(f func(ctx context.Context)) {
-	h.starting.Lock()
-	defer h.starting.Unlock()
-	if !h.starting.stopped {
-		h.wg.Go(func() { f(h.ctx) })
-	}
 }
 
 // queueOf finds or makes the router of a queue and takes a publisher in.

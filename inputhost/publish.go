@@ -29,15 +29,15 @@ type session struct {
 func (h *Host) servePublish(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	draining := h.mu.draining
-	if !draining {
-		h.wg.Add(1)
-	}
 	h.mu.Unlock()
-	if draining {
+	leave, ok := h.tasks.Enter()
+	if ok {
+		defer leave()
+	}
+	if draining || !ok {
 		http.Error(w, "draining: publish through another input host", http.StatusServiceUnavailable)
 		return
 	}
-	defer h.wg.Done()
 	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: wire.MaxPayload + 2*wire.MaxBatchBytes})
 	if err != nil {
 		return
@@ -46,9 +46,13 @@ func (h *Host) servePublish(w http.ResponseWriter, r *http.Request) {
 	s.mux = ws.NewMux(conn, s.accept)
 	h.mu.Lock()
 	h.mu.sessions[s] = struct{}{}
+	draining = h.mu.draining
 	h.mu.Unlock()
+	if draining { // it began between the look above and now
+		s.drain()
+	}
 	h.metrics.sessions.Inc()
-	if err := s.mux.Run(h.ctx); err != nil && h.ctx.Err() == nil {
+	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
 		h.log.Info("publisher's connection ended", "client", conn.RemoteAddr(), "err", err)
 	}
 	s.gone.Store(true)
@@ -106,7 +110,7 @@ func (p *publisher) HandleFrame(f wire.Frame, m *ws.Message) {
 			return
 		}
 		// The look-up must not hold up the other streams of the connection.
-		p.s.h.run(func(ctx context.Context) { p.open(ctx, &hello) })
+		p.s.h.tasks.Go(func(ctx context.Context) { p.open(ctx, &hello) })
 	case f.Type == wire.TypePublish && p.hello.Load():
 		p.publish(f, m)
 	case f.Type == wire.TypePublishClose:

@@ -82,7 +82,7 @@ func refuse(chunks []writer.Chunk, code core.Code) {
 func (q *queue) openLocked() {
 	if !q.mu.opening {
 		q.mu.opening = true
-		q.h.run(q.open)
+		q.h.tasks.Go(q.open)
 	}
 }
 
@@ -244,7 +244,7 @@ func (q *queue) tick(now time.Time) {
 		w.CheckDeadline(now)
 	}
 	if check {
-		q.h.run(q.refresh)
+		q.h.tasks.Go(q.refresh)
 	}
 	if current == nil {
 		q.h.forget(q)

@@ -26,17 +26,12 @@ type session struct {
 
 // serveConsume answers GET /v1/consume.
 func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	stopped := h.mu.stopped
-	if !stopped {
-		h.wg.Add(1)
-	}
-	h.mu.Unlock()
-	if stopped {
+	leave, ok := h.tasks.Enter()
+	if !ok {
 		http.Error(w, "draining: consume from another output host", http.StatusServiceUnavailable)
 		return
 	}
-	defer h.wg.Done()
+	defer leave()
 	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: 2 * h.cfg.MaxCredit})
 	if err != nil {
 		return
@@ -46,8 +41,11 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	h.mu.sessions[s] = struct{}{}
 	h.mu.Unlock()
+	if h.draining.Load() { // it may have begun just before this session was there to be told
+		s.drain()
+	}
 	h.metrics.sessions.Inc()
-	if err := s.mux.Run(h.ctx); err != nil && h.ctx.Err() == nil {
+	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
 		h.log.Info("consumer's connection ended", "client", conn.RemoteAddr(), "err", err)
 	}
 	h.metrics.sessions.Dec()
@@ -91,7 +89,7 @@ func (c *consumer) HandleFrame(f wire.Frame, _ *ws.Message) {
 			return
 		}
 		// The look-up must not hold up the other streams of the connection.
-		c.h.run(func(ctx context.Context) { c.open(ctx, &hello) })
+		c.h.tasks.Go(func(ctx context.Context) { c.open(ctx, &hello) })
 		return
 	}
 	if f.Type == wire.TypeConsumeClose {

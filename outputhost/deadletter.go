@@ -121,9 +121,9 @@ func (l *letters) publisher(path string) (*publish.Publisher, error) {
 		},
 		Log: l.h.log,
 	})}
-	ctx, cancel := context.WithCancel(l.h.ctx)
+	ctx, cancel := context.WithCancel(l.h.tasks.Context())
 	box.cancel = cancel
-	ok := l.h.run(func(context.Context) {
+	ok := l.h.tasks.Go(func(context.Context) {
 		defer cancel()
 		if err := box.publisher.Run(ctx); err != nil && ctx.Err() == nil {
 			l.h.log.Warn("publisher of dead letters ended", "queue", path, "err", err)

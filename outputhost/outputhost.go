@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -62,10 +63,8 @@ type Host struct {
 	log       *slog.Logger
 	deps      Deps
 	metrics   *metrics
-	ctx       context.Context // ends with Stop; all goroutines live under it
-	cancel    context.CancelCauseFunc
-	wg        sync.WaitGroup
-	keys      acktoken.Keys // set by Start
+	tasks     *lifecycle.Tasks // sessions, readers, and what they start
+	keys      acktoken.Keys    // set by Start
 	deadlines *deadlines
 	saver     *saver
 	letters   *letters
@@ -93,8 +92,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if deps.Random == nil {
 		deps.Random = rand.Float64
 	}
-	h := &Host{cfg: cfg, log: deps.Log.With("role", "outputhost"), deps: deps, metrics: newMetrics(deps.Metrics)}
-	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	h := &Host{cfg: cfg, log: deps.Log.With("role", "outputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
 	h.deadlines = newDeadlines()
 	h.saver = newSaver(h)
 	h.letters = newLetters(h)
@@ -136,7 +134,7 @@ func (h *Host) Run(ctx context.Context) error {
 		s.drain()
 	}
 	loops.Wait()
-	last, cancel := context.WithTimeout(h.ctx, h.cfg.CallTimeout)
+	last, cancel := context.WithTimeout(h.tasks.Context(), h.cfg.CallTimeout)
 	defer cancel()
 	h.saver.save(last, true)
 	return nil
@@ -148,26 +146,14 @@ func (h *Host) Stop(ctx context.Context) error {
 	h.mu.Lock()
 	h.mu.stopped = true
 	h.mu.Unlock()
-	h.cancel(core.Errorf(core.CodeDraining, "output host is stopping"))
 	for _, g := range h.groupList() {
 		g.close()
 	}
-	h.wg.Wait()
+	h.tasks.Stop(core.Errorf(core.CodeDraining, "output host is stopping"))
 	last, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
 	h.saver.save(last, true)
 	return nil
-}
-
-// run starts f on a goroutine that Stop joins; false when the host is stopping.
-func (h *Host) run(f func(ctx context.Context)) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.stopped {
-		return false
-	}
-	h.wg.Go(func() { f(h.ctx) })
-	return true
 }
 
 func (h *Host) groupList() []*group {

@@ -43,8 +43,8 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 			return nil, nil
 		case <-ctx.Done():
 			return nil, nil
-		case <-g.h.ctx.Done():
-			return nil, context.Cause(g.h.ctx)
+		case <-g.h.tasks.Context().Done():
+			return nil, context.Cause(g.h.tasks.Context())
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (g *group) pump() {
 			r()
 		}
 		if len(dead) > 0 {
-			g.h.run(func(ctx context.Context) { g.bury(ctx, dead) })
+			g.h.tasks.Go(func(ctx context.Context) { g.bury(ctx, dead) })
 		}
 		if changed {
 			g.h.saver.note(g, urgent)

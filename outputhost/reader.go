@@ -98,7 +98,7 @@ func (s *share) exhausted() bool { return s.end && s.rules.ReadFrom() > s.l }
 
 // start opens the stream on a goroutine, as it may have to dial.
 func (r *reader) start() {
-	if !r.g.h.run(r.open) {
+	if !r.g.h.tasks.Go(r.open) {
 		r.lost(core.Errorf(core.CodeDraining, "output host is stopping"))
 	}
 }
@@ -218,7 +218,7 @@ func (r *reader) lost(err error) {
 	}
 	h.log.Log(context.Background(), level, "reading an extent was interrupted", "extent", r.s.extent.ID, "group", r.g.name, "err", err)
 	h.metrics.readFailures.Inc()
-	h.run(func(ctx context.Context) {
+	h.tasks.Go(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):

@@ -38,8 +38,8 @@ type Env struct {
 	Ended func(w *Writer)
 	// Sealed is called once, last: everything is answered.
 	Sealed func(w *Writer)
-	// Go runs f on a goroutine that the host joins; its context ends when the host stops.
-	Go func(f func(ctx context.Context))
+	// Go runs f on a goroutine that the host joins; its context ends when the host stops. False: it has stopped, nothing runs.
+	Go func(f func(ctx context.Context)) bool
 	// Now is the host's clock.
 	Now func() time.Time
 }

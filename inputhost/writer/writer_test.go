@@ -96,7 +96,7 @@ func newBench(t *testing.T, replicas int) *bench {
 			defer b.mu.Unlock()
 			b.sealed++
 		},
-		Go:  func(f func(context.Context)) { b.wg.Go(func() { f(ctx) }) },
+		Go:  func(f func(context.Context)) bool { b.wg.Go(func() { f(ctx) }); return true },
 		Now: time.Now,
 	})
 	return b

@@ -1,0 +1,107 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// serveForTest is what a child process does: Serve with one fake role, whose drain never ends when data ends in "/stuck".
+func serveForTest(data string) int {
+	cfg := DefaultConfig()
+	cfg.Listen, cfg.Data = "127.0.0.1:0", data
+	f := newFakeRole()
+	if filepath.Base(data) == "stuck" {
+		f.drained = make(chan struct{})
+	}
+	err := serve(context.Background(), cfg, "v1", os.Stdout, os.Stderr, func(*resources) ([]namedRole, error) { return []namedRole{{"fake", f}}, nil })
+	if err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		return core.CodeOf(err).Exit()
+	}
+	return 0
+}
+
+// startServer starts a child process and returns the address in its ready line, and all that it prints after it.
+func startServer(t *testing.T, data string) (cmd *exec.Cmd, line string, rest <-chan string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), "COLUMBA_TEST_SERVE="+data)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	if line, err = lines.ReadString('\n'); err != nil {
+		t.Fatalf("no ready line: %v", errors.Join(err, cmd.Wait()))
+	}
+	c := make(chan string, 1)
+	go func() {
+		more, _ := io.ReadAll(lines)
+		c <- string(more)
+	}()
+	return cmd, line, c
+}
+
+func TestServe_SignalDrainsAndExitsWithZero(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		data := filepath.Join(t.TempDir(), "data dir")
+		cmd, line, rest := startServer(t, data)
+		if !strings.HasPrefix(line, "ready addr=127.0.0.1:") || !strings.HasSuffix(line, " roles=all data=\""+data+"\"\n") {
+			t.Errorf("ready line: got %q", line)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if more := receive(t, "end of the output", rest); more != "" {
+			t.Errorf("more on stdout after the ready line: %q", more)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after %s: got %v, want exit code 0", sig, err)
+		}
+	}
+}
+
+func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
+	cmd, line, rest := startServer(t, filepath.Join(t.TempDir(), "stuck"))
+	addr := strings.TrimPrefix(strings.Fields(line)[1], "addr=")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, address: addr}
+	waitUntil(t, "draining", func() bool { _, text := p.get(http.DefaultClient, "/readyz"); return text == "draining" })
+	http.DefaultClient.CloseIdleConnections()
+	began := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "end of the output", rest)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("got %v, want an end by the signal", err)
+	}
+	if took := time.Since(began); took > drainTimeout/2 {
+		t.Errorf("the second signal took %s", took)
+	}
+}
