@@ -20,12 +20,22 @@ type Extent struct {
 	InputRun   RunID       `json:"input_run"` // … and its run: another run of it never writes here
 	Token      WriterToken `json:"token"`
 	Replicas   []HostID    `json:"replicas"` // store hosts
+	// Disks of the replicas, in their order. A zero one was not known when the extent was made; nil: none was.
+	Disks []DiskID `json:"disks,omitempty"`
+}
+
+// Disk of a replica; zero when it is not known or the store is none of the extent's replicas.
+func (e Extent) Disk(store HostID) DiskID {
+	if i := slices.Index(e.Replicas, store); i >= 0 && i < len(e.Disks) {
+		return e.Disks[i]
+	}
+	return DiskID{}
 }
 
 // Equal compares whole tuples.
 func (e Extent) Equal(o Extent) bool {
 	return e.ID == o.ID && e.Queue == o.Queue && e.Kind == o.Kind && e.Durability == o.Durability &&
-		e.Input == o.Input && e.InputRun == o.InputRun && e.Token == o.Token && slices.Equal(e.Replicas, o.Replicas)
+		e.Input == o.Input && e.InputRun == o.InputRun && e.Token == o.Token && slices.Equal(e.Replicas, o.Replicas) && slices.Equal(e.Disks, o.Disks)
 }
 
 // ExtentState is where an extent is in its life:

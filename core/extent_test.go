@@ -25,11 +25,25 @@ func TestExtent_Equal(t *testing.T) {
 		"run":        func(e *core.Extent) { e.InputRun = core.RunID{} },
 		"token":      func(e *core.Extent) { e.Token = core.WriterToken{} },
 		"replicas":   func(e *core.Extent) { e.Replicas = []core.HostID{"b", "a"} },
+		"disks":      func(e *core.Extent) { e.Disks = make([]core.DiskID, 2) },
 	} {
 		e := base()
 		change(&e)
 		if e.Equal(base()) || base().Equal(e) {
 			t.Errorf("another %s is the same extent", name)
+		}
+	}
+}
+
+func TestExtent_Disk(t *testing.T) {
+	e := core.Extent{Replicas: []core.HostID{"a", "b"}}
+	if got := e.Disk("a"); !got.IsZero() {
+		t.Errorf("disk of a in a tuple without disks: %s", got)
+	}
+	e.Disks = []core.DiskID{{}, {ID: core.ID{7}}}
+	for store, want := range map[core.HostID]core.DiskID{"a": {}, "b": {ID: core.ID{7}}, "c": {}} {
+		if got := e.Disk(store); got != want {
+			t.Errorf("disk of %s: got %s, want %s", store, got, want)
 		}
 	}
 }

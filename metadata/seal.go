@@ -14,9 +14,14 @@ type SealRecord struct {
 	L        core.Seq         `json:"l"`
 	Checksum uint32           `json:"checksum"`
 	Bytes    uint64           `json:"bytes"`
-	Holders  []core.HostID    `json:"holders"`
-	Home     string           `json:"home"`    // "own" unless a merge or purge moved it
-	Reason   string           `json:"reason"`  // why it was sealed
-	Attempt  core.ID          `json:"attempt"` // of the last change, to recognise one's own after a lost answer
-	Changed  time.Time        `json:"changed"`
+	// Holders are the stores that hold everything up to L, with their disks in the same order: another disk under the name of a
+	// holder is no copy.
+	Holders     []core.HostID `json:"holders"`
+	HolderDisks []core.DiskID `json:"holder_disks,omitempty"`
+	// Version counts the changes of the holders; a store told a newer one refuses deletions decided by an older.
+	Version uint64    `json:"version,omitempty"`
+	Home    string    `json:"home"`    // "own" unless a merge or purge moved it
+	Reason  string    `json:"reason"`  // why it was sealed
+	Attempt core.ID   `json:"attempt"` // of the last change, to recognise one's own after a lost answer
+	Changed time.Time `json:"changed"`
 }

@@ -94,6 +94,14 @@ func (s *service) GetReplica(_ context.Context, req *connect.Request[pb.GetRepli
 	return answer(replica(state), err)
 }
 
+func (s *service) Describe(context.Context, *connect.Request[pb.DescribeRequest]) (*connect.Response[pb.StoreDescription], error) {
+	log, err := s.h.extents()
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return answer(&pb.StoreDescription{Identity: convert.IdentityToProto(log.Identity())}, nil)
+}
+
 func (s *service) Inventory(context.Context, *connect.Request[pb.InventoryRequest]) (*connect.Response[pb.InventoryResponse], error) {
 	identity, all, err := s.h.inventory()
 	out := &pb.InventoryResponse{Identity: convert.IdentityToProto(identity)}

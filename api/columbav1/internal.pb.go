@@ -29,7 +29,8 @@ type EnsureExtentRequest struct {
 	Input         string                 `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	InputRun      []byte                 `protobuf:"bytes,3,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
-	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"` // extents this host knows of and does not ask for
+	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"`   // extents this host knows of and does not ask for
+	Avoid         []string               `protobuf:"bytes,6,rep,name=avoid,proto3" json:"avoid,omitempty"` // stores that were slow or broken for this host a moment ago; used only when there are too few others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -95,6 +96,13 @@ func (x *EnsureExtentRequest) GetKind() string {
 func (x *EnsureExtentRequest) GetHave() [][]byte {
 	if x != nil {
 		return x.Have
+	}
+	return nil
+}
+
+func (x *EnsureExtentRequest) GetAvoid() []string {
+	if x != nil {
+		return x.Avoid
 	}
 	return nil
 }
@@ -757,6 +765,7 @@ type SealReplicaRequest struct {
 	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
 	L             uint64                 `protobuf:"varint,2,opt,name=l,proto3" json:"l,omitempty"`
 	Checksum      uint32                 `protobuf:"varint,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // of the holders in the seal row: the store persists the highest and refuses to remove by an older one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -808,6 +817,13 @@ func (x *SealReplicaRequest) GetL() uint64 {
 func (x *SealReplicaRequest) GetChecksum() uint32 {
 	if x != nil {
 		return x.Checksum
+	}
+	return 0
+}
+
+func (x *SealReplicaRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
 	}
 	return 0
 }
@@ -1200,6 +1216,7 @@ type Replica struct {
 	Checksum      uint32                 `protobuf:"varint,8,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Damaged       bool                   `protobuf:"varint,10,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	Version       uint64                 `protobuf:"varint,11,opt,name=version,proto3" json:"version,omitempty"` // of the holders, as far as this store was told
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1304,15 +1321,155 @@ func (x *Replica) GetDamaged() bool {
 	return false
 }
 
+func (x *Replica) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type DescribeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeRequest) Reset() {
+	*x = DescribeRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeRequest) ProtoMessage() {}
+
+func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
+func (*DescribeRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+}
+
+type StoreDescription struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Identity             *StoreIdentity         `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	FreeBytes            uint64                 `protobuf:"varint,2,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"` // of its file system
+	TotalBytes           uint64                 `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	RefusesAppends       bool                   `protobuf:"varint,4,opt,name=refuses_appends,json=refusesAppends,proto3" json:"refuses_appends,omitempty"` // no space, read-only or failed
+	OpenExtents          uint32                 `protobuf:"varint,5,opt,name=open_extents,json=openExtents,proto3" json:"open_extents,omitempty"`
+	AppendBytesPerSecond uint64                 `protobuf:"varint,6,opt,name=append_bytes_per_second,json=appendBytesPerSecond,proto3" json:"append_bytes_per_second,omitempty"` // over the last seconds
+	SyncMicros           uint32                 `protobuf:"varint,7,opt,name=sync_micros,json=syncMicros,proto3" json:"sync_micros,omitempty"`                                   // a recent sync's p99
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *StoreDescription) Reset() {
+	*x = StoreDescription{}
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreDescription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreDescription) ProtoMessage() {}
+
+func (x *StoreDescription) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
+func (*StoreDescription) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StoreDescription) GetIdentity() *StoreIdentity {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *StoreDescription) GetFreeBytes() uint64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *StoreDescription) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *StoreDescription) GetRefusesAppends() bool {
+	if x != nil {
+		return x.RefusesAppends
+	}
+	return false
+}
+
+func (x *StoreDescription) GetOpenExtents() uint32 {
+	if x != nil {
+		return x.OpenExtents
+	}
+	return 0
+}
+
+func (x *StoreDescription) GetAppendBytesPerSecond() uint64 {
+	if x != nil {
+		return x.AppendBytesPerSecond
+	}
+	return 0
+}
+
+func (x *StoreDescription) GetSyncMicros() uint32 {
+	if x != nil {
+		return x.SyncMicros
+	}
+	return 0
+}
+
+// InventoryRequest asks for what changed since the position an earlier answer of the same run gave, or for everything. With buckets it asks for all
+// replicas of these buckets instead.
 type InventoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Since         uint64                 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
+	Buckets       []uint32               `protobuf:"varint,3,rep,packed,name=buckets,proto3" json:"buckets,omitempty"` // of 256: the last byte of the extent id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1481,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,20 +1494,45 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *InventoryRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *InventoryRequest) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *InventoryRequest) GetBuckets() []uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
 }
 
 type InventoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      *StoreIdentity         `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
 	Replicas      []*Replica             `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Position      uint64                 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`       // to ask from next
+	Complete      bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`       // replicas are all there are (of the buckets asked for), not the changes only
+	Removed       [][]byte               `protobuf:"bytes,5,rep,name=removed,proto3" json:"removed,omitempty"`          // extents removed since
+	Digests       []uint64               `protobuf:"fixed64,6,rep,packed,name=digests,proto3" json:"digests,omitempty"` // 256, over (extent id, sealed, l, checksum, damaged) of each bucket's replicas
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1544,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1557,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -1392,16 +1574,45 @@ func (x *InventoryResponse) GetReplicas() []*Replica {
 	return nil
 }
 
+func (x *InventoryResponse) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *InventoryResponse) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *InventoryResponse) GetRemoved() [][]byte {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *InventoryResponse) GetDigests() []uint64 {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
 type RemoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the holders in the seal row that decided it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1624,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1637,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -1434,6 +1645,13 @@ func (x *RemoveRequest) GetExtent() []byte {
 		return x.Extent
 	}
 	return nil
+}
+
+func (x *RemoveRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 type RemoveResponse struct {
@@ -1444,7 +1662,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1674,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1687,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 type SettleRequest struct {
@@ -1484,7 +1702,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1714,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1727,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -1545,13 +1763,14 @@ var File_columba_v1_internal_proto protoreflect.FileDescriptor
 const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"\x19columba/v1/internal.proto\x12\n" +
-	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\x86\x01\n" +
+	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\x9c\x01\n" +
 	"\x13EnsureExtentRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1b\n" +
 	"\tinput_run\x18\x03 \x01(\fR\binputRun\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04have\x18\x05 \x03(\fR\x04have\"s\n" +
+	"\x04have\x18\x05 \x03(\fR\x04have\x12\x14\n" +
+	"\x05avoid\x18\x06 \x03(\tR\x05avoid\"s\n" +
 	"\x14EnsureExtentResponse\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12/\n" +
 	"\x06stores\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x06stores\"\x83\x01\n" +
@@ -1595,11 +1814,12 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bchecksum\x18\x06 \x01(\rR\bchecksum\x12\x16\n" +
 	"\x06sealed\x18\a \x01(\bR\x06sealed\x12\f\n" +
 	"\x01l\x18\b \x01(\x04R\x01l\x12\x14\n" +
-	"\x05bytes\x18\t \x01(\x04R\x05bytes\"j\n" +
+	"\x05bytes\x18\t \x01(\x04R\x05bytes\"\x84\x01\n" +
 	"\x12SealReplicaRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\f\n" +
 	"\x01l\x18\x02 \x01(\x04R\x01l\x12\x1a\n" +
-	"\bchecksum\x18\x03 \x01(\rR\bchecksum\"\x15\n" +
+	"\bchecksum\x18\x03 \x01(\rR\bchecksum\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\"\x15\n" +
 	"\x13SealReplicaResponse\"p\n" +
 	"\x10ReadRangeRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x12\n" +
@@ -1618,7 +1838,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\fSeekResponse\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\"+\n" +
 	"\x11GetReplicaRequest\x12\x16\n" +
-	"\x06extent\x18\x01 \x01(\fR\x06extent\"\x89\x02\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\"\xa3\x02\n" +
 	"\aReplica\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x16\n" +
 	"\x06opened\x18\x02 \x01(\bR\x06opened\x12\x16\n" +
@@ -1630,13 +1850,34 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bchecksum\x18\b \x01(\rR\bchecksum\x12\x14\n" +
 	"\x05bytes\x18\t \x01(\x04R\x05bytes\x12\x18\n" +
 	"\adamaged\x18\n" +
-	" \x01(\bR\adamaged\"\x12\n" +
-	"\x10InventoryRequest\"{\n" +
+	" \x01(\bR\adamaged\x12\x18\n" +
+	"\aversion\x18\v \x01(\x04R\aversion\"\x11\n" +
+	"\x0fDescribeRequest\"\xad\x02\n" +
+	"\x10StoreDescription\x125\n" +
+	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x02 \x01(\x04R\tfreeBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x03 \x01(\x04R\n" +
+	"totalBytes\x12'\n" +
+	"\x0frefuses_appends\x18\x04 \x01(\bR\x0erefusesAppends\x12!\n" +
+	"\fopen_extents\x18\x05 \x01(\rR\vopenExtents\x125\n" +
+	"\x17append_bytes_per_second\x18\x06 \x01(\x04R\x14appendBytesPerSecond\x12\x1f\n" +
+	"\vsync_micros\x18\a \x01(\rR\n" +
+	"syncMicros\"T\n" +
+	"\x10InventoryRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x18\n" +
+	"\abuckets\x18\x03 \x03(\rR\abuckets\"\xe7\x01\n" +
 	"\x11InventoryResponse\x125\n" +
 	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\x12/\n" +
-	"\breplicas\x18\x02 \x03(\v2\x13.columba.v1.ReplicaR\breplicas\"'\n" +
+	"\breplicas\x18\x02 \x03(\v2\x13.columba.v1.ReplicaR\breplicas\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x04R\bposition\x12\x1a\n" +
+	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x18\n" +
+	"\aremoved\x18\x05 \x03(\fR\aremoved\x12\x18\n" +
+	"\adigests\x18\x06 \x03(\x06R\adigests\"A\n" +
 	"\rRemoveRequest\x12\x16\n" +
-	"\x06extent\x18\x01 \x01(\fR\x06extent\"\x10\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"\x10\n" +
 	"\x0eRemoveResponse\"\x84\x01\n" +
 	"\rSettleRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
@@ -1649,7 +1890,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"SealExtent\x12\x1d.columba.v1.SealExtentRequest\x1a\x1e.columba.v1.SealExtentResponse\x12K\n" +
 	"\n" +
 	"StartGroup\x12\x1d.columba.v1.StartGroupRequest\x1a\x1e.columba.v1.StartGroupResponse\x12Q\n" +
-	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList2\xa2\x04\n" +
+	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList2\xe9\x04\n" +
 	"\fStoreService\x12<\n" +
 	"\x05Fence\x12\x18.columba.v1.FenceRequest\x1a\x19.columba.v1.FenceResponse\x12G\n" +
 	"\x04Seal\x12\x1e.columba.v1.SealReplicaRequest\x1a\x1f.columba.v1.SealReplicaResponse\x12H\n" +
@@ -1657,7 +1898,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04Copy\x12\x17.columba.v1.CopyRequest\x1a\x18.columba.v1.CopyResponse\x129\n" +
 	"\x04Seek\x12\x17.columba.v1.SeekRequest\x1a\x18.columba.v1.SeekResponse\x12@\n" +
 	"\n" +
-	"GetReplica\x12\x1d.columba.v1.GetReplicaRequest\x1a\x13.columba.v1.Replica\x12H\n" +
+	"GetReplica\x12\x1d.columba.v1.GetReplicaRequest\x1a\x13.columba.v1.Replica\x12E\n" +
+	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
 	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xab\x03\n" +
 	"\rOutputService\x12@\n" +
@@ -1680,7 +1922,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),     // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),    // 1: columba.v1.EnsureExtentResponse
@@ -1704,82 +1946,87 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*SeekResponse)(nil),            // 19: columba.v1.SeekResponse
 	(*GetReplicaRequest)(nil),       // 20: columba.v1.GetReplicaRequest
 	(*Replica)(nil),                 // 21: columba.v1.Replica
-	(*InventoryRequest)(nil),        // 22: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),       // 23: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),           // 24: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),          // 25: columba.v1.RemoveResponse
-	(*SettleRequest)(nil),           // 26: columba.v1.SettleRequest
-	(*Extent)(nil),                  // 27: columba.v1.Extent
-	(*HostAddress)(nil),             // 28: columba.v1.HostAddress
-	(*StoreIdentity)(nil),           // 29: columba.v1.StoreIdentity
-	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
-	(*PullRequest)(nil),             // 32: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),         // 33: columba.v1.GetDepthRequest
-	(*PeekRequest)(nil),             // 34: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),  // 35: columba.v1.ListDeadLettersRequest
-	(*PullResponse)(nil),            // 36: columba.v1.PullResponse
-	(*SettleResponse)(nil),          // 37: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),        // 38: columba.v1.GetDepthResponse
-	(*PeekResponse)(nil),            // 39: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil), // 40: columba.v1.ListDeadLettersResponse
+	(*DescribeRequest)(nil),         // 22: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),        // 23: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),        // 24: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),       // 25: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),           // 26: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),          // 27: columba.v1.RemoveResponse
+	(*SettleRequest)(nil),           // 28: columba.v1.SettleRequest
+	(*Extent)(nil),                  // 29: columba.v1.Extent
+	(*HostAddress)(nil),             // 30: columba.v1.HostAddress
+	(*StoreIdentity)(nil),           // 31: columba.v1.StoreIdentity
+	(*timestamppb.Timestamp)(nil),   // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
+	(*PullRequest)(nil),             // 34: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),         // 35: columba.v1.GetDepthRequest
+	(*PeekRequest)(nil),             // 36: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),  // 37: columba.v1.ListDeadLettersRequest
+	(*PullResponse)(nil),            // 38: columba.v1.PullResponse
+	(*SettleResponse)(nil),          // 39: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),        // 40: columba.v1.GetDepthResponse
+	(*PeekResponse)(nil),            // 41: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil), // 42: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	27, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	28, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	27, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	27, // 3: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	29, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	30, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	29, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	29, // 3: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	7,  // 4: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	27, // 5: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	29, // 6: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	29, // 7: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	27, // 8: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	30, // 9: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	27, // 10: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	29, // 11: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	21, // 12: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	31, // 13: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 14: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 15: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 16: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	6,  // 17: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	10, // 18: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	12, // 19: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	14, // 20: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	16, // 21: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	18, // 22: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	20, // 23: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	22, // 24: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	24, // 25: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	8,  // 26: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	32, // 27: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	26, // 28: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	33, // 29: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	34, // 30: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	35, // 31: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 32: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 33: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 34: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	8,  // 35: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	11, // 36: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	13, // 37: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	15, // 38: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	17, // 39: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	19, // 40: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	21, // 41: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	23, // 42: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	25, // 43: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	9,  // 44: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	36, // 45: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	37, // 46: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	38, // 47: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	39, // 48: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	40, // 49: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	32, // [32:50] is the sub-list for method output_type
-	14, // [14:32] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	29, // 5: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	31, // 6: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	31, // 7: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	29, // 8: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	32, // 9: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	29, // 10: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	31, // 11: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	31, // 12: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	21, // 13: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	33, // 14: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 15: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 16: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 17: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	6,  // 18: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	10, // 19: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	12, // 20: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	14, // 21: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	16, // 22: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	18, // 23: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	20, // 24: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	22, // 25: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	24, // 26: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	26, // 27: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	8,  // 28: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	34, // 29: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	28, // 30: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	35, // 31: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	36, // 32: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	37, // 33: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 34: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 35: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 36: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	8,  // 37: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	11, // 38: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	13, // 39: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	15, // 40: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	17, // 41: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	19, // 42: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	21, // 43: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	23, // 44: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	25, // 45: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	27, // 46: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	9,  // 47: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	38, // 48: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	39, // 49: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	40, // 50: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	41, // 51: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	42, // 52: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	34, // [34:53] is the sub-list for method output_type
+	15, // [15:34] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -1795,7 +2042,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

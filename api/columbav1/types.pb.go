@@ -533,6 +533,7 @@ type Extent struct {
 	InputRun      []byte                 `protobuf:"bytes,6,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Token         []byte                 `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`
 	Replicas      []string               `protobuf:"bytes,8,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Disks         [][]byte               `protobuf:"bytes,9,rep,name=disks,proto3" json:"disks,omitempty"` // of the replicas, in their order; an empty one is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -619,6 +620,13 @@ func (x *Extent) GetToken() []byte {
 func (x *Extent) GetReplicas() []string {
 	if x != nil {
 		return x.Replicas
+	}
+	return nil
+}
+
+func (x *Extent) GetDisks() [][]byte {
+	if x != nil {
+		return x.Disks
 	}
 	return nil
 }
@@ -1230,7 +1238,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
 	"\x04spec\x18\x03 \x01(\v2\x15.columba.v1.GroupSpecR\x04spec\x124\n" +
 	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x19\n" +
-	"\bdlq_path\x18\x05 \x01(\tR\adlqPath\"\xc7\x01\n" +
+	"\bdlq_path\x18\x05 \x01(\tR\adlqPath\"\xdd\x01\n" +
 	"\x06Extent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\fR\x05queue\x12\x12\n" +
@@ -1241,7 +1249,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05input\x18\x05 \x01(\tR\x05input\x12\x1b\n" +
 	"\tinput_run\x18\x06 \x01(\fR\binputRun\x12\x14\n" +
 	"\x05token\x18\a \x01(\fR\x05token\x12\x1a\n" +
-	"\breplicas\x18\b \x03(\tR\breplicas\"\xab\x02\n" +
+	"\breplicas\x18\b \x03(\tR\breplicas\x12\x14\n" +
+	"\x05disks\x18\t \x03(\fR\x05disks\"\xab\x02\n" +
 	"\n" +
 	"ExtentInfo\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +

@@ -28,6 +28,22 @@ func Extent(p *pb.Extent) (core.Extent, error) {
 	for _, r := range p.Replicas {
 		e.Replicas = append(e.Replicas, core.HostID(r))
 	}
+	if len(p.Disks) == 0 {
+		return e, nil
+	}
+	if len(p.Disks) != len(p.Replicas) {
+		return core.Extent{}, core.Errorf(core.CodeBadArgument, "extent has %d disks for %d replicas", len(p.Disks), len(p.Replicas))
+	}
+	e.Disks = make([]core.DiskID, len(p.Disks))
+	for i, b := range p.Disks {
+		if len(b) == 0 {
+			continue
+		}
+		var err error
+		if e.Disks[i].ID, err = core.IDFromBytes(b); err != nil {
+			return core.Extent{}, err
+		}
+	}
 	return e, nil
 }
 
@@ -38,6 +54,13 @@ func ExtentToProto(e core.Extent) *pb.Extent {
 	}
 	for _, r := range e.Replicas {
 		p.Replicas = append(p.Replicas, string(r))
+	}
+	for _, d := range e.Disks {
+		if d.IsZero() {
+			p.Disks = append(p.Disks, nil)
+		} else {
+			p.Disks = append(p.Disks, d.ID[:])
+		}
 	}
 	return p
 }

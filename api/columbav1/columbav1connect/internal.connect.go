@@ -61,6 +61,8 @@ const (
 	StoreServiceSeekProcedure = "/columba.v1.StoreService/Seek"
 	// StoreServiceGetReplicaProcedure is the fully-qualified name of the StoreService's GetReplica RPC.
 	StoreServiceGetReplicaProcedure = "/columba.v1.StoreService/GetReplica"
+	// StoreServiceDescribeProcedure is the fully-qualified name of the StoreService's Describe RPC.
+	StoreServiceDescribeProcedure = "/columba.v1.StoreService/Describe"
 	// StoreServiceInventoryProcedure is the fully-qualified name of the StoreService's Inventory RPC.
 	StoreServiceInventoryProcedure = "/columba.v1.StoreService/Inventory"
 	// StoreServiceRemoveProcedure is the fully-qualified name of the StoreService's Remove RPC.
@@ -244,6 +246,8 @@ type StoreServiceClient interface {
 	Copy(context.Context, *connect.Request[columbav1.CopyRequest]) (*connect.Response[columbav1.CopyResponse], error)
 	Seek(context.Context, *connect.Request[columbav1.SeekRequest]) (*connect.Response[columbav1.SeekResponse], error)
 	GetReplica(context.Context, *connect.Request[columbav1.GetReplicaRequest]) (*connect.Response[columbav1.Replica], error)
+	// Describe answers who the store is and how it fares. It is cheap: controllers ask every few seconds.
+	Describe(context.Context, *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error)
 	Inventory(context.Context, *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error)
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
 }
@@ -295,6 +299,12 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(storeServiceMethods.ByName("GetReplica")),
 			connect.WithClientOptions(opts...),
 		),
+		describe: connect.NewClient[columbav1.DescribeRequest, columbav1.StoreDescription](
+			httpClient,
+			baseURL+StoreServiceDescribeProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Describe")),
+			connect.WithClientOptions(opts...),
+		),
 		inventory: connect.NewClient[columbav1.InventoryRequest, columbav1.InventoryResponse](
 			httpClient,
 			baseURL+StoreServiceInventoryProcedure,
@@ -318,6 +328,7 @@ type storeServiceClient struct {
 	copy       *connect.Client[columbav1.CopyRequest, columbav1.CopyResponse]
 	seek       *connect.Client[columbav1.SeekRequest, columbav1.SeekResponse]
 	getReplica *connect.Client[columbav1.GetReplicaRequest, columbav1.Replica]
+	describe   *connect.Client[columbav1.DescribeRequest, columbav1.StoreDescription]
 	inventory  *connect.Client[columbav1.InventoryRequest, columbav1.InventoryResponse]
 	remove     *connect.Client[columbav1.RemoveRequest, columbav1.RemoveResponse]
 }
@@ -352,6 +363,11 @@ func (c *storeServiceClient) GetReplica(ctx context.Context, req *connect.Reques
 	return c.getReplica.CallUnary(ctx, req)
 }
 
+// Describe calls columba.v1.StoreService.Describe.
+func (c *storeServiceClient) Describe(ctx context.Context, req *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error) {
+	return c.describe.CallUnary(ctx, req)
+}
+
 // Inventory calls columba.v1.StoreService.Inventory.
 func (c *storeServiceClient) Inventory(ctx context.Context, req *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error) {
 	return c.inventory.CallUnary(ctx, req)
@@ -370,6 +386,8 @@ type StoreServiceHandler interface {
 	Copy(context.Context, *connect.Request[columbav1.CopyRequest]) (*connect.Response[columbav1.CopyResponse], error)
 	Seek(context.Context, *connect.Request[columbav1.SeekRequest]) (*connect.Response[columbav1.SeekResponse], error)
 	GetReplica(context.Context, *connect.Request[columbav1.GetReplicaRequest]) (*connect.Response[columbav1.Replica], error)
+	// Describe answers who the store is and how it fares. It is cheap: controllers ask every few seconds.
+	Describe(context.Context, *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error)
 	Inventory(context.Context, *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error)
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
 }
@@ -417,6 +435,12 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(storeServiceMethods.ByName("GetReplica")),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceDescribeHandler := connect.NewUnaryHandler(
+		StoreServiceDescribeProcedure,
+		svc.Describe,
+		connect.WithSchema(storeServiceMethods.ByName("Describe")),
+		connect.WithHandlerOptions(opts...),
+	)
 	storeServiceInventoryHandler := connect.NewUnaryHandler(
 		StoreServiceInventoryProcedure,
 		svc.Inventory,
@@ -443,6 +467,8 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 			storeServiceSeekHandler.ServeHTTP(w, r)
 		case StoreServiceGetReplicaProcedure:
 			storeServiceGetReplicaHandler.ServeHTTP(w, r)
+		case StoreServiceDescribeProcedure:
+			storeServiceDescribeHandler.ServeHTTP(w, r)
 		case StoreServiceInventoryProcedure:
 			storeServiceInventoryHandler.ServeHTTP(w, r)
 		case StoreServiceRemoveProcedure:
@@ -478,6 +504,10 @@ func (UnimplementedStoreServiceHandler) Seek(context.Context, *connect.Request[c
 
 func (UnimplementedStoreServiceHandler) GetReplica(context.Context, *connect.Request[columbav1.GetReplicaRequest]) (*connect.Response[columbav1.Replica], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.GetReplica is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Describe(context.Context, *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.Describe is not implemented"))
 }
 
 func (UnimplementedStoreServiceHandler) Inventory(context.Context, *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error) {
