@@ -43,6 +43,15 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	Self    core.HostID // the store's id; a directory belongs to one store for ever
 	Run     core.RunID  // of this process
+	// Open opens the extents; nil: extentlog.Open. Tests put disks in memory behind it.
+	Open func(dir string, o extentlog.Options) (extentlog.Log, error)
+}
+
+func (d Deps) open(dir string, o extentlog.Options) (extentlog.Log, error) {
+	if d.Open != nil {
+		return d.Open(dir, o)
+	}
+	return extentlog.Open(dir, o)
 }
 
 // Host is the role. Start it once.
@@ -90,7 +99,7 @@ func (h *Host) Routes(mux *http.ServeMux) {
 
 // Start opens the extents.
 func (h *Host) Start(context.Context) error {
-	log, err := extentlog.Open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log})
+	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log})
 	if err != nil {
 		return err
 	}
