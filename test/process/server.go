@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -18,14 +19,17 @@ const Patience = 60 * time.Second
 
 // Server is a running `columba serve`. Not safe for concurrent use.
 type Server struct {
+	Name string // in the logs of the test
 	Addr string // also that of the next start, so that clients find it again
 	Data string
 
 	t       testing.TB
 	program string
+	prefix  []string // command that runs the program elsewhere, such as in a network namespace; it becomes the program by exec
 	flags   []string
 	cmd     *exec.Cmd
 	log     *Buffer
+	first   chan string   // the first line of stdout; closed with it
 	done    chan struct{} // closed when the process has ended
 }
 
@@ -41,25 +45,37 @@ func StartServer(t testing.TB, flags ...string) *Server {
 func StartProgram(t testing.TB, program string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{
-		t: t, program: program, flags: flags, log: &Buffer{},
+		Name: "server", t: t, program: program, flags: flags, log: &Buffer{},
 		Data: filepath.Join(t.TempDir(), "data"), Addr: "127.0.0.1:0",
 	}
-	t.Cleanup(func() {
-		s.Kill()
-		if t.Failed() {
-			t.Logf("server log:\n%s", s.log.Tail(8<<10))
-		}
-	})
+	s.end()
 	s.Start()
 	return s
+}
+
+// end kills the server when the test ends, and shows its log when that failed.
+func (s *Server) end() {
+	s.t.Cleanup(func() {
+		s.Kill()
+		if s.t.Failed() {
+			s.t.Logf("log of %s, its end:\n%s", s.Name, s.log.Tail(8<<10))
+		}
+	})
 }
 
 // Start runs the server on its directory and port and waits for its ready line.
 func (s *Server) Start() {
 	s.t.Helper()
-	args := append([]string{"serve", "--data", s.Data, "--listen", s.Addr}, s.flags...)
-	s.cmd = exec.Command(s.program, args...)
-	s.cmd.Env = []string{"HOME=" + os.TempDir()}
+	s.Begin()
+	s.Await()
+}
+
+// Begin runs the server on its directory and port; Await has to follow.
+func (s *Server) Begin() {
+	s.t.Helper()
+	args := slices.Concat(s.prefix, []string{s.program, "serve", "--data", s.Data, "--listen", s.Addr}, s.flags)
+	s.cmd = exec.Command(args[0], args[1:]...)
+	s.cmd.Env = []string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
 	s.cmd.Stderr = s.log
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -68,9 +84,8 @@ func (s *Server) Start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	first := make(chan string, 1)
-	s.done = make(chan struct{})
-	go func(cmd *exec.Cmd, done chan struct{}) { // joined by Kill and Stop
+	s.first, s.done = make(chan string, 1), make(chan struct{})
+	go func(cmd *exec.Cmd, first chan string, done chan struct{}) { // joined by Kill and Stop
 		in := bufio.NewScanner(out)
 		for n := 0; in.Scan(); n++ {
 			if n == 0 {
@@ -80,18 +95,47 @@ func (s *Server) Start() {
 		close(first)
 		_ = cmd.Wait()
 		close(done)
-	}(s.cmd, s.done)
+	}(s.cmd, s.first, s.done)
+}
+
+// Await waits for the ready line of a server that was begun.
+func (s *Server) Await() {
+	s.t.Helper()
 	select {
-	case line := <-first:
+	case line := <-s.first:
 		m := readyLine.FindStringSubmatch(line)
 		if m == nil {
 			s.Kill()
-			s.t.Fatalf("server said %q instead of being ready; its log:\n%s", line, s.log)
+			s.t.Fatalf("%s said %q instead of being ready; its log:\n%s", s.Name, line, s.log)
 		}
 		s.Addr = m[1]
 	case <-time.After(Patience):
 		s.Kill()
-		s.t.Fatalf("server is not ready after %s; its log:\n%s", Patience, s.log)
+		s.t.Fatalf("%s is not ready after %s; its log:\n%s", s.Name, Patience, s.log)
+	}
+}
+
+// Pid is the process's id; 0 when it does not run.
+func (s *Server) Pid() int {
+	if s.cmd == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
+// Pause is SIGSTOP: the process stands still with all it holds, until Continue or Kill.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Continue is SIGCONT.
+func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if s.cmd == nil {
+		s.t.Fatalf("%s does not run", s.Name)
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("%s: %s: %v", sig, s.Name, err)
 	}
 }
 
@@ -121,7 +165,7 @@ func (s *Server) Stop() int {
 	case <-time.After(Patience):
 		_ = s.cmd.Process.Kill()
 		<-s.done
-		s.t.Errorf("server still runs %s after SIGTERM", Patience)
+		s.t.Errorf("%s still runs %s after SIGTERM", s.Name, Patience)
 	}
 	code := s.cmd.ProcessState.ExitCode()
 	s.cmd = nil
@@ -133,7 +177,7 @@ func (s *Server) Alive() {
 	s.t.Helper()
 	select {
 	case <-s.done:
-		s.t.Fatalf("server has ended: %s; its log:\n%s", s.cmd.ProcessState, s.log)
+		s.t.Fatalf("%s has ended: %s; its log:\n%s", s.Name, s.cmd.ProcessState, s.log)
 	default:
 	}
 }

@@ -1,0 +1,161 @@
+package process
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Layout says what a cluster is made of. The zero one is three stores, two input hosts, two output hosts, and one process that is
+// controller, frontend and metadata.
+type Layout struct {
+	Stores, Inputs, Outputs int
+
+	Program string          // Program when empty
+	Flags   []string        // of every process
+	Place   func(i int) Net // where process i is; nil: on loopback. The controller is 0
+}
+
+// Net is where a process listens.
+type Net struct {
+	Host   string   // its address
+	Prefix []string // command that runs another one there; it becomes the other by exec
+}
+
+// Cluster is a cluster of `columba serve` processes, each with a data directory of its own, that found each other by gossip.
+// Commands and clients go to the Controller's address. Not safe for concurrent use.
+type Cluster struct {
+	Controller *Server // and frontend, and metadata
+	Stores     []*Server
+	Inputs     []*Server
+	Outputs    []*Server
+
+	t testing.TB
+}
+
+// StartCluster runs a cluster until the test ends; it returns when every host is in the list of hosts.
+func StartCluster(t testing.TB, l Layout) *Cluster {
+	t.Helper()
+	if l.Stores+l.Inputs+l.Outputs == 0 {
+		l.Stores, l.Inputs, l.Outputs = 3, 2, 2
+	}
+	if l.Program == "" {
+		l.Program = Program
+	}
+	c := &Cluster{t: t}
+	kept := t.TempDir()
+	var gossip []string
+	add := func(name, roles string) *Server {
+		net := Net{Host: "127.0.0.1"}
+		if l.Place != nil {
+			net = l.Place(len(gossip))
+		}
+		gossip = append(gossip, net.Host+":"+strconv.Itoa(FreePort(t)))
+		s := &Server{
+			Name: name, t: t, program: l.Program, prefix: net.Prefix, log: &Buffer{},
+			Data: filepath.Join(kept, name), Addr: net.Host + ":" + strconv.Itoa(FreePort(t)),
+			flags: append([]string{"--roles", roles, "--gossip", gossip[len(gossip)-1]}, l.Flags...),
+		}
+		s.end()
+		return s
+	}
+	c.Controller = add("controller", "controller,frontend")
+	for i := range l.Stores {
+		c.Stores = append(c.Stores, add(fmt.Sprintf("store%d", i+1), "storehost"))
+	}
+	for i := range l.Inputs {
+		c.Inputs = append(c.Inputs, add(fmt.Sprintf("input%d", i+1), "inputhost"))
+	}
+	for i := range l.Outputs {
+		c.Outputs = append(c.Outputs, add(fmt.Sprintf("output%d", i+1), "outputhost"))
+	}
+	t.Cleanup(c.keepLogs)
+	for i, s := range c.All() {
+		// Everybody joins everybody: whoever starts again finds those that are there.
+		others := slices.Concat(gossip[:i], gossip[i+1:])
+		s.flags = append(s.flags, "--join", strings.Join(others, ","))
+		s.Begin()
+	}
+	for _, s := range c.All() {
+		s.Await()
+	}
+	c.AwaitHosts()
+	return c
+}
+
+// All are the processes, the controller first.
+func (c *Cluster) All() []*Server {
+	return slices.Concat([]*Server{c.Controller}, c.Stores, c.Inputs, c.Outputs)
+}
+
+// Host is what `list hosts` says about a process.
+type Host struct {
+	Host  string
+	Addr  string
+	Roles []string
+	State string
+}
+
+// Hosts are the hosts that the frontend knows.
+func (c *Cluster) Hosts() []Host {
+	c.t.Helper()
+	return Decode[Host](c.t, c.Controller.Must("", "list", "hosts", "-o", "json"))
+}
+
+// AwaitHosts waits until every process says that it is ready and the list of hosts has all of them up.
+func (c *Cluster) AwaitHosts() {
+	c.t.Helper()
+	for _, s := range c.All() {
+		Eventually(c.t, s.Name+" is ready", s.Ready)
+	}
+	var missing []string
+	Eventually(c.t, "every process is in the list of hosts", func() bool {
+		up := make(map[string]bool)
+		for _, h := range c.Hosts() {
+			up[h.Addr] = h.State == "up"
+		}
+		missing = missing[:0]
+		for _, s := range c.All() {
+			if !up[s.Addr] {
+				missing = append(missing, s.Name)
+			}
+		}
+		return len(missing) == 0
+	})
+}
+
+// Ready asks the server's /readyz.
+func (s *Server) Ready() bool {
+	c := http.Client{Timeout: time.Second}
+	defer c.CloseIdleConnections()
+	r, err := c.Get("http://" + s.Addr + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer r.Body.Close()
+	return r.StatusCode == http.StatusOK
+}
+
+// keepLogs writes the whole logs of a failed test where they stay.
+func (c *Cluster) keepLogs() {
+	if !c.t.Failed() {
+		return
+	}
+	dir, err := os.MkdirTemp("", "columba-logs-")
+	if err != nil {
+		c.t.Log(err)
+		return
+	}
+	for _, s := range c.All() {
+		if err := os.WriteFile(filepath.Join(dir, s.Name+".log"), []byte(s.Log()), 0o644); err != nil {
+			c.t.Log(err)
+		}
+	}
+	c.t.Logf("the logs of the cluster are in %s", dir)
+}
