@@ -27,13 +27,17 @@ func Rank[T any](key string, items []T, host func(T) HostID) []T {
 	return out
 }
 
-// rendezvousScore finishes FNV-1a with the mixer of MurmurHash3: FNV alone mixes its last bytes too little to rank by.
+// rendezvousScore finishes FNV-1a with a mixer: FNV alone mixes its last bytes too little to rank by.
 func rendezvousScore(key string, host HostID) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	h.Write([]byte{0})
 	h.Write([]byte(host))
-	x := h.Sum64()
+	return mix(h.Sum64())
+}
+
+// mix is the finisher of MurmurHash3.
+func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33

@@ -111,6 +111,7 @@ type EnsureExtentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
 	Stores        []*HostAddress         `protobuf:"bytes,2,rep,name=stores,proto3" json:"stores,omitempty"` // in the order of extent.replicas
+	Open          uint32                 `protobuf:"varint,3,opt,name=open,proto3" json:"open,omitempty"`    // how many extents of the queue this host should hold open while it is published to; 0 means 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +158,13 @@ func (x *EnsureExtentResponse) GetStores() []*HostAddress {
 		return x.Stores
 	}
 	return nil
+}
+
+func (x *EnsureExtentResponse) GetOpen() uint32 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
 }
 
 type SealExtentRequest struct {
@@ -434,6 +442,7 @@ type Assignment struct {
 	Extent        *Extent                `protobuf:"bytes,3,opt,name=extent,proto3" json:"extent,omitempty"`
 	Counter       uint64                 `protobuf:"varint,4,opt,name=counter,proto3" json:"counter,omitempty"`
 	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	Holders       []string               `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"` // stores that hold a sealed extent to its end; empty while it is not sealed: read from its replicas
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,6 +510,13 @@ func (x *Assignment) GetBy() string {
 		return x.By
 	}
 	return ""
+}
+
+func (x *Assignment) GetHolders() []string {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
 }
 
 // AssignmentList is complete: what is not in it is not the host's.
@@ -1770,10 +1786,11 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\tinput_run\x18\x03 \x01(\fR\binputRun\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04have\x18\x05 \x03(\fR\x04have\x12\x14\n" +
-	"\x05avoid\x18\x06 \x03(\tR\x05avoid\"s\n" +
+	"\x05avoid\x18\x06 \x03(\tR\x05avoid\"\x87\x01\n" +
 	"\x14EnsureExtentResponse\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12/\n" +
-	"\x06stores\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x06stores\"\x83\x01\n" +
+	"\x06stores\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x06stores\x12\x12\n" +
+	"\x04open\x18\x03 \x01(\rR\x04open\"\x83\x01\n" +
 	"\x11SealExtentRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x04R\x05floor\x12\x16\n" +
@@ -1789,14 +1806,15 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x12StartGroupResponse\"@\n" +
 	"\x16ListAssignmentsRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\"\x8c\x01\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\"\xa6\x01\n" +
 	"\n" +
 	"Assignment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
 	"\x06extent\x18\x03 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x18\n" +
 	"\acounter\x18\x04 \x01(\x04R\acounter\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02by\"v\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12\x18\n" +
+	"\aholders\x18\x06 \x03(\tR\aholders\"v\n" +
 	"\x0eAssignmentList\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x128\n" +
