@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -24,6 +25,8 @@ type buffer struct {
 	writeDeadline deadline
 	writeClosed   bool // no more bytes come
 	readClosed    bool // nobody takes bytes any more
+	held          bool // bytes and their end do not arrive for now
+	reset         bool // closed both ways, by neither end
 }
 
 func newBuffer() *buffer {
@@ -37,19 +40,22 @@ func (b *buffer) read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		if b.readClosed {
+		switch {
+		case b.reset:
+			return 0, syscall.ECONNRESET
+		case b.readClosed:
 			return 0, net.ErrClosed
 		}
 		if err := b.readDeadline.err(); err != nil {
 			return 0, err
 		}
-		if len(p) == 0 {
+		switch {
+		case len(p) == 0:
 			return 0, nil
-		}
-		if b.n > 0 {
+		case b.held:
+		case b.n > 0:
 			return b.take(p), nil
-		}
-		if b.writeClosed {
+		case b.writeClosed:
 			return 0, io.EOF
 		}
 		b.readable.Wait()
@@ -78,6 +84,8 @@ func (b *buffer) write(p []byte) (written int, err error) {
 	defer b.mu.Unlock()
 	for {
 		switch {
+		case b.reset:
+			return written, syscall.ECONNRESET
 		case b.writeClosed:
 			return written, net.ErrClosed
 		case b.readClosed:
@@ -156,6 +164,25 @@ func (b *buffer) closeRead() {
 	b.wakeAll()
 }
 
+// hold keeps bytes and their end from arriving, or lets them.
+func (b *buffer) hold(held bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = held
+	b.wakeAll()
+}
+
+// breakOff drops what is buffered and fails who reads and writes, now and later.
+func (b *buffer) breakOff() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reset = true
+	b.readDeadline.stop()
+	b.writeDeadline.stop()
+	b.ring, b.start, b.n = nil, 0, 0
+	b.wakeAll()
+}
+
 // expired wakes who waits. It takes the mutex so as not to slip in between their look at the deadline and their wait.
 func (b *buffer) expired() {
 	b.mu.Lock()
@@ -171,7 +198,7 @@ func (b *buffer) wakeAll() {
 func (b *buffer) setReadDeadline(t time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.readClosed {
+	if b.readClosed || b.reset {
 		return net.ErrClosed
 	}
 	b.readDeadline.set(t, b.expired)
@@ -182,7 +209,7 @@ func (b *buffer) setReadDeadline(t time.Time) error {
 func (b *buffer) setWriteDeadline(t time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.writeClosed {
+	if b.writeClosed || b.reset {
 		return net.ErrClosed
 	}
 	b.writeDeadline.set(t, b.expired)

@@ -53,6 +53,16 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// Hold keeps what the peer writes, and its Close, from arriving at this end until it is called with false, as a network that loses
+// every packet does. The peer can write until its buffer is full.
+func (c *Conn) Hold(held bool) { c.in.hold(held) }
+
+// Reset ends both directions for both ends at once; what is under way is lost. Reads and Writes fail with syscall.ECONNRESET.
+func (c *Conn) Reset() {
+	c.in.breakOff()
+	c.out.breakOff()
+}
+
 // LocalAddr and RemoteAddr are the listener's.
 func (c *Conn) LocalAddr() net.Addr  { return c.addr }
 func (c *Conn) RemoteAddr() net.Addr { return c.addr }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,4 +247,47 @@ func BenchmarkPipe(b *testing.B) {
 			wg.Wait()
 		})
 	}
+}
+
+func TestPipe_HoldKeepsBytesAndTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := Pipe("test")
+		far.(*Conn).Hold(true)
+		if _, err := near.Write([]byte("late")); err != nil {
+			t.Fatal(err)
+		}
+		near.Close()
+		far.SetReadDeadline(time.Now().Add(time.Second))
+		if n, err := far.Read(make([]byte, 10)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Read while held = %d, %v, want its deadline", n, err)
+		}
+		far.SetReadDeadline(time.Time{})
+		time.AfterFunc(time.Minute, func() { far.(*Conn).Hold(false) })
+		began := time.Now()
+		if got, err := io.ReadAll(far); string(got) != "late" || err != nil || time.Since(began) != time.Minute {
+			t.Errorf("read %q, %v after %s, want what was written, after a minute", got, err, time.Since(began))
+		}
+	})
+}
+
+func TestPipe_Reset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := Pipe("test")
+		if _, err := near.Write([]byte("lost")); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, near.(*Conn).Reset)
+		if _, err := near.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the waiting end got %v", err)
+		}
+		if n, err := far.Read(make([]byte, 10)); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the other end read %d bytes, %v", n, err)
+		}
+		if _, err := far.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the other end wrote, %v", err)
+		}
+		if err := near.Close(); err != nil {
+			t.Errorf("Close after Reset = %v", err)
+		}
+	})
 }
