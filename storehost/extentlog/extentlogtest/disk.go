@@ -1,0 +1,149 @@
+package extentlogtest
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/columbamq/columba/storehost/extentlog"
+)
+
+// Disk is a disk in memory that outlives the processes that use it, one after another, and that can be damaged. A process that is
+// killed goes on with a disk that nobody looks at any more. Safe for concurrent use, but for opening and damaging it.
+type Disk struct {
+	mu    sync.Mutex
+	fs    *vfs.MemFS
+	slow  atomic.Int64 // ns that each sync of the journal takes longer
+	syncs atomic.Int64 // until the disk fails; not counted when it is below 1
+	fails func()       // called once when it does
+	gone  chan struct{}
+}
+
+// NewDisk is an empty disk.
+func NewDisk() *Disk { return &Disk{fs: vfs.NewCrashableMem()} }
+
+// Open opens the log on it, making it if there is none.
+func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gone := make(chan struct{})
+	d.gone = gone
+	o.FS = errorfs.Wrap(d.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if path.Ext(op.Path) != ".log" {
+			return nil
+		}
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			d.sync(gone)
+		}
+		return nil
+	}))
+	return extentlog.Open(Dir, o)
+}
+
+// sync comes before a sync of the journal. On a disk that fails, it does not return before the process is gone: its sync never was.
+func (d *Disk) sync(gone chan struct{}) {
+	if wait := d.slow.Load(); wait > 0 {
+		select {
+		case <-time.After(time.Duration(wait)):
+		case <-gone:
+		}
+	}
+	if d.syncs.Load() > 0 && d.syncs.Add(-1) == 0 {
+		d.fails()
+		<-gone
+	}
+}
+
+// Slow makes each sync of the journal take longer, until it is called with 0.
+func (d *Disk) Slow(by time.Duration) { d.slow.Store(int64(by)) }
+
+// FailAt makes the n-th sync of the journal from now on the last thing that the process does to the disk, as an error of the
+// device would: failed is called, on the process's goroutine, and must see to it that Crash or Cut is. 0 calls it off.
+func (d *Disk) FailAt(n int, failed func()) {
+	d.syncs.Store(0)
+	d.fails = failed
+	d.syncs.Store(int64(n))
+}
+
+// Crash leaves the disk as it is when its process is killed: what was written stays.
+func (d *Disk) Crash() { d.lose(100) }
+
+// Cut leaves the disk as a power cut does: what was not synced is gone.
+func (d *Disk) Cut() { d.lose(0) }
+
+func (d *Disk) lose(kept int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fs = d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(1, 1))})
+	d.syncs.Store(0)
+	if d.gone != nil {
+		close(d.gone)
+		d.gone = nil
+	}
+}
+
+// Wipe replaces the disk by an empty one. No process uses it.
+func (d *Disk) Wipe() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fs = vfs.NewCrashableMem()
+}
+
+// Damage flips a bit of a file of the database, or cuts its end off, and says which; "" when there is none. No process uses it.
+func (d *Disk) Damage(random *rand.Rand) (what string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	home := d.fs.PathJoin(Dir, "log")
+	names, err := d.fs.List(home)
+	if err != nil {
+		return "", err
+	}
+	var files []string
+	for _, name := range names {
+		if ext := path.Ext(name); ext == ".sst" || ext == ".log" {
+			files = append(files, name)
+		}
+	}
+	if len(files) == 0 {
+		return "", nil
+	}
+	name := files[random.IntN(len(files))]
+	b, err := d.read(d.fs.PathJoin(home, name))
+	if err != nil || len(b) == 0 {
+		return "", err
+	}
+	at := random.IntN(len(b))
+	if random.IntN(2) == 0 {
+		what, b = name+" is cut", b[:at]
+	} else {
+		what = name + " has a bit flipped"
+		b[at] ^= 1 << random.IntN(8)
+	}
+	return what, d.write(d.fs.PathJoin(home, name), b)
+}
+
+func (d *Disk) read(name string) ([]byte, error) {
+	f, err := d.fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+func (d *Disk) write(name string, b []byte) error {
+	f, err := d.fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
