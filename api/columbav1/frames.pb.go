@@ -303,6 +303,7 @@ func (x *OpenAppend) GetExpected() *StoreIdentity {
 type Opened struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      *StoreIdentity         `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Window        uint64                 `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"` // bytes of appends that may wait for their acks on this stream; 0: not told. The store refuses what goes beyond
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -342,6 +343,13 @@ func (x *Opened) GetIdentity() *StoreIdentity {
 		return x.Identity
 	}
 	return nil
+}
+
+func (x *Opened) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
 }
 
 type OpenRead struct {
@@ -557,9 +565,10 @@ const file_columba_v1_frames_proto_rawDesc = "" +
 	"\n" +
 	"OpenAppend\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x125\n" +
-	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"?\n" +
+	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"W\n" +
 	"\x06Opened\x125\n" +
-	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\"b\n" +
+	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\x12\x16\n" +
+	"\x06window\x18\x02 \x01(\x04R\x06window\"b\n" +
 	"\bOpenRead\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x16\n" +

@@ -620,6 +620,7 @@ type FenceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
 	Expected      *StoreIdentity         `protobuf:"bytes,2,opt,name=expected,proto3" json:"expected,omitempty"`
+	Version       uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // of the holders, when the store is to get a copy again: one that removed it by an older version takes it back
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -666,6 +667,13 @@ func (x *FenceRequest) GetExpected() *StoreIdentity {
 		return x.Expected
 	}
 	return nil
+}
+
+func (x *FenceRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 type FenceResponse struct {
@@ -781,7 +789,8 @@ type SealReplicaRequest struct {
 	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
 	L             uint64                 `protobuf:"varint,2,opt,name=l,proto3" json:"l,omitempty"`
 	Checksum      uint32                 `protobuf:"varint,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // of the holders in the seal row: the store persists the highest and refuses to remove by an older one
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`  // of the holders in the seal row: the store persists the highest and refuses to remove by an older one
+	Expected      *StoreIdentity         `protobuf:"bytes,5,opt,name=expected,proto3" json:"expected,omitempty"` // empty fields: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -844,6 +853,13 @@ func (x *SealReplicaRequest) GetVersion() uint64 {
 	return 0
 }
 
+func (x *SealReplicaRequest) GetExpected() *StoreIdentity {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
 type SealReplicaResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -886,6 +902,7 @@ type ReadRangeRequest struct {
 	From          uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
 	UpTo          uint64                 `protobuf:"varint,3,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
 	MaxBytes      uint32                 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	Copy          bool                   `protobuf:"varint,5,opt,name=copy,proto3" json:"copy,omitempty"` // of a fenced replica for another one: also what no reader may see yet. Otherwise nothing beyond the committed seq or the end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -948,6 +965,13 @@ func (x *ReadRangeRequest) GetMaxBytes() uint32 {
 	return 0
 }
 
+func (x *ReadRangeRequest) GetCopy() bool {
+	if x != nil {
+		return x.Copy
+	}
+	return false
+}
+
 type ReadRangeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Batches       []byte                 `protobuf:"bytes,1,opt,name=batches,proto3" json:"batches,omitempty"`
@@ -996,6 +1020,7 @@ type CopyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
 	Batches       []byte                 `protobuf:"bytes,2,opt,name=batches,proto3" json:"batches,omitempty"`
+	Expected      *StoreIdentity         `protobuf:"bytes,3,opt,name=expected,proto3" json:"expected,omitempty"` // empty fields: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1044,8 +1069,16 @@ func (x *CopyRequest) GetBatches() []byte {
 	return nil
 }
 
+func (x *CopyRequest) GetExpected() *StoreIdentity {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
 type CopyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Last          uint64                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"` // durable here now: go on behind it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1078,6 +1111,13 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CopyResponse) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
 }
 
 type SeekRequest struct {
@@ -1479,6 +1519,7 @@ type InventoryRequest struct {
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	Since         uint64                 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
 	Buckets       []uint32               `protobuf:"varint,3,rep,packed,name=buckets,proto3" json:"buckets,omitempty"` // of 256: the last byte of the extent id
+	After         uint64                 `protobuf:"varint,4,opt,name=after,proto3" json:"after,omitempty"`            // with buckets: the position of the answer that said more; 0 begins
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1534,14 +1575,23 @@ func (x *InventoryRequest) GetBuckets() []uint32 {
 	return nil
 }
 
+func (x *InventoryRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
 type InventoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      *StoreIdentity         `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
 	Replicas      []*Replica             `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Position      uint64                 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`       // to ask from next
-	Complete      bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`       // replicas are all there are (of the buckets asked for), not the changes only
-	Removed       [][]byte               `protobuf:"bytes,5,rep,name=removed,proto3" json:"removed,omitempty"`          // extents removed since
-	Digests       []uint64               `protobuf:"fixed64,6,rep,packed,name=digests,proto3" json:"digests,omitempty"` // 256, over (extent id, sealed, l, checksum, damaged) of each bucket's replicas
+	Position      uint64                 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`                    // to ask from next
+	Complete      bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`                    // replicas are all there are (of the buckets asked for), not the changes only
+	Removed       [][]byte               `protobuf:"bytes,5,rep,name=removed,proto3" json:"removed,omitempty"`                       // extents removed since
+	Digests       []uint64               `protobuf:"fixed64,6,rep,packed,name=digests,proto3" json:"digests,omitempty"`              // 256, over (extent id, sealed, l, checksum, damaged) of each bucket's replicas
+	More          bool                   `protobuf:"varint,7,opt,name=more,proto3" json:"more,omitempty"`                            // the answer was cut at its bound: ask again at once, from position
+	FromStart     bool                   `protobuf:"varint,8,opt,name=from_start,json=fromStart,proto3" json:"from_start,omitempty"` // what earlier answers said does not hold any more; complete = from_start and not more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1618,10 +1668,25 @@ func (x *InventoryResponse) GetDigests() []uint64 {
 	return nil
 }
 
+func (x *InventoryResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *InventoryResponse) GetFromStart() bool {
+	if x != nil {
+		return x.FromStart
+	}
+	return false
+}
+
 type RemoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
-	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the holders in the seal row that decided it
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`  // of the holders in the seal row that decided it
+	Expected      *StoreIdentity         `protobuf:"bytes,3,opt,name=expected,proto3" json:"expected,omitempty"` // empty fields: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1668,6 +1733,13 @@ func (x *RemoveRequest) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *RemoveRequest) GetExpected() *StoreIdentity {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
 }
 
 type RemoveResponse struct {
@@ -1819,10 +1891,11 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x128\n" +
 	"\vassignments\x18\x03 \x03(\v2\x16.columba.v1.AssignmentR\vassignments\"\x10\n" +
-	"\x0eAssignResponse\"q\n" +
+	"\x0eAssignResponse\"\x8b\x01\n" +
 	"\fFenceRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x125\n" +
-	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\x80\x02\n" +
+	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"\x80\x02\n" +
 	"\rFenceResponse\x125\n" +
 	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x16\n" +
@@ -1832,24 +1905,28 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bchecksum\x18\x06 \x01(\rR\bchecksum\x12\x16\n" +
 	"\x06sealed\x18\a \x01(\bR\x06sealed\x12\f\n" +
 	"\x01l\x18\b \x01(\x04R\x01l\x12\x14\n" +
-	"\x05bytes\x18\t \x01(\x04R\x05bytes\"\x84\x01\n" +
+	"\x05bytes\x18\t \x01(\x04R\x05bytes\"\xbb\x01\n" +
 	"\x12SealReplicaRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\f\n" +
 	"\x01l\x18\x02 \x01(\x04R\x01l\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\rR\bchecksum\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\x04R\aversion\"\x15\n" +
-	"\x13SealReplicaResponse\"p\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x125\n" +
+	"\bexpected\x18\x05 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\x15\n" +
+	"\x13SealReplicaResponse\"\x84\x01\n" +
 	"\x10ReadRangeRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x13\n" +
 	"\x05up_to\x18\x03 \x01(\x04R\x04upTo\x12\x1b\n" +
-	"\tmax_bytes\x18\x04 \x01(\rR\bmaxBytes\"-\n" +
+	"\tmax_bytes\x18\x04 \x01(\rR\bmaxBytes\x12\x12\n" +
+	"\x04copy\x18\x05 \x01(\bR\x04copy\"-\n" +
 	"\x11ReadRangeResponse\x12\x18\n" +
-	"\abatches\x18\x01 \x01(\fR\abatches\"?\n" +
+	"\abatches\x18\x01 \x01(\fR\abatches\"v\n" +
 	"\vCopyRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
-	"\abatches\x18\x02 \x01(\fR\abatches\"\x0e\n" +
-	"\fCopyResponse\"U\n" +
+	"\abatches\x18\x02 \x01(\fR\abatches\x125\n" +
+	"\bexpected\x18\x03 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\"\n" +
+	"\fCopyResponse\x12\x12\n" +
+	"\x04last\x18\x01 \x01(\x04R\x04last\"U\n" +
 	"\vSeekRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\" \n" +
@@ -1881,21 +1958,26 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\fopen_extents\x18\x05 \x01(\rR\vopenExtents\x125\n" +
 	"\x17append_bytes_per_second\x18\x06 \x01(\x04R\x14appendBytesPerSecond\x12\x1f\n" +
 	"\vsync_micros\x18\a \x01(\rR\n" +
-	"syncMicros\"T\n" +
+	"syncMicros\"j\n" +
 	"\x10InventoryRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x18\n" +
-	"\abuckets\x18\x03 \x03(\rR\abuckets\"\xe7\x01\n" +
+	"\abuckets\x18\x03 \x03(\rR\abuckets\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\x04R\x05after\"\x9a\x02\n" +
 	"\x11InventoryResponse\x125\n" +
 	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\x12/\n" +
 	"\breplicas\x18\x02 \x03(\v2\x13.columba.v1.ReplicaR\breplicas\x12\x1a\n" +
 	"\bposition\x18\x03 \x01(\x04R\bposition\x12\x1a\n" +
 	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x18\n" +
 	"\aremoved\x18\x05 \x03(\fR\aremoved\x12\x18\n" +
-	"\adigests\x18\x06 \x03(\x06R\adigests\"A\n" +
+	"\adigests\x18\x06 \x03(\x06R\adigests\x12\x12\n" +
+	"\x04more\x18\a \x01(\bR\x04more\x12\x1d\n" +
+	"\n" +
+	"from_start\x18\b \x01(\bR\tfromStart\"x\n" +
 	"\rRemoveRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"\x10\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x125\n" +
+	"\bexpected\x18\x03 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\x10\n" +
 	"\x0eRemoveResponse\"\x84\x01\n" +
 	"\rSettleRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
@@ -1996,55 +2078,58 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	31, // 6: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
 	31, // 7: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
 	29, // 8: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	32, // 9: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	29, // 10: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	31, // 11: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	31, // 12: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	21, // 13: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	33, // 14: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 15: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 16: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 17: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	6,  // 18: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	10, // 19: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	12, // 20: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	14, // 21: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	16, // 22: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	18, // 23: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	20, // 24: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	22, // 25: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	24, // 26: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	26, // 27: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	8,  // 28: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	34, // 29: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	28, // 30: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	35, // 31: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	36, // 32: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	37, // 33: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 34: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 35: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 36: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	8,  // 37: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	11, // 38: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	13, // 39: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	15, // 40: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	17, // 41: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	19, // 42: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	21, // 43: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	23, // 44: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	25, // 45: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	27, // 46: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	9,  // 47: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	38, // 48: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	39, // 49: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	40, // 50: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	41, // 51: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	42, // 52: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	34, // [34:53] is the sub-list for method output_type
-	15, // [15:34] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	31, // 9: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	31, // 10: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	32, // 11: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	29, // 12: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	31, // 13: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	31, // 14: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	21, // 15: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	31, // 16: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	33, // 17: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 18: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 19: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 20: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	6,  // 21: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	10, // 22: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	12, // 23: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	14, // 24: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	16, // 25: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	18, // 26: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	20, // 27: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	22, // 28: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	24, // 29: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	26, // 30: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	8,  // 31: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	34, // 32: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	28, // 33: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	35, // 34: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	36, // 35: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	37, // 36: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 37: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 38: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 39: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	8,  // 40: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	11, // 41: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	13, // 42: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	15, // 43: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	17, // 44: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	19, // 45: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	21, // 46: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	23, // 47: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	25, // 48: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	27, // 49: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	9,  // 50: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	38, // 51: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	39, // 52: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	40, // 53: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	41, // 54: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	42, // 55: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	37, // [37:56] is the sub-list for method output_type
+	18, // [18:37] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
