@@ -1,0 +1,76 @@
+package sabotage
+
+// Build is one way to break the code, and the checks of which every one has to notice.
+type Build struct {
+	Name   string
+	Means  string // what goes wrong with it
+	Edits  []Edit
+	Checks []Check
+	Quick  bool // cheap enough for every run of the tests
+}
+
+// Builds are the sabotaged builds.
+var Builds = []Build{
+	{
+		Name: "ack before fsync", Means: "a store acknowledges what is not on its disk yet",
+		Edits: []Edit{
+			{"storehost/extentlog/commit.go", "e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync)", "e.db.Apply(r.group.batch, pebble.NoSync)"},
+			{"storehost/extentlog/commit.go", "if err := g.batch.SyncWait(); err != nil {", "if err := e.refusing(); err != nil {"},
+		},
+		Checks: []Check{{Package: "storehost/extentlog", Run: "^TestEngine_Crash$"}},
+	},
+	{
+		Name: "fence not persisted", Means: "a store that restarts takes appends to an extent it had fenced",
+		Edits: []Edit{{
+			"storehost/extentlog/control.go",
+			"if already {\n\t\t\treturn nil\n\t\t}\n\t\treturn e.stageRow(g, x)",
+			"_ = already\n\t\tg.touch(x)\n\t\treturn nil",
+		}},
+		Checks: []Check{{Package: "storehost/extentlog", Run: "^TestEngine_(Conformance|Crash)$"}},
+	},
+	{
+		Name: "L = min", Means: "an extent ends where its shortest replica does",
+		Edits: []Edit{{
+			"core/seal/seal.go",
+			"\t\tfor _, r := range counting {\n\t\t\tl = max(l, r.Last)\n\t\t}",
+			"\t\tl = counting[0].Last\n\t\tfor _, r := range counting {\n\t\t\tl = min(l, r.Last)\n\t\t}",
+		}},
+		Checks: []Check{{Package: "core/seal", Run: "^TestDecide"}},
+		Quick:  true,
+	},
+	{
+		Name: "reads not gated", Means: "consumers read what is not committed and may vanish",
+		Edits:  []Edit{{"storehost/read.go", "return min(s.Committed, s.Last)", "return s.Last"}},
+		Checks: []Check{{Package: "storehost", Run: "^TestRead_NeverBeyondCommitted$"}},
+	},
+	{
+		Name: "in-flight dropped on close", Means: "an extent is closed without waiting for what was sent to its replicas",
+		Edits: []Edit{{
+			"inputhost/writer/writer.go",
+			"w.mu.state != closing || len(w.mu.pending) > 0 || len(w.mu.inFlight) > 0 ||", "w.mu.state != closing || len(w.mu.pending) > 0 ||",
+		}},
+		Checks: []Check{{Package: "inputhost/writer", Run: "^TestWriter_CloseFinishesWhatWasTaken$"}},
+		Quick:  true,
+	},
+	{
+		Name: "suspect counted", Means: "a replica that is known to lie has a say in where an extent ends",
+		Edits: []Edit{{
+			"core/seal/grade.go",
+			"case a.Committed > a.Last && !(a.Sealed && a.Committed <= a.L):\n\t\t\tv.suspect = append(v.suspect, h)",
+			"case a.Committed > a.Last && !(a.Sealed && a.Committed <= a.L):\n\t\t\tv.anyOK = true\n\t\t\tv.usable = append(v.usable, reply{h, false, a})",
+		}},
+		Checks: []Check{{Package: "core/seal", Run: "^TestDecide"}},
+		Quick:  true,
+	},
+	{
+		Name: "CRC skipped", Means: "damaged records are taken, kept and handed out",
+		Edits: []Edit{
+			{"wire/record_decode.go", "binary.LittleEndian.Uint32(b[4:]) != recordCRC(b)", "false"},
+			{"wire/record_walk.go", " || binary.LittleEndian.Uint32(b[4:]) != recordCRC(b[:n])", ""},
+		},
+		Checks: []Check{
+			{Package: "wire", Run: "^TestDecodeRecord_RefusesEveryMutatedBit$"},
+			{Package: "storehost", Run: "^TestAppend_DamagedNeverStored$"},
+		},
+	},
+}
