@@ -2,6 +2,7 @@ package storehost
 
 import (
 	"context"
+	"math"
 
 	"connectrpc.com/connect"
 
@@ -99,7 +100,11 @@ func (s *service) Describe(context.Context, *connect.Request[pb.DescribeRequest]
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	return answer(&pb.StoreDescription{Identity: convert.IdentityToProto(log.Identity())}, nil)
+	v := log.Vitals()
+	return answer(&pb.StoreDescription{
+		Identity: convert.IdentityToProto(log.Identity()), FreeBytes: v.FreeBytes, TotalBytes: v.TotalBytes, RefusesAppends: v.Refuses || s.h.admits() != nil,
+		OpenExtents: uint32(v.OpenExtents), AppendBytesPerSecond: v.AppendBytesPerSecond, SyncMicros: uint32(min(v.SyncP99.Microseconds(), math.MaxUint32)),
+	}, nil)
 }
 
 func (s *service) Inventory(context.Context, *connect.Request[pb.InventoryRequest]) (*connect.Response[pb.InventoryResponse], error) {

@@ -1,6 +1,8 @@
 package extentlog
 
 import (
+	"time"
+
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
@@ -17,6 +19,7 @@ type round struct {
 	bytes    int     // of the requests
 	group    group
 	err      error // of the write
+	written  time.Time
 }
 
 // commitLoop is the log's one writer and the owner of every extent's next.
@@ -53,6 +56,7 @@ func (e *Engine) write(r *round) {
 	if r.err = e.stagePositions(&r.group); r.err != nil || r.group.batch.Empty() {
 		return
 	}
+	r.written = time.Now()
 	if err := e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync); err != nil {
 		r.err = e.fail(err)
 	}
@@ -82,6 +86,9 @@ func (e *Engine) settleLoop() {
 	for r := range e.rounds {
 		if r.err == nil {
 			r.err = e.sync(&r.group)
+		}
+		if r.err == nil && len(r.group.appends) > 0 {
+			e.pulse.beat(r.bytes, time.Since(r.written))
 		}
 		for i, q := range r.requests {
 			if r.errs[i] == nil {

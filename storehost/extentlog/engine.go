@@ -39,6 +39,7 @@ type Engine struct {
 	rounds   chan *round
 	tails    *tails
 	space    space
+	pulse    pulse
 	broken   atomic.Pointer[core.Error]
 	failures atomic.Int32 // background errors since the last good flush
 	excised  atomic.Bool  // ranges were cut out since the last flush that housekeep asked for
@@ -78,6 +79,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.space.look(e.fs, e.dir)
+	e.takePulse()
 	e.tasks.Go(e.commitLoop)
 	e.tasks.Go(e.settleLoop)
 	e.tasks.Go(e.housekeep)
@@ -112,6 +114,7 @@ func (e *Engine) housekeep() {
 			if e.space.look(e.fs, e.dir) {
 				e.log.Warn("disk watermark", "dir", e.dir, "used_percent", e.space.used.Load())
 			}
+			e.takePulse()
 			e.tails.sweep(now)
 			// Pebble keeps a cut among its memtables, and the tables it is about, until they are flushed.
 			if e.excised.Swap(false) {

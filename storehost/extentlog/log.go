@@ -57,6 +57,8 @@ type Log interface {
 	List(yield func(State) bool) error
 	// Follow calls wake (which must not block) after the durable, committed, fence or seal state of the extent changed, until stop.
 	Follow(id core.ExtentID, wake func()) (stop func())
+	// Vitals are how the log fares; cheap.
+	Vitals() Vitals
 	// Remove forgets the extent and gives its space back; a header or fence for it is no longer known.
 	Remove(id core.ExtentID) error
 	// Close syncs and releases; appends waiting are answered first.

@@ -15,7 +15,10 @@ const (
 )
 
 // space is how full the disk was when last looked at.
-type space struct{ used atomic.Int64 }
+type space struct {
+	used        atomic.Int64 // percent
+	free, total atomic.Uint64
+}
 
 // look reads the disk's fill; it reports whether a watermark was passed, either way. A file system that cannot say counts as empty.
 func (s *space) look(fs vfs.FS, dir string) (passed bool) {
@@ -23,6 +26,8 @@ func (s *space) look(fs vfs.FS, dir string) (passed bool) {
 	if err != nil || usage.UsedBytes+usage.AvailBytes == 0 {
 		return false
 	}
+	s.free.Store(usage.AvailBytes)
+	s.total.Store(usage.TotalBytes)
 	now := int64(float64(usage.UsedBytes) / float64(usage.UsedBytes+usage.AvailBytes) * 100)
 	was := s.used.Swap(now)
 	return (was >= refuseOpenAt) != (now >= refuseOpenAt) || (was >= refuseAppendAt) != (now >= refuseAppendAt)

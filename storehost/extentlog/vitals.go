@@ -1,0 +1,98 @@
+package extentlog
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Vitals are how a log fares. All but Refuses are up to a second old.
+type Vitals struct {
+	FreeBytes, TotalBytes uint64 // of the file system; zeros when it cannot say
+	Refuses               bool   // no extent would be opened: no space, or the log has failed
+	OpenExtents           int    // that take appends in this run
+	AppendBytesPerSecond  uint64 // over the last seconds
+	// SyncP99 is of the rounds of the last seconds, each from its write until it is durable; 0 without any.
+	SyncP99 time.Duration
+}
+
+const (
+	vitalSeconds = 5   // that rates and quantiles look back
+	vitalRounds  = 128 // looked at of each second
+)
+
+// pulse gathers what Vitals tell. settleLoop adds, housekeep turns seconds over, anybody reads seen.
+type pulse struct {
+	seen atomic.Pointer[Vitals]
+	mu   struct {
+		sync.Mutex
+		seconds [vitalSeconds + 1]second // a ring; the one at now is being filled
+		now     int
+		filled  int // whole seconds there are
+	}
+}
+
+type second struct {
+	bytes  uint64
+	rounds int // of which the last vitalRounds are in took
+	took   [vitalRounds]time.Duration
+}
+
+// beat notes a round of appends that became durable.
+func (p *pulse) beat(bytes int, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.mu.seconds[p.mu.now]
+	s.bytes += uint64(bytes)
+	s.took[s.rounds%vitalRounds] = took
+	s.rounds++
+}
+
+// turn ends a second and answers the rate and the quantile over the last ones.
+func (p *pulse) turn() (bytesPerSecond uint64, p99 time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.filled = min(p.mu.filled+1, vitalSeconds)
+	p.mu.now = (p.mu.now + 1) % len(p.mu.seconds)
+	p.mu.seconds[p.mu.now] = second{}
+	var took []time.Duration
+	for i := range p.mu.seconds {
+		s := &p.mu.seconds[i]
+		bytesPerSecond += s.bytes
+		took = append(took, s.took[:min(s.rounds, vitalRounds)]...)
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		p99 = took[(len(took)*99-1)/100]
+	}
+	return bytesPerSecond / uint64(p.mu.filled), p99
+}
+
+// Vitals implements Log.
+func (e *Engine) Vitals() Vitals {
+	v := *e.pulse.seen.Load()
+	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil
+	return v
+}
+
+// takePulse makes the vitals of the second that has passed; only housekeep and Open call it.
+func (e *Engine) takePulse() {
+	rate, p99 := e.pulse.turn()
+	e.pulse.seen.Store(&Vitals{
+		FreeBytes: e.space.free.Load(), TotalBytes: e.space.total.Load(), OpenExtents: e.countOpen(), AppendBytesPerSecond: rate, SyncP99: p99,
+	})
+}
+
+// countOpen is how many extents take appends.
+func (e *Engine) countOpen() int {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	n := 0
+	for _, x := range e.mu.extents {
+		if s, ok := x.state(); ok && s.Opened && !s.Fenced && s.Header.Run == e.identity.Run {
+			n++
+		}
+	}
+	return n
+}
