@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"hash/fnv"
+	"math"
 	"slices"
 )
 
@@ -20,6 +21,27 @@ func Rank[T any](key string, items []T, host func(T) HostID) []T {
 		all = append(all, scored{item, id, rendezvousScore(key, id)})
 	}
 	slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.id, b.id)) })
+	out := make([]T, 0, len(items))
+	for _, s := range all {
+		out = append(out, s.item)
+	}
+	return out
+}
+
+// RankWeighted is Rank where an item of twice the weight wins twice the keys. Weights must be above zero.
+func RankWeighted[T any](key string, items []T, host func(T) HostID, weight func(T) float64) []T {
+	type scored struct {
+		item  T
+		id    HostID
+		after float64 // exponentially distributed: the first of several wins by their rates
+	}
+	all := make([]scored, 0, len(items))
+	for _, item := range items {
+		id := host(item)
+		uniform := (float64(rendezvousScore(key, id)>>11) + 0.5) / (1 << 53) // in 0 … 1, never at an end
+		all = append(all, scored{item, id, -math.Log(uniform) / weight(item)})
+	}
+	slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(a.after, b.after), cmp.Compare(a.id, b.id)) })
 	out := make([]T, 0, len(items))
 	for _, s := range all {
 		out = append(out, s.item)

@@ -40,3 +40,26 @@ func TestRank_IgnoresTheOrderOfItems(t *testing.T) {
 		t.Fatalf("got %v of nothing", got)
 	}
 }
+
+func TestRankWeighted_WinsByWeight(t *testing.T) {
+	type host struct {
+		id     core.HostID
+		weight float64
+	}
+	hosts := []host{{"a", 1}, {"b", 2}, {"c", 5}}
+	const keys = 8000
+	won := make(map[core.HostID]int)
+	for i := range keys {
+		ranked := core.RankWeighted(fmt.Sprintf("key-%d", i), hosts, func(h host) core.HostID { return h.id }, func(h host) float64 { return h.weight })
+		if len(ranked) != len(hosts) {
+			t.Fatalf("ranked %v", ranked)
+		}
+		won[ranked[0].id]++
+	}
+	for _, h := range hosts {
+		want := keys / 8 * h.weight
+		if got := float64(won[h.id]); got < 0.85*want || got > 1.15*want {
+			t.Errorf("%s won %v of %d keys, want about %v", h.id, got, keys, want)
+		}
+	}
+}

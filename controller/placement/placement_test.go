@@ -50,7 +50,7 @@ func TestReplicas_SpreadOverZones(t *testing.T) {
 	} {
 		from := candidates(tc.hosts, tc.zones)
 		for i := range 100 {
-			got := Replicas(fmt.Sprintf("key-%d", i), tc.want, from)
+			got := Replicas(fmt.Sprintf("key-%d", i), Need{Want: tc.want, Min: 1}, from)
 			if len(got) != min(tc.want, tc.hosts) {
 				t.Fatalf("%+v: got %v", tc, got)
 			}

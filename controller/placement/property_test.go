@@ -1,0 +1,161 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/columbamq/columba/core"
+)
+
+func drawCandidates(t *rapid.T) []Candidate {
+	n := rapid.IntRange(0, 9).Draw(t, "hosts")
+	zones := rapid.IntRange(1, 4).Draw(t, "zones")
+	out := make([]Candidate, n)
+	for i := range out {
+		out[i] = Candidate{
+			ID: core.HostID(fmt.Sprintf("host-%d", i)), Zone: fmt.Sprintf("zone-%d", rapid.IntRange(0, zones-1).Draw(t, "zone")),
+			Tier: Tier(rapid.IntRange(0, 2).Draw(t, "tier")), Weight: rapid.Float64Range(0, 1).Draw(t, "weight"),
+		}
+	}
+	return out
+}
+
+// TestReplicas_Properties: as many as there can be, distinct, no worse tier than needed, zones as even as the tiers allow.
+func TestReplicas_Properties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from := drawCandidates(t)
+		want := rapid.IntRange(1, 5).Draw(t, "want")
+		need := Need{Want: want, Min: rapid.IntRange(1, want).Draw(t, "min")}
+		key := rapid.String().Draw(t, "key")
+		got := Replicas(key, need, from)
+		perTier := make([]int, tiers)
+		for _, c := range from {
+			perTier[c.Tier]++
+		}
+		good := min(perTier[Good], want)
+		if expect := max(good, min(need.Min, len(from))); len(got) != expect {
+			t.Fatalf("%d hosts, want %d: %v of %v", len(got), expect, got, from)
+		}
+		chosen := make([]int, tiers)
+		zones := make(map[string]int)
+		for i, h := range got {
+			if slices.Contains(got[:i], h) {
+				t.Fatalf("%s twice in %v", h, got)
+			}
+			c := from[slices.IndexFunc(from, func(c Candidate) bool { return c.ID == h })]
+			chosen[c.Tier]++
+			if c.Tier == Good {
+				zones[c.Zone]++
+			}
+		}
+		for tier := Avoided; tier < tiers; tier++ {
+			if chosen[tier] > 0 && (chosen[tier-1] < perTier[tier-1]) {
+				t.Fatalf("tier %d used while tier %d has others: %v of %v", tier, tier-1, got, from)
+			}
+		}
+		for _, c := range from { // a good host left out is in no emptier zone than one that was taken twice
+			if c.Tier == Good && !slices.Contains(got, c.ID) && chosen[Good] == want {
+				for z, n := range zones {
+					if n > zones[c.Zone]+1 {
+						t.Fatalf("%d in %s, %d in %s where %s is free: %v", n, z, zones[c.Zone], c.Zone, c.ID, got)
+					}
+				}
+			}
+		}
+		shuffled := slices.Clone(from)
+		slices.Reverse(shuffled)
+		if again := Replicas(key, need, shuffled); !slices.Equal(got, again) {
+			t.Fatalf("the order of the candidates decides: %v, %v", got, again)
+		}
+	})
+}
+
+func TestReplicas_AwayFromZonesThatHaveACopy(t *testing.T) {
+	from := candidates(6, 3)
+	for i := range 50 {
+		got := Replicas(fmt.Sprintf("key-%d", i), Need{Want: 1, Min: 1, Zones: []string{"zone-0", "zone-2"}}, from)
+		if len(got) != 1 || got[0] != "host-1" && got[0] != "host-4" {
+			t.Fatalf("got %v, want one of zone-1", got)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	idle := Load{Free: 90, Total: 100}
+	for name, worse := range map[string]Load{
+		"fuller":  {Free: 20, Total: 100},
+		"busy":    {Free: 90, Total: 100, BytesPerSecond: 100 << 20},
+		"slow":    {Free: 90, Total: 100, Sync: 200 * time.Millisecond},
+		"no room": {Free: 0, Total: 100},
+	} {
+		if w := worse.Weight(); w >= idle.Weight() || w <= 0 {
+			t.Errorf("%s weighs %v, idle %v", name, w, idle.Weight())
+		}
+	}
+	if !(Load{Free: 5, Total: 100}).NearlyFull() || idle.NearlyFull() || (Load{}).NearlyFull() {
+		t.Error("nearly full is below a tenth free, of a known size")
+	}
+}
+
+func TestJudge(t *testing.T) {
+	p := Patience{Blink: 3 * time.Second, Gone: 5 * time.Minute}
+	there, blink := Copy{Holder: true}, Copy{Holder: true, Gone: time.Second}
+	away, lost := Copy{Holder: true, Gone: time.Minute}, Copy{Holder: true, Gone: time.Hour}
+	short, shortAway := Copy{}, Copy{Gone: time.Minute}
+	for _, tc := range []struct {
+		name   string
+		copies []Copy
+		want   int
+		is     Judgement
+	}{
+		{"three of three", []Copy{there, there, there}, 3, Judgement{Good: 3}},
+		{"one blinks", []Copy{there, there, blink}, 3, Judgement{Good: 3}},
+		{"one store away for a minute", []Copy{there, there, away}, 3, Judgement{Good: 2}},
+		{"one store gone", []Copy{there, there, lost}, 3, Judgement{Good: 2, Repair: true}},
+		{"one replica was not reached and is away", []Copy{there, there, shortAway}, 3, Judgement{Good: 2}},
+		{"one replica is short and there", []Copy{there, there, short}, 3, Judgement{Good: 2, Repair: true}},
+		{"quarantined: no holder, and a place the less", []Copy{there, there}, 3, Judgement{Good: 2, Repair: true}},
+		{"one holder, the others away", []Copy{there, shortAway, shortAway}, 3, Judgement{Good: 1, Below: true, Repair: true}},
+		{"two wanted, one away", []Copy{there, away}, 2, Judgement{Good: 1, Below: true, Repair: true}},
+		{"one wanted", []Copy{there}, 1, Judgement{Good: 1}},
+		{"one wanted, away", []Copy{away}, 1, Judgement{Below: true, Repair: true}},
+		{"back after it was replaced", []Copy{there, there, there, there}, 3, Judgement{Good: 4, Surplus: 1}},
+		{"surplus counts who answers", []Copy{there, there, blink, there}, 3, Judgement{Good: 4}},
+	} {
+		if got := Judge(tc.copies, tc.want, p); got != tc.is {
+			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.is)
+		}
+	}
+}
+
+// TestJudge_Properties: a copy more never makes it worse, and what is repaired until it is enough ends.
+func TestJudge_Properties(t *testing.T) {
+	p := Patience{Blink: 3 * time.Second, Gone: 5 * time.Minute}
+	rapid.Check(t, func(t *rapid.T) {
+		want := rapid.IntRange(1, 5).Draw(t, "want")
+		copies := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Copy {
+			return Copy{rapid.Bool().Draw(t, "holder"), rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, time.Hour}).Draw(t, "gone")}
+		}), 0, 6).Draw(t, "copies")
+		j := Judge(copies, want, p)
+		if j.Below && !j.Repair {
+			t.Fatalf("below the minimum and left so: %+v", j)
+		}
+		if j.Surplus > 0 && j.Repair {
+			t.Fatalf("one copy is made while another is too many: %+v", j)
+		}
+		more := Judge(append(slices.Clone(copies), Copy{Holder: true}), want, p)
+		if more.Good != j.Good+1 || more.Below && !j.Below || more.Repair && !j.Repair {
+			t.Fatalf("%+v, with one more %+v", j, more)
+		}
+		for range want {
+			copies = append(copies, Copy{Holder: true})
+		}
+		if j := Judge(copies, want, p); j.Repair {
+			t.Fatalf("repaired with %d good ones and still not enough: %+v", want, j)
+		}
+	})
+}
