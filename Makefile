@@ -12,6 +12,8 @@ PACKAGES  ?= ./...
 FUZZTIME  ?= 20s
 FAULTTIME ?= 75s
 BENCHTIME ?= 1s
+CLUSTERPORT ?= 4922
+CLUSTERDATA ?=
 COUNT     ?= 20
 TESTFLAGS ?=
 BENCHFLAGS ?=
@@ -36,6 +38,11 @@ build: ## build bin/columba, one static binary
 .PHONY: demo
 demo: build ## run the main job on real input (the Go tree), with crashes, and verify its result
 	bin/columba demo
+
+.PHONY: cluster
+cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT on, data in CLUSTERDATA or a temporary directory
+	$(GO) build -o bin/cluster ./tools/cluster
+	exec bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
 
 .PHONY: test
 test: ## all tests under the race detector, at most 5 minutes on 2 cores

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	startTimeout = time.Minute
+	drainTimeout = 20 * time.Second // of the processes of one kind, before they are killed
+	gossipOffset = 1000
+)
+
+// member is one process of the cluster.
+type member struct {
+	name, addr, gossip, data, log string
+
+	cmd   *exec.Cmd
+	ready chan bool     // true: it said so; closed when it says nothing more
+	done  chan struct{} // closed when it has ended
+}
+
+func (m *member) pid() int { return m.cmd.Process.Pid }
+
+// cluster is all processes, in the order in which they are started. Not safe for concurrent use.
+type cluster struct {
+	o       options
+	members []*member
+	ended   chan *member // that ended by themselves
+}
+
+func newCluster(o options) *cluster {
+	c := &cluster{o: o}
+	for _, name := range []string{"controller", "store1", "store2", "store3", "input1", "input2", "output1", "output2"} {
+		port := o.port + len(c.members)
+		c.members = append(c.members, &member{
+			name: name, data: filepath.Join(o.data, name), log: filepath.Join(o.data, name+".log"),
+			addr:   net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+			gossip: net.JoinHostPort("127.0.0.1", strconv.Itoa(port+gossipOffset)),
+		})
+	}
+	c.ended = make(chan *member, len(c.members))
+	return c
+}
+
+// roles of a member, by the kind that its name says.
+func (m *member) roles() string {
+	switch kind := strings.TrimRight(m.name, "123456789"); kind {
+	case "controller":
+		return "controller,frontend"
+	default:
+		return kind + "host"
+	}
+}
+
+// start runs all processes and waits until each is ready and all are in the list of hosts.
+func (c *cluster) start(ctx context.Context) error {
+	for _, m := range c.members {
+		if err := c.startOne(m); err != nil {
+			return fmt.Errorf("start %s: %w", m.name, err)
+		}
+	}
+	for _, m := range c.members {
+		select {
+		case ok := <-m.ready:
+			if !ok {
+				return fmt.Errorf("%s did not get ready; its log is %s, its end:\n%s", m.name, m.log, tail(m.log))
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%s was not ready within %s; its log is %s", m.name, startTimeout, m.log)
+		}
+	}
+	return c.awaitHosts(ctx)
+}
+
+func (c *cluster) startOne(m *member) error {
+	var join []string
+	for _, other := range c.members {
+		if other != m {
+			join = append(join, other.gossip)
+		}
+	}
+	args := []string{"serve", "--data", m.data, "--listen", m.addr, "--roles", m.roles(), "--gossip", m.gossip, "--join", strings.Join(join, ",")}
+	m.cmd = exec.Command(c.o.program, append(args, c.o.flags...)...)
+	// ^C is for this process, which stops the others in order.
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	m.cmd.Stderr = log
+	stdout, err := m.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := m.cmd.Start(); err != nil {
+		m.cmd = nil
+		return err
+	}
+	m.ready, m.done = make(chan bool, 1), make(chan struct{})
+	go func() { // ends with the process; stop joins it
+		in := bufio.NewScanner(stdout)
+		for said := false; in.Scan(); {
+			if !said && strings.HasPrefix(in.Text(), "ready ") {
+				said = true
+				m.ready <- true
+			}
+		}
+		close(m.ready)
+		_ = m.cmd.Wait()
+		close(m.done)
+		c.ended <- m
+	}()
+	return nil
+}
+
+// awaitHosts waits until `list hosts` has every member up.
+func (c *cluster) awaitHosts(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		list := exec.CommandContext(ctx, c.o.program, "--addr", c.members[0].addr, "list", "hosts")
+		out, err := list.CombinedOutput()
+		missing := slices.DeleteFunc(slices.Clone(c.members), func(m *member) bool {
+			return err == nil && strings.Contains(string(out), m.addr)
+		})
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d processes did not join within %s; `list hosts` says:\n%s", len(missing), len(c.members), startTimeout, out)
+		}
+	}
+}
+
+// stop drains all processes, those that need others first, and joins them.
+func (c *cluster) stop(out io.Writer) error {
+	var errs []error
+	for _, kind := range []string{"output", "input", "store", "controller"} {
+		var running []*member
+		for _, m := range c.members {
+			if m.cmd != nil && strings.HasPrefix(m.name, kind) {
+				running = append(running, m)
+				_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+			}
+		}
+		late := time.After(drainTimeout)
+		for _, m := range running {
+			select {
+			case <-m.done:
+			case <-late:
+				errs = append(errs, fmt.Errorf("%s did not drain within %s and was killed; its log is %s", m.name, drainTimeout, m.log))
+				late = time.After(0) // for the others too
+				_ = m.cmd.Process.Kill()
+				<-m.done
+			}
+		}
+	}
+	if len(errs) == 0 {
+		fmt.Fprintln(out, "The cluster has stopped.")
+	}
+	return errors.Join(errs...)
+}
+
+// tail is the end of a log, as far as it can be read.
+func tail(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-1000):])
+}

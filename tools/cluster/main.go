@@ -1,0 +1,107 @@
+// Command cluster runs a whole Columba cluster on this machine, in the foreground: three stores, two input hosts, two output hosts and
+// a controller with the frontend, each a process of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/columbamq/columba/internal/lifecycle"
+)
+
+type options struct {
+	program string
+	port    int
+	data    string
+	flags   []string // more of `columba serve`, for every process
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.program, "program", "bin/columba", "the columba `binary`")
+	flag.IntVar(&o.port, "port", 4922, "first of eight `ports`; gossip takes those that are 1000 higher")
+	flag.StringVar(&o.data, "data", "", "`directory` of the data and logs, kept (default: a temporary one, removed)")
+	flag.Parse()
+	o.flags = flag.Args()
+	ctx, stop := lifecycle.Signals(context.Background())
+	err := run(ctx, o, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// run starts the cluster, waits for ctx's end and stops it.
+func run(ctx context.Context, o options, out io.Writer) (err error) {
+	if o.data == "" {
+		if o.data, err = os.MkdirTemp("", "columba-cluster-"); err != nil {
+			return err
+		}
+		defer func() {
+			if err == nil { // the logs tell why
+				err = os.RemoveAll(o.data)
+			}
+		}()
+	}
+	if err := os.MkdirAll(o.data, 0o755); err != nil {
+		return err
+	}
+	c := newCluster(o)
+	defer func() { err = errors.Join(err, c.stop(out)) }()
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	began := time.Now()
+	if err := c.start(starting); err != nil {
+		if ctx.Err() != nil {
+			return nil // the user gave up
+		}
+		return err
+	}
+	c.describe(out, time.Since(began))
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-c.ended:
+			fmt.Fprintf(out, "%s (process %d) has ended: %s. Its log is %s. To start it again:\n  %s\n", m.name, m.pid(), m.cmd.ProcessState, m.log,
+				strings.Join(m.cmd.Args, " "))
+		}
+	}
+}
+
+// describe says what runs where, and what to do with it.
+func (c *cluster) describe(out io.Writer, took time.Duration) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PROCESS\tPID\tADDRESS\tGOSSIP\tDATA")
+	for _, m := range c.members {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", m.name, m.pid(), m.addr, m.gossip, m.data)
+	}
+	w.Flush()
+	program, addr := c.o.program, ""
+	if a := c.members[0].addr; a != "127.0.0.1:4922" {
+		addr = " --addr " + a
+	}
+	if !filepath.IsAbs(program) && !strings.Contains(program, "/") {
+		program = "./" + program
+	}
+	fmt.Fprintf(out, `
+The cluster is ready at %[1]s after %[2]s. In another terminal:
+
+  %[3]s%[4]s create queue /demo/trips
+  %[3]s%[4]s create group /demo/trips billing --start earliest
+  seq 1 100000 | %[3]s%[4]s publish /demo/trips &
+  %[3]s%[4]s consume /demo/trips billing --idle 10s | sort -nu | wc -l
+
+and kill -9 a store, an input host or an output host meanwhile. ^C here stops it all.
+
+`, c.members[0].addr, took.Round(10*time.Millisecond), program, addr)
+}
