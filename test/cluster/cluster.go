@@ -1,34 +1,27 @@
 // Package cluster owns clusters for tests: every role on a host of its own, in one process, on an in-memory network, over shared
-// metadata in memory and stores in temporary directories. Made inside a testing/synctest bubble, hours pass in milliseconds.
+// metadata and disks in memory. Made inside a testing/synctest bubble, hours pass in milliseconds.
 package cluster
 
 import (
 	"bytes"
 	"context"
-	"log/slog"
-	"net/http"
-	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/controller"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/frontend"
 	"github.com/columbamq/columba/inputhost"
-	"github.com/columbamq/columba/internal/peer"
-	"github.com/columbamq/columba/membership"
-	"github.com/columbamq/columba/membership/static"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
 	"github.com/columbamq/columba/outputhost"
-	"github.com/columbamq/columba/storehost"
+	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 )
 
-// Names of the hosts of a cluster; stores are Store(0), Store(1) and so on.
+// Names of the hosts of a cluster with one of each role; there may be several stores, inputs and outputs.
 const (
 	Controller core.HostID = "controller-0"
 	Output     core.HostID = "output-0"
@@ -36,16 +29,24 @@ const (
 	Frontend   core.HostID = "frontend-0"
 )
 
-// Store is the id of a store.
-func Store(i int) core.HostID { return core.HostID("store-" + string(rune('0'+i))) }
+// Store, InputOf and OutputOf are the ids of hosts of which there may be several.
+func Store(i int) core.HostID    { return nth("store", i) }
+func InputOf(i int) core.HostID  { return nth("input", i) }
+func OutputOf(i int) core.HostID { return nth("output", i) }
+
+func nth(role string, i int) core.HostID { return core.HostID(role + "-" + strconv.Itoa(i)) }
 
 // Options of a cluster. Zero fields take the roles' defaults.
 type Options struct {
-	Stores     int // 1; queues have as many replicas
+	Stores     int // 1
+	Inputs     int // 1
+	Outputs    int // 1
+	Replicas   int // of queues; as many as there are stores
 	Controller func(*controller.Config)
 	Input      func(*inputhost.Config)
 	Output     func(*outputhost.Config)
 	Meta       func(metadata.Store) metadata.Store // stands before the metadata, for faults
+	Gossip     func() time.Duration                // how long one host takes to hear of another's coming or going; nil: no time
 }
 
 // Cluster is a running cluster. Its methods are for one goroutine.
@@ -55,41 +56,70 @@ type Cluster struct {
 
 	t      testing.TB
 	o      Options
-	dir    string
 	net    *network
 	behind metadata.Store // what hosts use
+	roster *roster
 	hosts  map[core.HostID]*host
 	order  []core.HostID
 	log    *logs
+	closed chan struct{}
+	wg     sync.WaitGroup // of what is done later, and of processes that die
 }
 
-// Start starts a cluster; the test's end stops it. dir holds the stores.
-func Start(t testing.TB, dir string, o Options) *Cluster {
+// Start starts a cluster; Close stops it.
+func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	if o.Stores == 0 {
-		o.Stores = 1
+	o.Stores, o.Inputs, o.Outputs = max(o.Stores, 1), max(o.Inputs, 1), max(o.Outputs, 1)
+	if o.Replicas == 0 {
+		o.Replicas = o.Stores
 	}
-	c := &Cluster{Meta: memory.New(), t: t, o: o, dir: dir, net: newNetwork(), hosts: make(map[core.HostID]*host), log: &logs{}}
+	c := &Cluster{
+		Meta: memory.New(), t: t, o: o, net: newNetwork(), roster: newRoster(), hosts: make(map[core.HostID]*host), log: &logs{}, closed: make(chan struct{}),
+	}
 	c.behind = c.Meta
 	if o.Meta != nil {
 		c.behind = o.Meta(c.Meta)
 	}
 	for i := range o.Stores {
-		c.order = append(c.order, Store(i))
+		c.add(Store(i), "storehost")
 	}
-	c.order = append(c.order, Controller, Output, Input, Frontend)
+	c.add(Controller, "controller")
+	for i := range o.Outputs {
+		c.add(OutputOf(i), "outputhost")
+	}
+	for i := range o.Inputs {
+		c.add(InputOf(i), "inputhost")
+	}
+	c.add(Frontend, "frontend")
 	for _, id := range c.order {
-		c.hosts[id] = &host{c: c, id: id, addr: string(id) + ":1", up: true, run: newRun()}
+		c.roster.announce(c.hosts[id].member())
 	}
 	for _, id := range c.order {
-		c.hosts[id].start()
+		if err := c.hosts[id].start(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	var err error
-	c.Client, err = client.Dial(t.Context(), c.hosts[Frontend].addr, client.WithName("test"), client.WithNetDial(c.net.dialFrom("client")))
+	c.Client = c.dial(t, c.net.attach("client"))
+	return c
+}
+
+func (c *Cluster) add(id core.HostID, role string) {
+	h := &host{c: c, id: id, kind: role, addr: string(id) + ":1", run: newRun()}
+	if role == "storehost" {
+		h.disk = extentlogtest.NewDisk()
+	}
+	c.hosts[id] = h
+	c.order = append(c.order, id)
+}
+
+// dial makes a client that reaches the cluster from a port.
+func (c *Cluster) dial(t testing.TB, from *port) *client.Client {
+	t.Helper()
+	cl, err := client.Dial(t.Context(), c.hosts[Frontend].addr, client.WithName("test"), client.WithNetDial(from.dial))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return cl
 }
 
 // Close stops everything, gracefully. A bubble must not end without it.
@@ -103,6 +133,8 @@ func (c *Cluster) Close() {
 			h.stop()
 		}
 	}
+	close(c.closed)
+	c.wg.Wait()
 	c.behind.Close()
 	if c.t.Failed() {
 		c.t.Logf("logs of the hosts:\n%s", c.log.text())
@@ -116,10 +148,10 @@ func (c *Cluster) Restart(ids ...core.HostID) {
 	c.Up(ids...)
 }
 
-// Crash ends hosts at once: connections break and nothing more is saved; what the disk was given stays.
+// Crash kills hosts: connections break and nothing more is saved; what the disk was given stays.
 func (c *Cluster) Crash(ids ...core.HostID) {
 	c.t.Helper()
-	c.eachDown(ids, (*host).crash)
+	c.eachDown(ids, func(h *host) { h.crash((*extentlogtest.Disk).Crash) })
 }
 
 // All are the ids of all hosts.
@@ -135,12 +167,15 @@ func (c *Cluster) eachDown(ids []core.HostID, down func(*host)) {
 func (c *Cluster) Up(ids ...core.HostID) {
 	c.t.Helper()
 	for _, id := range ids {
-		c.hosts[id].run, c.hosts[id].up = newRun(), true
+		c.hosts[id].run = newRun()
+		c.roster.announce(c.hosts[id].member())
+		c.tell(id)
 	}
-	c.tellMembers()
 	for _, id := range c.order {
-		if h := c.hosts[id]; h.up && h.process == nil {
-			h.start()
+		if h := c.hosts[id]; slices.Contains(ids, id) && h.process == nil {
+			if err := h.start(); err != nil {
+				c.t.Fatal(err)
+			}
 		}
 	}
 }
@@ -148,12 +183,12 @@ func (c *Cluster) Up(ids ...core.HostID) {
 // Cut breaks the connections between two hosts; they may be made again.
 func (c *Cluster) Cut(a, b core.HostID) {
 	x, y := c.hosts[a].addr, c.hosts[b].addr
-	c.net.cut(func(from, to string) bool { return from == x && to == y || from == y && to == x })
+	c.net.reset(func(a, b string) bool { return a == x && b == y })
 }
 
 // CutClients breaks the connections of clients to a host.
 func (c *Cluster) CutClients(id core.HostID) {
-	c.net.cut(func(from, to string) bool { return from == "client" && to == c.hosts[id].addr })
+	c.net.reset(func(a, b string) bool { return a == "client" && b == c.hosts[id].addr })
 }
 
 // Hold stops all traffic from and to a host until release.
@@ -164,147 +199,23 @@ func (c *Cluster) OnMeta(id core.HostID, f func(ctx context.Context, op Op) erro
 	c.hosts[id].meta.set(f)
 }
 
-// Members are the hosts that are up.
-func (c *Cluster) members() []membership.Host {
-	var out []membership.Host
-	for _, id := range c.order {
-		if h := c.hosts[id]; h.up {
-			out = append(out, h.member())
-		}
-	}
-	return out
-}
-
-func (c *Cluster) tellMembers() {
-	for _, h := range c.hosts {
-		if h.process != nil {
-			if err := h.members.Set(c.members()); err != nil {
+// tell lets all hosts know that one has come or gone.
+func (c *Cluster) tell(id core.HostID) {
+	for _, observer := range c.roster.observers() {
+		learn := func() {
+			if err := c.roster.learn(observer, id); err != nil {
 				c.t.Error(err)
 			}
+		}
+		if c.o.Gossip == nil {
+			learn()
+		} else {
+			c.later(c.o.Gossip(), learn)
 		}
 	}
 }
 
 func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
-
-// role is a part of a host.
-type role interface {
-	Routes(mux *http.ServeMux)
-	Start(ctx context.Context) error
-	Run(ctx context.Context) error
-	Stop(ctx context.Context) error
-}
-
-// host is one process of the cluster, with one role.
-type host struct {
-	c       *Cluster
-	id      core.HostID
-	addr    string
-	run     core.RunID
-	up      bool // as membership says
-	members *static.Monitor
-	meta    *gate
-	process *process // nil while it does not run
-}
-
-func (h *host) kind() string {
-	return map[core.HostID]string{Controller: "controller", Output: "outputhost", Input: "inputhost", Frontend: "frontend"}[h.id]
-}
-
-func (h *host) member() membership.Host {
-	role := h.kind()
-	if role == "" {
-		role = "storehost"
-	}
-	return membership.Host{ID: h.id, Roles: []string{role}, Address: h.addr, Run: h.run}
-}
-
-func (h *host) start() {
-	t := h.c.t
-	t.Helper()
-	var err error
-	if h.members, err = static.New(h.member(), others(h.c.members(), h.id)...); err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(h.c.log, nil)).With("host", h.id)
-	h.meta = &gate{Store: h.c.behind}
-	pool := peer.NewPool(peer.Config{NetDial: h.c.net.dialFrom(h.addr), Log: log})
-	r, err := h.role(log, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	r.Routes(mux)
-	srv := &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatalf("start %s: %v", h.id, err)
-	}
-	p := &process{role: r, server: srv, pool: pool, meta: h.meta, listener: h.c.net.listen(h.addr)}
-	p.begin(func(err error) { t.Errorf("run %s: %v", h.id, err) })
-	h.process = p
-}
-
-// stop ends a host gracefully.
-func (h *host) stop() {
-	h.process.drain()
-	h.process.end(h.c.t)
-	h.down()
-}
-
-// crash ends it at once.
-func (h *host) crash() {
-	h.process.meta.set(func(context.Context, Op) error { return core.Errorf(core.CodeUnavailable, "the process has crashed") })
-	h.process.listener.Close()
-	h.c.net.cut(func(from, to string) bool { return from == h.addr || to == h.addr })
-	h.process.end(h.c.t)
-	h.down()
-}
-
-func (h *host) down() {
-	h.process, h.up = nil, false
-	h.c.tellMembers()
-}
-
-func others(all []membership.Host, id core.HostID) []membership.Host {
-	var out []membership.Host
-	for _, m := range all {
-		if m.ID != id {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-func (h *host) role(log *slog.Logger, pool *peer.Pool) (role, error) {
-	reg := prometheus.NewRegistry()
-	switch h.id {
-	case Controller:
-		cfg := controller.DefaultConfig()
-		edit(&cfg, h.c.o.Controller)
-		return controller.New(cfg, controller.Deps{Log: log, Metrics: reg, Meta: h.meta, Peers: pool, Members: h.members})
-	case Output:
-		cfg := outputhost.DefaultConfig()
-		edit(&cfg, h.c.o.Output)
-		return outputhost.New(cfg, outputhost.Deps{Log: log, Metrics: reg, Meta: h.meta, Peers: pool, Members: h.members})
-	case Input:
-		cfg := inputhost.DefaultConfig()
-		edit(&cfg, h.c.o.Input)
-		return inputhost.New(cfg, inputhost.Deps{Log: log, Metrics: reg, Meta: h.meta, Peers: pool, Members: h.members})
-	case Frontend:
-		cfg := frontend.DefaultConfig()
-		cfg.Replicas = h.c.o.Stores
-		return frontend.New(cfg, frontend.Deps{Log: log, Metrics: reg, Meta: h.meta, Peers: pool, Members: h.members})
-	}
-	cfg := storehost.DefaultConfig()
-	cfg.Dir = filepath.Join(h.c.dir, string(h.id))
-	return storehost.New(cfg, storehost.Deps{Log: log, Metrics: reg, Self: h.id, Run: h.run})
-}
-
-func edit[T any](cfg *T, f func(*T)) {
-	if f != nil {
-		f(cfg)
-	}
-}
 
 // logs keeps the last of what the hosts say, for failed tests.
 type logs struct {

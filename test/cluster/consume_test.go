@@ -21,7 +21,7 @@ import (
 
 // peers are clients for the hosts, as one of them has.
 func (w *world) peers() *peer.Pool {
-	return peer.NewPool(peer.Config{NetDial: w.net.dialFrom("test"), Log: slog.New(slog.DiscardHandler)})
+	return peer.NewPool(peer.Config{NetDial: w.net.attach("test").dial, Log: slog.New(slog.DiscardHandler)})
 }
 
 // TestCluster_OldListBringsNoShareBack sends the output host a list of shares from before it finished one.

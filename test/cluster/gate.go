@@ -38,6 +38,13 @@ func (g *gate) pass(ctx context.Context, op Op) error {
 	return nil
 }
 
+func (g *gate) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
+	if err := g.pass(ctx, Op{Name: "Watch", Table: t.Name, Key: metadata.Key{Partition: partition}}); err != nil {
+		return err
+	}
+	return g.Store.Watch(ctx, t, partition, changed)
+}
+
 func (g *gate) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
 	if err := g.pass(ctx, Op{Name: "Get", Table: t.Name, Key: k}); err != nil {
 		return metadata.Row{}, err

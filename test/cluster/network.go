@@ -2,143 +2,295 @@ package cluster
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/netmem"
 )
 
-// network connects hosts by their addresses, in memory. Connections can be cut and held up.
+// network connects addresses, in memory. It loses packets between addresses that are cut off from each other: connections stand
+// still, in that direction, and are not made. An address whose process stands still neither reads nor writes.
 type network struct {
 	mu struct {
 		sync.Mutex
-		listeners map[string]*netmem.Listener
-		conns     map[*conn]struct{}
-		held      map[string]chan struct{} // by address; closed when it goes on
+		listeners map[string]*listener
+		ends      map[*end]struct{}
+		paused    map[string]bool
+		dropped   map[path]int // directions that lose packets, and how many reasons there are
+		changed   chan struct{}
+		latency   time.Duration // most that a read waits
+		random    *rand.Rand
 	}
 }
+
+// path is a direction.
+type path struct{ from, to string }
 
 func newNetwork() *network {
 	n := &network{}
-	n.mu.listeners = make(map[string]*netmem.Listener)
-	n.mu.conns = make(map[*conn]struct{})
-	n.mu.held = make(map[string]chan struct{})
+	n.mu.listeners = make(map[string]*listener)
+	n.mu.ends = make(map[*end]struct{})
+	n.mu.paused = make(map[string]bool)
+	n.mu.dropped = make(map[path]int)
+	n.mu.changed = make(chan struct{})
+	n.mu.random = rand.New(rand.NewPCG(1, 1))
 	return n
 }
 
-func (n *network) listen(addr string) *netmem.Listener {
-	l := netmem.Listen(addr)
+// delays makes reads wait up to latency.
+func (n *network) delays(latency time.Duration, random *rand.Rand) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.listeners[addr] = l
-	return l
+	n.mu.latency, n.mu.random = latency, random
 }
 
-const dialTimeout = 2 * time.Second
-
-// dialFrom is the dialer of the host at from.
-func (n *network) dialFrom(from string) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, _, addr string) (net.Conn, error) {
-		n.mu.Lock()
-		l := n.mu.listeners[addr]
-		n.mu.Unlock()
-		if l == nil {
-			return nil, core.Errorf(core.CodeUnavailable, "nothing listens at %s", addr)
-		}
-		ctx, cancel := context.WithTimeout(ctx, dialTimeout) // who is held up is still connected to, as a stopped process is
-		defer cancel()
-		inner, err := l.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		c := &conn{Conn: inner, n: n, from: from, to: addr, closed: make(chan struct{})}
-		n.mu.Lock()
-		n.mu.conns[c] = struct{}{}
-		n.mu.Unlock()
-		return c, nil
+// updateLocked makes all ends what they should be after a change.
+func (n *network) updateLocked() {
+	close(n.mu.changed)
+	n.mu.changed = make(chan struct{})
+	for e := range n.mu.ends {
+		e.Hold(n.heldLocked(e))
 	}
 }
 
-// pass waits while one of the ends is held up.
-func (n *network) pass(end <-chan struct{}, ends ...string) error {
-	for _, addr := range ends {
-		n.mu.Lock()
-		held := n.mu.held[addr]
-		n.mu.Unlock()
-		if held == nil {
-			continue
-		}
-		select {
-		case <-held:
-		case <-end:
-			return net.ErrClosed
-		}
-	}
-	return nil
+func (n *network) heldLocked(e *end) bool {
+	return n.mu.paused[e.self] || n.mu.paused[e.peer] || n.mu.dropped[path{e.peer, e.self}] > 0
 }
 
 // hold stops everything from and to an address, as if its process stood still; the returned function lets it go on.
 func (n *network) hold(addr string) (release func()) {
-	held := make(chan struct{})
-	n.mu.Lock()
-	n.mu.held[addr] = held
-	n.mu.Unlock()
-	return sync.OnceFunc(func() {
+	set := func(held bool) {
 		n.mu.Lock()
-		delete(n.mu.held, addr)
-		n.mu.Unlock()
-		close(held)
-	})
+		defer n.mu.Unlock()
+		n.mu.paused[addr] = held
+		n.updateLocked()
+	}
+	set(true)
+	return sync.OnceFunc(func() { set(false) })
 }
 
-// cut ends the connections that match.
-func (n *network) cut(match func(from, to string) bool) {
-	var cut []*conn
+// standsStill is a channel to wait for while the process at an address does.
+func (n *network) standsStill(addr string) <-chan struct{} {
 	n.mu.Lock()
-	for c := range n.mu.conns {
-		if match(c.from, c.to) {
-			cut = append(cut, c)
+	defer n.mu.Unlock()
+	if n.mu.paused[addr] {
+		return n.mu.changed
+	}
+	return nil
+}
+
+// drop loses what goes along the paths, until the returned function is called.
+func (n *network) drop(paths ...path) (heal func()) {
+	add := func(k int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, p := range paths {
+			n.mu.dropped[p] += k
+		}
+		n.updateLocked()
+	}
+	add(1)
+	return sync.OnceFunc(func() { add(-1) })
+}
+
+// reset breaks the connections that match.
+func (n *network) reset(match func(a, b string) bool) {
+	var broken []*end
+	n.mu.Lock()
+	for e := range n.mu.ends {
+		if match(e.self, e.peer) || match(e.peer, e.self) {
+			broken = append(broken, e)
 		}
 	}
 	n.mu.Unlock()
-	for _, c := range cut {
-		c.Close()
+	for _, e := range broken {
+		e.Reset()
 	}
 }
 
-// conn is a connection that can be cut and held up.
-type conn struct {
-	net.Conn
-	n        *network
-	from, to string
-	once     sync.Once
-	closed   chan struct{}
+// port is a process's way to the network. When the process dies, its connections end and nothing of it gets out any more.
+type port struct {
+	n    *network
+	addr string
+	dead chan struct{}
+	once sync.Once
+	l    *listener // nil while it does not listen
 }
 
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err == nil {
-		err = c.n.pass(c.closed, c.from, c.to)
-	}
-	return n, err
+func (n *network) attach(addr string) *port {
+	return &port{n: n, addr: addr, dead: make(chan struct{})}
 }
 
-func (c *conn) Write(b []byte) (int, error) {
-	if err := c.n.pass(c.closed, c.from, c.to); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(b)
+func (p *port) listen() net.Listener {
+	l := &listener{n: p.n, addr: netmem.Addr(p.addr), accepted: make(chan net.Conn, 1024), closed: make(chan struct{})}
+	p.n.mu.Lock()
+	defer p.n.mu.Unlock()
+	p.l = l
+	p.n.mu.listeners[p.addr] = l
+	return l
 }
 
-func (c *conn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(func() {
-		c.n.mu.Lock()
-		delete(c.n.mu.conns, c)
-		c.n.mu.Unlock()
-		close(c.closed)
+// kill ends everything of the process at once.
+func (p *port) kill() {
+	p.once.Do(func() {
+		close(p.dead)
+		p.n.mu.Lock()
+		if p.l != nil {
+			p.l.Close()
+			if p.n.mu.listeners[p.addr] == p.l {
+				delete(p.n.mu.listeners, p.addr)
+			}
+		}
+		var mine []*end
+		for e := range p.n.mu.ends {
+			if e.owner == p || e.owner == nil && e.self == p.addr {
+				mine = append(mine, e)
+			}
+		}
+		p.n.mu.Unlock()
+		for _, e := range mine {
+			e.Close()
+		}
 	})
+}
+
+const dialTimeout = 2 * time.Second
+
+// dial connects to an address.
+func (p *port) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	for {
+		c, wait, err := p.tryDial(addr)
+		if wait == nil {
+			return c, err
+		}
+		select {
+		case <-wait:
+		case <-p.dead:
+		case <-ctx.Done():
+			return nil, &net.OpError{Op: "dial", Net: "memory", Addr: netmem.Addr(addr), Err: context.Cause(ctx)}
+		}
+	}
+}
+
+// tryDial answers a channel to wait for when no packet gets through now. A process that stands still is connected to all the same.
+func (p *port) tryDial(addr string) (c net.Conn, wait <-chan struct{}, err error) {
+	n := p.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-p.dead:
+		return nil, nil, core.Errorf(core.CodeUnavailable, "the process at %s is dead", p.addr)
+	default:
+	}
+	if n.mu.dropped[path{p.addr, addr}] > 0 || n.mu.dropped[path{addr, p.addr}] > 0 || n.mu.paused[p.addr] {
+		return nil, n.mu.changed, nil
+	}
+	l := n.mu.listeners[addr]
+	if l == nil {
+		return nil, nil, &net.OpError{Op: "dial", Net: "memory", Addr: netmem.Addr(addr), Err: syscall.ECONNREFUSED}
+	}
+	a, b := netmem.Pipe(netmem.Addr(addr))
+	near := &end{Conn: a.(*netmem.Conn), n: n, self: p.addr, peer: addr, owner: p}
+	far := &end{Conn: b.(*netmem.Conn), n: n, self: addr, peer: p.addr}
+	if !l.offer(far) {
+		return nil, nil, &net.OpError{Op: "dial", Net: "memory", Addr: netmem.Addr(addr), Err: syscall.ECONNREFUSED}
+	}
+	for _, e := range []*end{near, far} {
+		n.mu.ends[e] = struct{}{}
+		e.Hold(n.heldLocked(e))
+	}
+	return near, nil, nil
+}
+
+// listener hands dialed connections to Accept, unless its process stands still.
+type listener struct {
+	n        *network
+	addr     netmem.Addr
+	accepted chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (l *listener) offer(c net.Conn) bool {
+	select {
+	case <-l.closed:
+		return false
+	default:
+	}
+	select {
+	case l.accepted <- c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for open := true; open; {
+		accepted, wait := l.accepted, l.n.standsStill(string(l.addr))
+		if wait != nil {
+			accepted = nil
+		}
+		select {
+		case c := <-accepted:
+			return c, nil
+		case <-wait:
+		case <-l.closed:
+			open = false
+		}
+	}
+	for { // what was connected and not accepted ends with the listener
+		select {
+		case c := <-l.accepted:
+			c.Close()
+		default:
+			return nil, &net.OpError{Op: "accept", Net: "memory", Addr: l.addr, Err: net.ErrClosed}
+		}
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return l.addr }
+
+// end is one end of a connection.
+type end struct {
+	*netmem.Conn
+	n          *network
+	self, peer string
+	owner      *port // of the end that dialed
+}
+
+func (e *end) Read(b []byte) (int, error) {
+	k, err := e.Conn.Read(b)
+	if err != nil {
+		return k, err
+	}
+	e.n.mu.Lock()
+	wait := time.Duration(0)
+	if most := e.n.mu.latency; most > 0 {
+		wait = time.Duration(e.n.mu.random.Int64N(int64(most)))
+	}
+	e.n.mu.Unlock()
+	if wait > 0 {
+		time.Sleep(wait)
+	}
+	return k, nil
+}
+
+func (e *end) Close() error {
+	err := e.Conn.Close()
+	e.n.mu.Lock()
+	delete(e.n.mu.ends, e)
+	e.n.mu.Unlock()
 	return err
 }

@@ -5,10 +5,12 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/storehost/extentlog"
 )
 
 // process is what runs of a host.
@@ -17,7 +19,10 @@ type process struct {
 	server   *http.Server
 	pool     *peer.Pool
 	meta     *gate
+	port     *port
 	listener net.Listener
+	log      extentlog.Log // of a store
+	dead     atomic.Bool   // it was killed: what becomes of it is of no interest
 
 	cancel context.CancelFunc // of the role's run
 	ran    chan struct{}      // closed when it has returned
@@ -32,7 +37,7 @@ func (p *process) begin(failed func(error)) {
 	p.wg.Go(func() { p.server.Serve(p.listener) })
 	p.wg.Go(func() {
 		defer close(p.ran)
-		if err := p.role.Run(ctx); err != nil {
+		if err := p.role.Run(ctx); err != nil && !p.dead.Load() {
 			failed(err)
 		}
 	})
@@ -49,7 +54,7 @@ func (p *process) end(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := p.role.Stop(ctx); err != nil {
+	if err := p.role.Stop(ctx); err != nil && !p.dead.Load() {
 		t.Errorf("stop: %v", err)
 	}
 	p.cancel()

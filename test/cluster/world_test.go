@@ -25,9 +25,8 @@ type world struct {
 // bubble runs f with a cluster, in virtual time.
 func bubble(t *testing.T, o Options, f func(w *world)) {
 	t.Helper()
-	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		c := Start(t, dir, o)
+		c := Start(t, o)
 		defer c.Close()
 		w := &world{c, t}
 		if _, err := c.Client.Admin().CreateQueue(t.Context(), core.QueueSpec{Path: queue}); err != nil {

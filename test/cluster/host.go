@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/controller"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/frontend"
+	"github.com/columbamq/columba/inputhost"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/outputhost"
+	"github.com/columbamq/columba/storehost"
+	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+)
+
+// role is a part of a host.
+type role interface {
+	Routes(mux *http.ServeMux)
+	Start(ctx context.Context) error
+	Run(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// host is one process of the cluster, with one role, and what outlives it.
+type host struct {
+	c       *Cluster
+	id      core.HostID
+	kind    string // the role's name
+	addr    string
+	run     core.RunID
+	disk    *extentlogtest.Disk // of a store
+	skew    atomic.Int64        // ns, of the clock
+	meta    *gate
+	process *process // nil while it does not run
+}
+
+func (h *host) member() membership.Host {
+	return membership.Host{ID: h.id, Roles: []string{h.kind}, Address: h.addr, Run: h.run}
+}
+
+// startTimeout bounds how long a role may take to start.
+const startTimeout = 10 * time.Second
+
+// start runs the process.
+func (h *host) start() error {
+	members, err := h.c.roster.join(h.member())
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(h.c.log, nil)).With("host", h.id)
+	h.meta = &gate{Store: h.c.behind}
+	p := &process{meta: h.meta, port: h.c.net.attach(h.addr)}
+	p.pool = peer.NewPool(peer.Config{NetDial: p.port.dial, Log: log})
+	if p.role, err = h.role(p, log, members); err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	p.role.Routes(mux)
+	p.server = &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	ctx, cancel := context.WithTimeout(h.c.t.Context(), startTimeout)
+	defer cancel()
+	if err := p.role.Start(ctx); err != nil {
+		h.c.roster.leave(h.id)
+		p.pool.Close()
+		return core.Errorf(core.CodeOf(err), "start %s: %w", h.id, err)
+	}
+	p.listener = p.port.listen()
+	p.begin(func(err error) { h.c.t.Errorf("run %s: %v", h.id, err) })
+	h.process = p
+	return nil
+}
+
+// stop ends the process gracefully.
+func (h *host) stop() {
+	h.process.drain()
+	h.process.end(h.c.t)
+	h.process.port.kill()
+	h.down()
+}
+
+// crash ends it at once: nobody sees what it does from now on. left makes its disk what it leaves.
+func (h *host) crash(left func(*extentlogtest.Disk)) {
+	p := h.process
+	p.dead.Store(true)
+	p.port.kill()
+	p.meta.set(func(context.Context, Op) error { return core.Errorf(core.CodeUnavailable, "the process has crashed") })
+	if h.disk != nil {
+		left(h.disk)
+	}
+	h.c.wg.Go(func() { p.end(h.c.t) })
+	h.down()
+}
+
+func (h *host) down() {
+	h.process = nil
+	h.c.roster.leave(h.id)
+	h.c.tell(h.id)
+}
+
+// now is the host's clock.
+func (h *host) now() time.Time { return time.Now().Add(time.Duration(h.skew.Load())) }
+
+func (h *host) role(p *process, log *slog.Logger, members membership.Monitor) (role, error) {
+	reg := prometheus.NewRegistry()
+	o, meta, pool := h.c.o, h.meta, p.pool
+	switch h.kind {
+	case "controller":
+		cfg := controller.DefaultConfig()
+		edit(&cfg, o.Controller)
+		return controller.New(cfg, controller.Deps{Log: log, Metrics: reg, Meta: meta, Peers: pool, Members: members, Now: h.now})
+	case "outputhost":
+		cfg := outputhost.DefaultConfig()
+		edit(&cfg, o.Output)
+		return outputhost.New(cfg, outputhost.Deps{Log: log, Metrics: reg, Meta: meta, Peers: pool, Members: members, Now: h.now})
+	case "inputhost":
+		cfg := inputhost.DefaultConfig()
+		edit(&cfg, o.Input)
+		return inputhost.New(cfg, inputhost.Deps{Log: log, Metrics: reg, Meta: meta, Peers: pool, Members: members, Now: h.now})
+	case "frontend":
+		cfg := frontend.DefaultConfig()
+		cfg.Replicas = o.Replicas
+		return frontend.New(cfg, frontend.Deps{Log: log, Metrics: reg, Meta: meta, Peers: pool, Members: members})
+	}
+	cfg := storehost.DefaultConfig()
+	cfg.Dir = extentlogtest.Dir
+	open := func(_ string, o extentlog.Options) (extentlog.Log, error) {
+		log, err := h.disk.Open(o)
+		p.log = log
+		return log, err
+	}
+	return storehost.New(cfg, storehost.Deps{Log: log, Metrics: reg, Self: h.id, Run: h.run, Open: open})
+}
+
+func edit[T any](cfg *T, f func(*T)) {
+	if f != nil {
+		f(cfg)
+	}
+}
