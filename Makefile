@@ -74,6 +74,11 @@ fuzz: ## each fuzz target for FUZZTIME
 bench: build ## measure what one machine has to reach and judge it; the result goes to bench/results
 	$(GO) run ./bench $(BENCHFLAGS)
 
+.PHONY: bench-replicated
+bench-replicated: build ## measure a cluster with three replicas against NATS JetStream R3 with sync always, in one run
+	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/peers/natsload ./natsload && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/peers/nats-server github.com/nats-io/nats-server/v2
+	$(GO) run ./bench -suite replicated -peers bin/peers $(BENCHFLAGS)
+
 .PHONY: bench-micro
 bench-micro: ## micro-benchmarks of every package, to stdout
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PACKAGES) | grep -vE '^(\?|ok|PASS)'

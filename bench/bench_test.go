@@ -51,7 +51,7 @@ Type: cpu
 
 func TestReport(t *testing.T) {
 	var out bytes.Buffer
-	r := newReport(&out, t.TempDir())
+	r := newReport(&out, t.TempDir(), "one-machine")
 	r.begin("section")()
 	r.atLeast("high enough", 2, 2, "×")
 	r.atMost("low enough", 0, 0, "")

@@ -40,7 +40,8 @@ type rig struct {
 	dir     string // scratch, on the disk that is measured
 	pairs   int    // repetitions; a number is their median
 	slice   time.Duration
-	queues  int // of the idle server
+	queues  int    // of the idle server
+	peers   string // directory of the peers' programs
 	report  *report
 }
 
@@ -54,21 +55,34 @@ var sections = []struct {
 	{"latency", (*rig).latency},
 	{"rates", (*rig).rates},
 	{"profiles", (*rig).profiles},
+	{"replicated", (*rig).replicated},
+	{"many", (*rig).many},
+}
+
+// suites name sections that are run together; their results go to a file of that name.
+var suites = map[string][]string{
+	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
+	"replicated":  {"replicated", "many"},
 }
 
 func run() error {
-	var names []string
-	for _, s := range sections {
-		names = append(names, s.name)
-	}
 	columba := flag.String("columba", "bin/columba", "`path` of the binary under test")
 	dir := flag.String("dir", "", "scratch `directory` on the disk to be measured (default: the system's for temporary files)")
 	out := flag.String("out", "bench/results", "`directory` for the results; empty: print only")
 	pairs := flag.Int("pairs", 5, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
 	slice := flag.Duration("time", 3*time.Second, "how long each rate is measured")
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
-	only := flag.String("only", strings.Join(names, ","), "sections to run")
+	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine or replicated")
+	only := flag.String("only", "", "sections of the suite to run (default: all)")
+	peers := flag.String("peers", "", "`directory` of the programs to compare with; make bench-replicated builds them")
 	flag.Parse()
+	names := suites[*suite]
+	if names == nil {
+		return fmt.Errorf("no suite %q", *suite)
+	}
+	if *only != "" {
+		names = strings.Split(*only, ",")
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -87,11 +101,11 @@ func run() error {
 	defer os.RemoveAll(scratch)
 	r := &rig{
 		ctx: ctx, columba: path, self: self, dir: scratch, pairs: max(1, *pairs), slice: *slice, queues: *queues,
-		report: newReport(os.Stdout, scratch),
+		peers: *peers, report: newReport(os.Stdout, scratch, *suite),
 	}
 	var failed error
 	for _, s := range sections {
-		if !slices.Contains(strings.Split(*only, ","), s.name) {
+		if !slices.Contains(names, s.name) {
 			continue
 		}
 		ended := r.report.begin(s.name)

@@ -44,6 +44,7 @@ type stretch struct {
 // report collects lines and prints each as it comes.
 type report struct {
 	out      io.Writer
+	suite    string
 	section  string
 	dir      string
 	Lines    []line
@@ -52,7 +53,9 @@ type report struct {
 	profiles []profile
 }
 
-func newReport(out io.Writer, dir string) *report { return &report{out: out, dir: dir} }
+func newReport(out io.Writer, dir, suite string) *report {
+	return &report{out: out, dir: dir, suite: suite}
+}
 
 // begin starts a section; the function it returns ends it.
 func (r *report) begin(name string) (ended func()) {
@@ -118,12 +121,12 @@ func (r *report) verdict() error {
 	return nil
 }
 
-// save writes DATE-one-machine.md and .json.
+// save writes DATE-SUITE.md and .json.
 func (r *report) save(dir string, now time.Time) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	name := filepath.Join(dir, now.Format("2006-01-02")+"-one-machine")
+	name := filepath.Join(dir, now.Format("2006-01-02")+"-"+r.suite)
 	data, err := json.MarshalIndent(map[string]any{
 		"time": now.UTC().Format(time.RFC3339), "machine": machine(), "lines": r.Lines, "notes": r.Notes, "sections": r.Sections, "profiles": r.profiles,
 	}, "", "  ")
@@ -142,7 +145,7 @@ func (r *report) save(dir string, now time.Time) error {
 
 func (r *report) markdown(now time.Time) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# One machine, %s\n\nWritten by `make bench`; how it measures is in the [README](../README.md) of the benchmarks.\n\n", now.Format("2006-01-02"))
+	fmt.Fprintf(&b, "# %s, %s\n\nWritten by the benchmarks; how they measure is in their [README](../README.md).\n\n", title(r.suite), now.Format("2006-01-02"))
 	for _, m := range machine() {
 		fmt.Fprintf(&b, "* %s\n", m)
 	}
@@ -176,6 +179,12 @@ func (r *report) markdown(now time.Time) string {
 		b.WriteString("```\n")
 	}
 	return b.String()
+}
+
+// title of a suite: its name with a capital, and no hyphen.
+func title(suite string) string {
+	text := strings.ReplaceAll(suite, "-", " ")
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // sentence names the kinds of work that count.

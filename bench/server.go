@@ -25,9 +25,10 @@ const patience = 90 * time.Second
 
 // server is a running `columba serve`.
 type server struct {
-	addr string
-	data string
-	pid  int
+	addr  string
+	data  string
+	flags []string // beyond --data and --listen
+	pid   int
 
 	bin  string
 	cmd  *exec.Cmd
@@ -48,7 +49,7 @@ func (r *rig) server(name string) (*server, error) {
 func (s *server) start(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	s.talk.Reset()
-	s.cmd = command(ctx, s.bin, "serve", "--data", s.data, "--listen", "127.0.0.1:0", "--log-level", "warn")
+	s.cmd = command(ctx, s.bin, append([]string{"serve", "--data", s.data, "--listen", "127.0.0.1:0", "--log-level", "warn"}, s.flags...)...)
 	s.cmd.Stderr = &s.talk
 	var err error
 	if s.out, err = s.cmd.StdoutPipe(); err != nil {
@@ -153,8 +154,10 @@ func (s *server) memory() (float64, error) {
 }
 
 // cpu is the CPU time the server has used, in seconds.
-func (s *server) cpu() (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.pid))
+func (s *server) cpu() (float64, error) { return cpuOfProcess(s.pid) }
+
+func cpuOfProcess(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}

@@ -16,7 +16,7 @@ const workerCommand = "worker"
 
 // job is what a worker does.
 type job struct {
-	Kind    string        // publish, consume, latency, log
+	Kind    string        // publish, consume, latency, log, produce, steady
 	Addr    string        // of the server
 	Queue   string        //
 	Group   string        // consume
@@ -28,6 +28,11 @@ type job struct {
 	Depth   int           // log: batches without an answer
 	Dir     string        // log: a directory that is not there yet
 	Profile string        // file for the worker's CPU profile; empty: none
+
+	Producers int // produce: each with a connection of its own
+	InFlight  int // produce: messages of each without an answer, at most
+	Rate      int // steady: messages a second, of all queues
+	Queues    int // steady: more than one are named Queue-0, Queue-1 …
 }
 
 // outcome is what a worker measured.
@@ -38,12 +43,13 @@ type outcome struct {
 	P50, P99 float64 // ms; of sampled messages
 	CPU      float64 // seconds of the whole worker, user and system
 	Total    int64   // messages of the whole worker, the warm-up's too
+	Gap      float64 // seconds; the longest without an acknowledgement of a sampled message
 }
 
 func (o outcome) rate() float64 { return float64(o.Messages) / o.Seconds }
 
 var jobs = map[string]func(job) (outcome, error){
-	"publish": publish, "consume": consume, "latency": oneInFlight, "log": logAlone,
+	"publish": publish, "consume": consume, "latency": oneInFlight, "log": logAlone, "produce": produce, "steady": steady,
 }
 
 // work does the job that the argument describes.

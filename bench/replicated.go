@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// Loads of the replicated sections.
+const (
+	replicatedProducers = 4
+	replicatedInFlight  = 1000
+	steadyRate          = 10_000
+	manyQueues          = 1000
+)
+
+// replicas is one repetition of both sides, each on new directories, one after the other.
+type replicas struct {
+	ours, nats replicated
+	sync       float64 // ms; p50 of a 1 KiB overwriting fdatasync
+}
+
+// replicated is what one side did.
+type replicated struct {
+	one     outcome // one in flight
+	steady  outcome
+	full    outcome
+	cpuFull float64 // µs a message, the servers
+}
+
+// replicated compares three replicas, fsynced before the acknowledgement, with NATS JetStream's three, synced always.
+func (r *rig) replicated() error {
+	if r.peers == "" {
+		return fmt.Errorf("name the directory of the peers' programs with -peers; make bench-replicated builds them")
+	}
+	var all []replicas
+	for i := range r.pairs {
+		var m replicas
+		disk, err := syncTimes(filepath.Join(r.dir, fmt.Sprint("sync", i)), r.slice/3)
+		if err != nil {
+			return err
+		}
+		m.sync = disk.quantile(0.5)
+		if m.ours, err = r.replicatedOurs(fmt.Sprint("ours", i)); err != nil {
+			return err
+		}
+		if m.nats, err = r.replicatedNATS(fmt.Sprint("nats", i)); err != nil {
+			return err
+		}
+		all = append(all, m)
+		r.report.say("repetition %d: fdatasync p50 %.3f ms; Columba: one in flight p50 %.2f p99 %.2f ms, steady p50 %.2f p99 %.2f ms, full %.0f/s (p50 %.1f ms, %.1f µs of the servers' CPU a message); NATS: %.2f, %.2f, %.2f, %.2f ms, %.0f/s (%.1f ms, %.1f µs)",
+			i+1, m.sync, m.ours.one.P50, m.ours.one.P99, m.ours.steady.P50, m.ours.steady.P99, m.ours.full.rate(), m.ours.full.P50, m.ours.cpuFull,
+			m.nats.one.P50, m.nats.one.P99, m.nats.steady.P50, m.nats.steady.P99, m.nats.full.rate(), m.nats.full.P50, m.nats.cpuFull)
+	}
+	of := func(f func(replicas) float64) float64 {
+		var v []float64
+		for _, m := range all {
+			v = append(v, f(m))
+		}
+		return median(v)
+	}
+	r.report.info("3 replicas, 4 × 1,000 in flight, 1 KiB", of(func(m replicas) float64 { return m.ours.full.rate() }), "msg/s",
+		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m replicas) float64 { return m.ours.cpuFull })))
+	r.report.info("NATS R3 sync always, the same", of(func(m replicas) float64 { return m.nats.full.rate() }), "msg/s",
+		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m replicas) float64 { return m.nats.cpuFull })))
+	r.report.info("one in flight, p50", of(func(m replicas) float64 { return m.ours.one.P50 }), "ms",
+		fmt.Sprintf("NATS %.2f ms", of(func(m replicas) float64 { return m.nats.one.P50 })))
+	r.report.info("steady 10,000/s, p99", of(func(m replicas) float64 { return m.ours.steady.P99 }), "ms",
+		fmt.Sprintf("NATS %.2f ms", of(func(m replicas) float64 { return m.nats.steady.P99 })))
+	r.report.atLeast("4 × 1,000 in flight ÷ NATS", of(func(m replicas) float64 { return m.ours.full.rate() / m.nats.full.rate() }), 2, "×")
+	r.report.atMost("one in flight p50 ÷ fdatasync p50", of(func(m replicas) float64 { return m.ours.one.P50 / m.sync }), 6, "×")
+	r.report.atMost("steady p99 ÷ NATS", of(func(m replicas) float64 { return m.ours.steady.P99 / m.nats.steady.P99 }), 1, "×")
+	return nil
+}
+
+// drives one side through its three loads, the one that leaves most behind last.
+func (r *rig) drive(run func(job) (outcome, error), cpu func() (float64, error)) (m replicated, err error) {
+	if m.one, err = run(job{Kind: "latency", Size: 1024, Warm: warm, For: r.slice}); err != nil {
+		return m, err
+	}
+	if m.steady, err = run(job{Kind: "steady", Size: 1024, Warm: 2 * warm, For: 2 * r.slice, Rate: steadyRate}); err != nil {
+		return m, err
+	}
+	before, err := cpu()
+	if err != nil {
+		return m, err
+	}
+	m.full, err = run(job{Kind: "produce", Size: 1024, Warm: 2 * warm, For: 2 * r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
+	if err != nil {
+		return m, err
+	}
+	after, err := cpu()
+	m.cpuFull = 1e6 * (after - before) / float64(max(1, m.full.Total))
+	return m, err
+}
+
+func (r *rig) replicatedOurs(name string) (replicated, error) {
+	c, err := r.cluster(name)
+	if err != nil {
+		return replicated{}, err
+	}
+	defer c.remove()
+	if err := c.createQueue(r, queuePath); err != nil {
+		return replicated{}, err
+	}
+	return r.drive(func(j job) (outcome, error) {
+		j.Addr, j.Queue = c.controller.addr, queuePath
+		return r.worker(j)
+	}, c.cpu)
+}
+
+func (r *rig) replicatedNATS(name string) (replicated, error) {
+	n, err := r.nats(name)
+	if err != nil {
+		return replicated{}, err
+	}
+	defer n.remove()
+	return r.drive(func(j job) (outcome, error) { return n.run(r.ctx, j) }, n.cpu)
+}
+
+// many compares what many queues with little traffic cost with what one queue with as much in all costs.
+func (r *rig) many() error {
+	var ratios, one, many []float64
+	for i := range r.pairs {
+		a, err := r.manyOnce(fmt.Sprint("one", i), 1)
+		if err != nil {
+			return err
+		}
+		b, err := r.manyOnce(fmt.Sprint("many", i), manyQueues)
+		if err != nil {
+			return err
+		}
+		one, many, ratios = append(one, a), append(many, b), append(ratios, b/a)
+		r.report.say("repetition %d: one queue %.1f µs of the servers' CPU a message, %d queues %.1f µs", i+1, a, manyQueues, b)
+	}
+	r.report.info("one queue at 10,000 msg/s", median(one), "µs", "of the servers' CPU, a message")
+	r.report.info("1,000 queues at 10 msg/s each", median(many), "µs", "of the servers' CPU, a message")
+	r.report.atMost("1,000 queues ÷ one queue, CPU", median(ratios), 1.5, "×")
+	return nil
+}
+
+func (r *rig) manyOnce(name string, queues int) (float64, error) {
+	c, err := r.cluster(name)
+	if err != nil {
+		return 0, err
+	}
+	defer c.remove()
+	paths := []string{queuePath}
+	for i := 0; queues > 1 && i < queues; i++ {
+		paths = append(paths, fmt.Sprintf("%s-%d", queuePath, i))
+	}
+	if err := c.createQueue(r, paths...); err != nil {
+		return 0, err
+	}
+	j := job{Kind: "steady", Addr: c.controller.addr, Queue: queuePath, Queues: queues, Size: 1024, Rate: steadyRate, Warm: warm, For: 3 * time.Second}
+	if _, err := r.worker(j); err != nil { // opens the extents
+		return 0, err
+	}
+	before, err := c.cpu()
+	if err != nil {
+		return 0, err
+	}
+	j.For = 3 * r.slice
+	o, err := r.worker(j)
+	if err != nil {
+		return 0, err
+	}
+	after, err := c.cpu()
+	return 1e6 * (after - before) / float64(max(1, o.Total)), err
+}
