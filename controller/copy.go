@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -12,44 +14,114 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// copyBytes is how much of a tail is copied by one call.
-const copyBytes = 8 << 20
+const (
+	// copyBytes is how much of a tail is copied by one call.
+	copyBytes = 8 << 20
+	// tailBytes is how much a seal copies before it answers; what lacks more is completed by repair.
+	tailBytes = 4 << 20
+	// tailTimeout bounds those copies.
+	tailTimeout = time.Second
+)
 
-// copyTail brings one replica up to the end, range by range.
-func (h *Host) copyTail(ctx context.Context, e core.Extent, c seal.Copy) error {
-	from, to := h.address("storehost", c.From), h.address("storehost", c.To)
-	if from == "" || to == "" {
-		return core.Errorf(core.CodeUnavailable, "store %s or %s is not there", c.From, c.To)
+// complete brings the counting replicas that are a little short up to the end, side by side, and answers all holders then.
+func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in seal.Input) []holder {
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
+	defer cancel()
+	holders := make([]holder, 0, len(d.Counting))
+	for _, id := range d.Holders {
+		holders = append(holders, holder{id, in.Answers[id].Identity.Disk})
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, c := range d.Copies {
+		if in.Answers[c.From].Bytes > in.Answers[c.To].Bytes+tailBytes {
+			continue
+		}
+		wg.Go(func() {
+			if err := h.copyTail(ctx, e.ID, c, nil); err != nil {
+				h.log.Warn("a replica was not completed", "extent", e.ID, "store", c.To, "err", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			holders = append(holders, holder{c.To, in.Answers[c.To].Identity.Disk})
+		})
+	}
+	wg.Wait()
+	return holders
+}
+
+// copyTail brings one replica up to the end, range by range. pace, when there is one, is asked before each of them.
+func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, pace func(ctx context.Context, bytes int) error) error {
+	from, err := h.storeAt(c.From)
+	if err != nil {
+		return err
+	}
+	to, err := h.storeAt(c.To)
+	if err != nil {
+		return err
 	}
 	for next := c.First; next <= c.Last; {
-		resp, err := h.deps.Peers.Store(from).ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
-			Extent: e.ID.ID[:], From: uint64(next), UpTo: uint64(c.Last), MaxBytes: copyBytes,
+		resp, err := from.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
+			Extent: id.ID[:], From: uint64(next), UpTo: uint64(c.Last), MaxBytes: copyBytes,
 		}))
 		if err != nil {
 			return convert.FromRPC(err)
 		}
-		if _, err := h.deps.Peers.Store(to).Copy(ctx, connect.NewRequest(&pb.CopyRequest{Extent: e.ID.ID[:], Batches: resp.Msg.Batches})); err != nil {
+		if pace != nil {
+			if err := pace(ctx, len(resp.Msg.Batches)); err != nil {
+				return err
+			}
+		}
+		if _, err := to.Copy(ctx, connect.NewRequest(&pb.CopyRequest{Extent: id.ID[:], Batches: resp.Msg.Batches})); err != nil {
 			return convert.FromRPC(err)
 		}
-		if next, err = after(resp.Msg.Batches); err != nil {
+		last, err := lastOf(resp.Msg.Batches)
+		if err != nil {
 			return err
 		}
+		next = last.Last() + 1
 	}
 	return nil
 }
 
-// after is the seq behind a run of batches.
-func after(batches []byte) (core.Seq, error) {
-	next := core.Seq(0)
+// lastOf is the last of a run of batches.
+func lastOf(batches []byte) (wire.BatchHeader, error) {
+	var last wire.BatchHeader
 	for len(batches) > 0 {
 		b, rest, err := wire.NextBatch(batches)
 		if err != nil {
-			return 0, err
+			return last, err
 		}
-		next, batches = b.Last()+1, rest
+		last, batches = b.BatchHeader, rest
 	}
-	if next == 0 {
-		return 0, core.Errorf(core.CodeIncomplete, "the source has nothing more to copy")
+	if last.Count == 0 {
+		return last, core.Errorf(core.CodeIncomplete, "the source has nothing more to copy")
 	}
-	return next, nil
+	return last, nil
+}
+
+// checksumAt asks a replica for the rolling checksum at l, the end of one of its batches.
+func (h *Host) checksumAt(ctx context.Context, id core.ExtentID, at core.HostID, l core.Seq) (uint32, error) {
+	if l == 0 {
+		return 0, nil
+	}
+	store, err := h.storeAt(at)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	resp, err := store.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{Extent: id.ID[:], From: uint64(l), UpTo: uint64(l), MaxBytes: copyBytes}))
+	if err != nil {
+		return 0, convert.FromRPC(err)
+	}
+	b, err := lastOf(resp.Msg.Batches)
+	if err != nil {
+		return 0, err
+	}
+	if b.Last() != l {
+		return 0, core.Errorf(core.CodeCorrupt, "seq %d is not the end of a batch on %s, but %d", l, at, b.Last())
+	}
+	return b.Checksum, nil
 }
