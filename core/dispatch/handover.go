@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+)
+
+// Held is how many bytes of batches the share holds.
+func (s *Share) Held() int { return s.heldBytes }
+
+// State is what the share's last checkpoint would hold if it were given away now, in full.
+func (s *Share) State(now time.Time) State {
+	st := State{done: *s.done.Clone(), messages: map[core.Seq]entry{}}
+	for _, e := range s.entries(true, s.group.at(now)) {
+		first, count := e.first, e.count
+		e.first, e.count, e.firstTry = 0, 0, false
+		for i := range core.Seq(count) {
+			st.messages[first+i] = e
+		}
+	}
+	return st
+}
+
+// Absorb settles what another owner of the extent has settled since; how many messages that were not settled here is returned. What
+// the other says of messages not settled is not taken: this owner may have handed them out since.
+func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
+	s.group.at(now)
+	if s.gone {
+		return 0
+	}
+	settle := func(r acklevel.Range) {
+		for seq := s.done.NextUndone(r.First); seq != 0 && seq <= r.Last && seq < s.next; seq = s.done.NextUndone(seq) {
+			if !s.AckProven(seq, now) {
+				return
+			}
+			settled++
+		}
+		if first := max(r.First, s.next); first <= r.Last {
+			fresh := s.doneUnread(first, r.Last)
+			settled += fresh
+		}
+	}
+	if f := o.done.Frontier(); f > 0 {
+		settle(acklevel.Range{First: 1, Last: f})
+	}
+	for r := range o.done.Ranges() {
+		settle(r)
+	}
+	if settled > 0 {
+		s.changed = true
+		s.wake()
+	}
+	return settled
+}
+
+// doneUnread settles messages that were not read yet; some may be restored.
+func (s *Share) doneUnread(first, last core.Seq) uint64 {
+	restored := uint64(0)
+	for seq := first; seq <= min(last, s.top); seq++ {
+		if m := s.table.get(seq); m != nil {
+			s.settle(seq, m)
+			restored++
+		}
+	}
+	fresh := restored + s.done.AckRange(first, uint64(last-first)+1)
+	s.group.counters.Acked += fresh
+	return fresh
+}
+
+// Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false when it was not, or
+// is settled.
+func (st *State) Ack(seq core.Seq, attempt uint16) bool {
+	e, ok := st.messages[seq]
+	if !ok || attempt == 0 || attempt > e.attempts || st.done.Done(seq) {
+		return false
+	}
+	delete(st.messages, seq)
+	st.done.Ack(seq)
+	return true
+}

@@ -1,0 +1,95 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/columbamq/columba/core"
+)
+
+// TestShare_AbsorbSettlesWhatAnotherOwnerDid compares with a set of seqs, whatever was read, handed out or acked before.
+func TestShare_AbsorbSettlesWhatAnotherOwnerDid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const n = 200
+		now := time.Unix(1_000_000, 0)
+		g := NewGroup(core.GroupSpec{}.WithDefaults())
+		s := g.AddShare(core.ExtentID{ID: core.ID{1}}, State{}, now)
+		read := rapid.IntRange(0, n).Draw(t, "read")
+		if read > 0 {
+			r := Records{Base: 1, Offsets: make([]uint32, read+1), Bytes: make([]byte, read)}
+			for i := range r.Offsets {
+				r.Offsets[i] = uint32(i)
+			}
+			if err := s.Offer(r, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(map[core.Seq]bool)
+		if take := rapid.IntRange(0, n).Draw(t, "take"); take > 0 {
+			for _, r := range g.Take(1, Credit{Messages: take, Bytes: 1 << 20}, now, nil) {
+				for i := range core.Seq(r.Count) {
+					if rapid.Bool().Draw(t, "ack") {
+						s.Ack(r.Base+i, 1, 1, now, nil)
+						done[r.Base+i] = true
+					}
+				}
+			}
+		}
+		var other State
+		for range rapid.IntRange(0, 5).Draw(t, "ranges") {
+			first := rapid.IntRange(1, n).Draw(t, "first")
+			count := rapid.IntRange(1, n).Draw(t, "count")
+			other.done.AckRange(core.Seq(first), uint64(count))
+		}
+		before := len(done)
+		for seq := core.Seq(1); seq <= 2*n; seq++ {
+			if other.done.Done(seq) {
+				done[seq] = true
+			}
+		}
+		if got := s.Absorb(other, now); got != uint64(len(done)-before) {
+			t.Fatalf("absorbed %d, want %d", got, len(done)-before)
+		}
+		for seq := core.Seq(1); seq <= 2*n; seq++ {
+			if s.done.Done(seq) != done[seq] {
+				t.Fatalf("seq %d: done %v, want %v", seq, s.done.Done(seq), done[seq])
+			}
+		}
+		if err := g.check(); err != nil {
+			t.Fatal(err)
+		}
+		if s.Absorb(other, now) != 0 {
+			t.Fatal("absorbed again")
+		}
+	})
+}
+
+// TestState_AckTakesWhatWasHandedOut settles at an owner that has given its share away.
+func TestState_AckTakesWhatWasHandedOut(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	g := NewGroup(core.GroupSpec{}.WithDefaults())
+	s := g.AddShare(core.ExtentID{ID: core.ID{1}}, State{}, now)
+	if err := s.Offer(Records{Base: 1, Offsets: []uint32{0, 1, 2, 3}, Bytes: make([]byte, 3)}, now); err != nil {
+		t.Fatal(err)
+	}
+	g.Take(1, Credit{Messages: 2, Bytes: 100}, now, nil)
+	st := s.State(now)
+	for _, c := range []struct {
+		seq     core.Seq
+		attempt uint16
+		want    bool
+	}{{1, 2, false}, {1, 1, true}, {1, 1, false}, {2, 0, false}, {3, 1, false}, {2, 1, true}} {
+		if got := st.Ack(c.seq, c.attempt); got != c.want {
+			t.Errorf("ack of %d, attempt %d: %v, want %v", c.seq, c.attempt, got, c.want)
+		}
+	}
+	if st.Frontier() != 2 || st.Pending() != 0 {
+		t.Errorf("frontier %d, %d pending; want 2 and none", st.Frontier(), st.Pending())
+	}
+	decoded, err := DecodeState(st.Append(nil))
+	if err != nil || decoded.Frontier() != 2 {
+		t.Errorf("saved as frontier %d, %v", decoded.Frontier(), err)
+	}
+}
