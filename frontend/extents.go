@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -183,8 +184,9 @@ func (s *service) replica(ctx context.Context, e core.Extent) *pb.Replica {
 func (s *service) ListHosts(context.Context, *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
 	out := &pb.ListHostsResponse{}
 	for _, h := range s.members.Hosts("") {
+		roles := slices.DeleteFunc(slices.Clone(h.Roles), func(role string) bool { return role == membership.RoleMetadata })
 		out.Hosts = append(out.Hosts, &pb.HostInfo{
-			Host: string(h.ID), Roles: h.Roles, Addr: h.Address, Zone: h.Zone, State: "alive", Run: h.Run.String(),
+			Host: string(h.ID), Roles: roles, Addr: h.Address, Zone: h.Zone, State: "up", Run: h.Run.String(),
 		})
 	}
 	return connect.NewResponse(out), nil
