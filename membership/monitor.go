@@ -18,6 +18,9 @@ type Host struct {
 	Run     core.RunID
 }
 
+// RoleMetadata is what the host is called that holds the embedded metadata of a cluster. Nobody chooses it, and users do not see it.
+const RoleMetadata = "metadata"
+
 // Has reports whether the host serves a role.
 func (h Host) Has(role string) bool { return slices.Contains(h.Roles, role) }
 

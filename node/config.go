@@ -25,6 +25,9 @@ var Roles = []string{RoleStore, RoleController, RoleInput, RoleOutput, RoleFront
 
 const allRoles = "all"
 
+// MaxStores is how many store hosts one process may run.
+const MaxStores = 16
+
 // MetadataEmbedded keeps the cluster's records in this process's data directory.
 const MetadataEmbedded = "embedded"
 
@@ -40,7 +43,16 @@ type Config struct {
 	Advertise string
 	// Roles are what the process serves.
 	Roles []string
-	// Replicas is how many copies the messages of a queue get when its creator does not say.
+	// Stores is how many store hosts run in this process, each with its own identity, directory and address. More than one
+	// shows on one machine what replication does; it does not survive that machine.
+	Stores int
+	// Gossip is the host:port, UDP and TCP, by which the processes of a cluster find each other. Empty: the port of Listen + 1000
+	// in a cluster, none in a process that serves all roles and joins nobody.
+	Gossip string
+	// Join are the gossip addresses, host:port, of other members; one that answers is enough. The first of a cluster needs none.
+	Join []string
+	// Replicas is how many copies the messages of a queue get when its creator does not say. 0: 3 in a cluster, else as many as
+	// there are stores in this process, at most 3.
 	Replicas int
 	// Zone is the failure zone of this host; replicas are spread over zones. Empty: the cluster has none.
 	Zone string
@@ -59,7 +71,7 @@ func DefaultConfig() Config {
 		Data:      "columba-data",
 		Listen:    "127.0.0.1:4922",
 		Roles:     slices.Clone(Roles),
-		Replicas:  1,
+		Stores:    1,
 		Metadata:  MetadataEmbedded,
 		LogLevel:  "info",
 		LogFormat: "text",
@@ -71,8 +83,8 @@ func (c Config) Validate() error {
 	if c.Data == "" {
 		return core.Errorf(core.CodeBadArgument, "data is empty; name a directory")
 	}
-	if c.Replicas < 1 || c.Replicas > core.MaxReplicas {
-		return core.Errorf(core.CodeBadArgument, "replicas %d is not in 1 … %d", c.Replicas, core.MaxReplicas)
+	if c.Replicas < 0 || c.Replicas > core.MaxReplicas {
+		return core.Errorf(core.CodeBadArgument, "replicas %d is not in 1 … %d, or 0 for the default", c.Replicas, core.MaxReplicas)
 	}
 	if c.Zone != "" {
 		if _, err := core.ParseGroupName(c.Zone); err != nil {
@@ -106,12 +118,21 @@ func (c Config) validateRoles() error {
 			return core.Errorf(core.CodeBadArgument, "role %q is named twice", r)
 		}
 	}
+	if c.Stores < 1 || c.Stores > MaxStores {
+		return core.Errorf(core.CodeBadArgument, "stores %d is not in 1 … %d", c.Stores, MaxStores)
+	}
+	if c.Stores > 1 && !slices.Contains(c.Roles, RoleStore) {
+		return core.Errorf(core.CodeBadArgument, "stores %d needs the role %s", c.Stores, RoleStore)
+	}
 	return nil
 }
 
 func (c Config) validateAddresses() error {
 	host, err := splitAddress("listen", c.Listen)
 	if err != nil {
+		return err
+	}
+	if err := c.validateGossip(); err != nil {
 		return err
 	}
 	if !loopback(host) && !c.Insecure {

@@ -78,7 +78,7 @@ func TestConfigFileIsStrict(t *testing.T) {
 		"second document": {"zone: a\n---\nzone: b\n", "second document"},
 		"broken":          {"zone: \"a\n", "columba.yaml"},
 		"unknown role":    {"roles: storehost,pigeon\n", `role "pigeon" is unknown`},
-		"bad value":       {"replicas: 0\n", "replicas 0 is not in 1 … 7"},
+		"bad value":       {"replicas: -1\n", "replicas -1 is not in 1 … 7"},
 	} {
 		_, err := load(t, nil, nil, tc.file)
 		if core.CodeOf(err) != core.CodeBadArgument || !strings.Contains(err.Error(), tc.want) {

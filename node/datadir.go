@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ import (
 //	DIR/host.json  who the host is: written once
 //	DIR/metadata   the cluster's records, when they are embedded
 //	DIR/store      the messages, on hosts with the store role
+//	DIR/stores/N   directories of the same form, of the second and further store hosts of the process
 type dataDir struct {
 	path string
 	host hostFile
@@ -41,6 +43,9 @@ const maxHostFile = 64 << 10
 
 func (d *dataDir) metadata() string { return filepath.Join(d.path, "metadata") }
 func (d *dataDir) store() string    { return filepath.Join(d.path, "store") }
+
+// extra is the directory of store host i of the process, from 2.
+func (d *dataDir) extra(i int) string { return filepath.Join(d.path, "stores", strconv.Itoa(i)) }
 
 // openDataDir makes the directory when its parent is there, locks it, and reads who the host is. CodeNotFound (no parent),
 // CodeBadArgument (no directory), CodeReadOnly, CodeNoSpace, CodeLocked, CodeNewerFormat, CodeCorrupt.

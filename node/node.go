@@ -11,21 +11,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
-	"github.com/columbamq/columba/internal/netmem"
-	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
-	"github.com/columbamq/columba/membership/static"
-	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/metadata/pebble"
 )
 
 // drainTimeout bounds what each part finishes when the process stops.
 const drainTimeout = 10 * time.Second
+
+// startTimeout bounds the start of each part. Finding the metadata takes the longest.
+const startTimeout = metadataWait + 15*time.Second
 
 // Options of a Node. Zero fields take the defaults.
 type Options struct {
@@ -37,18 +33,23 @@ type Options struct {
 
 // Ready says where a process serves what.
 type Ready struct {
-	Addr  string // the address it advertises, with the real port
-	Roles []string
-	Data  string // absolute
+	Addr   string // the address it advertises, with the real port
+	Roles  []string
+	Data   string // absolute
+	Gossip string // the address to join, with the real port; empty without gossip
 }
 
-// Line is the one line that a server prints when it is ready: `ready addr=… roles=… data=…`.
+// Line is the one line that a server prints when it is ready: `ready addr=… roles=… data=…`, and in a cluster `gossip=…`.
 func (r Ready) Line() string {
 	data := r.Data
 	if slices.ContainsFunc([]rune(data), func(c rune) bool { return c <= ' ' || c == '"' }) {
 		data = fmt.Sprintf("%q", data)
 	}
-	return fmt.Sprintf("ready addr=%s roles=%s data=%s", r.Addr, (*rolesValue)(&r.Roles), data)
+	line := fmt.Sprintf("ready addr=%s roles=%s data=%s", r.Addr, (*rolesValue)(&r.Roles), data)
+	if r.Gossip != "" {
+		line += " gossip=" + r.Gossip
+	}
+	return line
 }
 
 // Node is a process. Run it once.
@@ -87,91 +88,34 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	var all pages
 	srv := newServer(n.o.Log, res.metrics, &all, res.tcp, res.mem)
-	parts := []lifecycle.Part{srv, &watch{failed: res.failed}}
+	parts := []lifecycle.Part{srv}
+	if part := n.metadataPart(res); part != nil {
+		parts = append(parts, all.add(namedRole{membership.RoleMetadata, part}))
+	}
+	for _, st := range res.stores {
+		parts = append(parts, st.parts()...)
+	}
 	for _, r := range roles {
 		parts = append(parts, all.add(r))
 	}
 	return lifecycle.Run(ctx, parts, lifecycle.Options{
 		Log:          n.o.Log,
+		StartTimeout: startTimeout,
 		DrainTimeout: drainTimeout,
 		Ready: func() {
 			srv.phase.Store(ready)
-			n.o.Log.Info("ready", telemetry.KeyHost, res.self.ID, telemetry.KeyAddr, res.self.Address, "roles", n.cfg.Roles, "data", res.dir.path)
-			n.o.Ready(Ready{Addr: res.self.Address, Roles: n.cfg.Roles, Data: res.dir.path})
+			r := Ready{Addr: res.self.Address, Roles: n.cfg.Roles, Data: res.dir.path}
+			if res.gossip != nil {
+				r.Gossip = res.gossip.Address()
+			}
+			n.o.Log.Info("ready", telemetry.KeyHost, res.self.ID, telemetry.KeyAddr, r.Addr, "roles", r.Roles, "data", r.Data, "gossip", r.Gossip)
+			n.o.Ready(r)
 		},
 		Draining: func() {
 			srv.phase.Store(draining)
 			n.o.Log.Info("draining")
 		},
 	})
-}
-
-// resources are what the roles of a process stand on.
-type resources struct {
-	dir     *dataDir
-	metrics *prometheus.Registry
-	tcp     net.Listener
-	mem     *netmem.Listener
-	meta    metadata.Store
-	self    membership.Host
-	members membership.Monitor
-	peers   *peer.Pool
-
-	failed  func() error   // why the metadata refuses everything, nil while they work
-	closers []func() error // of what is open, in the order of opening
-}
-
-// open acquires them; on an error nothing is left open.
-func (n *Node) open(ctx context.Context) (_ *resources, err error) {
-	res := &resources{metrics: newRegistry(n.o.Version)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, res.close())
-		}
-	}()
-	if res.dir, err = openDataDir(n.cfg.Data, time.Now()); err != nil {
-		return nil, err
-	}
-	res.opened(res.dir.close)
-	if res.tcp, err = listen(ctx, n.cfg.Listen); err != nil {
-		return nil, err
-	}
-	res.opened(res.tcp.Close)
-	if err := res.dir.checkMetadata(); err != nil {
-		return nil, err
-	}
-	store, err := pebble.Open(res.dir.metadata(), n.o.Log.With("part", "metadata"))
-	if err != nil {
-		return nil, err
-	}
-	res.meta, res.failed = store, store.Failed
-	res.opened(res.meta.Close)
-	res.self = membership.Host{
-		ID: res.dir.host.Host, Roles: n.cfg.Roles, Address: advertised(n.cfg, res.tcp), Zone: n.cfg.Zone,
-		Run: core.RunID{ID: core.NewID(time.Now())},
-	}
-	if res.members, err = static.New(res.self); err != nil {
-		return nil, err
-	}
-	res.mem = netmem.Listen(res.self.Address)
-	res.opened(res.mem.Close)
-	res.peers = peer.NewPool(peer.Config{Self: res.self.Address, SelfDial: res.mem.Dial, Log: n.o.Log})
-	res.opened(func() error { res.peers.Close(); return nil })
-	return res, nil
-}
-
-func (r *resources) opened(close func() error) { r.closers = append(r.closers, close) }
-
-// close releases in the reverse order. Idempotent.
-func (r *resources) close() error {
-	var errs []error
-	for _, c := range slices.Backward(r.closers) {
-		if err := c(); err != nil && !errors.Is(err, net.ErrClosed) { // the server closes its listeners itself
-			errs = append(errs, err)
-		}
-	}
-	r.closers = nil
-	return errors.Join(errs...)
 }
 
 func listen(ctx context.Context, addr string) (net.Listener, error) {

@@ -27,6 +27,17 @@ func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
 	return out, nil
 }
 
+// metadataPart serves the metadata or waits for them; nil when the roles need none.
+func (n *Node) metadataPart(res *resources) role {
+	switch {
+	case res.finder == nil:
+		return newHolder(res)
+	case slices.Equal(n.cfg.Roles, []string{RoleStore}):
+		return nil
+	}
+	return &seeker{finder: res.finder, store: res.meta}
+}
+
 func (n *Node) buildRole(name string, res *resources) (role, error) {
 	log := n.o.Log
 	switch name {
@@ -48,7 +59,7 @@ func (n *Node) buildRole(name string, res *resources) (role, error) {
 		})
 	case RoleFrontend:
 		cfg := frontend.DefaultConfig()
-		cfg.Replicas = n.cfg.Replicas
+		cfg.Replicas = n.cfg.replicas()
 		return frontend.New(cfg, frontend.Deps{
 			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
 		})

@@ -35,6 +35,7 @@ const (
 // server is the one HTTP server of a process. The same pages are served on the network and, for the process's own roles,
 // on a listener in memory.
 type server struct {
+	name      string
 	log       *slog.Logger
 	listeners []net.Listener
 	http      *http.Server
@@ -43,7 +44,7 @@ type server struct {
 
 // newServer serves pages of roles, and health, metrics and profiles.
 func newServer(log *slog.Logger, metrics *prometheus.Registry, pages http.Handler, listeners ...net.Listener) *server {
-	s := &server{log: log, listeners: listeners}
+	s := &server{name: "server", log: log, listeners: listeners}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
@@ -68,7 +69,7 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, pages http.Handle
 	return s
 }
 
-func (s *server) Name() string { return "server" }
+func (s *server) Name() string { return s.name }
 
 // Start has nothing to acquire: the listeners are open.
 func (s *server) Start(context.Context) error { return nil }

@@ -31,7 +31,10 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.StringVar(&c.Listen, "listen", c.Listen, "`host:port` of the server's one port; port 0 takes a free one")
 	f.StringVar(&c.Advertise, "advertise", c.Advertise, "`host:port` by which others reach the server (default: the one it listens on)")
 	f.Var((*rolesValue)(&c.Roles), "roles", "`roles` to serve: all, or some of "+strings.Join(Roles, ","))
-	f.IntVar(&c.Replicas, "replicas", c.Replicas, "copies of each message in queues created without a number of their own")
+	f.IntVar(&c.Stores, "stores", c.Stores, "store hosts in this process, each with a directory and an address of its own")
+	f.StringVar(&c.Gossip, "gossip", c.Gossip, "`host:port` for gossip, UDP and TCP (default: in a cluster the listen port + 1000)")
+	f.Var((*addressesValue)(&c.Join), "join", "gossip `addresses`, host:port, of members of the cluster to join, separated by commas")
+	f.IntVar(&c.Replicas, "replicas", c.Replicas, "copies of each message in queues created without a number of their own (default: 3 in a cluster, else the number of stores, at most 3)")
 	f.StringVar(&c.Zone, "zone", c.Zone, "failure zone of this host; replicas are spread over zones")
 	f.StringVar(&c.Metadata, "metadata", c.Metadata, "where the cluster's records are: embedded")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least `level` that is logged: debug, info, warn or error")
@@ -104,7 +107,7 @@ func (c Config) Print(w io.Writer, diff bool) error {
 
 // settingsOf is a copy of c with its settings, in the order of the struct's fields.
 func settingsOf(c Config) (*Config, *pflag.FlagSet) {
-	c.Roles = slices.Clone(c.Roles)
+	c.Roles, c.Join = slices.Clone(c.Roles), slices.Clone(c.Join)
 	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)
 	settings.SortFlags = false
 	c.register(settings)
@@ -113,6 +116,23 @@ func settingsOf(c Config) (*Config, *pflag.FlagSet) {
 
 func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// addressesValue reads and prints a list of addresses.
+type addressesValue []string
+
+func (v *addressesValue) Type() string { return "addresses" }
+
+func (v *addressesValue) String() string { return strings.Join(*v, ",") }
+
+func (v *addressesValue) Set(s string) error {
+	*v = nil
+	for addr := range strings.SplitSeq(s, ",") {
+		if addr = strings.TrimSpace(addr); addr != "" {
+			*v = append(*v, addr)
+		}
+	}
+	return nil
 }
 
 // rolesValue reads and prints a list of roles; "all" is all of them.

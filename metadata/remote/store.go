@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
@@ -40,6 +41,35 @@ func New(client connect.HTTPClient, base string, opts ...connect.ClientOption) *
 	s := &Store{rpc: columbav1connect.NewMetadataServiceClient(client, base, opts...), base: base}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
+}
+
+// NewLocated is New for a server that may move: locate says before each call where it is, host:port. Its error, CodeUnavailable as a
+// rule, is what the call fails with, at once.
+func NewLocated(client connect.HTTPClient, locate func() (addr string, err error), opts ...connect.ClientOption) *Store {
+	s := New(located{client, locate}, "http://metadata", opts...)
+	s.base = "its host"
+	return s
+}
+
+// located sends each request to where the server is.
+type located struct {
+	client connect.HTTPClient
+	locate func() (addr string, err error)
+}
+
+func (l located) Do(req *http.Request) (*http.Response, error) {
+	addr, err := l.locate()
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // as every http.Client does
+		}
+		return nil, &net.OpError{Op: opDial, Net: "tcp", Err: err}
+	}
+	req = req.WithContext(req.Context()) // a copy, with an URL of its own
+	u := *req.URL
+	u.Host = addr
+	req.URL, req.Host = &u, addr
+	return l.client.Do(req)
 }
 
 // Close implements metadata.Store. The HTTP client stays the caller's.
@@ -187,5 +217,8 @@ func (s *Store) answer(err error, write bool) error {
 // neverSent reports whether the connection was not even made.
 func neverSent(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	return errors.As(err, &op) && op.Op == opDial
 }
+
+// opDial is the operation of a net.OpError that made no connection.
+const opDial = "dial"

@@ -20,7 +20,7 @@ const silence = 3 * beat
 // Bounds of the pause before a broken watch is asked for again.
 const (
 	minPause = 50 * time.Millisecond
-	maxPause = 5 * time.Second
+	maxPause = time.Second
 )
 
 // Watch implements metadata.Store. While the server is away it goes on asking; changed is called when it is back, since rows

@@ -10,17 +10,32 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
 )
 
-func TestWatch_EndsTheProcessWhenTheMetadataFail(t *testing.T) {
+// gatedHolder is the holder of metadata that fail when failed says so, in a process that is alone.
+func gatedHolder(t *testing.T, failed func() error) lifecycle.Part {
+	t.Helper()
+	self := membership.Host{ID: "a"}
+	members, err := static.New(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := &resources{members: members, failed: failed}
+	var all pages
+	return all.add(namedRole{membership.RoleMetadata, newHolder(res)})
+}
+
+func TestHolder_EndsTheProcessWhenTheMetadataFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
-		w := &watch{failed: func() error {
+		w := gatedHolder(t, func() error {
 			if broken.Load() {
 				return core.Errorf(core.CodeNoSpace, "metadata in /data stopped: disk full; repair the disk and restart the server")
 			}
 			return nil
-		}}
+		})
 		began := time.Now()
 		err := lifecycle.Run(t.Context(), []lifecycle.Part{w}, lifecycle.Options{Ready: func() {
 			time.AfterFunc(time.Minute, func() { broken.Store(true) })
@@ -34,11 +49,11 @@ func TestWatch_EndsTheProcessWhenTheMetadataFail(t *testing.T) {
 	})
 }
 
-func TestWatch_EndsQuietlyWithTheProcess(t *testing.T) {
+func TestHolder_EndsQuietlyWithTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		w := &watch{failed: func() error { return nil }}
+		w := gatedHolder(t, func() error { return nil })
 		if err := lifecycle.Run(ctx, []lifecycle.Part{w}, lifecycle.Options{}); err != nil {
 			t.Errorf("got %v, want nil", err)
 		}

@@ -1,0 +1,110 @@
+package gossip
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/serf/serf"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Times of failure detection, for one machine room. A host that dies is probed within about probeEvery, suspected after a
+// probe, and gone suspicion later: 1.5 to 2 s after its death. A host that only pauses has suspicion, 1.2 s, to say that it
+// lives. The suspicion grows with the logarithm of the number of hosts from 10 on.
+const (
+	probeEvery    = 200 * time.Millisecond
+	probeTimeout  = 150 * time.Millisecond
+	suspicionMult = 6 // × probeEvery
+	gossipEvery   = 50 * time.Millisecond
+	pushPullEvery = 10 * time.Second // both sides exchange all they know
+	dialTimeout   = 2 * time.Second
+)
+
+// Times of those who are gone.
+const (
+	reconnectEvery = 5 * time.Second // one of them is tried
+	forgetFailed   = 24 * time.Hour
+	forgetLeft     = time.Hour
+)
+
+// Bounds of a leave: until the others were told, and until they told each other.
+const (
+	leaveTimeout   = time.Second
+	leavePropagate = 300 * time.Millisecond
+)
+
+// levelEvery is how often the view is compared with serf's, events or not.
+const levelEvery = time.Second
+
+// healthMax bounds how much slower a host probes that finds itself slow, as a factor.
+const healthMax = 4
+
+func (m *Monitor) serfConfig(logger *log.Logger) *serf.Config {
+	c := serf.DefaultConfig()
+	c.NodeName = m.name
+	c.Tags = tags(m.cfg.Self)
+	c.EventCh = m.events
+	c.Logger, c.LogOutput = logger, nil
+	c.ReconnectInterval, c.ReconnectTimeout = reconnectEvery, forgetFailed
+	c.TombstoneTimeout = forgetLeft
+	c.BroadcastTimeout, c.LeavePropagateDelay = leaveTimeout, leavePropagate
+	c.EnableNameConflictResolution = false // names hold the run: no two are equal
+	c.DisableCoordinates = true
+	l := c.MemberlistConfig
+	l.Name = m.name
+	l.Logger, l.LogOutput = logger, nil
+	l.ProbeInterval, l.ProbeTimeout = probeEvery, probeTimeout
+	l.SuspicionMult, l.SuspicionMaxTimeoutMult = suspicionMult, 1
+	l.AwarenessMaxMultiplier = healthMax
+	l.GossipInterval, l.PushPullInterval = gossipEvery, pushPullEvery
+	l.TCPTimeout = dialTimeout
+	l.EnableCompression = false
+	return c
+}
+
+// resolve is the IP and port of a host:port.
+func resolve(ctx context.Context, addr string) (net.IP, int, error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, 0, core.Errorf(core.CodeBadArgument, "gossip address %q is not host:port", addr)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, 0, core.Errorf(core.CodeBadArgument, "gossip address %q has a port that is not in 0 … 65535", addr)
+	}
+	if host == "" {
+		return net.IPv4zero, int(port), nil
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		return ip, int(port), nil
+	}
+	ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
+	if err != nil {
+		return nil, 0, core.Errorf(core.CodeBadArgument, "gossip address %s: %w", addr, err)
+	}
+	for _, ip := range ips {
+		if ip.To4() != nil {
+			return ip, int(port), nil
+		}
+	}
+	return ips[0], int(port), nil
+}
+
+// bridge hands serf's lines to slog. What matters of them the Monitor says itself, so they are at lower levels here.
+type bridge struct{ log *slog.Logger }
+
+func (b bridge) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	level := slog.LevelDebug
+	if rest, ok := strings.CutPrefix(text, "[ERR] "); ok {
+		text, level = rest, slog.LevelInfo
+	}
+	b.log.Log(context.Background(), level, "gossip", "text", text)
+	return len(line), nil
+}

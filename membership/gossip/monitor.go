@@ -1,0 +1,176 @@
+// Package gossip owns the membership that processes tell each other: a serf agent per host, which spreads who is there and
+// finds out who is not. It is the only user of serf.
+package gossip
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/hashicorp/serf/serf"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
+	"github.com/columbamq/columba/membership"
+)
+
+// Config of a Monitor.
+type Config struct {
+	// Self is what the others are told. It does not change while the Monitor runs.
+	Self membership.Host
+	// Bind is the host:port of gossip, UDP and TCP. Port 0 takes a free one: see Address.
+	Bind string
+	// Advertise is the host:port that the others use. Empty: what Bind is bound to. Port 0: the bound one.
+	Advertise string
+	// Join are gossip addresses of members, host:port; one that can be reached is enough. None for the first of a cluster.
+	Join []string
+	Log  *slog.Logger
+}
+
+// Monitor is a member of the cluster and its view of the others. Safe for concurrent use.
+//
+//	new ──Start──▶ alone ──a member answers──▶ joined ──Stop──▶ left
+//	                 ▲───────all others are gone──┘
+//
+// While an address of Config.Join is not that of a live member it is tried again, for ever; so both sides of a partition find
+// each other again, and a member that starts before those it joins.
+type Monitor struct {
+	cfg   Config
+	name  string // in serf: one per run, so that an older run of the host is another member
+	tasks *lifecycle.Tasks
+	tried chan struct{}      // closed when each address of Join was tried once
+	level chan chan struct{} // asks follow for a refresh; it closes what it gets
+
+	agent     *serf.Serf // from Start on
+	events    chan serf.Event
+	transport *memberlist.NetTransport
+
+	mu struct {
+		sync.Mutex
+		hosts []membership.Host // sorted by id; replaced, never changed in place
+		wakes map[*func()]struct{}
+	}
+}
+
+var _ membership.Monitor = (*Monitor)(nil)
+
+// eventBuffer is how many events of serf may wait. They only say that the view may have changed, and are folded.
+const eventBuffer = 512
+
+// New checks the configuration: CodeBadArgument. It does no I/O.
+func New(cfg Config) (*Monitor, error) {
+	cfg.Self.Roles = slices.Sorted(slices.Values(cfg.Self.Roles))
+	if _, err := core.ParseHostID(string(cfg.Self.ID)); err != nil {
+		return nil, err
+	}
+	if err := checkTags(cfg.Self); err != nil {
+		return nil, err
+	}
+	m := &Monitor{
+		cfg: cfg, name: string(cfg.Self.ID) + "." + cfg.Self.Run.String(), tasks: lifecycle.NewTasks(),
+		tried: make(chan struct{}), level: make(chan chan struct{}), events: make(chan serf.Event, eventBuffer),
+	}
+	m.mu.wakes = make(map[*func()]struct{})
+	m.mu.hosts = []membership.Host{cfg.Self}
+	return m, nil
+}
+
+// Start binds the address and begins to join the others in the background. On an error nothing is left behind:
+// CodeBadArgument (no such address here), CodeConflict (the address is taken).
+func (m *Monitor) Start(ctx context.Context) error {
+	logger := log.New(bridge{m.cfg.Log}, "", 0)
+	ip, port, err := resolve(ctx, m.cfg.Bind)
+	if err != nil {
+		return err
+	}
+	m.transport, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{ip.String()}, BindPort: port, Logger: logger})
+	if err != nil {
+		return core.Errorf(core.CodeConflict, "gossip on %s: %w; stop what uses the address, or choose another with --gossip", m.cfg.Bind, err)
+	}
+	conf := m.serfConfig(logger)
+	if err := m.advertise(ctx, ip, conf.MemberlistConfig); err == nil {
+		m.agent, err = serf.Create(conf)
+	}
+	if err != nil {
+		_ = m.transport.Shutdown() // the first error says more
+		return core.Errorf(core.CodeUnavailable, "gossip on %s: %w", m.cfg.Bind, err)
+	}
+	m.refresh()
+	m.tasks.Go(m.follow)
+	m.tasks.Go(m.join)
+	return nil
+}
+
+// Stop tells the others that this host leaves, and ends. Hosts stays what it was. Idempotent.
+func (m *Monitor) Stop(context.Context) error {
+	if m.agent == nil || m.agent.State() == serf.SerfShutdown {
+		return nil
+	}
+	if err := m.agent.Leave(); err != nil {
+		m.cfg.Log.Warn("gossip: the others find out by themselves that this host leaves", "err", err)
+	}
+	err := m.agent.Shutdown()
+	m.tasks.Stop(core.Errorf(core.CodeDraining, "gossip is stopping"))
+	if err != nil {
+		return core.Errorf(core.CodeInternal, "stop gossip: %w", err)
+	}
+	return nil
+}
+
+// Address is the gossip address that the others use, with the real port. After Start.
+func (m *Monitor) Address() string {
+	n := m.agent.Memberlist().LocalNode()
+	return n.Address()
+}
+
+// Tried is closed when every address of Config.Join was tried once; Hosts has then what the first answer told.
+func (m *Monitor) Tried() <-chan struct{} { return m.tried }
+
+// advertise sets what the others are told of the address.
+func (m *Monitor) advertise(ctx context.Context, bound net.IP, conf *memberlist.Config) error {
+	conf.Transport = m.transport
+	conf.BindAddr, conf.BindPort = bound.String(), m.transport.GetAutoBindPort()
+	conf.AdvertisePort = conf.BindPort
+	if m.cfg.Advertise == "" {
+		return nil
+	}
+	ip, port, err := resolve(ctx, m.cfg.Advertise)
+	if err != nil {
+		return err
+	}
+	conf.AdvertiseAddr = ip.String()
+	if port != 0 {
+		conf.AdvertisePort = port
+	}
+	return nil
+}
+
+// follow keeps the view up to date until the agent has shut down; serf must never wait for it.
+func (m *Monitor) follow(context.Context) {
+	tick := time.NewTicker(levelEvery)
+	defer tick.Stop()
+	for {
+		var asked chan struct{}
+		select {
+		case <-m.agent.ShutdownCh():
+			return
+		case asked = <-m.level:
+		case <-tick.C:
+		case <-m.events:
+			for len(m.events) > 0 {
+				<-m.events
+			}
+		}
+		if m.agent.State() == serf.SerfAlive {
+			m.refresh()
+		}
+		if asked != nil {
+			close(asked)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package gossip
+
+import (
+	"bytes"
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/serf/serf"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+)
+
+// Hosts implements membership.Monitor: the live members.
+func (m *Monitor) Hosts(role string) []membership.Host {
+	hosts := m.current()
+	if role == "" {
+		return slices.Clone(hosts)
+	}
+	var out []membership.Host
+	for _, h := range hosts {
+		if h.Has(role) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// Self implements membership.Monitor.
+func (m *Monitor) Self() membership.Host { return m.cfg.Self }
+
+// Changed implements membership.Monitor.
+func (m *Monitor) Changed(wake func()) (stop func()) {
+	key := &wake
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.wakes[key] = struct{}{}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.mu.wakes, key)
+	}
+}
+
+func (m *Monitor) current() []membership.Host {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.hosts
+}
+
+// refresh makes serf's members the view, and wakes those who asked for changes. Called by one goroutine at a time.
+func (m *Monitor) refresh() {
+	var live []membership.Host
+	for _, s := range m.agent.Members() {
+		if s.Status != serf.StatusAlive {
+			continue
+		}
+		h, err := hostOf(s.Tags)
+		if err != nil {
+			m.cfg.Log.Debug("gossip: a member is no host of this cluster", "member", s.Name, "err", err)
+			continue
+		}
+		live = append(live, h)
+	}
+	old := m.current()
+	hosts, doubles := view(live)
+	if slices.EqualFunc(old, hosts, same) {
+		return
+	}
+	m.tell(old, hosts)
+	for _, d := range doubles {
+		m.cfg.Log.Error("two live processes claim one host id: the newer run counts; was a data directory copied? stop the other one",
+			"host", d.ID, "addr", d.Address, "run", d.Run)
+	}
+	m.mu.Lock()
+	m.mu.hosts = hosts
+	wakes := slices.Collect(maps.Keys(m.mu.wakes))
+	m.mu.Unlock()
+	for _, wake := range wakes {
+		(*wake)()
+	}
+}
+
+// view is the live hosts sorted by id, of each id the newest run; doubles are the others.
+func view(live []membership.Host) (hosts, doubles []membership.Host) {
+	slices.SortFunc(live, func(a, b membership.Host) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), -bytes.Compare(a.Run.ID[:], b.Run.ID[:]))
+	})
+	for i, h := range live {
+		if i > 0 && live[i-1].ID == h.ID {
+			doubles = append(doubles, h)
+			continue
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts, doubles
+}
+
+func same(a, b membership.Host) bool {
+	return a.ID == b.ID && a.Run == b.Run && a.Address == b.Address && a.Zone == b.Zone && slices.Equal(a.Roles, b.Roles)
+}
+
+// tell logs what has changed.
+func (m *Monitor) tell(old, hosts []membership.Host) {
+	before := make(map[core.HostID]membership.Host, len(old))
+	for _, h := range old {
+		before[h.ID] = h
+	}
+	for _, h := range hosts {
+		o, known := before[h.ID]
+		delete(before, h.ID)
+		switch {
+		case !known:
+			m.cfg.Log.Info("host joined", hostAttrs(h)...)
+		case o.Run != h.Run:
+			m.cfg.Log.Info("host restarted", hostAttrs(h)...)
+		}
+	}
+	for _, h := range before {
+		m.cfg.Log.Warn("host is gone", hostAttrs(h)...)
+	}
+}
+
+func hostAttrs(h membership.Host) []any {
+	return []any{slog.Any("host", h.ID), slog.String("addr", h.Address), slog.Any("roles", h.Roles), slog.String("run", h.Run.String())}
+}

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/remote"
+)
+
+// watchEvery is how often the metadata are asked whether they still work.
+const watchEvery = time.Second
+
+// holder serves the embedded metadata to the other processes of the cluster, and ends this one when they have failed for good
+// or when an older holder turns up: two of them would be two clusters.
+type holder struct {
+	store   metadata.Store
+	failed  func() error
+	members membership.Monitor
+	serve   bool // others may ask
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+var _ role = (*holder)(nil)
+
+func newHolder(res *resources) *holder {
+	h := &holder{store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// Routes registers the metadata's service. Its streams end with Stop.
+func (h *holder) Routes(mux *http.ServeMux) {
+	if !h.serve {
+		return
+	}
+	path, handler := remote.NewHandler(h.store)
+	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(h.ctx, cancel)()
+		handler.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Start has nothing to acquire.
+func (h *holder) Start(context.Context) error { return nil }
+
+// Run returns why this process must not hold the metadata any longer, or nil when ctx ends.
+func (h *holder) Run(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	defer h.members.Changed(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-changed:
+			if other, ok := olderHolder(h.members); ok {
+				return secondHolder(other)
+			}
+		}
+		if err := h.failed(); err != nil {
+			return core.Errorf(core.CodeOf(err), "the process cannot go on: %w", err)
+		}
+	}
+}
+
+// Stop ends the streams of others.
+func (h *holder) Stop(context.Context) error {
+	h.cancel()
+	return nil
+}
+
+// olderHolder is another live host that has held the metadata for longer than this one.
+func olderHolder(members membership.Monitor) (membership.Host, bool) {
+	self := members.Self()
+	for _, h := range members.Hosts(membership.RoleMetadata) {
+		if h.ID != self.ID && bytes.Compare(h.Run.ID[:], self.Run.ID[:]) < 0 {
+			return h, true
+		}
+	}
+	return membership.Host{}, false
+}
+
+func secondHolder(other membership.Host) error {
+	return core.Errorf(core.CodeConflict, "host %s at %s holds the embedded metadata of this cluster and runs its controller already; start this process without the "+
+		"role %s, or stop that one; more than one controller needs metadata in Cassandra", other.ID, other.Address, RoleController)
+}

@@ -1,0 +1,194 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/netmem"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/gossip"
+	"github.com/columbamq/columba/membership/static"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/pebble"
+	"github.com/columbamq/columba/metadata/remote"
+)
+
+// resources are what the roles of a process stand on.
+type resources struct {
+	dir     *dataDir
+	metrics *prometheus.Registry
+	tcp     net.Listener
+	mem     *netmem.Listener
+	meta    metadata.Store
+	self    membership.Host
+	members membership.Monitor
+	gossip  *gossip.Monitor // nil without
+	peers   *peer.Pool
+	stores  []*extraStore // the second and further store hosts
+
+	finder  *finder        // of the metadata in another process; nil when they are in this one
+	failed  func() error   // why the metadata refuses everything, nil while they work
+	closers []func() error // of what is open, in the order of opening
+}
+
+// open acquires them; on an error nothing is left open.
+func (n *Node) open(ctx context.Context) (_ *resources, err error) {
+	res := &resources{metrics: newRegistry(n.o.Version)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, res.close())
+		}
+	}()
+	if res.dir, err = openDataDir(n.cfg.Data, time.Now()); err != nil {
+		return nil, err
+	}
+	res.opened(res.dir.close)
+	if res.tcp, err = listen(ctx, n.cfg.Listen); err != nil {
+		return nil, err
+	}
+	res.opened(res.tcp.Close)
+	res.self = n.host(res.dir, n.cfg.Roles, advertised(n.cfg, res.tcp))
+	if n.cfg.clustered() && n.cfg.holdsMetadata() {
+		res.self.Roles = append(res.self.Roles, membership.RoleMetadata)
+	}
+	if err := n.openStores(ctx, res); err != nil {
+		return nil, err
+	}
+	if err := n.openMembership(ctx, res); err != nil {
+		return nil, err
+	}
+	res.mem = netmem.Listen(res.self.Address)
+	res.opened(res.mem.Close)
+	res.peers = peer.NewPool(peer.Config{Self: res.self.Address, SelfDial: res.mem.Dial, Log: n.o.Log})
+	res.opened(func() error { res.peers.Close(); return nil })
+	if err := n.openMetadata(ctx, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// host is who serves a data directory in this run.
+func (n *Node) host(dir *dataDir, roles []string, addr string) membership.Host {
+	return membership.Host{
+		ID: dir.host.Host, Roles: slices.Clone(roles), Address: addr, Zone: n.cfg.Zone,
+		Run: core.RunID{ID: core.NewID(time.Now())},
+	}
+}
+
+// openMembership starts gossip in a cluster; a process alone knows who is there.
+func (n *Node) openMembership(ctx context.Context, res *resources) (err error) {
+	if !n.cfg.clustered() {
+		var others []membership.Host
+		for _, s := range res.stores {
+			others = append(others, s.self)
+		}
+		res.members, err = static.New(res.self, others...)
+		return err
+	}
+	res.gossip, err = n.openGossip(ctx, res, gossip.Config{
+		Self: res.self, Bind: n.cfg.gossipAddress(), Advertise: n.cfg.gossipAdvertise(), Join: n.cfg.Join,
+	})
+	if err != nil {
+		return err
+	}
+	res.members = res.gossip
+	host, _, _ := net.SplitHostPort(n.cfg.gossipAddress())
+	for _, s := range res.stores {
+		// Each host speaks for itself, so that all that is true of a host is true of each of them.
+		_, err := n.openGossip(ctx, res, gossip.Config{
+			Self: s.self, Bind: net.JoinHostPort(host, "0"), Advertise: n.cfg.gossipAdvertise(),
+			Join: append([]string{res.gossip.Address()}, n.cfg.Join...),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) openGossip(ctx context.Context, res *resources, cfg gossip.Config) (*gossip.Monitor, error) {
+	cfg.Log = n.o.Log.With("part", "gossip")
+	m, err := gossip.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Start(ctx); err != nil {
+		return nil, err
+	}
+	res.opened(func() error { return m.Stop(context.Background()) })
+	return m, nil
+}
+
+// rivalWait bounds the wait for the others, of whom one may hold the metadata already.
+const rivalWait = 5 * time.Second
+
+// openMetadata opens the embedded metadata, or makes ready to ask the process that has them.
+func (n *Node) openMetadata(ctx context.Context, res *resources) error {
+	if !n.cfg.holdsMetadata() {
+		res.finder = &finder{log: n.o.Log.With("part", membership.RoleMetadata), members: res.members, join: n.cfg.Join}
+		client := &http.Transport{
+			DialContext: res.peers.Dial, MaxIdleConnsPerHost: metadataConns, IdleConnTimeout: time.Minute, DisableCompression: true,
+		}
+		res.opened(func() error { client.CloseIdleConnections(); return nil })
+		res.meta = remote.NewLocated(&http.Client{Transport: client}, res.finder.locate)
+		res.opened(res.meta.Close)
+		return nil
+	}
+	if res.gossip != nil {
+		if err := n.refuseSecond(ctx, res); err != nil {
+			return err
+		}
+	}
+	if err := res.dir.checkMetadata(); err != nil {
+		return err
+	}
+	store, err := pebble.Open(res.dir.metadata(), n.o.Log.With("part", "metadata"))
+	if err != nil {
+		return err
+	}
+	res.meta, res.failed = store, store.Failed
+	res.opened(res.meta.Close)
+	return nil
+}
+
+// metadataConns is how many connections to the metadata are kept for the next calls.
+const metadataConns = 32
+
+// refuseSecond ends the start when another live host holds the metadata of the cluster that this process joins.
+func (n *Node) refuseSecond(ctx context.Context, res *resources) error {
+	wait, cancel := context.WithTimeout(ctx, rivalWait)
+	defer cancel()
+	select {
+	case <-res.gossip.Tried():
+	case <-wait.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if other, ok := olderHolder(res.members); ok {
+		return secondHolder(other)
+	}
+	return nil
+}
+
+func (r *resources) opened(close func() error) { r.closers = append(r.closers, close) }
+
+// close releases in the reverse order. Idempotent.
+func (r *resources) close() error {
+	var errs []error
+	for _, c := range slices.Backward(r.closers) {
+		if err := c(); err != nil && !errors.Is(err, net.ErrClosed) { // the server closes its listeners itself
+			errs = append(errs, err)
+		}
+	}
+	r.closers = nil
+	return errors.Join(errs...)
+}
