@@ -22,8 +22,12 @@ import (
 
 // Config of an input host.
 type Config struct {
-	AppendDeadline  time.Duration // a replica that takes longer ends its extent
+	AppendDeadline  time.Duration // a store that does not acknowledge for longer is evicted: all its extents end
+	SlowStore       time.Duration // a store that takes longer at a stretch of SlowFor is evicted, too, if another does not
+	SlowFor         time.Duration
 	PublishDeadline time.Duration // after it a publish without an answer is reported as unknown
+	MinOpenExtents  int           // of a queue while it is published to; 0: 2 when there are several stores, else 1
+	ExtentRate      uint64        // bytes per second over which a queue gets another extent
 	RollBytes       uint64        // an extent is replaced at this size
 	RollAge         time.Duration // … or at this age
 	IdleAfter       time.Duration // an extent nobody published to is sealed without replacement
@@ -35,7 +39,10 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		AppendDeadline:  5 * time.Second,
+		SlowStore:       500 * time.Millisecond,
+		SlowFor:         5 * time.Second,
 		PublishDeadline: 30 * time.Second,
+		ExtentRate:      32 << 20,
 		RollBytes:       256 << 20,
 		RollAge:         30 * time.Minute,
 		IdleAfter:       time.Minute,
@@ -68,7 +75,10 @@ type Host struct {
 	deps     Deps
 	metrics  *metrics
 	tasks    *lifecycle.Tasks // sessions, and what opens and refreshes queues
-	inFlight atomic.Int64     // bytes taken and not answered
+	stores   *stores
+	openings gate
+	sealings gate
+	inFlight atomic.Int64 // bytes taken and not answered
 	mu       struct {
 		sync.Mutex
 		queues   map[core.QueueID]*queue // those with a stream or a writer; a queue made again under its path is another one
@@ -79,10 +89,14 @@ type Host struct {
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	if cfg.Window <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 {
-		return nil, core.Errorf(core.CodeBadArgument, "input host: window, roll bytes and deadlines must be above zero")
+	if cfg.Window <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 || cfg.SlowStore <= 0 || cfg.ExtentRate == 0 {
+		return nil, core.Errorf(core.CodeBadArgument, "input host: window, roll bytes, deadlines and rates must be above zero")
 	}
-	h := &Host{cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
+	h := &Host{
+		cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
+		stores:   newStores(storeLimits{deadline: cfg.AppendDeadline, slow: cfg.SlowStore, slowFor: cfg.SlowFor}),
+		openings: newGate(atOnce), sealings: newGate(atOnce),
+	}
 	h.mu.queues = make(map[core.QueueID]*queue)
 	h.mu.sessions = make(map[*session]struct{})
 	return h, nil
@@ -101,7 +115,8 @@ func (h *Host) Start(context.Context) error { return nil }
 
 // Run watches deadlines, ages and idleness until ctx ends, then drains.
 func (h *Host) Run(ctx context.Context) error {
-	tick := time.NewTicker(250 * time.Millisecond)
+	t := &ticker{h: h, lags: make(map[core.HostID]lag)}
+	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -109,9 +124,7 @@ func (h *Host) Run(ctx context.Context) error {
 			h.drain()
 			return nil
 		case <-tick.C:
-			for _, q := range h.list() {
-				q.tick(h.deps.now())
-			}
+			t.tick(h.deps.now())
 		}
 	}
 }
@@ -130,8 +143,20 @@ func (h *Host) drain() {
 	}
 	ctx, cancel := context.WithTimeout(h.tasks.Context(), 5*time.Second)
 	defer cancel()
-	for _, q := range h.list() {
-		q.close(ctx)
+	queues := h.list()
+	for _, q := range queues {
+		q.beginClose()
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for _, q := range queues {
+		for q.unsealed() > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
 	}
 }
 
@@ -150,11 +175,7 @@ func (h *Host) queueOf(record metadata.QueueRecord, p *publisher) *queue {
 	defer h.mu.Unlock()
 	q := h.mu.queues[record.ID]
 	if q == nil {
-		q = &queue{h: h, path: record.Spec.Path, id: record.ID}
-		q.mu.record = record
-		q.mu.checked = h.deps.now()
-		q.mu.publishers = make(map[*publisher]struct{})
-		q.mu.writers = make(map[*writer.Writer]struct{})
+		q = newQueue(h, record)
 		q.mu.closed = h.mu.draining
 		h.mu.queues[record.ID] = q
 	}
@@ -175,16 +196,26 @@ func (h *Host) forget(q *queue) {
 	}
 }
 
-func (h *Host) list() []*queue {
+func (h *Host) list() []*queue { return h.appendQueues(nil) }
+
+func (h *Host) appendQueues(dst []*queue) []*queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]*queue, 0, len(h.mu.queues))
 	for _, q := range h.mu.queues {
-		out = append(out, q)
+		dst = append(dst, q)
 	}
-	return out
+	return dst
 }
 
 func (h *Host) limits() writer.Limits {
-	return writer.Limits{AppendDeadline: h.cfg.AppendDeadline, PublishDeadline: h.cfg.PublishDeadline, RollBytes: h.cfg.RollBytes}
+	return writer.Limits{PublishDeadline: h.cfg.PublishDeadline, RollBytes: h.cfg.RollBytes}
+}
+
+// demand is how many open extents queues may want now.
+func (h *Host) demand() demandLimits {
+	least := h.cfg.MinOpenExtents
+	if least == 0 {
+		least = min(max(len(h.deps.Members.Hosts("storehost")), 1), 2)
+	}
+	return demandLimits{least: least, most: max(least, mostOpen), rate: float64(h.cfg.ExtentRate), calm: calmBefore}
 }

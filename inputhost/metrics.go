@@ -17,6 +17,7 @@ type metrics struct {
 	outcomes [3]prometheus.Counter // by wire.AckStatus
 	refused  *prometheus.CounterVec
 	seals    *prometheus.CounterVec
+	evicted  prometheus.Counter
 	latency  prometheus.Histogram
 }
 
@@ -27,12 +28,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_message_bytes_total", Help: "Encoded bytes of the messages received."}),
 		refused:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_streams_refused_total", Help: "Publish streams ended by an error, by code."}, []string{"code"}),
 		seals:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_seals_total", Help: "Extents of this host that were sealed, by reason."}, []string{"reason"}),
+		evicted:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_stores_evicted_total", Help: "Stores that were too slow: all extents of this host on them were sealed."}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "columba_inputhost_publish_latency_seconds", Help: "From the arrival of a run of messages to its answer.",
 			Buckets: telemetry.LatencyBuckets(),
 		}),
 	}
-	reg.MustRegister(m.sessions, m.messages, m.bytes, m.refused, m.seals, m.latency)
+	reg.MustRegister(m.sessions, m.messages, m.bytes, m.refused, m.seals, m.evicted, m.latency)
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_answers_total", Help: "Messages answered, by outcome."}, []string{"outcome"})
 	reg.MustRegister(outcomes)
 	for status, name := range map[wire.AckStatus]string{wire.AckOK: "ok", wire.AckRefused: "refused", wire.AckUnknown: "unknown"} {

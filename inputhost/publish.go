@@ -97,6 +97,8 @@ type publisher struct {
 	inFlight   atomic.Int64 // bytes taken and not answered
 	closed     atomic.Bool
 	once       sync.Once // of the queue's release
+	home       *slot     // the extent it uses; the queue's
+	left       bool      // it uses none any more; the queue's
 }
 
 // HandleFrame implements ws.StreamHandler.
@@ -226,7 +228,7 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 		return
 	}
 	h.metrics.received(count, len(pub.Records))
-	p.queue.publish(c)
+	p.queue.publish(p, c)
 }
 
 // Gone implements writer.Publisher.

@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 	"sync"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -24,9 +23,6 @@ type stream struct {
 	once    sync.Once
 	err     error // of the opening
 }
-
-// sendTimeout bounds the wait for room on a link whose store reads too slowly.
-const sendTimeout = 5 * time.Second
 
 // OpenReplica opens the extent on one store and waits for its answer. The answers to appends go to w.
 func OpenReplica(ctx context.Context, mux *ws.Mux, w *Writer, replica int) (Replica, error) {
@@ -56,21 +52,21 @@ func OpenReplica(ctx context.Context, mux *ws.Mux, w *Writer, replica int) (Repl
 	return s, nil
 }
 
-// Append sends a batch: the frame's head and the batch header in one small buffer, the records as they are.
+// Append queues a batch on the link: the frame's head and the batch header in one small buffer, the records as they are. It never waits:
+// a store that reads slowly must not hold up the other extents of the link. What may gather is bounded by the writers' bounds.
 func (s *stream) Append(h wire.BatchHeader, records []byte, committed core.Seq, release func()) error {
-	head := make([]byte, 0, wire.FrameHeaderLen+8+wire.BatchHeaderLen)
-	head = wire.AppendAppendHead(head, s.id, committed, wire.BatchHeaderLen+len(records))
+	var room [wire.FrameHeaderLen + 8 + wire.BatchHeaderLen]byte
+	head := wire.AppendAppendHead(room[:0], s.id, committed, wire.BatchHeaderLen+len(records))
 	n := len(head)
 	head = head[:n+wire.BatchHeaderLen]
 	wire.PutBatchHeader(head[n:], h)
-	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
-	defer cancel()
-	return s.mux.Conn.SendOwned(ctx, head, records, release)
+	return s.mux.Conn.PushOwned(head, records, release)
 }
 
 // Commit tells the store how far readers may go. A lost one is made good by the next append or by the seal.
 func (s *stream) Commit(committed core.Seq) {
-	b, at := wire.BeginFrame(make([]byte, 0, wire.FrameHeaderLen+8), wire.TypeCommitted, 0, s.id)
+	var room [wire.FrameHeaderLen + 8]byte
+	b, at := wire.BeginFrame(room[:0], wire.TypeCommitted, 0, s.id)
 	b = wire.AppendPosition(b, uint64(committed))
 	wire.EndFrame(b, at)
 	s.mux.Conn.TrySend(b)
@@ -112,6 +108,6 @@ func (s *stream) fail(err error) {
 		close(s.opened)
 	})
 	if !opening {
-		s.w.Fail(err)
+		s.w.Fail(s.w.Extent.Replicas[s.replica], err)
 	}
 }

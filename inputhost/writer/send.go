@@ -1,8 +1,6 @@
 package writer
 
 import (
-	"sync/atomic"
-
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
 )
@@ -17,85 +15,77 @@ func (w *Writer) send() {
 		return
 	}
 	w.mu.sending = true
+	full := false
 	for w.mu.state != ended && len(w.mu.pending) > 0 &&
 		len(w.mu.inFlight) < maxInFlightBatches && w.mu.inFlightBytes < maxInFlightBytes {
-		chunks, records := w.takeLocked()
+		b := w.takeLocked()
 		committed := w.mu.tracker.Committed()
 		w.mu.told = committed
 		last, lastTime, sum := w.mu.last, w.mu.lastTime, w.mu.checksum
 		w.mu.Unlock()
 
-		buf, release := gather(chunks, records)
+		b.gather()
 		now := w.env.Now()
 		h := wire.BatchHeader{
-			Base: last + 1, Count: countOf(chunks),
+			Base: last + 1, Count: b.count(),
 			AppendTime: max(now.UnixMicro(), lastTime), // never goes back within an extent
-			Checksum:   wire.ExtendChecksum(sum, buf),
+			Checksum:   wire.ExtendChecksum(sum, b.records),
 		}
+		b.base, b.last, b.sent = h.Base, h.Last(), now
 
 		w.mu.Lock()
 		if w.mu.state == ended { // failed meanwhile, without these
 			w.mu.Unlock()
-			release()
-			w.env.Again(chunks)
+			w.env.Again(append([]Chunk(nil), b.chunks...))
+			b.release()
 			w.mu.Lock()
 			break
 		}
 		w.mu.last, w.mu.lastTime, w.mu.checksum = h.Last(), h.AppendTime, h.Checksum
-		w.mu.bytes += uint64(len(buf))
-		w.mu.active = now
-		w.mu.inFlight = append(w.mu.inFlight, flight{base: h.Base, last: h.Last(), bytes: len(buf), sent: now, chunks: chunks})
-		w.mu.inFlightBytes += len(buf)
+		was := w.mu.bytes
+		w.mu.bytes += uint64(b.bytes)
+		full = full || was < w.limits.RollBytes && w.mu.bytes >= w.limits.RollBytes
+		w.mu.inFlight = append(w.mu.inFlight, b)
+		w.mu.inFlightBytes += b.bytes
+		b.refs.Add(int32(len(w.replicas)))
 		w.mu.Unlock()
 
-		w.toReplicas(h, buf, committed, release)
+		w.toReplicas(h, b, committed)
 		w.mu.Lock()
 	}
 	w.mu.sending = false
 	w.mu.Unlock()
-}
-
-// toReplicas sends one batch to all; release is called when the last has let go of it.
-func (w *Writer) toReplicas(h wire.BatchHeader, buf []byte, committed core.Seq, release func()) {
-	var refs atomic.Int32
-	refs.Store(int32(len(w.replicas)))
-	done := func() {
-		if refs.Add(-1) == 0 {
-			release()
-		}
-	}
-	var failed error
-	for _, r := range w.replicas {
-		if err := r.Append(h, buf, committed, done); err != nil {
-			failed = err
-		}
-	}
-	if failed != nil {
-		w.Fail(failed)
+	if full {
+		w.env.Full(w)
 	}
 }
 
-// takeLocked removes from pending what goes into the next batch: at least one chunk, at most wire.MaxBatchBytes of them.
-func (w *Writer) takeLocked() (chunks []Chunk, bytes int) {
+// toReplicas sends one batch to all.
+func (w *Writer) toReplicas(h wire.BatchHeader, b *batch, committed core.Seq) {
+	records := b.records
+	for i, r := range w.replicas {
+		if err := r.Append(h, records, committed, b.done); err != nil {
+			w.Fail(w.Extent.Replicas[i], err)
+		}
+	}
+}
+
+// takeLocked makes a batch of what waits: at least one chunk, at most wire.MaxBatchBytes of them.
+func (w *Writer) takeLocked() *batch {
+	b := newBatch()
 	n, records := 0, uint32(0)
-	for _, c := range w.mu.pending {
-		if n > 0 && (bytes+len(c.Records) > wire.MaxBatchBytes || records+c.Count > wire.MaxBatchRecords) {
+	for i := range w.mu.pending {
+		c := &w.mu.pending[i]
+		if n > 0 && (b.bytes+len(c.Records) > wire.MaxBatchBytes || records+c.Count > wire.MaxBatchRecords) {
 			break
 		}
 		n++
-		bytes += len(c.Records)
+		b.bytes += len(c.Records)
 		records += c.Count
 	}
-	chunks = append(chunks, w.mu.pending[:n]...)
+	b.chunks = append(b.chunks, w.mu.pending[:n]...)
 	rest := copy(w.mu.pending, w.mu.pending[n:])
 	clear(w.mu.pending[rest:])
 	w.mu.pending = w.mu.pending[:rest]
-	return chunks, bytes
-}
-
-func countOf(chunks []Chunk) (n uint32) {
-	for _, c := range chunks {
-		n += c.Count
-	}
-	return n
+	return b
 }

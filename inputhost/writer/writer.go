@@ -5,6 +5,7 @@ package writer
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,14 +31,16 @@ type Replica interface {
 type Env struct {
 	Log *slog.Logger
 	// Seal asks the controller for the end of the extent; the writer has acknowledged everything up to floor and will acknowledge
-	// nothing more by itself. It answers L and how many replicas hold everything up to it.
-	Seal func(ctx context.Context, e core.Extent, floor core.Seq, reason string) (l core.Seq, holders int, err error)
+	// nothing more by itself. It answers L and how many replicas hold everything up to it. owing: a publisher waits for the answer.
+	Seal func(ctx context.Context, e core.Extent, floor core.Seq, reason string, owing bool) (l core.Seq, holders int, err error)
 	// Again appends chunks, in order, to another extent of the queue.
 	Again func(chunks []Chunk)
-	// Ended is called once, when the writer takes nothing more; the extent will be sealed.
-	Ended func(w *Writer)
-	// Sealed is called once, last: everything is answered.
-	Sealed func(w *Writer)
+	// Full is called once, when the extent has reached its size and wants a successor.
+	Full func(w *Writer)
+	// Ended is called once, when the writer takes nothing more; the extent will be sealed. store is the one that ended it early, if any did.
+	Ended func(w *Writer, store core.HostID, cause error)
+	// Sealed is called once, last: everything is answered, and the extent is sealed unless the host stops. reason is why it ended.
+	Sealed func(w *Writer, reason string)
 	// Go runs f on a goroutine that the host joins; its context ends when the host stops. False: it has stopped, nothing runs.
 	Go func(f func(ctx context.Context)) bool
 	// Now is the host's clock.
@@ -46,8 +49,7 @@ type Env struct {
 
 // Limits of a writer.
 type Limits struct {
-	AppendDeadline  time.Duration // a replica slower than this ends the extent
-	PublishDeadline time.Duration // when no seal answer came by then, the outcome is unknown
+	PublishDeadline time.Duration // when no seal decided about a chunk by then, counted from its arrival, its outcome is unknown
 	RollBytes       uint64        // the extent is replaced when it holds this much
 }
 
@@ -65,7 +67,8 @@ const (
 
 // Writer is the one writer of an extent. Safe for concurrent use.
 //
-// Invariants: inFlight holds exactly the batches with committed < seq ≤ last, in order; what is in pending has no seq yet.
+// Invariants: inFlight holds exactly the batches with committed < seq ≤ last, in order; what is in pending has no seq yet; nothing is
+// acknowledged after the state is ended but by the seal.
 type Writer struct {
 	Extent core.Extent
 	env    Env
@@ -79,32 +82,23 @@ type Writer struct {
 		started       bool
 		reason        string // of Close
 		pending       []Chunk
-		inFlight      []flight
+		inFlight      []*batch
 		inFlightBytes int
 		last          core.Seq
 		lastTime      int64
 		checksum      uint32
 		bytes         uint64
-		active        time.Time
 		told          core.Seq // committed seq the replicas were told last
 		tracker       *quorum.Tracker
+		slowest       []time.Duration // acknowledgement of each replica since the last look
 	}
-}
-
-// flight is a batch on its way.
-type flight struct {
-	base   core.Seq
-	last   core.Seq
-	bytes  int
-	sent   time.Time
-	chunks []Chunk
 }
 
 // New makes a writer that takes chunks at once and sends them from Start on.
 func New(e core.Extent, limits Limits, env Env) *Writer {
 	w := &Writer{Extent: e, env: env, limits: limits}
 	w.mu.tracker = quorum.New(len(e.Replicas))
-	w.mu.active = env.Now()
+	w.mu.slowest = make([]time.Duration, len(e.Replicas))
 	return w
 }
 
@@ -149,18 +143,14 @@ func (w *Writer) Append(c Chunk) bool {
 	return true
 }
 
-// Full reports that the extent has reached its size and wants a successor.
-func (w *Writer) Full() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.bytes >= w.limits.RollBytes
-}
+// Uses reports whether a store is one of the extent's.
+func (w *Writer) Uses(store core.HostID) bool { return slices.Contains(w.Extent.Replicas, store) }
 
-// IdleSince is when the last chunk was sent or answered; ok is false while anything is under way.
-func (w *Writer) IdleSince() (t time.Time, ok bool) {
+// Bytes is how much was sent, records only.
+func (w *Writer) Bytes() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mu.active, w.mu.state == open && len(w.mu.pending) == 0 && len(w.mu.inFlight) == 0
+	return w.mu.bytes
 }
 
 // Close lets what was taken finish, then seals the extent. It does not wait.
@@ -186,39 +176,26 @@ func (w *Writer) finish() {
 	w.mu.state = ended
 	reason := w.mu.reason
 	w.mu.Unlock()
-	w.end(reason, nil)
+	w.end(reason, "", nil, nil, nil)
 }
 
-// Fail ends the writer at once: a replica refused, broke or was too slow. What is under way waits for the seal.
-func (w *Writer) Fail(cause error) {
+// Fail ends the writer at once: a store refused, broke or was too slow ("": none did). What is under way waits for the seal.
+func (w *Writer) Fail(store core.HostID, cause error) {
 	w.mu.Lock()
 	if w.mu.state == ended {
 		w.mu.Unlock()
 		return
 	}
 	w.mu.state = ended
-	left := w.mu.inFlight
-	if len(w.mu.pending) > 0 {
-		left = append(left, flight{chunks: w.mu.pending})
-	}
+	sent, unsent := w.mu.inFlight, w.mu.pending
 	w.mu.inFlight, w.mu.pending = nil, nil
 	w.mu.Unlock()
-	w.env.Log.Warn("extent ends early", "extent", w.Extent.ID, "err", cause)
-	w.end("failure: "+string(core.CodeOf(cause)), left)
+	w.env.Log.Info("extent ends early", "extent", w.Extent.ID, "store", store, "err", cause)
+	w.end("failure: "+string(core.CodeOf(cause)), store, cause, sent, unsent)
 }
 
-// end hands the extent over to its seal. left is what has no answer yet; a flight without seqs was never sent.
-func (w *Writer) end(reason string, left []flight) {
-	w.env.Ended(w)
-	w.env.Go(func(ctx context.Context) { w.settle(ctx, reason, left) })
-}
-
-// CheckDeadline fails the writer when a replica has not answered the oldest batch in time.
-func (w *Writer) CheckDeadline(now time.Time) {
-	w.mu.Lock()
-	late := w.mu.state != ended && len(w.mu.inFlight) > 0 && now.Sub(w.mu.inFlight[0].sent) > w.limits.AppendDeadline
-	w.mu.Unlock()
-	if late {
-		w.Fail(core.Errorf(core.CodeDeadline, "a replica did not acknowledge within %s", w.limits.AppendDeadline))
-	}
+// end hands the extent over to its seal.
+func (w *Writer) end(reason string, store core.HostID, cause error, sent []*batch, unsent []Chunk) {
+	w.env.Ended(w, store, cause)
+	w.env.Go(func(ctx context.Context) { w.settle(ctx, reason, sent, unsent) })
 }

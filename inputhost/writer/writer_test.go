@@ -23,7 +23,9 @@ type bench struct {
 	replicas []*fakeReplica
 	mu       sync.Mutex
 	again    []Chunk
+	full     int
 	ended    int
+	failed   core.HostID
 	sealed   int
 	floor    core.Seq
 	reason   string
@@ -73,9 +75,9 @@ func newBench(t *testing.T, replicas int) *bench {
 	for i := range replicas {
 		e.Replicas = append(e.Replicas, core.HostID(rune('a'+i)))
 	}
-	b.w = New(e, Limits{AppendDeadline: time.Second, PublishDeadline: 3 * time.Second, RollBytes: 1 << 20}, Env{
+	b.w = New(e, Limits{PublishDeadline: 3 * time.Second, RollBytes: 1 << 20}, Env{
 		Log: slog.New(slog.DiscardHandler),
-		Seal: func(_ context.Context, _ core.Extent, floor core.Seq, reason string) (core.Seq, int, error) {
+		Seal: func(_ context.Context, _ core.Extent, floor core.Seq, reason string, _ bool) (core.Seq, int, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.floor, b.reason = floor, reason
@@ -86,12 +88,18 @@ func newBench(t *testing.T, replicas int) *bench {
 			defer b.mu.Unlock()
 			b.again = append(b.again, c...)
 		},
-		Ended: func(*Writer) {
+		Full: func(*Writer) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.full++
+		},
+		Ended: func(_ *Writer, store core.HostID, _ error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.ended++
+			b.failed = store
 		},
-		Sealed: func(*Writer) {
+		Sealed: func(*Writer, string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.sealed++
@@ -245,7 +253,7 @@ func TestWriter_FailureIsDecidedByTheSeal(t *testing.T) {
 		}
 		return 2, 2, nil
 	}
-	b.w.Fail(core.Errorf(core.CodeUnavailable, "link broke"))
+	b.w.Fail("a", core.Errorf(core.CodeUnavailable, "link broke"))
 	b.settled()
 	ok := func(base core.Seq) Outcome { return Outcome{Status: wire.AckOK, Extent: b.w.Extent.ID, Base: base} }
 	if d := cmp.Diff(map[uint64]Outcome{1: ok(1), 2: ok(2)}, p.answers()); d != "" {
@@ -268,16 +276,39 @@ func TestWriter_FailureIsDecidedByTheSeal(t *testing.T) {
 	}
 }
 
+// A seal with one holder of three answers nothing by itself; the writer asks until the repair has made a second.
 func TestWriter_OneHolderIsNotEnough(t *testing.T) {
-	b := newBench(t, 3)
-	b.start()
-	p := &publisher{}
-	b.w.Append(chunk(t, p, 1, 1))
-	b.seal = func(core.Seq) (core.Seq, int, error) { return 1, 1, nil }
-	b.w.Fail(core.Errorf(core.CodeUnavailable, "link broke"))
-	b.settled()
-	if o := p.answers()[1]; o.Status != wire.AckUnknown {
-		t.Fatalf("acknowledged through a seal with one holder of three: %+v", o)
+	for _, repaired := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, 3)
+			b.start()
+			p := &publisher{}
+			b.w.Append(chunk(t, p, 1, 1))
+			b.w.Append(chunk(t, p, 2, 1))
+			began := time.Now()
+			b.seal = func(core.Seq) (core.Seq, int, error) {
+				if repaired && time.Since(began) > time.Second {
+					return 1, 2, nil
+				}
+				return 1, 1, nil
+			}
+			b.w.Fail("a", core.Errorf(core.CodeUnavailable, "link broke"))
+			synctest.Wait()
+			if len(p.answers()) > 0 || len(b.again) != 1 || b.again[0].First != 2 {
+				t.Fatalf("answered %v, again %v; want nothing answered, and what is beyond L appended again at once", p.answers(), b.again)
+			}
+			b.settled()
+			want, after := Unknown(), 3*time.Second
+			if repaired {
+				want, after = Outcome{Status: wire.AckOK, Extent: b.w.Extent.ID, Base: 1}, time.Second
+			}
+			if o := p.answers()[1]; o != want {
+				t.Errorf("outcome %+v, want %+v", o, want)
+			}
+			if took := time.Since(began); took < after || took > after+askOwing {
+				t.Errorf("answered after %s, want %s", took, after)
+			}
+		})
 	}
 }
 
@@ -289,26 +320,70 @@ func TestWriter_NoSealAnswerIsUnknown(t *testing.T) {
 		b.w.Append(chunk(t, p, 1, 1))
 		tries := 0
 		b.seal = func(core.Seq) (core.Seq, int, error) {
-			if tries++; tries < 20 {
+			if tries++; tries < 30 {
 				return 0, 0, errors.New("no controller")
 			}
 			return 1, 1, nil
 		}
 		began := time.Now()
-		b.w.CheckDeadline(began.Add(time.Second))
-		if b.ended != 0 {
-			t.Fatal("failed at the deadline, want after it")
+		b.w.Fail("a", errors.New("too slow"))
+		time.Sleep(3*time.Second + 1)
+		synctest.Wait()
+		if o := p.answers()[1]; o.Status != wire.AckUnknown || time.Since(began) > 4*time.Second {
+			t.Fatalf("outcome %+v, want unknown at the publish deadline", o)
 		}
-		<-time.After(time.Second + 1)
-		b.w.CheckDeadline(time.Now())
 		b.settled()
-		if o := p.answers()[1]; o.Status != wire.AckUnknown {
-			t.Fatalf("outcome %+v, want unknown: the answer came after the publish deadline", o)
-		}
-		if b.sealed != 1 || tries < 20 {
+		if b.sealed != 1 || tries < 30 {
 			t.Fatalf("sealed %d after %d tries: the writer must go on asking", b.sealed, tries)
 		}
 	})
+}
+
+// Lags are those of one store of three that does not answer.
+func TestWriter_Lags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 3)
+		b.start()
+		p := &publisher{}
+		type lag struct{ oldest, slowest time.Duration }
+		look := func() map[core.HostID]lag {
+			got := make(map[core.HostID]lag)
+			b.w.Lags(time.Now(), func(store core.HostID, oldest, slowest time.Duration) { got[store] = lag{oldest, slowest} })
+			return got
+		}
+		if got := look(); len(got) > 0 {
+			t.Fatalf("lags %v of a writer that sent nothing", got)
+		}
+		b.w.Append(chunk(t, p, 1, 1))
+		b.w.Append(chunk(t, p, 2, 1))
+		time.Sleep(time.Second)
+		b.w.Acked(0, 2)
+		b.w.Acked(1, 1)
+		time.Sleep(time.Second)
+		want := map[core.HostID]lag{"a": {0, time.Second}, "b": {2 * time.Second, time.Second}, "c": {2 * time.Second, 0}}
+		if d := cmp.Diff(want, look(), cmp.AllowUnexported(lag{})); d != "" {
+			t.Fatal(d)
+		}
+		b.w.Fail("c", errors.New("slow"))
+		if got := look(); len(got) > 0 || b.failed != "c" {
+			t.Fatalf("lags %v and failed %q, want none of a writer that c ended", got, b.failed)
+		}
+		b.settled()
+	})
+}
+
+func TestWriter_FullIsToldOnce(t *testing.T) {
+	b := newBench(t, 1)
+	b.w.limits.RollBytes = 100
+	b.start()
+	p := &publisher{}
+	for i := range 10 {
+		b.w.Append(chunk(t, p, uint64(i+1), 2))
+		b.w.Acked(0, core.Seq(2*i+2))
+	}
+	if b.full != 1 {
+		t.Errorf("told %d times that it is full, want once", b.full)
+	}
 }
 
 func TestWriter_CloseFinishesWhatWasTaken(t *testing.T) {
@@ -348,7 +423,7 @@ func TestWriter_FailsBeforeItStarts(t *testing.T) {
 	b := newBench(t, 2)
 	p := &publisher{}
 	b.w.Append(chunk(t, p, 1, 1))
-	b.w.Fail(errors.New("the link broke"))
+	b.w.Fail("b", errors.New("the link broke"))
 	b.start()
 	b.settled()
 	for i, r := range b.replicas {

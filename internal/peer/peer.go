@@ -55,6 +55,16 @@ type dialing struct {
 	err  error
 }
 
+// ended reports whether the link was made and is over, though its goroutine may not have forgotten it yet.
+func (d *dialing) ended() bool {
+	select {
+	case <-d.done:
+		return d.err != nil || d.mux.Ended() != nil
+	default:
+		return false
+	}
+}
+
 // NewPool makes a pool that has no connection yet.
 func NewPool(cfg Config) *Pool {
 	p := &Pool{cfg: cfg}
@@ -108,7 +118,7 @@ func (p *Pool) Link(ctx context.Context, addr, path string) (*ws.Mux, error) {
 		return nil, core.Errorf(core.CodeUnavailable, "link to %s%s: this process is stopping", addr, path)
 	}
 	d := p.mu.links[key]
-	if d == nil {
+	if d == nil || d.ended() {
 		d = &dialing{done: make(chan struct{})}
 		p.mu.links[key] = d
 		p.wg.Go(func() { p.keep(key, d) })
@@ -126,7 +136,9 @@ func (p *Pool) Link(ctx context.Context, addr, path string) (*ws.Mux, error) {
 func (p *Pool) keep(key linkKey, d *dialing) {
 	forget := func() {
 		p.mu.Lock()
-		delete(p.mu.links, key)
+		if p.mu.links[key] == d { // else another was dialled meanwhile
+			delete(p.mu.links, key)
+		}
 		p.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, 2*dialTimeout)

@@ -62,6 +62,13 @@ func (m *Mux) Forget(stream uint32) {
 	delete(m.mu.streams, stream)
 }
 
+// Ended is why no stream can be opened any more; nil while it runs.
+func (m *Mux) Ended() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.ended
+}
+
 // Streams is how many are registered.
 func (m *Mux) Streams() int {
 	m.mu.Lock()

@@ -23,6 +23,24 @@ func (c *Conn) SendOwned(ctx context.Context, header, body []byte, release func(
 	return err
 }
 
+// PushOwned is SendOwned that neither waits nor minds the bound: the caller bounds what it has queued.
+func (c *Conn) PushOwned(header, body []byte, release func()) error {
+	c.mu.Lock()
+	err := c.refusalLocked()
+	if err == nil {
+		c.mu.queue.push(header, body, release)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		if release != nil {
+			release()
+		}
+		return err
+	}
+	c.wakeWriter()
+	return nil
+}
+
 // TrySend is Send that never blocks: false when over the bound or closed.
 func (c *Conn) TrySend(b []byte) bool {
 	c.mu.Lock()

@@ -1,0 +1,263 @@
+package inputhost
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/writer"
+)
+
+const (
+	callTimeout = 5 * time.Second // of a call to the controller or the metadata
+	openTimeout = 2 * time.Second // of opening an extent on its stores
+	atOnce      = 64              // extents being opened, and as many being sealed
+	// replacePause is the time between tries to open an extent that nobody waits for.
+	replacePause = time.Second
+)
+
+// openLocked makes sure that somebody opens extents.
+func (q *queue) openLocked() {
+	if !q.mu.opening && !q.mu.closed {
+		q.mu.opening = q.h.tasks.Go(q.open)
+	}
+}
+
+// open opens what the queue needs, one after another, and gives up only what nobody waits for.
+func (q *queue) open(ctx context.Context) {
+	backoff := core.Backoff{Min: 10 * time.Millisecond, Factor: 2, Max: time.Second, Jitter: 0.3}
+	for failures := 0; ; {
+		q.mu.Lock()
+		needed, urgent := q.needLocked(q.h.deps.now())
+		if !needed {
+			q.mu.opening = false
+			q.mu.Unlock()
+			return
+		}
+		q.mu.Unlock()
+		w, news, err := q.openExtent(ctx, urgent)
+		if err == nil {
+			failures = 0
+			q.opened(w)
+			continue
+		}
+		if failures++; failures == 1 {
+			q.h.log.Warn("cannot open an extent", "queue", q.path, "err", err)
+		}
+		if q.expire(err) {
+			return
+		}
+		if news { // there is one store less to choose from: it goes otherwise now
+			continue
+		}
+		select {
+		case <-time.After(backoff.Delay(failures, rand.Float64())):
+		case <-ctx.Done():
+			q.abandon()
+			return
+		}
+	}
+}
+
+// needLocked reports whether an extent is to be opened, and whether chunks wait for it.
+func (q *queue) needLocked(now time.Time) (needed, urgent bool) {
+	switch {
+	case q.mu.closed:
+		return false, false
+	case len(q.mu.open.slots) == 0:
+		urgent = len(q.mu.waiting) > 0
+		return urgent || q.publishingLocked(now), urgent
+	case q.mu.open.replaced() != nil:
+		return true, false
+	}
+	return q.publishingLocked(now) && q.mu.open.lasting() < q.mu.demand.want, false
+}
+
+// opened takes an extent in, closes the one it replaces, and feeds it what waits.
+func (q *queue) opened(w *writer.Writer) {
+	now := q.h.deps.now()
+	q.mu.Lock()
+	closed := q.mu.closed
+	var old *slot
+	if !closed && w.Open() { // else it has ended, and told so before it was known
+		q.mu.open.add(w, now, q.mu.publishers)
+		if old = q.mu.open.replaced(); old != nil {
+			q.mu.open.drop(old.w)
+		}
+	}
+	q.mu.Unlock()
+	if closed {
+		w.Close("drain")
+	}
+	if old != nil {
+		old.w.Close("rolled")
+	}
+	q.feed()
+}
+
+// expire answers the chunks that have waited too long, or all when err is final. It reports, and ends the opening, when nobody waits any
+// more.
+func (q *queue) expire(err error) bool {
+	final := core.CodeOf(err).Class() == core.ClassFatal
+	now := q.h.deps.now()
+	late := now.Add(-q.h.cfg.PublishDeadline)
+	q.mu.Lock()
+	var failed, kept []writer.Chunk
+	for _, c := range q.mu.waiting {
+		if final || c.Arrived.Before(late) || c.From.Gone() {
+			failed = append(failed, c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	q.mu.waiting = kept
+	done := len(kept) == 0
+	if done {
+		q.mu.opening = false
+		q.mu.notBefore = now.Add(replacePause)
+	}
+	q.mu.Unlock()
+	refuse(failed, core.CodeOf(err))
+	return done
+}
+
+// abandon refuses everything that waits: the host is stopping.
+func (q *queue) abandon() {
+	q.mu.Lock()
+	left := q.mu.waiting
+	q.mu.waiting = nil
+	q.mu.opening = false
+	q.mu.Unlock()
+	refuse(left, core.CodeDraining)
+}
+
+// openExtent asks the controller for an extent it does not know of yet and opens it on all its stores. When a store fails, the extent is sealed;
+// news: that store was not avoided before.
+func (q *queue) openExtent(ctx context.Context, urgent bool) (w *writer.Writer, news bool, err error) {
+	leave, err := q.h.openings.enter(ctx, urgent)
+	if err != nil {
+		return nil, false, core.Errorf(core.CodeDraining, "open an extent: %w", err)
+	}
+	defer leave()
+	extent, addresses, err := q.ensure(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	w = writer.New(extent, q.h.limits(), q.env())
+	q.mu.Lock()
+	q.mu.writers[w] = struct{}{}
+	q.mu.Unlock()
+	replicas, news, err := q.openReplicas(ctx, w, addresses)
+	if err != nil {
+		w.Fail("", err)
+		return nil, news, core.Errorf(core.CodeUnavailable, "open extent %s: %w", extent.ID, err)
+	}
+	w.Start(replicas)
+	return w, false, nil
+}
+
+// ensure is the controller's answer: an extent and the addresses of its stores, in their order.
+func (q *queue) ensure(ctx context.Context) (core.Extent, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	ctl, err := q.h.controller()
+	if err != nil {
+		return core.Extent{}, nil, err
+	}
+	self := q.h.deps.Members.Self()
+	req := &pb.EnsureExtentRequest{Queue: q.id.ID[:], Input: string(self.ID), InputRun: self.Run.ID[:], Kind: string(core.KindLog)}
+	for _, id := range q.h.stores.avoid(q.h.deps.now()) {
+		req.Avoid = append(req.Avoid, string(id))
+	}
+	q.mu.Lock()
+	for w := range q.mu.writers {
+		req.Have = append(req.Have, w.Extent.ID.ID[:])
+	}
+	q.mu.Unlock()
+	resp, err := ctl.EnsureExtent(ctx, connect.NewRequest(req))
+	if err != nil {
+		return core.Extent{}, nil, convert.FromRPC(err)
+	}
+	extent, err := convert.Extent(resp.Msg.Extent)
+	if err != nil {
+		return core.Extent{}, nil, err
+	}
+	if len(resp.Msg.Stores) != len(extent.Replicas) {
+		return core.Extent{}, nil, core.Errorf(core.CodeInternal, "extent %s has %d replicas but %d addresses", extent.ID, len(extent.Replicas), len(resp.Msg.Stores))
+	}
+	addresses := make([]string, len(resp.Msg.Stores))
+	for i, s := range resp.Msg.Stores {
+		addresses[i] = s.Address
+	}
+	return extent, addresses, nil
+}
+
+var errOtherFailed = errors.New("another store failed")
+
+// openReplicas opens the extent on all its stores at once, and on none when one fails.
+func (q *queue) openReplicas(ctx context.Context, w *writer.Writer, addresses []string) (_ []writer.Replica, news bool, err error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	replicas := make([]writer.Replica, len(addresses))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i, address := range addresses {
+		wg.Go(func() {
+			r, oerr := q.h.openReplica(ctx, address, w, i)
+			store := w.Extent.Replicas[i]
+			mu.Lock()
+			defer mu.Unlock()
+			if oerr == nil {
+				replicas[i] = r
+				q.h.stores.opened(store)
+				return
+			}
+			if context.Cause(ctx) == errOtherFailed {
+				return
+			}
+			news = q.h.stores.failed(q.h.deps.now(), store, oerr) || news
+			if err == nil {
+				err = oerr
+			}
+			if ctx.Err() == nil { // those that are out of time as well count as failed
+				stop(errOtherFailed)
+			}
+		})
+	}
+	wg.Wait()
+	if err == nil {
+		return replicas, false, nil
+	}
+	for _, r := range replicas {
+		if r != nil {
+			r.Close()
+		}
+	}
+	return nil, news, err
+}
+
+func (h *Host) openReplica(ctx context.Context, address string, w *writer.Writer, i int) (writer.Replica, error) {
+	link, err := h.deps.Peers.Link(ctx, address, "/v1/store")
+	if err != nil {
+		return nil, err
+	}
+	return writer.OpenReplica(ctx, link, w, i)
+}
+
+func (h *Host) controller() (columbav1connect.ControllerServiceClient, error) {
+	hosts := h.deps.Members.Hosts("controller")
+	if len(hosts) == 0 {
+		return nil, core.Errorf(core.CodeUnavailable, "no controller is known")
+	}
+	return h.deps.Peers.Controller(hosts[0].Address), nil
+}

@@ -1,0 +1,187 @@
+package inputhost
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// storeLimits are when a store counts as failed.
+type storeLimits struct {
+	deadline time.Duration // the oldest batch without an acknowledgement
+	slow     time.Duration // that batch, or an acknowledgement, for slowFor at a stretch
+	slowFor  time.Duration
+}
+
+const (
+	evictEvery  = time.Second      // at most one store
+	standstill  = time.Second      // looks further apart than this: this host itself stood still, and no store is to blame
+	forgetSlow  = 2 * time.Second  // without any traffic
+	avoidBroken = 10 * time.Second // a store whose link broke, or that refused
+	avoidSlow   = time.Minute      // one that was evicted; it is not evicted for slowness again meanwhile
+)
+
+// lag is what a look finds of one store over all its extents.
+type lag struct {
+	oldest  time.Duration // the age of the oldest batch that it has not acknowledged; 0: there is none
+	slowest time.Duration // of its acknowledgements since the last look; 0: there was none
+}
+
+// stores is how this host's stores fare, by what it sees of them itself: the rule by which it turns away from one. It has no clock and does no
+// I/O. Safe for concurrent use.
+//
+//	well ──slow for 5 s while another is not, or 5 s without an ack──▶ evicted (one per second), avoided for a minute ──▶ well
+//	  └──────link broke, refused──────▶ avoided for 10 s, or until an extent was opened on it──────────────────────────▲
+type stores struct {
+	limits storeLimits
+	mu     struct {
+		sync.Mutex
+		known   map[core.HostID]*storeHealth
+		looked  time.Time
+		resumed time.Time // the end of the last standstill of this host
+		evicted time.Time // the last eviction
+	}
+}
+
+type storeHealth struct {
+	slowSince time.Time // zero: it is not slow
+	slowAt    time.Time // the last look at which it was
+	broken    time.Time // avoided until then
+	evicted   time.Time // avoided, and not evicted for slowness, until then
+}
+
+func newStores(l storeLimits) *stores {
+	s := &stores{limits: l}
+	s.mu.known = make(map[core.HostID]*storeHealth)
+	return s
+}
+
+func (s *stores) healthLocked(id core.HostID) *storeHealth {
+	h := s.mu.known[id]
+	if h == nil {
+		h = &storeHealth{}
+		s.mu.known[id] = h
+	}
+	return h
+}
+
+// look takes what was found of all stores, and names the one that is to be evicted now, if any: all its extents are to end.
+func (s *stores) look(now time.Time, lags map[core.HostID]lag) (evict core.HostID, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.looked.IsZero() || now.Sub(s.mu.looked) > standstill {
+		s.mu.resumed = now
+		for _, h := range s.mu.known {
+			h.slowSince = time.Time{}
+		}
+	}
+	s.mu.looked = now
+	well := false // some store is not slow
+	for id, l := range lags {
+		l.oldest = min(l.oldest, now.Sub(s.mu.resumed))
+		lags[id] = l
+		well = s.healthLocked(id).note(now, l, s.limits.slow) || well
+	}
+	for id, h := range s.mu.known {
+		if _, seen := lags[id]; !seen && now.Sub(h.slowAt) > forgetSlow {
+			h.slowSince = time.Time{}
+		}
+		if h.slowSince.IsZero() && !h.avoided(now) {
+			delete(s.mu.known, id)
+		}
+	}
+	if now.Sub(s.mu.evicted) < evictEvery {
+		return "", nil
+	}
+	return s.chooseLocked(now, lags, well)
+}
+
+// note reports whether the store is well; without evidence it is not.
+func (h *storeHealth) note(now time.Time, l lag, limit time.Duration) (well bool) {
+	switch {
+	case max(l.oldest, l.slowest) >= limit:
+		if h.slowSince.IsZero() {
+			h.slowSince = now
+		}
+		h.slowAt = now
+		return false
+	case l.slowest > 0:
+		h.slowSince = time.Time{}
+		return true
+	}
+	return false
+}
+
+func (h *storeHealth) avoided(now time.Time) bool {
+	return now.Before(h.broken) || now.Before(h.evicted)
+}
+
+// chooseLocked takes the store that has been silent for longest, or else, if another one is well, the one that has been slow for longest. When all
+// are slow none of them is to blame, and there is none to turn to.
+func (s *stores) chooseLocked(now time.Time, lags map[core.HostID]lag, well bool) (core.HostID, error) {
+	var late, slow core.HostID
+	for _, id := range slices.Sorted(maps.Keys(lags)) {
+		if lags[id].oldest >= s.limits.deadline && (late == "" || lags[id].oldest > lags[late].oldest) {
+			late = id
+		}
+		h := s.mu.known[id]
+		if h == nil || h.slowSince.IsZero() || now.Sub(h.slowSince) < s.limits.slowFor || now.Before(h.evicted) {
+			continue
+		}
+		if slow == "" || h.slowSince.Before(s.mu.known[slow].slowSince) {
+			slow = id
+		}
+	}
+	evict, why := late, core.Errorf(core.CodeDeadline, "store %s did not acknowledge within %s", late, s.limits.deadline)
+	if late == "" {
+		if slow == "" || !well {
+			return "", nil
+		}
+		evict, why = slow, core.Errorf(core.CodeDeadline, "store %s has been slower than %s for %s", slow, s.limits.slow, s.limits.slowFor)
+	}
+	h := s.healthLocked(evict)
+	h.slowSince, h.evicted, s.mu.evicted = time.Time{}, now.Add(avoidSlow), now
+	return evict, why
+}
+
+// failed notes that a store ended an extent, or did not open one. A store that says the extent is at its end is none the worse for it. It
+// reports whether the store was not avoided before: then another try finds others.
+func (s *stores) failed(now time.Time, id core.HostID, cause error) (news bool) {
+	switch core.CodeOf(cause) {
+	case core.CodeFenced, core.CodeExists, core.CodeConflict:
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.healthLocked(id)
+	news = !h.avoided(now)
+	h.broken = now.Add(avoidBroken)
+	return news
+}
+
+// opened notes that a store took an extent.
+func (s *stores) opened(id core.HostID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.mu.known[id]; h != nil {
+		h.broken = time.Time{}
+	}
+}
+
+// avoid are the stores to leave out when there are others.
+func (s *stores) avoid(now time.Time) []core.HostID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []core.HostID
+	for id, h := range s.mu.known {
+		if h.avoided(now) {
+			out = append(out, id)
+		}
+	}
+	slices.SortFunc(out, cmp.Compare)
+	return out
+}

@@ -1,0 +1,156 @@
+package inputhost
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	tickEvery = 250 * time.Millisecond
+	loadEvery = time.Second
+	// refreshEvery is how soon a changed status reaches publishers that are connected.
+	refreshEvery = 2 * time.Second
+)
+
+// ticker looks after all queues of a host, with room that it uses again.
+type ticker struct {
+	h       *Host
+	queues  []*queue
+	writers []*writer.Writer
+	rates   []float64
+	lags    map[core.HostID]lag
+}
+
+// tick looks at the stores, the load, ages and idleness.
+func (t *ticker) tick(now time.Time) {
+	t.queues = t.h.appendQueues(t.queues[:0])
+	clear(t.lags)
+	for _, q := range t.queues {
+		t.writers = q.list(t.writers[:0])
+		for _, w := range t.writers {
+			w.Lags(now, t.observe)
+		}
+	}
+	clear(t.writers)
+	if store, why := t.h.stores.look(now, t.lags); store != "" {
+		t.h.evict(store, why)
+	}
+	limits := t.h.demand()
+	for _, q := range t.queues {
+		t.rates = q.tick(now, limits, t.rates[:0])
+	}
+	clear(t.queues)
+}
+
+func (t *ticker) observe(store core.HostID, oldest, slowest time.Duration) {
+	l := t.lags[store]
+	t.lags[store] = lag{oldest: max(l.oldest, oldest), slowest: max(l.slowest, slowest)}
+}
+
+// tick looks after load, age and idleness.
+func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []float64 {
+	q.mu.Lock()
+	check := now.Sub(q.mu.checked) >= refreshEvery && len(q.mu.publishers) > 0
+	if check {
+		q.mu.checked = now
+	}
+	if len(q.mu.open.slots) == 0 && !q.mu.opening {
+		idle := q.idleLocked()
+		q.mu.Unlock()
+		if check {
+			q.h.tasks.Go(q.refresh)
+		}
+		if idle {
+			q.h.forget(q)
+		}
+		return rates
+	}
+	ends, reason := q.tendLocked(now, limits, &rates)
+	q.mu.Unlock()
+	if check {
+		q.h.tasks.Go(q.refresh)
+	}
+	for _, w := range ends {
+		w.Close(reason)
+	}
+	return rates
+}
+
+// tendLocked takes out of the set what is to be closed, and has opened what is missing.
+func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64) (ends []*writer.Writer, reason string) {
+	if now.Sub(q.mu.active) >= q.h.cfg.IdleAfter {
+		return q.takeOutLocked(), "idle"
+	}
+	for _, s := range q.mu.open.slots {
+		if now.Sub(s.opened) >= q.h.cfg.RollAge && s.w.Bytes() > 0 {
+			s.replace = true
+		}
+	}
+	if now.Sub(q.mu.looked) >= loadEvery {
+		q.mu.looked = now
+		*rates = q.mu.open.rates(now, *rates)
+		if q.mu.demand.look(now, limits, *rates, len(q.mu.publishers)) {
+			if s := q.mu.open.least(); s != nil {
+				q.mu.open.drop(s.w)
+				ends, reason = append(ends, s.w), "calm"
+			}
+		}
+	}
+	if needed, _ := q.needLocked(now); needed && !now.Before(q.mu.notBefore) {
+		q.openLocked()
+	}
+	return ends, reason
+}
+
+// takeOutLocked empties the set.
+func (q *queue) takeOutLocked() (writers []*writer.Writer) {
+	for _, s := range q.mu.open.slots {
+		s.gone = true
+		writers = append(writers, s.w)
+	}
+	q.mu.open.slots = nil
+	q.mu.demand = demand{}
+	return writers
+}
+
+// refresh reads the queue's record again and ends its publishers when it takes no messages any more.
+func (q *queue) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	record, _, err := metadata.Read[metadata.QueueRecord](ctx, q.h.deps.Meta, metadata.Queues, metadata.QueueKey(q.id), metadata.One)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		record.Spec.Status = core.StatusDeleted
+	case err != nil:
+		q.h.log.Info("cannot read a queue's settings", "queue", q.path, "err", err)
+		return
+	}
+	q.mu.Lock()
+	q.mu.record.Spec = record.Spec
+	var end []*publisher
+	var close []*writer.Writer
+	if !record.Spec.Status.CanPublish() {
+		for p := range q.mu.publishers {
+			end = append(end, p)
+		}
+		close = q.takeOutLocked()
+	}
+	q.mu.Unlock()
+	for _, p := range end {
+		p.fail(statusError(q.path, record.Spec.Status))
+	}
+	for _, w := range close {
+		w.Close("status")
+	}
+}
+
+func statusError(path string, s core.Status) error {
+	if s == core.StatusDeleted {
+		return core.Errorf(core.CodeNotFound, "queue %s was deleted", path)
+	}
+	return core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, s)
+}

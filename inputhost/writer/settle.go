@@ -1,0 +1,146 @@
+package writer
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// owed is a chunk that was sent and that only the seal can answer.
+type owed struct {
+	chunk Chunk
+	base  core.Seq
+	last  core.Seq // of its batch: batches are atomic on disk
+}
+
+// settlement is the end of one writer: it asks for the seal and answers what is owed.
+type settlement struct {
+	w     *Writer
+	left  []owed // in order
+	known bool   // L is decided
+}
+
+// Pauses between two requests for a seal: from the first, doubled up to one of the others.
+const (
+	askFirst = 10 * time.Millisecond
+	askOwing = 250 * time.Millisecond // while somebody waits for the answer
+	askAlone = 5 * time.Second
+)
+
+// settle asks for the seal until L is known and everything is answered: acknowledged up to L once enough replicas hold it, appended again
+// beyond it. What has no answer by its publish deadline is unknown from then on, and is never appended again.
+func (w *Writer) settle(ctx context.Context, reason string, sent []*batch, unsent []Chunk) {
+	w.mu.Lock()
+	floor := w.mu.tracker.Committed()
+	replicas := w.replicas
+	w.mu.Unlock()
+	closeAll(replicas)
+	// Behind chunks whose outcome is open, order within the queue is not promised.
+	w.appendAgain(unsent)
+	s := settlement{w: w}
+	for _, b := range sent {
+		base := b.base
+		for _, c := range b.chunks {
+			s.left = append(s.left, owed{c, base, b.last})
+			base += core.Seq(c.Count)
+		}
+		b.release()
+	}
+	s.run(ctx, floor, reason)
+	w.env.Sealed(w, reason)
+}
+
+func (s *settlement) run(ctx context.Context, floor core.Seq, reason string) {
+	w, wait := s.w, askFirst
+	for {
+		l, holders, err := w.env.Seal(ctx, w.Extent, floor, reason, len(s.left) > 0)
+		if err == nil {
+			s.decide(l, holders >= min(2, len(w.Extent.Replicas)))
+		}
+		next := s.expire(w.env.Now())
+		if s.known && len(s.left) == 0 {
+			return
+		}
+		most := askAlone
+		if len(s.left) > 0 {
+			most = min(askOwing, max(next, time.Millisecond))
+		}
+		timer := time.NewTimer(min(wait, most))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			s.answerAll(Unknown())
+			return
+		case <-timer.C:
+		}
+		if wait *= 2; wait > askAlone {
+			wait = askAlone
+			w.env.Log.Warn("an extent is not sealed yet", "extent", w.Extent.ID, "owed", len(s.left), "err", err)
+		}
+	}
+}
+
+// decide answers what an L decides. Until enough replicas hold it, what is up to L stays open: the controller repairs at once.
+func (s *settlement) decide(l core.Seq, enough bool) {
+	s.known = true
+	kept := s.left[:0]
+	var again []Chunk
+	for _, o := range s.left {
+		switch {
+		case o.last > l:
+			again = append(again, o.chunk)
+		case enough:
+			o.answer(Outcome{Status: wire.AckOK, Extent: s.w.Extent.ID, Base: o.base})
+		default:
+			kept = append(kept, o)
+		}
+	}
+	clear(s.left[len(kept):])
+	s.left = kept
+	s.w.appendAgain(again)
+}
+
+// expire answers what has waited too long, and says when the next of what is left has.
+func (s *settlement) expire(now time.Time) (next time.Duration) {
+	kept := s.left[:0]
+	for _, o := range s.left {
+		left := s.w.limits.PublishDeadline - now.Sub(o.chunk.Arrived)
+		if left <= 0 {
+			o.answer(Unknown())
+			continue
+		}
+		if len(kept) == 0 || left < next {
+			next = left
+		}
+		kept = append(kept, o)
+	}
+	clear(s.left[len(kept):])
+	s.left = kept
+	return next
+}
+
+func (s *settlement) answerAll(out Outcome) {
+	for _, o := range s.left {
+		o.answer(out)
+	}
+	s.left = nil
+}
+
+func (o owed) answer(out Outcome) { o.chunk.From.Answer(o.chunk, out) }
+
+// appendAgain drops chunks that nobody waits for: they were never reported, so they are never appended.
+func (w *Writer) appendAgain(chunks []Chunk) {
+	kept := make([]Chunk, 0, len(chunks))
+	for _, c := range chunks {
+		if c.From.Gone() {
+			c.From.Answer(c, Unknown())
+			continue
+		}
+		kept = append(kept, c)
+	}
+	if len(kept) > 0 {
+		w.env.Again(kept)
+	}
+}
