@@ -1,6 +1,7 @@
 package storehost
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -125,12 +126,18 @@ func (h *Host) checkWriter(extent core.Extent, expected *pb.StoreIdentity) error
 	if err := h.checkIdentity(expected); err != nil {
 		return err
 	}
-	for _, r := range extent.Replicas {
-		if r == h.deps.Self {
-			return nil
-		}
+	log, err := h.extents()
+	if err != nil {
+		return err
 	}
-	return core.Errorf(core.CodeConflict, "store %s is not in the replica set of extent %s", h.deps.Self, extent.ID)
+	is := log.Identity()
+	if !slices.Contains(extent.Replicas, is.Store) {
+		return core.Errorf(core.CodeConflict, "store %s is not in the replica set of extent %s", is.Store, extent.ID)
+	}
+	if disk := extent.Disk(is.Store); !disk.IsZero() && disk != is.Disk {
+		return otherDisk(is, disk)
+	}
+	return nil
 }
 
 // append verifies a batch and gives it to the log; the answer comes later, from the log's goroutine.

@@ -22,13 +22,18 @@ func (h *Host) checkIdentity(expected *pb.StoreIdentity) error {
 	case want.Store != "" && want.Store != is.Store:
 		return core.Errorf(core.CodeConflict, "this is store %s, not %s; look up its address again", is.Store, want.Store)
 	case !want.Disk.IsZero() && want.Disk != is.Disk:
-		return core.Errorf(core.CodeConflict, "store %s has disk %s, not %s: its directory was replaced", is.Store, is.Disk, want.Disk)
+		return otherDisk(is, want.Disk)
 	}
 	return nil
 }
 
-// fence stops appends for ever and grades what this replica says about itself.
-func (h *Host) fence(extent core.Extent, expected core.StoreIdentity) (core.FenceAnswer, error) {
+func otherDisk(is core.StoreIdentity, want core.DiskID) error {
+	return core.Errorf(core.CodeConflict, "store %s has disk %s, not %s: its directory was replaced", is.Store, is.Disk, want)
+}
+
+// fence stops appends for ever and grades what this replica says about itself. The store need not be one of the extent's replicas: that is
+// how one that is to get a copy hears of it. version is of the holders then, see extentlog.Log.
+func (h *Host) fence(extent core.Extent, expected core.StoreIdentity, version uint64) (core.FenceAnswer, error) {
 	log, err := h.extents()
 	if err != nil {
 		return core.FenceAnswer{}, err
@@ -37,7 +42,7 @@ func (h *Host) fence(extent core.Extent, expected core.StoreIdentity) (core.Fenc
 	if expected.Store != "" && expected.Store != is.Store {
 		return core.FenceAnswer{}, core.Errorf(core.CodeConflict, "this is store %s, not %s; look up its address again", is.Store, expected.Store)
 	}
-	state, err := log.Fence(extent)
+	state, err := log.Fence(extent, version)
 	if err != nil {
 		return core.FenceAnswer{}, err
 	}
@@ -62,7 +67,7 @@ func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer 
 }
 
 // seal takes over the decided end of an extent, fencing it first if this store had not heard of the fence.
-func (h *Host) seal(extent core.Extent, l core.Seq, checksum uint32) error {
+func (h *Host) seal(extent core.Extent, l core.Seq, checksum uint32, version uint64) error {
 	log, err := h.extents()
 	if err != nil {
 		return err
@@ -72,11 +77,11 @@ func (h *Host) seal(extent core.Extent, l core.Seq, checksum uint32) error {
 		return err
 	}
 	if err != nil || !state.Fenced {
-		if _, err := log.Fence(extent); err != nil {
+		if _, err := log.Fence(extent, version); err != nil {
 			return err
 		}
 	}
-	if err := log.Seal(extent.ID, l, checksum); err != nil {
+	if err := log.Seal(extent.ID, l, checksum, version); err != nil {
 		return err
 	}
 	h.metrics.seals.Inc()

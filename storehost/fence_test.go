@@ -86,7 +86,7 @@ func TestCopy_ToAnotherStore(t *testing.T) {
 	a.awaitAck(40)
 	b.awaitAck(10)
 	read := func(from core.Seq) ([]byte, error) {
-		resp, err := long.rpc.ReadRange(t.Context(), connect.NewRequest(&pb.ReadRangeRequest{Extent: e.ID.ID[:], From: uint64(from), UpTo: 40, MaxBytes: 5000}))
+		resp, err := long.rpc.ReadRange(t.Context(), connect.NewRequest(&pb.ReadRangeRequest{Extent: e.ID.ID[:], From: uint64(from), UpTo: 40, MaxBytes: 5000, Copy: true}))
 		if err != nil {
 			return nil, convert.FromRPC(err)
 		}

@@ -48,22 +48,25 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 			Name: "columba_storehost_append_seconds", Help: "From the arrival of a batch until it is durable.", Buckets: telemetry.LatencyBuckets(),
 		}),
 	}
-	extents := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "columba_storehost_extents", Help: "Extents on the disk."}, h.countExtents)
+	vital := func(name, help string, value func(extentlog.Vitals) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "columba_storehost_" + name, Help: help}, func() float64 { return float64(value(h.vitals())) })
+	}
+	reg.MustRegister(
+		vital("extents", "Extents on the disk.", func(v extentlog.Vitals) int { return v.Extents }),
+		vital("damaged_extents", "Extents on the disk that are quarantined: their bytes failed a check.", func(v extentlog.Vitals) int { return v.DamagedExtents }),
+	)
 	reg.MustRegister(m.connections, m.appendStreams, m.readStreams, m.appends, m.appendBytes, m.appendSeconds, m.readBytes,
-		m.copiedBytes, m.refused, m.fences, m.seals, m.removed, extents)
+		m.copiedBytes, m.refused, m.fences, m.seals, m.removed)
 	return m
 }
 
-func (h *Host) countExtents() float64 {
+// vitals are zero before Start.
+func (h *Host) vitals() extentlog.Vitals {
 	log, err := h.extents()
 	if err != nil {
-		return 0
+		return extentlog.Vitals{}
 	}
-	n := 0
-	if err := log.List(func(extentlog.State) bool { n++; return true }); err != nil {
-		return 0
-	}
-	return float64(n)
+	return log.Vitals()
 }
 
 func (m *metrics) refuse(err error) { m.refused.WithLabelValues(string(core.CodeOf(err))).Inc() }

@@ -145,6 +145,11 @@ func readable(s extentlog.State) core.Seq {
 	return min(s.Committed, s.Last)
 }
 
+// incomplete is what a replica that lacks some of what is before its end answers where it stops.
+func incomplete(s extentlog.State) error {
+	return core.Errorf(core.CodeIncomplete, "extent %s ends at %d here, its end is %d; read another replica", s.Extent.ID, s.Last, s.L)
+}
+
 // serve sends one piece of what the reader may have; it reports whether there is more to send at once. Only the pusher calls it.
 func (r *readStream) serve(ctx context.Context) (again bool) {
 	credit, ok := r.allowance()
@@ -216,7 +221,7 @@ func (r *readStream) send(ctx context.Context, limit core.Seq, bytes int) (sent 
 // finish tells the end of a sealed extent. A replica that is shorter than its end never claims to be at it.
 func (r *readStream) finish(s extentlog.State) {
 	if s.Last < s.L {
-		r.refuse(core.Errorf(core.CodeIncomplete, "extent %s ends at %d here, its end is %d; read another replica", r.extent, s.Last, s.L))
+		r.refuse(incomplete(s))
 		return
 	}
 	if r.end() {

@@ -40,14 +40,17 @@ func (s *service) Fence(_ context.Context, req *connect.Request[pb.FenceRequest]
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	a, err := s.h.fence(extent, expected)
+	a, err := s.h.fence(extent, expected, req.Msg.Version)
 	return answer(convert.FenceAnswerToProto(a), err)
 }
 
 func (s *service) Seal(_ context.Context, req *connect.Request[pb.SealReplicaRequest]) (*connect.Response[pb.SealReplicaResponse], error) {
 	extent, err := convert.Extent(req.Msg.Extent)
 	if err == nil {
-		err = s.h.seal(extent, core.Seq(req.Msg.L), req.Msg.Checksum)
+		err = s.h.checkIdentity(req.Msg.Expected)
+	}
+	if err == nil {
+		err = s.h.seal(extent, core.Seq(req.Msg.L), req.Msg.Checksum, req.Msg.Version)
 	}
 	return answer(&pb.SealReplicaResponse{}, err)
 }
@@ -57,16 +60,20 @@ func (s *service) ReadRange(_ context.Context, req *connect.Request[pb.ReadRange
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	b, err := s.h.readRange(id, core.Seq(req.Msg.From), core.Seq(req.Msg.UpTo), int(min(req.Msg.MaxBytes, maxRange)))
+	b, err := s.h.readRange(id, core.Seq(req.Msg.From), core.Seq(req.Msg.UpTo), int(min(req.Msg.MaxBytes, maxRange)), req.Msg.Copy)
 	return answer(&pb.ReadRangeResponse{Batches: b}, err)
 }
 
-func (s *service) Copy(_ context.Context, req *connect.Request[pb.CopyRequest]) (*connect.Response[pb.CopyResponse], error) {
+func (s *service) Copy(ctx context.Context, req *connect.Request[pb.CopyRequest]) (*connect.Response[pb.CopyResponse], error) {
 	id, err := extentID(req.Msg.Extent)
 	if err == nil {
-		err = s.h.copyBatches(id, req.Msg.Batches)
+		err = s.h.checkIdentity(req.Msg.Expected)
 	}
-	return answer(&pb.CopyResponse{}, err)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	last, err := s.h.copyBatches(ctx, id, req.Msg.Batches)
+	return answer(&pb.CopyResponse{Last: uint64(last)}, err)
 }
 
 func (s *service) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) (*connect.Response[pb.SeekResponse], error) {
@@ -107,19 +114,31 @@ func (s *service) Describe(context.Context, *connect.Request[pb.DescribeRequest]
 	}, nil)
 }
 
-func (s *service) Inventory(context.Context, *connect.Request[pb.InventoryRequest]) (*connect.Response[pb.InventoryResponse], error) {
-	identity, all, err := s.h.inventory()
-	out := &pb.InventoryResponse{Identity: convert.IdentityToProto(identity)}
-	for _, state := range all {
+func (s *service) Inventory(_ context.Context, req *connect.Request[pb.InventoryRequest]) (*connect.Response[pb.InventoryResponse], error) {
+	identity, found, err := s.h.inventory(req.Msg.Run, req.Msg.Since, req.Msg.Buckets, req.Msg.After)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	out := &pb.InventoryResponse{
+		Identity: convert.IdentityToProto(identity), Position: found.Position, Complete: found.FromStart && !found.More, More: found.More,
+		FromStart: found.FromStart, Digests: found.Digests[:], Replicas: make([]*pb.Replica, 0, len(found.Replicas)),
+	}
+	for _, state := range found.Replicas {
 		out.Replicas = append(out.Replicas, replica(state))
 	}
-	return answer(out, err)
+	for _, id := range found.Removed {
+		out.Removed = append(out.Removed, id.ID[:])
+	}
+	return connect.NewResponse(out), nil
 }
 
 func (s *service) Remove(_ context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
 	id, err := extentID(req.Msg.Extent)
 	if err == nil {
-		err = s.h.remove(id)
+		err = s.h.checkIdentity(req.Msg.Expected)
+	}
+	if err == nil {
+		err = s.h.remove(id, req.Msg.Version)
 	}
 	return answer(&pb.RemoveResponse{}, err)
 }
@@ -127,6 +146,6 @@ func (s *service) Remove(_ context.Context, req *connect.Request[pb.RemoveReques
 func replica(s extentlog.State) *pb.Replica {
 	return &pb.Replica{
 		Extent: convert.ExtentToProto(s.Extent), Opened: s.Opened, Fenced: s.Fenced, Sealed: s.Sealed, L: uint64(s.L),
-		Last: uint64(s.Last), Committed: uint64(s.Committed), Checksum: s.Checksum, Bytes: s.Bytes, Damaged: s.Damaged,
+		Last: uint64(s.Last), Committed: uint64(s.Committed), Checksum: s.Checksum, Bytes: s.Bytes, Damaged: s.Damaged, Version: s.Version,
 	}
 }

@@ -1,34 +1,46 @@
 package storehost
 
 import (
+	"bytes"
+
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
 )
 
-// inventory is all that is on the disk.
-func (h *Host) inventory() (core.StoreIdentity, []extentlog.State, error) {
+// maxInventory bounds one answer, about a MiB; the rest is asked for from its position.
+const maxInventory = 4096
+
+// inventory is what changed since a position that an answer of the same run gave, or all replicas of some buckets, which go on after
+// such a position.
+func (h *Host) inventory(run []byte, since uint64, buckets []uint32, after uint64) (core.StoreIdentity, extentlog.Inventory, error) {
 	log, err := h.extents()
 	if err != nil {
-		return core.StoreIdentity{}, nil, err
+		return core.StoreIdentity{}, extentlog.Inventory{}, err
 	}
-	var all []extentlog.State
-	err = log.List(func(s extentlog.State) bool {
-		all = append(all, s)
-		return true
-	})
-	return log.Identity(), all, err
+	for _, b := range buckets {
+		if b >= core.InventoryBuckets {
+			return core.StoreIdentity{}, extentlog.Inventory{}, core.Errorf(core.CodeBadArgument, "bucket %d is not one of %d", b, core.InventoryBuckets)
+		}
+	}
+	is := log.Identity()
+	q := extentlog.InventoryQuery{After: since, Most: maxInventory}
+	if len(buckets) > 0 {
+		q.After, q.Buckets = after, buckets
+	}
+	if !bytes.Equal(run, is.Run.ID[:]) {
+		q.After = 0
+	}
+	return is, log.Inventory(q), nil
 }
 
-// remove forgets an extent and gives its space back. An extent that is not here is gone already.
-func (h *Host) remove(id core.ExtentID) error {
+// remove forgets an extent and gives its space back, unless a newer version of its holders is known. An extent that is not here is gone
+// already.
+func (h *Host) remove(id core.ExtentID, version uint64) error {
 	log, err := h.extents()
 	if err != nil {
 		return err
 	}
-	if err := log.Remove(id); err != nil {
-		if core.CodeOf(err) == core.CodeNotFound {
-			return nil
-		}
+	if err := log.Remove(id, version); err != nil {
 		return err
 	}
 	h.metrics.removed.Inc()

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
@@ -65,7 +66,8 @@ type Host struct {
 	metrics *metrics
 	ctx     context.Context // ends with Stop; all goroutines live under it
 	cancel  context.CancelCauseFunc
-	wg      sync.WaitGroup // Add only under mu and while not stopped
+	copies  *semaphore.Weighted // bytes of copies that wait for the disk
+	wg      sync.WaitGroup      // Add only under mu and while not stopped
 	mu      struct {
 		sync.Mutex
 		log      extentlog.Log // nil before Start
@@ -79,7 +81,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
+	h := &Host{copies: semaphore.NewWeighted(maxCopies), cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
 	h.metrics = newMetrics(deps.Metrics, h)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h, nil

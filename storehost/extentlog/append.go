@@ -61,24 +61,20 @@ func (e *Engine) stageAppend(g *group, x *extent, id core.ExtentID, batch []byte
 		return core.Errorf(core.CodeFenced, "extent %s is fenced", id)
 	case !x.next.Opened || x.next.Header.Run != e.identity.Run:
 		return core.Errorf(core.CodeFenced, "extent %s was opened in another run of this store; seal it and go on in a new extent", id)
+	case x.damaged():
+		return damaged(id)
 	}
 	return e.stageBatch(g, x, batch)
 }
 
 // stageBatch adds a batch that continues the extent.
 func (e *Engine) stageBatch(g *group, x *extent, bytes []byte) error {
-	if x.damaged() {
-		return damaged(x.id)
-	}
 	b, err := wire.DecodeBatch(bytes)
 	if err != nil {
 		return err
 	}
-	if b.Base != x.next.last+1 {
-		return core.Errorf(core.CodeGap, "extent %s: batch begins at %d, expected %d", x.id, b.Base, x.next.last+1)
-	}
-	if sum := wire.ExtendChecksum(x.next.checksum, b.Records); sum != b.Checksum {
-		return core.Errorf(core.CodeCorrupt, "extent %s: rolling checksum after %d is %08x, the batch says %08x", x.id, b.Last(), sum, b.Checksum)
+	if err := continues(x.id, x.next.position, b); err != nil {
+		return err
 	}
 	if err := g.batch.Set(batchKey(x.id, b.Base), bytes, nil); err != nil {
 		return e.fail(err)
@@ -88,6 +84,17 @@ func (e *Engine) stageBatch(g *group, x *extent, bytes []byte) error {
 	x.next.bytes += uint64(len(bytes))
 	g.touch(x)
 	g.appends = append(g.appends, staged{x, bytes})
+	return nil
+}
+
+// continues refuses a batch that does not follow at with the same records before it.
+func continues(id core.ExtentID, at position, b wire.Batch) error {
+	if b.Base != at.last+1 {
+		return core.Errorf(core.CodeGap, "extent %s: batch begins at %d, expected %d", id, b.Base, at.last+1)
+	}
+	if sum := wire.ExtendChecksum(at.checksum, b.Records); sum != b.Checksum {
+		return core.Errorf(core.CodeCorrupt, "extent %s: rolling checksum after %d is %08x, the batch says %08x", id, b.Last(), sum, b.Checksum)
+	}
 	return nil
 }
 

@@ -164,7 +164,7 @@ func TestEngine_RemoveGivesSpaceBack(t *testing.T) {
 		t.Fatalf("30 MiB were appended, the tables hold %d", size)
 	}
 	for _, x := range extents {
-		if err := e.Remove(x.ID); err != nil {
+		if err := e.Remove(x.ID, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestEngine_BackgroundErrorsFence(t *testing.T) {
 		t.Fatalf("refused after %d errors: %v", maxFailures-1, err)
 	}
 	e.backgroundError(errors.New("flush failed"))
-	if _, err := e.Fence(x); core.CodeOf(err) != core.CodeUnavailable {
+	if _, err := e.Fence(x, 0); core.CodeOf(err) != core.CodeUnavailable {
 		t.Fatalf("fence on a broken disk: %v, want %q", err, core.CodeUnavailable)
 	}
 	if _, err := e.Read(x.ID, 1, 1, 1); err != nil {

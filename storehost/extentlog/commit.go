@@ -129,7 +129,9 @@ func (e *Engine) sync(g *group) error {
 		if c.truncated {
 			c.extent.tail.drop(e.tails)
 		}
-		c.extent.publish(c.after)
+		if c.extent.publish(c.after) || c.after.Extent.ID.IsZero() {
+			e.index.note(c.extent, e.identity.Run)
+		}
 	}
 	return nil
 }

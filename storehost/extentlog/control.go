@@ -2,11 +2,11 @@ package extentlog
 
 import (
 	"context"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/wire"
 )
 
 // exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones leave with the
@@ -45,6 +45,11 @@ func (e *Engine) Open(ext core.Extent) error {
 		return err
 	}
 	return e.do(request{stage: func(g *group) error {
+		if e.extent(ext.ID) == nil {
+			if err := e.graveyard.admitsOpening(ext.ID); err != nil {
+				return err
+			}
+		}
 		x, err := e.making(ext.ID)
 		if err != nil {
 			return err
@@ -61,9 +66,12 @@ func (e *Engine) Open(ext core.Extent) error {
 }
 
 // Fence implements Log.
-func (e *Engine) Fence(ext core.Extent) (State, error) {
+func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 	var after State
 	err := e.do(request{stage: func(g *group) error {
+		if err := e.graveyard.admitsReturn(ext.ID, version); err != nil {
+			return err
+		}
 		x, err := e.making(ext.ID)
 		if err != nil {
 			return err
@@ -72,12 +80,15 @@ func (e *Engine) Fence(ext core.Extent) (State, error) {
 			x.next.Extent = ext
 		}
 		x.next.committed = max(x.next.committed, x.committed())
-		already := x.next.Fenced
-		x.next.Fenced = true
+		already := x.next.Fenced && version <= x.next.Version
+		x.next.Fenced, x.next.Version = true, max(x.next.Version, version)
 		after = x.next.state()
 		after.Damaged = after.Damaged || x.damaged()
 		if already {
 			return nil
+		}
+		if err := e.stageExhumation(g, ext.ID); err != nil {
+			return err
 		}
 		return e.stageRow(g, x)
 	}})
@@ -85,7 +96,7 @@ func (e *Engine) Fence(ext core.Extent) (State, error) {
 }
 
 // Seal implements Log. L is kept even when the replica is shorter, so that no later copy goes beyond it.
-func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32) error {
+func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error {
 	var last core.Seq
 	err := e.do(request{alone: true, stage: func(g *group) error {
 		x := e.extent(id)
@@ -101,13 +112,15 @@ func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32) error {
 		case x.damaged():
 			return damaged(id)
 		}
-		if last = x.next.last; x.next.Sealed {
+		if last = x.next.last; x.next.Sealed && version <= x.next.Version {
 			return nil
 		}
-		if err := e.stageTruncate(g, x, l, checksum); err != nil {
-			return err
+		if !x.next.Sealed {
+			if err := e.stageTruncate(g, x, l, checksum); err != nil {
+				return err
+			}
 		}
-		x.next.Sealed, x.next.L, x.next.SealSum = true, l, checksum
+		x.next.Sealed, x.next.L, x.next.SealSum, x.next.Version = true, l, checksum, max(x.next.Version, version)
 		return e.stageRow(g, x)
 	}})
 	if err == nil && last < l {
@@ -154,66 +167,28 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 	return nil
 }
 
-// Copy implements Log.
-func (e *Engine) Copy(id core.ExtentID, batch []byte) error {
-	x := e.extent(id)
-	return e.do(request{bytes: len(batch), stage: func(g *group) error {
-		switch {
-		case x == nil || x.next.Extent.ID.IsZero():
-			return notFound(id)
-		case !x.next.Fenced:
-			return core.Errorf(core.CodeConflict, "extent %s is not fenced; only a fenced replica takes copies", id)
-		}
-		if err := e.space.refuseAppend(); err != nil {
-			return err
-		}
-		if err := beyondEnd(x, batch); err != nil {
-			return err
-		}
-		return e.stageBatch(g, x, batch)
-	}})
-}
-
-// beyondEnd refuses a copy that would pass a known L, or reach it with another checksum.
-func beyondEnd(x *extent, batch []byte) error {
-	if !x.next.Sealed {
-		return nil
-	}
-	b, err := wire.DecodeBatch(batch)
-	switch {
-	case err != nil:
-		return err
-	case b.Last() > x.next.L:
-		return core.Errorf(core.CodeConflict, "extent %s is sealed at %d; a batch up to %d is beyond it", x.id, x.next.L, b.Last())
-	case b.Last() == x.next.L && b.Checksum != x.next.SealSum:
-		return core.Errorf(core.CodeCorrupt, "extent %s: checksum %08x at the sealed end, the seal says %08x", x.id, b.Checksum, x.next.SealSum)
-	}
-	return nil
-}
-
 // Remove implements Log.
-func (e *Engine) Remove(id core.ExtentID) error {
+func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	var bytes uint64
 	var x *extent
 	err := e.do(request{stage: func(g *group) error {
-		if x = e.extent(id); x == nil || x.next.Extent.ID.IsZero() {
-			return notFound(id)
+		if x = e.extent(id); x != nil && x.isRemoved() {
+			x = nil
+		}
+		if x == nil || x.next.Extent.ID.IsZero() {
+			x = nil
+			if t, known := e.graveyard.graves[id]; known && t.version >= version {
+				return nil
+			}
+			return e.stageBurial(g, id, version, time.Now())
+		}
+		if version < x.next.Version {
+			return core.Errorf(core.CodeConflict, "extent %s: version %d of its holders is known here, and %d decided to remove it; decide again", id, x.next.Version, version)
 		}
 		bytes = x.next.bytes
-		for _, prefix := range []byte{prefixRow, prefixPosition} {
-			if err := g.batch.Delete(extentKey(prefix, id), nil); err != nil {
-				return e.fail(err)
-			}
-		}
-		if err := g.batch.DeleteRange(extentKey(prefixBatch, id), afterExtent(prefixBatch, id), nil); err != nil {
-			return e.fail(err)
-		}
-		x.next = durable{}
-		x.remove()
-		g.touch(x)
-		return nil
+		return e.stageRemoval(g, x, version)
 	}})
-	if err != nil {
+	if err != nil || x == nil {
 		return err
 	}
 	x.tail.drop(e.tails)
@@ -227,5 +202,23 @@ func (e *Engine) Remove(id core.ExtentID) error {
 		return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", id, err)
 	}
 	e.excised.Store(true)
+	return nil
+}
+
+func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
+	for _, prefix := range []byte{prefixRow, prefixPosition} {
+		if err := g.batch.Delete(extentKey(prefix, x.id), nil); err != nil {
+			return e.fail(err)
+		}
+	}
+	if err := g.batch.DeleteRange(extentKey(prefixBatch, x.id), afterExtent(prefixBatch, x.id), nil); err != nil {
+		return e.fail(err)
+	}
+	if err := e.stageBurial(g, x.id, version, time.Now()); err != nil {
+		return err
+	}
+	x.next = durable{}
+	x.remove()
+	g.touch(x)
 	return nil
 }

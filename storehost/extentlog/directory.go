@@ -254,11 +254,12 @@ func (e *Engine) load() error {
 		}
 		x.publish(x.next)
 		e.mu.extents[x.id] = x
+		e.index.note(x, e.identity.Run)
 	}
 	if err := iter.Error(); err != nil {
 		return openError(e.dir, err)
 	}
-	return nil
+	return e.loadGraveyard()
 }
 
 func lockError(dir string, err error) error {

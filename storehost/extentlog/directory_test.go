@@ -152,10 +152,10 @@ func TestEngine_FullDisk(t *testing.T) {
 	if _, err = extentlogtest.Append(l, e.ID, new(extentlogtest.Writer).Batch(1, 1), 0); core.CodeOf(err) != core.CodeNoSpace {
 		t.Fatalf("append on a disk that is 98%% full: %v, want %q", err, core.CodeNoSpace)
 	}
-	if _, err := l.Fence(e); err != nil {
+	if _, err := l.Fence(e, 0); err != nil {
 		t.Fatalf("fence on a full disk: %v", err)
 	}
-	if err := l.Remove(e.ID); err != nil {
+	if err := l.Remove(e.ID, 0); err != nil {
 		t.Fatalf("remove on a full disk: %v", err)
 	}
 }

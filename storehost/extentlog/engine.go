@@ -27,24 +27,26 @@ type Options struct {
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back; housekeep
 // looks at the disk, drops idle tails and gives space back. Readers run on their callers' goroutines. Lock order: no lock is taken
-// while another is held.
+// while another is held, but for an extent's under the index's.
 type Engine struct {
-	dir      string
-	fs       vfs.FS
-	log      *slog.Logger
-	identity core.StoreIdentity
-	lock     *pebble.Lock
-	db       *pebble.DB
-	queue    *queue
-	rounds   chan *round
-	tails    *tails
-	space    space
-	pulse    pulse
-	broken   atomic.Pointer[core.Error]
-	failures atomic.Int32 // background errors since the last good flush
-	excised  atomic.Bool  // ranges were cut out since the last flush that housekeep asked for
-	stop     chan struct{}
-	tasks    sync.WaitGroup
+	dir       string
+	fs        vfs.FS
+	log       *slog.Logger
+	identity  core.StoreIdentity
+	lock      *pebble.Lock
+	db        *pebble.DB
+	queue     *queue
+	rounds    chan *round
+	tails     *tails
+	space     space
+	pulse     pulse
+	index     index
+	graveyard graveyard
+	broken    atomic.Pointer[core.Error]
+	failures  atomic.Int32 // background errors since the last good flush
+	excised   atomic.Bool  // ranges were cut out since the last flush that housekeep asked for
+	stop      chan struct{}
+	tasks     sync.WaitGroup
 
 	mu struct {
 		sync.RWMutex
@@ -212,9 +214,21 @@ func (e *Engine) Follow(id core.ExtentID, wake func()) (stop func()) {
 
 // quarantine marks an extent whose bytes cannot be trusted; peers repair it.
 func (e *Engine) quarantine(x *extent, why string) {
-	if x.damage() {
-		e.log.Error("extent quarantined", "extent", x.id, "why", why)
+	if !x.damage() {
+		return
 	}
+	e.log.Error("extent quarantined", "extent", x.id, "why", why)
+	e.index.note(x, e.identity.Run)
+	e.queue.offer(request{
+		stage: func(g *group) error {
+			if x.isRemoved() || x.next.Extent.ID.IsZero() {
+				return notFound(x.id)
+			}
+			x.next.Damaged = true
+			return e.stageRow(g, x)
+		},
+		answer: func(error) {}, // it is known in memory
+	})
 }
 
 func notFound(id core.ExtentID) error {

@@ -16,6 +16,7 @@ type extent struct {
 	next   durable
 	staged *group // that is being staged and has changed next
 	tail   tail
+	listed listing // of the index
 
 	mu struct {
 		sync.Mutex
@@ -35,15 +36,18 @@ func (x *extent) state() (s State, ok bool) {
 	return x.mu.state, x.mu.known && !x.mu.removed
 }
 
-// publish makes a durable state visible.
-func (x *extent) publish(after durable) {
+// publish makes a durable state visible; news is whether it belongs in the inventory.
+func (x *extent) publish(after durable) (news bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	committed, damaged := x.mu.state.Committed, x.mu.state.Damaged
+	was, known := x.mu.state, x.mu.known
 	x.mu.state = after.state()
-	x.mu.state.Committed = max(x.mu.state.Committed, committed)
-	x.mu.state.Damaged = x.mu.state.Damaged || damaged
+	x.mu.state.Committed = max(x.mu.state.Committed, was.Committed)
+	x.mu.state.Damaged = x.mu.state.Damaged || was.Damaged
 	x.mu.known = true
+	is := &x.mu.state
+	return !known || is.Opened != was.Opened || is.Fenced != was.Fenced || is.Sealed != was.Sealed || is.Version != was.Version ||
+		is.Damaged != was.Damaged || is.complete() != was.complete()
 }
 
 // commit notes a committed seq and reports whether it is news.

@@ -12,12 +12,14 @@ import (
 //	e ‖ extent(16) ‖ base seq(8, big endian)  → batch, the bytes as they came
 //	p ‖ extent(16)                            → position: last, committed, bytes, checksum; written with the batches it speaks of
 //	x ‖ extent(16)                            → row: tuple, header, fence, end
-//	m ‖ "f", m ‖ "i"                          → format version, 1 byte; disk id(16) ‖ store id
+//	d ‖ extent(16)                            → tombstone of a removed extent: when, by which version of its holders
+//	m ‖ "f", m ‖ "i", m ‖ "h"                 → format version, 1 byte; disk id(16) ‖ store id; horizon, unix ms u64
 const (
-	prefixBatch    = 'e'
-	prefixPosition = 'p'
-	prefixRow      = 'x'
-	prefixMeta     = 'm'
+	prefixBatch     = 'e'
+	prefixPosition  = 'p'
+	prefixRow       = 'x'
+	prefixTombstone = 'd'
+	prefixMeta      = 'm'
 
 	// FormatVersion is the newest layout this build writes and reads.
 	FormatVersion = 1
@@ -29,6 +31,7 @@ const (
 var (
 	keyFormat   = []byte{prefixMeta, 'f'}
 	keyIdentity = []byte{prefixMeta, 'i'}
+	keyHorizon  = []byte{prefixMeta, 'h'}
 )
 
 func extentKey(prefix byte, id core.ExtentID) []byte {
@@ -94,6 +97,7 @@ type row struct {
 	L       core.Seq           `json:"l,omitempty"`
 	SealSum uint32             `json:"seal_sum,omitempty"` // rolling checksum that the replica must have at L
 	Damaged bool               `json:"damaged,omitempty"`
+	Version uint64             `json:"version,omitempty"` // highest one of the holders heard of
 }
 
 // encode is a version byte and JSON: rows are few and written rarely, and must be readable in ten years.
@@ -125,6 +129,6 @@ type durable struct {
 func (d durable) state() State {
 	return State{
 		Extent: d.Extent, Header: d.Header, Opened: d.Opened, Fenced: d.Fenced, Sealed: d.Sealed, L: d.L,
-		Last: d.last, Committed: d.committed, Checksum: d.checksum, Bytes: d.bytes, Damaged: d.Damaged,
+		Last: d.last, Committed: d.committed, Checksum: d.checksum, Bytes: d.bytes, Damaged: d.Damaged, Version: d.Version,
 	}
 }

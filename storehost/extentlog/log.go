@@ -17,7 +17,8 @@ type State struct {
 	Committed core.Seq // highest committed seq heard of, in memory (and as of the last durable append)
 	Checksum  uint32   // rolling, at Last
 	Bytes     uint64
-	Damaged   bool // a checksum or I/O error was met: answers are suspect, reads are refused
+	Damaged   bool   // a checksum or I/O error was met: answers are suspect, reads are refused; until the replica is removed
+	Version   uint64 // highest version of the extent's holders that the store was told
 }
 
 // Appended is called once per Append, from the log's own goroutine, in order per extent: durable is the new last durable
@@ -30,7 +31,8 @@ type Appended func(durable core.Seq, err error)
 type Log interface {
 	// Identity of the directory and of this run.
 	Identity() core.StoreIdentity
-	// Open writes the extent's header durably. CodeExists when the log holds a header, CodeFenced when it holds a fence: for ever.
+	// Open writes the extent's header durably. CodeExists when the log holds a header, CodeFenced when it holds a fence or held the
+	// extent before it was removed: for ever.
 	Open(e core.Extent) error
 	// Append stores one batch, whose bytes must stay unchanged until done is called; durable before done(…, nil). The log checks base
 	// and the rolling checksum; the caller has checked the records. committed is kept for readers.
@@ -38,13 +40,16 @@ type Log interface {
 	// Commit notes a committed seq (not durable by itself) and wakes followers.
 	Commit(id core.ExtentID, committed core.Seq)
 	// Fence refuses all further appends for ever, durably, and returns the state after it: every append accepted before is counted
-	// in Last, every other one is refused. e registers an extent never heard of. Idempotent.
-	Fence(e core.Extent) (State, error)
+	// in Last, every other one is refused. e registers an extent never heard of. One that was removed comes back only by a version
+	// of its holders above that of the removal, else CodeConflict. The version is kept like Seal's; 0: none. Idempotent.
+	Fence(e core.Extent, version uint64) (State, error)
 	// Seal persists L on a fenced extent: truncates what is beyond. CodeIncomplete when Last < L, CodeConflict when another L is
-	// known or L is below the known committed seq, CodeCorrupt when the checksum at L differs (nothing is truncated then).
-	Seal(id core.ExtentID, l core.Seq, checksum uint32) error
-	// Copy appends a batch fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only; durable on return.
-	Copy(id core.ExtentID, batch []byte) error
+	// known or L is below the known committed seq, CodeCorrupt when the checksum at L differs (nothing is truncated then). The
+	// highest version of the holders is persisted, too, also with CodeIncomplete and on an extent that is sealed already.
+	Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error
+	// Copy appends batches fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only, all or none; the new
+	// last seq is durable on return.
+	Copy(id core.ExtentID, batches []byte) (core.Seq, error)
 	// Read returns whole batches from the one that holds from, at least one if there is any, up to maxBytes, none beyond upTo
 	// (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified; the caller may keep
 	// them as long as it likes and must not change them, since other readers share them.
@@ -59,8 +64,11 @@ type Log interface {
 	Follow(id core.ExtentID, wake func()) (stop func())
 	// Vitals are how the log fares; cheap.
 	Vitals() Vitals
-	// Remove forgets the extent and gives its space back; a header or fence for it is no longer known.
-	Remove(id core.ExtentID) error
+	// Inventory answers which replicas changed, in memory alone.
+	Inventory(q InventoryQuery) Inventory
+	// Remove forgets the extent and gives its space back. CodeConflict when a newer version of the holders is known than the one that
+	// decided it. That it was removed is remembered, also of one not known. Idempotent.
+	Remove(id core.ExtentID, version uint64) error
 	// Close syncs and releases; appends waiting are answered first.
 	Close() error
 }

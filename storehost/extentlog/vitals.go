@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// Vitals are how a log fares. All but Refuses are up to a second old.
+// Vitals are how a log fares. Space, rate and syncs are up to a second old.
 type Vitals struct {
 	FreeBytes, TotalBytes uint64 // of the file system; zeros when it cannot say
 	Refuses               bool   // no extent would be opened: no space, or the log has failed
-	OpenExtents           int    // that take appends in this run
+	Extents               int    // replicas
+	OpenExtents           int    // of them, those that take appends in this run
+	DamagedExtents        int    // of them, those that are quarantined
 	AppendBytesPerSecond  uint64 // over the last seconds
 	// SyncP99 is of the rounds of the last seconds, each from its write until it is durable; 0 without any.
 	SyncP99 time.Duration
@@ -72,6 +74,7 @@ func (p *pulse) turn() (bytesPerSecond uint64, p99 time.Duration) {
 // Vitals implements Log.
 func (e *Engine) Vitals() Vitals {
 	v := *e.pulse.seen.Load()
+	v.Extents, v.OpenExtents, v.DamagedExtents = e.index.totals()
 	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil
 	return v
 }
@@ -80,19 +83,6 @@ func (e *Engine) Vitals() Vitals {
 func (e *Engine) takePulse() {
 	rate, p99 := e.pulse.turn()
 	e.pulse.seen.Store(&Vitals{
-		FreeBytes: e.space.free.Load(), TotalBytes: e.space.total.Load(), OpenExtents: e.countOpen(), AppendBytesPerSecond: rate, SyncP99: p99,
+		FreeBytes: e.space.free.Load(), TotalBytes: e.space.total.Load(), AppendBytesPerSecond: rate, SyncP99: p99,
 	})
-}
-
-// countOpen is how many extents take appends.
-func (e *Engine) countOpen() int {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	n := 0
-	for _, x := range e.mu.extents {
-		if s, ok := x.state(); ok && s.Opened && !s.Fenced && s.Header.Run == e.identity.Run {
-			n++
-		}
-	}
-	return n
 }

@@ -64,6 +64,11 @@ func (f *fixture) append(id core.ExtentID, w *Writer, n int) {
 	}
 }
 
+func (f *fixture) copied(id core.ExtentID, batches []byte) error {
+	_, err := f.Copy(id, batches)
+	return err
+}
+
 func (f *fixture) state(id core.ExtentID) extentlog.State {
 	f.t.Helper()
 	s, err := f.State(id)
@@ -78,7 +83,8 @@ func Run(t *testing.T, open OpenFunc) {
 		"Fence": fence, "FenceUnknown": fenceUnknown, "FenceCountsAccepted": fenceCountsAccepted, "SealTruncates": sealTruncates,
 		"SealRefusals": sealRefusals, "SealShort": sealShort, "Copy": copyBatches, "ReadBounds": readBounds, "Seek": seek, "List": list,
 		"Follow": follow, "FollowedRead": followedRead, "Remove": remove, "RestartedExtentTakesNoMore": restarted, "Closed": closed,
-		"Identity": identity,
+		"Identity": identity, "Versions": versions, "RemovedStaysAway": removedStaysAway, "Inventory": inventory,
+		"InventoryPages": inventoryPages, "InventoryAfterRestart": inventoryAfterRestart, "CopyRuns": copyRuns,
 	} {
 		t.Run(name, func(t *testing.T) { test(newFixture(t, open)) })
 	}
@@ -160,7 +166,7 @@ func fence(f *fixture) {
 	e, w := f.opened(3)
 	f.Commit(e.ID, 5)
 	for range 2 {
-		s, err := f.Fence(e)
+		s, err := f.Fence(e, 0)
 		must(f.t, err)
 		if !s.Fenced || s.Last != w.Last || s.Checksum != w.Checksum || s.Committed != 5 || s.Sealed {
 			f.t.Fatalf("fence answered %+v, want last %d, checksum %08x, committed 5", s, w.Last, w.Checksum)
@@ -180,7 +186,7 @@ func fence(f *fixture) {
 
 func fenceUnknown(f *fixture) {
 	e := Extent()
-	s, err := f.Fence(e)
+	s, err := f.Fence(e, 0)
 	must(f.t, err)
 	if s.Opened || !s.Fenced || s.Last != 0 || !s.Header.Run.IsZero() {
 		f.t.Fatalf("fence of an unknown extent answered %+v", s)
@@ -205,7 +211,7 @@ func fenceCountsAccepted(f *fixture) {
 			}
 		})
 	}
-	s, err := f.Fence(e)
+	s, err := f.Fence(e, 0)
 	must(f.t, err)
 	_, err = Append(f, e.ID, w.Batch(1, 1), 0)
 	wantCode(f.t, err, core.CodeFenced)
@@ -218,10 +224,10 @@ func sealTruncates(f *fixture) {
 	e, w := f.opened(4)
 	end := *w
 	f.append(e.ID, w, 3)
-	_, err := f.Fence(e)
+	_, err := f.Fence(e, 0)
 	must(f.t, err)
-	must(f.t, f.Seal(e.ID, end.Last, end.Checksum))
-	must(f.t, f.Seal(e.ID, end.Last, end.Checksum))
+	must(f.t, f.Seal(e.ID, end.Last, end.Checksum, 0))
+	must(f.t, f.Seal(e.ID, end.Last, end.Checksum, 0))
 	for range 2 {
 		s := f.state(e.ID)
 		if !s.Sealed || s.L != end.Last || s.Last != end.Last || s.Checksum != end.Checksum {
@@ -232,22 +238,22 @@ func sealTruncates(f *fixture) {
 		}
 		f.reopen()
 	}
-	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum), core.CodeConflict)
+	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum, 0), core.CodeConflict)
 }
 
 func sealRefusals(f *fixture) {
-	wantCode(f.t, f.Seal(Extent().ID, 0, 0), core.CodeNotFound)
+	wantCode(f.t, f.Seal(Extent().ID, 0, 0, 0), core.CodeNotFound)
 	e, w := f.opened(3)
-	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum), core.CodeConflict)
+	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum, 0), core.CodeConflict)
 	f.Commit(e.ID, 6)
-	_, err := f.Fence(e)
+	_, err := f.Fence(e, 0)
 	must(f.t, err)
-	wantCode(f.t, f.Seal(e.ID, 3, 0), core.CodeConflict)
-	wantCode(f.t, f.Seal(e.ID, 8, 0), core.CodeConflict)
+	wantCode(f.t, f.Seal(e.ID, 3, 0, 0), core.CodeConflict)
+	wantCode(f.t, f.Seal(e.ID, 8, 0, 0), core.CodeConflict)
 	if s := f.state(e.ID); s.Sealed || s.Last != w.Last {
 		f.t.Fatalf("a refused seal left %+v", s)
 	}
-	wantCode(f.t, f.Seal(e.ID, 6, w.Checksum), core.CodeCorrupt)
+	wantCode(f.t, f.Seal(e.ID, 6, w.Checksum, 0), core.CodeCorrupt)
 	if s := f.state(e.ID); s.Sealed || s.Last != w.Last || !s.Damaged {
 		f.t.Fatalf("a seal with another checksum left %+v, want all 9 and damaged", s)
 	}
@@ -257,36 +263,36 @@ func sealRefusals(f *fixture) {
 
 func sealShort(f *fixture) {
 	e, w := f.opened(2)
-	_, err := f.Fence(e)
+	_, err := f.Fence(e, 0)
 	must(f.t, err)
 	b := w.Batch(3, 10)
-	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum), core.CodeIncomplete)
-	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum), core.CodeIncomplete)
-	must(f.t, f.Copy(e.ID, b))
-	must(f.t, f.Seal(e.ID, w.Last, w.Checksum))
-	wantCode(f.t, f.Copy(e.ID, w.Batch(1, 1)), core.CodeConflict)
+	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum, 0), core.CodeIncomplete)
+	wantCode(f.t, f.Seal(e.ID, w.Last, w.Checksum, 0), core.CodeIncomplete)
+	must(f.t, f.copied(e.ID, b))
+	must(f.t, f.Seal(e.ID, w.Last, w.Checksum, 0))
+	wantCode(f.t, f.copied(e.ID, w.Batch(1, 1)), core.CodeConflict)
 	empty := Extent()
-	_, err = f.Fence(empty)
+	_, err = f.Fence(empty, 0)
 	must(f.t, err)
-	must(f.t, f.Seal(empty.ID, 0, 0))
+	must(f.t, f.Seal(empty.ID, 0, 0, 0))
 }
 
 func copyBatches(f *fixture) {
 	e, w := f.opened(1)
 	b1, b2 := w.Batch(2, 30), w.Batch(2, 30)
-	wantCode(f.t, f.Copy(e.ID, b1), core.CodeConflict)
-	_, err := f.Fence(e)
+	wantCode(f.t, f.copied(e.ID, b1), core.CodeConflict)
+	_, err := f.Fence(e, 0)
 	must(f.t, err)
-	wantCode(f.t, f.Copy(e.ID, b2), core.CodeGap)
-	must(f.t, f.Copy(e.ID, b1))
-	wantCode(f.t, f.Copy(e.ID, b1), core.CodeGap)
+	wantCode(f.t, f.copied(e.ID, b2), core.CodeGap)
+	must(f.t, f.copied(e.ID, b1))
+	wantCode(f.t, f.copied(e.ID, b1), core.CodeGap)
 	diverged := Writer{Last: 5, Checksum: 1}
-	wantCode(f.t, f.Copy(e.ID, diverged.Batch(1, 1)), core.CodeCorrupt)
-	must(f.t, f.Copy(e.ID, b2))
+	wantCode(f.t, f.copied(e.ID, diverged.Batch(1, 1)), core.CodeCorrupt)
+	must(f.t, f.copied(e.ID, b2))
 	f.reopen()
 	if s := f.state(e.ID); s.Last != w.Last || s.Checksum != w.Checksum {
 		f.t.Fatalf("after copies: %+v, want last %d", s, w.Last)
 	}
 	ReadAll(f.t, f, e.ID, w.Last, noLimit)
-	wantCode(f.t, f.Copy(Extent().ID, b1), core.CodeNotFound)
+	wantCode(f.t, f.copied(Extent().ID, b1), core.CodeNotFound)
 }

@@ -90,10 +90,10 @@ func follow(f *fixture) {
 	expect("append")
 	f.Commit(e.ID, 2)
 	expect("commit")
-	_, err := f.Fence(e)
+	_, err := f.Fence(e, 0)
 	must(f.t, err)
 	expect("fence")
-	must(f.t, f.Seal(e.ID, w.Last, w.Checksum))
+	must(f.t, f.Seal(e.ID, w.Last, w.Checksum, 0))
 	expect("seal")
 	stop()
 	f.Commit(e.ID, 3)
@@ -124,23 +124,23 @@ func followedRead(f *fixture) {
 }
 
 func remove(f *fixture) {
-	wantCode(f.t, f.Remove(Extent().ID), core.CodeNotFound)
 	e, w := f.opened(2)
 	other, ow := f.opened(2)
 	for range 8 { // large enough to be cut out
 		_, err := Append(f, e.ID, w.Batch(1, 300<<10), 0)
 		must(f.t, err)
 	}
-	must(f.t, f.Remove(e.ID))
+	must(f.t, f.Remove(e.ID, 0))
 	_, err := f.State(e.ID)
 	wantCode(f.t, err, core.CodeNotFound)
 	_, err = f.Read(e.ID, 1, 1, 1)
 	wantCode(f.t, err, core.CodeNotFound)
-	must(f.t, f.Open(e))
-	if s := f.state(e.ID); s.Last != 0 || s.Bytes != 0 {
-		f.t.Fatalf("made again: %+v, want an empty extent", s)
+	again, err := f.Fence(e, 1)
+	must(f.t, err)
+	if again.Last != 0 || again.Bytes != 0 || again.Opened {
+		f.t.Fatalf("made again: %+v, want an empty extent", again)
 	}
-	f.append(e.ID, new(Writer), 1)
+	must(f.t, f.copied(e.ID, new(Writer).Batch(3, 100)))
 	f.reopen()
 	ReadAll(f.t, f, other.ID, ow.Last, noLimit)
 	ReadAll(f.t, f, e.ID, 3, noLimit)
@@ -157,7 +157,7 @@ func restarted(f *fixture) {
 	_, err := Append(f, e.ID, next.Batch(1, 1), 0)
 	wantCode(f.t, err, core.CodeFenced)
 	ReadAll(f.t, f, e.ID, w.Last, noLimit)
-	s, err := f.Fence(e)
+	s, err := f.Fence(e, 0)
 	must(f.t, err)
 	if s.Last != w.Last {
 		f.t.Fatalf("fence counted %d, want %d", s.Last, w.Last)

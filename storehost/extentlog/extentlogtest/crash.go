@@ -137,17 +137,17 @@ func workload(t *testing.T, l extentlog.Log, p *promises) {
 	}
 	pending.Wait()
 	for i, e := range extents[:3] {
-		s, err := l.Fence(e)
+		s, err := l.Fence(e, 0)
 		must(t, err)
 		p.update(e.ID, func(v *promise) { v.fenced, v.last = true, s.Last })
 		if i == 0 {
 			continue
 		}
-		must(t, l.Seal(e.ID, s.Last, s.Checksum))
+		must(t, l.Seal(e.ID, s.Last, s.Checksum, 0))
 		p.update(e.ID, func(v *promise) { v.sealed = true })
 	}
 	unheard := Extent()
-	_, err := l.Fence(unheard)
+	_, err := l.Fence(unheard, 0)
 	must(t, err)
 	p.update(unheard.ID, func(v *promise) { v.extent, v.fenced = unheard, true })
 }

@@ -150,14 +150,14 @@ func (m *model) add(r *replica, batch []byte) {
 
 func (m *model) fence(rt *rapid.T) {
 	r := m.pick(rt)
-	_, err := m.log.Fence(r.extent)
+	_, err := m.log.Fence(r.extent, 0)
 	m.expect(rt, "fence", err, "")
 	r.fenced = true
 }
 
 func (m *model) fenceNew(rt *rapid.T) {
 	e := Extent()
-	_, err := m.log.Fence(e)
+	_, err := m.log.Fence(e, 0)
 	m.expect(rt, "fence", err, "")
 	m.replicas = append(m.replicas, &replica{extent: e, fenced: true})
 }
@@ -166,7 +166,7 @@ func (m *model) seal(rt *rapid.T) {
 	r := m.pick(rt)
 	keep := rapid.IntRange(0, len(r.batches)).Draw(rt, "keep")
 	short := replica{batches: r.batches[:keep]}
-	err := m.log.Seal(r.extent.ID, short.last(), short.checksum())
+	err := m.log.Seal(r.extent.ID, short.last(), short.checksum(), 0)
 	switch {
 	case !r.fenced, r.sealed && short.last() != r.last(), short.last() < r.committed:
 		m.expect(rt, "seal", err, core.CodeConflict)
@@ -179,7 +179,7 @@ func (m *model) seal(rt *rapid.T) {
 func (m *model) copy(rt *rapid.T) {
 	r := m.pick(rt)
 	batch := r.writer().Batch(rapid.IntRange(1, 3).Draw(rt, "count"), 20)
-	err := m.log.Copy(r.extent.ID, batch)
+	_, err := m.log.Copy(r.extent.ID, batch)
 	if !r.fenced || r.sealed {
 		m.expect(rt, "copy", err, core.CodeConflict)
 		return
@@ -220,7 +220,7 @@ func (m *model) read(rt *rapid.T) {
 
 func (m *model) remove(rt *rapid.T) {
 	r := m.pick(rt)
-	m.expect(rt, "remove", m.log.Remove(r.extent.ID), "")
+	m.expect(rt, "remove", m.log.Remove(r.extent.ID, 0), "")
 	for i := range m.replicas {
 		if m.replicas[i] == r {
 			m.replicas = append(m.replicas[:i], m.replicas[i+1:]...)
