@@ -18,11 +18,13 @@ func (h *Host) relist(ctx context.Context) {
 	wait := 50 * time.Millisecond
 	for {
 		err := h.askShares(ctx)
-		pause := h.cfg.RelistEvery
+		pause := h.relistPause()
 		if err != nil {
 			h.log.Info("no list of shares yet", "err", err)
 			pause = wait
 			wait = min(2*wait, h.cfg.RelistEvery)
+		} else {
+			wait = 50 * time.Millisecond
 		}
 		select {
 		case <-ctx.Done():
@@ -32,19 +34,43 @@ func (h *Host) relist(ctx context.Context) {
 	}
 }
 
+// relistPause grows with the list, so that asking for it costs little.
+func (h *Host) relistPause() time.Duration {
+	shares := 0
+	for _, g := range h.groupList() {
+		g.mu.Lock()
+		shares += len(g.mu.shares)
+		g.mu.Unlock()
+	}
+	return min(h.cfg.RelistEvery+time.Duration(shares)*relistPerShare, maxRelist)
+}
+
+const (
+	relistPerShare = 2 * time.Millisecond
+	maxRelist      = 30 * time.Second
+)
+
+// askShares asks one controller after another.
 func (h *Host) askShares(ctx context.Context) error {
+	err := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
+	for _, c := range h.deps.Members.Hosts("controller") {
+		var list *pb.AssignmentList
+		if list, err = h.askController(ctx, c.Address); err == nil {
+			return h.assign(ctx, list)
+		}
+	}
+	return err
+}
+
+func (h *Host) askController(ctx context.Context, addr string) (*pb.AssignmentList, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	controllers := h.deps.Members.Hosts("controller")
-	if len(controllers) == 0 {
-		return core.Errorf(core.CodeUnavailable, "no controller is known")
-	}
 	self := h.deps.Members.Self()
-	resp, err := h.deps.Peers.Controller(controllers[0].Address).ListAssignments(ctx, connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
+	resp, err := h.deps.Peers.Controller(addr).ListAssignments(ctx, connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
 	if err != nil {
-		return convert.FromRPC(err)
+		return nil, convert.FromRPC(err)
 	}
-	return h.assign(ctx, resp.Msg)
+	return resp.Msg, nil
 }
 
 // assign makes the host's shares those of the list.
@@ -81,7 +107,7 @@ func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
 			given[e.ID] = make(map[core.GroupID]bool)
 		}
 		given[e.ID][core.GroupID{ID: id}] = true
-		g, err := h.giveShare(ctx, e, a.Name, core.GroupID{ID: id}, a.Counter)
+		g, err := h.giveShare(ctx, e, a, core.GroupID{ID: id})
 		if err != nil {
 			failed = append(failed, err) // the others must not wait for it; the controller sends its list again
 		}
@@ -98,8 +124,8 @@ func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
 }
 
 // giveShare resumes one share of the list; no group when that was deleted meanwhile.
-func (h *Host) giveShare(ctx context.Context, e core.Extent, name string, id core.GroupID, counter uint64) (*group, error) {
-	g, err := h.groupOf(ctx, e.Queue, name)
+func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, id core.GroupID) (*group, error) {
+	g, err := h.groupOf(ctx, e.Queue, a.Name)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 		return nil, nil
@@ -109,25 +135,28 @@ func (h *Host) giveShare(ctx context.Context, e core.Extent, name string, id cor
 		g.release()
 		return nil, nil
 	}
-	return g, g.addShare(ctx, e, counter)
+	var holders []core.HostID
+	for _, holder := range a.Holders {
+		holders = append(holders, core.HostID(holder))
+	}
+	return g, g.addShare(ctx, e, a.Counter, holders)
 }
 
-// dropOthers gives up the shares that are not this host's any more.
+// dropOthers gives up the shares that are not this host's any more. The list is the newest that was heard: another host owns them now, or
+// nobody needs to.
 func (h *Host) dropOthers(given map[core.ExtentID]map[core.GroupID]bool) {
+	now := h.deps.Now()
 	for _, g := range h.groupList() {
-		var readers []*reader
+		var dropped []*share
 		g.mu.Lock()
 		for id, s := range g.mu.shares {
-			if given[id][g.id] {
-				continue
-			}
-			if r := s.dropLocked(); r != nil {
-				readers = append(readers, r)
+			if !given[id][g.id] {
+				dropped = append(dropped, s)
 			}
 		}
 		g.mu.Unlock()
-		for _, r := range readers {
-			r.stop()
+		for _, s := range dropped {
+			g.giveAway(s, now)
 		}
 	}
 }

@@ -9,29 +9,40 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// saver writes checkpoints: those of all shares that changed, together, once a second; at once when retries wait for theirs. What
-// becomes urgent while a write is under way goes into the next one.
+// saver writes checkpoints: those of all shares that changed, together, once a second; those of a group sooner when it has settled many
+// messages since, as a crash would deliver them again, and at once when retries wait for theirs. What becomes due while a write is under
+// way goes into the next one.
 type saver struct {
 	h    *Host
 	wake chan struct{}
 	mu   struct {
 		sync.Mutex
-		dirty map[*group]struct{}
+		dirty map[*group]urgency
 	}
 }
 
+// urgency is when a changed group is to be saved.
+type urgency uint8
+
+const (
+	saveSoon urgency = iota // with the next round of all groups
+	saveBusy                // not before Config.CheckpointBusy has passed since its last
+	saveNow
+)
+
 func newSaver(h *Host) *saver {
 	s := &saver{h: h, wake: make(chan struct{}, 1)}
-	s.mu.dirty = make(map[*group]struct{})
+	s.mu.dirty = make(map[*group]urgency)
 	return s
 }
 
 // note says that shares of g changed.
-func (s *saver) note(g *group, urgent bool) {
+func (s *saver) note(g *group, u urgency) {
 	s.mu.Lock()
-	s.mu.dirty[g] = struct{}{}
+	old, known := s.mu.dirty[g]
+	s.mu.dirty[g] = max(old, u)
 	s.mu.Unlock()
-	if urgent {
+	if u > saveSoon && (!known || u > old) {
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -42,17 +53,54 @@ func (s *saver) note(g *group, urgent bool) {
 func (s *saver) run(ctx context.Context) {
 	tick := time.NewTicker(s.h.cfg.CheckpointEvery)
 	defer tick.Stop()
+	busy := time.NewTimer(time.Hour)
+	defer busy.Stop()
 	for {
+		all := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			all = true
 		case <-s.wake:
+		case <-busy.C:
 		}
+		due, next := s.due(all, s.h.deps.Now())
 		cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-		s.save(cctx, false)
+		s.save(cctx, due, false)
 		cancel()
+		busy.Reset(next)
 	}
+}
+
+// due takes the groups that are to be saved now, and says when the next busy one will be.
+func (s *saver) due(all bool, now time.Time) (due []*group, next time.Duration) {
+	next = time.Hour
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for g, u := range s.mu.dirty {
+		wait := time.Duration(0)
+		switch {
+		case all || u == saveNow:
+		case u == saveSoon:
+			continue
+		default:
+			wait = s.h.cfg.CheckpointBusy - now.Sub(time.Unix(0, g.savedAt.Load()))
+		}
+		if wait > 0 {
+			next = min(next, wait)
+			continue
+		}
+		delete(s.mu.dirty, g)
+		due = append(due, g)
+	}
+	return due, next
+}
+
+// all takes every group that has changed.
+func (s *saver) all() []*group {
+	due, _ := s.due(true, s.h.deps.Now())
+	return due
 }
 
 // saved is one share's part of a write.
@@ -63,41 +111,32 @@ type saved struct {
 	l     core.Seq
 }
 
-// save writes the checkpoints of the groups that changed. On an error they stay dirty.
-func (s *saver) save(ctx context.Context, final bool) {
-	s.mu.Lock()
-	dirty := s.mu.dirty
-	s.mu.dirty = make(map[*group]struct{})
-	s.mu.Unlock()
-	if len(dirty) == 0 {
+// save writes the checkpoints of groups. On an error they stay dirty.
+func (s *saver) save(ctx context.Context, due []*group, final bool) {
+	if len(due) == 0 {
 		return
 	}
 	now := s.h.deps.Now()
 	var rows []metadata.Row
-	parts := make(map[*group][]saved)
-	run := s.h.deps.Members.Self().Run
-	for g := range dirty {
-		g.mu.Lock()
-		for id, sh := range g.mu.shares {
-			if !sh.rules.Changed() && sh.rules.Unsaved() == 0 && !sh.finished() {
-				continue
-			}
-			blob, token := sh.rules.Checkpoint(nil, final, now)
-			parts[g] = append(parts[g], saved{sh, token, sh.finished(), sh.l})
-			rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: blob, Written: now})
-		}
-		g.mu.Unlock()
+	parts := make(map[*group][]saved, len(due))
+	for _, g := range due {
+		rows, parts[g] = g.checkpoint(rows, final, now)
+	}
+	if len(rows) == 0 {
+		return
 	}
 	began := time.Now()
 	if err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
 		s.h.log.Warn("checkpoints could not be saved", "shares", len(rows), "err", err)
 		s.h.metrics.saveFailures.Inc()
-		for g := range dirty {
-			s.note(g, false)
+		for _, g := range due {
+			g.notSaved()
+			s.note(g, saveSoon)
 		}
 		return
 	}
 	s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
+	s.h.metrics.saves.Add(float64(len(rows)))
 	for g, ps := range parts {
 		g.saved(ctx, ps)
 		if !final {
@@ -106,25 +145,51 @@ func (s *saver) save(ctx context.Context, final bool) {
 	}
 }
 
-// saved applies a durable checkpoint: retries may go out, rows of earlier owners and finished shares go away.
+// checkpoint appends the rows of the group's shares that have changed.
+func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]metadata.Row, []saved) {
+	run := g.h.deps.Members.Self().Run
+	g.savedAt.Store(now.UnixNano())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.settled = 0
+	var parts []saved
+	for id, sh := range g.mu.shares {
+		if !sh.rules.Changed() && sh.rules.Unsaved() == 0 && !sh.finished() {
+			continue
+		}
+		blob, token := sh.rules.Checkpoint(nil, final, now)
+		parts = append(parts, saved{sh, token, sh.finished(), sh.l})
+		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: blob, Written: now})
+	}
+	for id, sh := range g.mu.given {
+		if sh.late.changed {
+			sh.late.changed = false
+			rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: sh.late.state.Append(nil), Written: now})
+		}
+	}
+	return rows, parts
+}
+
+// notSaved has what was given away written again: unlike shares it does not know what is durable.
+func (g *group) notSaved() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.mu.given {
+		s.late.changed = true
+	}
+}
+
+// saved applies a durable checkpoint: retries may go out, finished shares go away.
 func (g *group) saved(ctx context.Context, parts []saved) {
-	var left []metadata.Key
 	g.mu.Lock()
 	epoch := g.mu.record.Epoch
 	for _, p := range parts {
-		if p.s.removed {
-			continue
+		if !p.s.removed {
+			p.s.rules.Saved(p.token)
+			p.s.saved = true
 		}
-		p.s.rules.Saved(p.token)
-		left = append(left, p.s.left...)
-		p.s.left = nil
 	}
 	g.mu.Unlock()
-	for _, k := range left {
-		if err := g.h.deps.Meta.Remove(ctx, metadata.Checkpoints, k, g.h.deps.Now(), metadata.One); err != nil {
-			g.h.log.Info("an old checkpoint stays behind", "group", g.name, "err", err)
-		}
-	}
 	for _, p := range parts {
 		if p.done {
 			g.finish(ctx, p, epoch)
@@ -132,25 +197,33 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 	}
 }
 
-// finish records that the group has consumed the extent, removes its checkpoint and forgets the share. What fails is tried again with the
-// next round: a finished share counts as changed.
+// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. What fails is tried again with
+// the next round: a finished share counts as changed.
 func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	meta, now := g.h.deps.Meta, g.h.deps.Now()
 	id := p.s.extent.ID
 	err := metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id), metadata.DoneRecord{L: p.l, Epoch: epoch}, now, 0, metadata.One)
-	if err == nil {
-		key := metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)
-		err = meta.Remove(ctx, metadata.Checkpoints, key, g.h.deps.Now(), metadata.One)
+	keys := []metadata.Key{metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)}
+	g.mu.Lock()
+	for k := range p.s.others {
+		keys = append(keys, k)
+	}
+	g.mu.Unlock()
+	for _, k := range keys {
+		if err == nil {
+			err = meta.Remove(ctx, metadata.Checkpoints, k, g.h.deps.Now(), metadata.One)
+		}
 	}
 	if err != nil {
 		g.h.log.Info("a finished share stays for now", "extent", id, "group", g.name, "err", err)
-		g.h.saver.note(g, false)
+		g.h.saver.note(g, saveSoon)
 		return
 	}
 	g.mu.Lock()
 	var r *reader
 	if !p.s.removed {
 		r = p.s.dropLocked()
+		g.forgetHandlesLocked(p.s)
 	}
 	g.mu.Unlock()
 	if r != nil {

@@ -46,7 +46,7 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 	}
 	h.metrics.sessions.Inc()
 	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
-		h.log.Info("consumer's connection ended", "client", conn.RemoteAddr(), "err", err)
+		h.log.Debug("consumer's connection ended", "client", conn.RemoteAddr(), "err", err)
 	}
 	h.metrics.sessions.Dec()
 	h.mu.Lock()
@@ -237,13 +237,18 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 	var bad []dispatch.Refusal
 	var failures []wire.AckFailure
 	g.mu.Lock()
-	s := c.shareLocked(c.settled.Handle)
+	s, given := c.shareLocked(c.settled.Handle), c.lateLocked(c.settled.Handle)
 	for _, r := range c.settled.Runs {
 		switch {
+		case given != nil && f.Type == wire.TypeAck:
+			bad = given.ackLateLocked(r.Base, r.Count, r.Attempt, bad[:0])
+		case given != nil:
+			bad = bad[:0] // the new owner hands them out once their locks have ended
 		case s == nil:
 			bad = append(bad[:0], dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeStale})
 		case f.Type == wire.TypeAck:
 			bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad[:0])
+			g.mu.settled += int(r.Count)
 		default:
 			bad = s.rules.Return(r.Base, r.Count, r.Attempt, now, bad[:0])
 		}
@@ -289,7 +294,7 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 // maxListed bounds how many refused settlements of one frame are listed.
 const maxListed = 1000
 
-var errNoShare = core.Errorf(core.CodeStale, "the extent is not delivered by this host any more")
+var errNoShare = core.Errorf(core.CodeMoved, "the extent is not delivered by this host any more")
 
 func (c *consumer) answer(handle uint32, seq core.Seq, attempt uint16, err error) {
 	if err != nil {

@@ -21,6 +21,7 @@ type consumer struct {
 	settled wire.Settled // the reader's scratch
 	tokens  bool         // set before the consumer joins
 	name    string       // set before the consumer joins
+	told    string       // the hosts it was told of last; the group's mutex's
 	group   atomic.Pointer[group]
 	closed  atomic.Bool
 
@@ -130,13 +131,33 @@ func (s *share) tokenLocked(seq core.Seq, attempt uint16) string {
 	}.Seal(s.group.h.keys)
 }
 
-// shareLocked is the share behind a handle, nil when it is unknown or given away.
+// shareLocked is the share behind a handle, nil when it is unknown or no longer this host's.
 func (c *consumer) shareLocked(handle uint32) *share {
-	if int64(handle) >= int64(len(c.shares)) {
-		return nil
-	}
-	if s := c.shares[handle]; s != nil && !s.removed {
+	if s := c.namedLocked(handle); s != nil && !s.removed {
 		return s
 	}
 	return nil
+}
+
+// lateLocked is the share behind a handle that was given to another host not long ago, else nil.
+func (c *consumer) lateLocked(handle uint32) *share {
+	if s := c.namedLocked(handle); s != nil && s.late != nil {
+		return s
+	}
+	return nil
+}
+
+func (c *consumer) namedLocked(handle uint32) *share {
+	if int64(handle) >= int64(len(c.shares)) {
+		return nil
+	}
+	return c.shares[handle]
+}
+
+// forgetLocked makes the share's handle mean nothing any more. Its number stays: it must not mean another extent.
+func (c *consumer) forgetLocked(s *share) {
+	if handle, known := c.handles[s]; known {
+		c.shares[handle] = nil
+		delete(c.handles, s)
+	}
 }

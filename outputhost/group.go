@@ -19,6 +19,7 @@ type group struct {
 	queue     core.QueueID
 	queuePath string
 	name      string
+	savedAt   atomic.Int64 // unix ns, when a checkpoint was taken last
 	users     atomic.Int32 // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
@@ -26,8 +27,11 @@ type group struct {
 		rules     *dispatch.Group
 		shares    map[core.ExtentID]*share
 		byRules   map[*dispatch.Share]*share
-		ordered   []*share    // of shares, oldest extent first; nil when they changed
-		consumers []*consumer // in turn
+		given     map[core.ExtentID]*share // to other hosts, lately
+		merged    time.Time                // when checkpoints of other owners were looked at
+		settled   int                      // messages since the last checkpoint
+		ordered   []*share                 // of shares, oldest extent first; nil when they changed
+		consumers []*consumer              // in turn
 		turn      int
 		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message
 		pulled    time.Time                  // when the last one ended
@@ -65,6 +69,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	g.mu.shares = make(map[core.ExtentID]*share)
 	g.mu.byRules = make(map[*dispatch.Share]*share)
+	g.mu.given = make(map[core.ExtentID]*share)
 	g.mu.names = make(map[dispatch.SessionID]string)
 	g.mu.pulls = make(map[chan struct{}]struct{})
 	h.mu.groups[record.ID] = g
@@ -81,7 +86,7 @@ func (h *Host) unload(g *group) {
 	defer h.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.mu.shares) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.mu.burying && h.mu.groups[g.id] == g {
+	if len(g.mu.shares) == 0 && len(g.mu.given) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.mu.burying && h.mu.groups[g.id] == g {
 		delete(h.mu.groups, g.id)
 	}
 }
@@ -102,22 +107,8 @@ func (g *group) lookForEnds(ctx context.Context) error {
 	}
 	g.mu.Unlock()
 	for _, s := range idle {
-		seal, _, err := metadata.Read[metadata.SealRecord](ctx, g.h.deps.Meta, metadata.Seals, metadata.SealKey(s.extent.ID), metadata.One)
-		if core.CodeOf(err) == core.CodeNotFound {
-			continue
-		}
-		if err != nil {
+		if err := g.look(ctx, s); err != nil {
 			return err
-		}
-		g.mu.Lock()
-		finished := false
-		if seal.State.HasEnd() && !s.removed {
-			s.end, s.l, s.last = true, seal.L, max(s.last, seal.L)
-			finished = s.finished()
-		}
-		g.mu.Unlock()
-		if finished {
-			g.h.saver.note(g, false)
 		}
 	}
 	return nil

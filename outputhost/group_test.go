@@ -66,6 +66,11 @@ func TestHost_GroupsWithoutWorkAreUnloaded(t *testing.T) {
 		t.Error("a group in use was unloaded")
 	}
 	g.release()
+	if b.unload(g); b.loaded() != 1 {
+		t.Error("a group was unloaded before late acks of its last share were saved")
+	}
+	b.saver.save(t.Context(), b.saver.all(), false)
+	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
 	if b.unload(g); b.loaded() != 0 {
 		t.Error("a group without work stays loaded")
 	}
@@ -97,7 +102,7 @@ func TestGroup_EndOfAnUnreadExtentIsFound(t *testing.T) {
 	if err := g.lookForEnds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.saver.save(t.Context(), false)
+	b.saver.save(t.Context(), b.saver.all(), false)
 	d, _, err := metadata.Read[metadata.DoneRecord](t.Context(), b.meta, metadata.Dones, metadata.DoneKey(r.ID, e.ID), metadata.One)
 	if err != nil || d.L != 7 {
 		t.Errorf("done row %+v, %v; want 7", d, err)
@@ -153,8 +158,13 @@ func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 	if err := b.give(2); err != nil {
 		t.Fatal(err)
 	}
-	if c.shareLocked(0) != nil || c.shares[0] != nil || len(c.handles) != 0 || len(g.mu.byRules) != 0 {
-		t.Errorf("the consumer of %s keeps a share that was given up", r.ID)
+	if c.shareLocked(0) != nil || c.lateLocked(0) != s || len(g.mu.byRules) != 0 {
+		t.Errorf("a share of %s that was given away is still delivered, or its late acks are not taken", r.ID)
+	}
+	b.saver.save(t.Context(), b.saver.all(), false)
+	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
+	if c.shares[0] != nil || len(c.handles) != 0 || len(g.mu.given) != 0 {
+		t.Errorf("the consumer of %s keeps a share that was given away long ago", r.ID)
 	}
 	g.mu.consumers = nil
 }

@@ -25,11 +25,14 @@ import (
 // Config of an output host.
 type Config struct {
 	CheckpointEvery time.Duration // how often what changed is checkpointed; a crash redelivers about this much
+	CheckpointAcks  int           // so many settled messages have a group checkpointed sooner …
+	CheckpointBusy  time.Duration // … but this long after its last
 	RefreshEvery    time.Duration // how often settings of active groups are read again
-	RelistEvery     time.Duration // how often the whole list of shares is asked for again
+	RelistEvery     time.Duration // how often the whole list of shares is asked for again; more rarely when it is long
 	CallTimeout     time.Duration // of one call to a store, a controller or the metadata
 	ReadAhead       int           // bytes a share has asked a store for and not been sent, at most
 	ReadMemory      int           // the same for all shares of the host together
+	HoldMemory      int           // bytes of messages read and not settled, of all shares together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
 }
 
@@ -37,11 +40,14 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		CheckpointEvery: time.Second,
+		CheckpointAcks:  100,
+		CheckpointBusy:  100 * time.Millisecond,
 		RefreshEvery:    2 * time.Second,
-		RelistEvery:     30 * time.Second,
+		RelistEvery:     5 * time.Second,
 		CallTimeout:     3 * time.Second,
 		ReadAhead:       8 << 20,
 		ReadMemory:      256 << 20,
+		HoldMemory:      512 << 20,
 		MaxCredit:       32 << 20,
 	}
 }
@@ -68,6 +74,9 @@ type Host struct {
 	deadlines *deadlines
 	saver     *saver
 	letters   *letters
+	stores    *stores
+	memory    budget
+	pulse     *pulse
 	mu        struct {
 		sync.Mutex
 		groups   map[core.GroupID]*group
@@ -83,8 +92,15 @@ type Host struct {
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	if cfg.CheckpointEvery <= 0 || cfg.RefreshEvery <= 0 || cfg.RelistEvery <= 0 || cfg.CallTimeout <= 0 || cfg.ReadAhead <= 0 || cfg.ReadMemory <= 0 || cfg.MaxCredit <= 0 {
-		return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
+	for _, d := range []time.Duration{cfg.CheckpointEvery, cfg.CheckpointBusy, cfg.RefreshEvery, cfg.RelistEvery, cfg.CallTimeout} {
+		if d <= 0 {
+			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
+		}
+	}
+	for _, n := range []int{cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit} {
+		if n <= 0 {
+			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
+		}
 	}
 	if deps.Now == nil {
 		deps.Now = time.Now
@@ -96,6 +112,9 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.deadlines = newDeadlines()
 	h.saver = newSaver(h)
 	h.letters = newLetters(h)
+	h.stores = newStores()
+	h.memory.bound = cfg.HoldMemory
+	h.pulse = newPulse(deps.Now())
 	h.mu.groups = make(map[core.GroupID]*group)
 	h.mu.sessions = make(map[*session]struct{})
 	deps.Metrics.MustRegister(groupMetrics{h})
@@ -128,15 +147,20 @@ func (h *Host) Run(ctx context.Context) error {
 	loops.Go(func() { h.refresh(ctx) })
 	loops.Go(func() { h.deadlines.run(ctx, h.deps.Now) })
 	loops.Go(func() { h.saver.run(ctx) })
+	loops.Go(func() { h.watch(ctx) })
+	loops.Go(func() { h.beat(ctx) })
 	<-ctx.Done()
 	h.draining.Store(true) // the last checkpoint says that nothing is handed out after it
+	for _, g := range h.groupList() {
+		g.tellRoute(h.tasks.Context())
+	}
 	for _, s := range h.sessionList() {
 		s.drain()
 	}
 	loops.Wait()
 	last, cancel := context.WithTimeout(h.tasks.Context(), h.cfg.CallTimeout)
 	defer cancel()
-	h.saver.save(last, true)
+	h.saver.save(last, h.saver.all(), true)
 	return nil
 }
 
@@ -152,7 +176,7 @@ func (h *Host) Stop(ctx context.Context) error {
 	h.tasks.Stop(core.Errorf(core.CodeDraining, "output host is stopping"))
 	last, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	h.saver.save(last, true)
+	h.saver.save(last, h.saver.all(), true)
 	return nil
 }
 
@@ -191,6 +215,10 @@ func (h *Host) refresh(ctx context.Context) {
 			if err == nil {
 				err = g.lookForEnds(ctx)
 			}
+			if err == nil {
+				err = g.mergeOthers(ctx)
+			}
+			g.tellRoute(ctx)
 			if err != nil && ctx.Err() == nil {
 				h.log.Info("cannot read a group's settings", "queue", g.queuePath, "group", g.name, "err", err)
 			}

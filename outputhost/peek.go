@@ -2,17 +2,17 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/wire"
 )
 
 // peekBytes is how much of an extent one call reads.
@@ -42,23 +42,20 @@ func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt,
 }
 
 func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f func(core.Receipt, int64, []byte) (bool, error)) (more bool, err error) {
-	upTo, addr, err := h.readable(ctx, e)
+	upTo, stores, err := h.readable(ctx, e)
 	if err != nil {
 		return false, err
 	}
 	for from <= upTo {
-		resp, err := h.deps.Peers.Store(addr).ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
-			Extent: e.ID.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: peekBytes,
-		}))
+		batches, err := h.readRange(ctx, stores, e.ID, from, upTo)
 		if err != nil {
-			return false, convert.FromRPC(err)
+			return false, err
 		}
-		batches := resp.Msg.Batches
 		if len(batches) == 0 {
 			return true, nil
 		}
 		for len(batches) > 0 {
-			batch, rest, err := wire.NextBatch(batches)
+			batch, _, rest, err := nextBatch(batches)
 			if err != nil {
 				return false, err
 			}
@@ -81,27 +78,80 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f f
 	return true, nil
 }
 
-// readable is how far an extent may be read, and from which store. A store that never heard of the extent holds nothing of it.
-func (h *Host) readable(ctx context.Context, e core.Extent) (upTo core.Seq, addr string, err error) {
-	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
-	for _, id := range e.Replicas {
-		host, ok := membership.Find(h.deps.Members, id)
-		if !ok {
-			continue
+// readRange reads from the first store that answers with whole batches.
+func (h *Host) readRange(ctx context.Context, stores []source, extent core.ExtentID, from, upTo core.Seq) (batches []byte, err error) {
+	for i, s := range stores {
+		cctx, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(stores)-1 {
+			cctx, cancel = context.WithTimeout(ctx, rangeTimeout)
 		}
-		resp, rerr := h.deps.Peers.Store(host.Address).GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
+		resp, rerr := h.deps.Peers.Store(s.Address).ReadRange(cctx, connect.NewRequest(&pb.ReadRangeRequest{
+			Extent: extent.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: peekBytes,
+		}))
+		cancel()
 		if rerr != nil {
-			if err = convert.FromRPC(rerr); core.CodeOf(err) == core.CodeNotFound {
-				return 0, host.Address, nil
-			}
+			err = convert.FromRPC(rerr)
 			continue
 		}
-		if resp.Msg.Sealed {
-			return core.Seq(resp.Msg.L), host.Address, nil
+		if len(resp.Msg.Batches) == 0 {
+			return nil, nil
 		}
-		return core.Seq(resp.Msg.Committed), host.Address, nil
+		if _, _, _, err = nextBatch(resp.Msg.Batches); err == nil {
+			return resp.Msg.Batches, nil
+		}
 	}
-	return 0, "", err
+	return nil, err
+}
+
+const (
+	replicaTimeout = time.Second     // of a question while there is another store to ask
+	rangeTimeout   = 3 * time.Second // of a range, the same
+)
+
+// readable is how far an extent may be read, and the stores to read it from. A store that never heard of the extent holds nothing of it.
+func (h *Host) readable(ctx context.Context, e core.Extent) (upTo core.Seq, from []source, err error) {
+	now := h.deps.Now()
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	switch {
+	case err == nil && seal.State.HasEnd():
+		if from = h.sources(e, seal.Holders, nil, now); len(from) == 0 && seal.L > 0 {
+			return 0, nil, core.Errorf(core.CodeUnavailable, "no store that holds extent %s is there", e.ID)
+		}
+		return seal.L, from, nil
+	case err != nil && core.CodeOf(err) != core.CodeNotFound:
+		return 0, nil, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
+	}
+	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
+	all := h.sources(e, nil, nil, now)
+	known := false
+	for i, s := range all {
+		cctx, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(all)-1 {
+			cctx, cancel = context.WithTimeout(ctx, replicaTimeout)
+		}
+		resp, rerr := h.deps.Peers.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
+		cancel()
+		switch rerr = convert.FromRPC(rerr); {
+		case rerr == nil && !resp.Msg.Damaged:
+			return readableOf(resp.Msg), append([]source{s}, append(slices.Clone(all[:i]), all[i+1:]...)...), nil
+		case core.CodeOf(rerr) == core.CodeNotFound:
+			known = true
+		case rerr != nil:
+			err = rerr
+		}
+	}
+	if known {
+		return 0, nil, nil
+	}
+	return 0, nil, err
+}
+
+// readableOf is how far a replica lets readers go.
+func readableOf(r *pb.Replica) core.Seq {
+	if r.Sealed {
+		return min(core.Seq(r.L), core.Seq(r.Last))
+	}
+	return min(core.Seq(r.Committed), core.Seq(r.Last))
 }
 
 // peek lists stored messages of a queue.

@@ -77,6 +77,10 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 		g.mu.Unlock()
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
+	if !g.h.pulse.steady(now) {
+		g.mu.Unlock()
+		return nil, nil
+	}
 	var out []*pb.PulledMessage
 	var err error
 	for _, r := range g.mu.rules.Take(0, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
@@ -171,7 +175,7 @@ func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
 func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, random float64, now time.Time) error {
 	switch req.Verb {
 	case "ack":
-		if !s.rules.AckProven(t.Seq, now) {
+		if s.group.mu.settled++; !s.rules.AckProven(t.Seq, now) {
 			return core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
 		}
 		return nil

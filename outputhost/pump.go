@@ -20,11 +20,15 @@ func (g *group) pump() {
 	for {
 		g.mu.again = false
 		now := g.h.deps.Now()
-		g.mu.rules.Tick(now)
-		g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
-		out := g.takeLocked(now)
+		var out []delivery
+		var dead []dispatch.Dead
+		if g.h.pulse.steady(now) {
+			g.mu.rules.Tick(now)
+			g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
+			out = g.takeLocked(now)
+			dead = g.deadLocked()
+		}
 		reads := g.readLocked()
-		dead := g.deadLocked()
 		urgent, changed := g.unsavedLocked()
 		at, ok := g.mu.rules.NextDeadline()
 		g.mu.Unlock()
@@ -108,11 +112,20 @@ const (
 	deadAtOnce      = 64
 )
 
-// unsavedLocked reports whether a checkpoint is due within the second, and whether it is urgent: retries wait for it.
-func (g *group) unsavedLocked() (urgent, changed bool) {
-	for _, s := range g.mu.shares {
-		urgent = urgent || s.rules.Unsaved() > 0
-		changed = changed || s.rules.Changed() || s.finished()
+// unsavedLocked reports whether a checkpoint is due, and how soon. It keeps count of the memory, too.
+func (g *group) unsavedLocked() (u urgency, changed bool) {
+	if g.mu.settled >= g.h.cfg.CheckpointAcks {
+		u, changed = saveBusy, true
 	}
-	return urgent, changed || urgent
+	for _, s := range g.mu.shares {
+		if s.rules.Unsaved() > 0 { // retries wait for it
+			u, changed = saveNow, true
+		}
+		changed = changed || s.rules.Changed() || s.finished()
+		s.countHeldLocked(s.rules.Held())
+	}
+	for _, s := range g.mu.given {
+		changed = changed || s.late.changed
+	}
+	return u, changed
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
-	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -26,7 +25,13 @@ type reader struct {
 	mux     *ws.Mux
 	stream  uint32
 	stopped atomic.Bool
-	granted int // bytes asked for and not sent yet; the group's mutex's
+
+	// the group's mutex's
+	store   core.HostID // "" until one was chosen
+	granted int         // bytes asked for and not sent yet
+	heard   time.Time   // when the store sent something last, or the stream was opened
+	probe   time.Duration
+	probing bool
 }
 
 // buffer counts the references to one websocket message that holds batches.
@@ -68,7 +73,7 @@ func (g *group) readLocked() (actions []func()) {
 			actions = append(actions, s.reader.start)
 		case r != nil && r.mux != nil:
 			ahead := g.h.readAhead()
-			want := min(s.rules.ReadCredit(), ahead) - r.granted
+			want := min(s.rules.ReadCredit(), ahead, g.h.memory.room(s.rules.Held())) - r.granted
 			if want >= ahead/4 || r.granted <= 0 && want > 0 {
 				r.granted += want
 				actions = append(actions, func() { r.credit(want) })
@@ -111,24 +116,26 @@ func (r *reader) open(ctx context.Context) {
 	}
 }
 
-// connect asks a replica, a different one after each failure, for everything from the first seq that is missing.
+// connect asks a store for everything from the first seq that is missing.
 func (r *reader) connect(ctx context.Context) error {
 	s := r.s
-	r.g.mu.Lock()
-	tries := s.tries
-	s.tries++
-	from := s.rules.ReadFrom()
-	credit := min(s.rules.ReadCredit(), r.g.h.readAhead())
-	r.g.mu.Unlock()
-	store := s.extent.Replicas[tries%len(s.extent.Replicas)]
-	host, ok := membership.Find(r.g.h.deps.Members, store)
-	if !ok {
-		return core.Errorf(core.CodeUnavailable, "store %s is not there", store)
+	host, alone, err := r.choose(ctx)
+	if err != nil {
+		return err
+	}
+	if !alone {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, openTimeout)
+		defer cancel()
 	}
 	mux, err := r.g.h.deps.Peers.Link(ctx, host.Address, "/v1/store")
 	if err != nil {
 		return err
 	}
+	r.g.mu.Lock()
+	from := s.rules.ReadFrom()
+	credit := min(s.rules.ReadCredit(), r.g.h.readAhead(), r.g.h.memory.room(s.rules.Held()))
+	r.g.mu.Unlock()
 	body, err := proto.Marshal(&pb.OpenRead{Extent: convert.ExtentToProto(s.extent), From: uint64(from), Credit: uint64(credit)})
 	if err != nil {
 		return core.Errorf(core.CodeInternal, "encode open: %w", err)
@@ -140,7 +147,7 @@ func (r *reader) connect(ctx context.Context) error {
 	r.g.mu.Lock()
 	stopped := r.stopped.Load()
 	if !stopped {
-		r.mux, r.stream, r.granted = mux, stream, credit
+		r.mux, r.stream, r.granted, r.heard, r.probe = mux, stream, credit, r.g.h.deps.Now(), firstProbe
 		r.g.h.readers.Add(1)
 	}
 	r.g.mu.Unlock()
@@ -198,7 +205,7 @@ func (r *reader) end() (mux *ws.Mux, ended bool) {
 	return mux, true
 }
 
-// lost ends the stream and, after a pause, lets the group open another reader.
+// lost ends the stream and lets the group open another reader: of another store at once, after all have failed in a row after a pause.
 func (r *reader) lost(err error) {
 	mux, ended := r.end()
 	if !ended {
@@ -208,20 +215,19 @@ func (r *reader) lost(err error) {
 		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
 	}
 	h := r.g.h
-	r.g.mu.Lock()
-	r.s.misses++
-	pause := min(readRetry<<min(r.s.misses-1, 10), maxReadRetry)
-	r.g.mu.Unlock()
+	pause := r.failed(err, h.deps.Now())
 	level := slog.LevelInfo
 	if core.CodeOf(err) == core.CodeNotFound && pause < maxReadRetry {
 		level = slog.LevelDebug // the input host is about to open it there
 	}
-	h.log.Log(context.Background(), level, "reading an extent was interrupted", "extent", r.s.extent.ID, "group", r.g.name, "err", err)
+	h.log.Log(context.Background(), level, "reading an extent was interrupted", "extent", r.s.extent.ID, "group", r.g.name, "store", r.store, "err", err)
 	h.metrics.readFailures.Inc()
 	h.tasks.Go(func(ctx context.Context) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
+		if pause > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
 		}
 		r.g.mu.Lock()
 		if r.s.reader == r {
@@ -231,13 +237,6 @@ func (r *reader) lost(err error) {
 		r.g.pump()
 	})
 }
-
-// The pause before another replica is tried doubles with each failure in a row. It begins short: a share is often given out before
-// its extent is open on the store.
-const (
-	readRetry    = 2 * time.Millisecond
-	maxReadRetry = time.Second
-)
 
 // Closed implements ws.StreamHandler.
 func (r *reader) Closed(err error) { r.lost(err) }
@@ -251,7 +250,7 @@ func (r *reader) HandleFrame(f wire.Frame, m *ws.Message) {
 	case wire.TypeReadCommitted, wire.TypeReadSealed:
 		var seq uint64
 		if seq, err = wire.DecodePosition(f.Body); err == nil {
-			r.position(f.Type == wire.TypeReadSealed, core.Seq(seq))
+			err = r.position(f.Type == wire.TypeReadSealed, core.Seq(seq))
 		}
 	case wire.TypeRefused, wire.TypeError:
 		err = convert.FrameError(f.Body)
@@ -265,15 +264,27 @@ func (r *reader) HandleFrame(f wire.Frame, m *ws.Message) {
 	r.g.pump()
 }
 
-func (r *reader) position(sealed bool, seq core.Seq) {
+// position notes how far the extent may be read, or its end. An end that contradicts what is known is not believed.
+func (r *reader) position(sealed bool, seq core.Seq) error {
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()
-	r.s.misses = 0
-	r.s.last = max(r.s.last, seq)
+	s := r.s
+	r.hearLocked()
 	if sealed {
-		r.s.end, r.s.l = true, seq
+		if s.end && s.l != seq || seq+1 < s.rules.ReadFrom() {
+			return core.Errorf(core.CodeCorrupt, "store %s says extent %s ends at %d; it was read up to %d, its end known as %d", r.store, s.extent.ID, seq, s.rules.ReadFrom()-1, s.l)
+		}
+		s.end, s.l = true, seq
 	}
+	s.last = max(s.last, seq)
+	if seq < s.rules.ReadFrom() {
+		s.misses = 0
+	}
+	return nil
 }
+
+// hearLocked notes a sign of life of the store.
+func (r *reader) hearLocked() { r.heard, r.probe = r.g.h.deps.Now(), firstProbe }
 
 // batches offers what came to the share. Bytes with a wrong checksum are never delivered: another replica is asked.
 func (r *reader) batches(body []byte, m *ws.Message) error {
@@ -291,10 +302,12 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 			b.Release()
 			return nil
 		}
-		r.s.misses = 0
+		r.hearLocked()
 		r.granted -= len(batch.Bytes)
 		r.s.last = max(r.s.last, batch.Last())
-		err = r.s.rules.Offer(records, r.g.h.deps.Now())
+		if err = r.s.rules.Offer(records, r.heard); err == nil {
+			r.s.misses = 0
+		}
 		r.g.mu.Unlock()
 		if err != nil {
 			b.Release()

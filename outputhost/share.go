@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -17,24 +18,32 @@ type share struct {
 	generation uint64 // counter of the assignment
 	rules      *dispatch.Share
 	reader     *reader
-	tries      int      // of opening a reader
-	misses     int      // of them, failed in a row
-	restored   bool     // an earlier owner left messages under way: read on even without consumers, to see their locks end
-	end        bool     // sealed …
-	l          core.Seq // … at this seq
-	last       core.Seq // committed, as far as heard
+	misses     int                       // failures to read in a row
+	failed     map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
+	holders    []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
+	lookedAt   time.Time                 // when its seal row was read because reading failed
+	restored   bool                      // an earlier owner left messages under way: read on even without consumers, to see their locks end
+	end        bool                      // sealed …
+	l          core.Seq                  // … at this seq
+	last       core.Seq                  // committed, as far as heard
 	removed    bool
-	left       []metadata.Key // checkpoints of earlier owners, removed once ours is durable
+	saved      bool                    // a checkpoint of this owner is durable
+	held       int                     // bytes of messages it holds, as counted in the host's memory
+	others     map[metadata.Key]*other // checkpoints of other owners
+	late       *late                   // of a share that was given away: what is still settled here
 }
 
 // finished: the group has consumed the extent to its end.
 func (s *share) finished() bool { return s.end && s.rules.Done(s.l) }
 
 // addShare resumes a share from what its owners saved.
-func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64) error {
+func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID) error {
 	g.mu.Lock()
 	if s := g.mu.shares[e.ID]; s != nil {
 		s.generation = generation
+		if len(holders) > 0 {
+			s.holders = holders
+		}
 		g.mu.Unlock()
 		return nil
 	}
@@ -46,7 +55,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64) 
 	if err != nil || done {
 		return err
 	}
-	state, left, err := g.h.savedState(ctx, g.id, e.ID, epoch)
+	state, others, err := g.h.savedState(ctx, g.id, e.ID, epoch)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
@@ -56,7 +65,12 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64) 
 	if g.mu.closed || g.mu.shares[e.ID] != nil {
 		return nil
 	}
-	s := &share{group: g, extent: e, generation: generation, left: left, restored: state.Pending() > 0}
+	if old := g.mu.given[e.ID]; old != nil { // it comes back
+		delete(g.mu.given, e.ID)
+		state.Merge(old.late.state)
+		old.late = nil
+	}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, restored: state.Pending() > 0}
 	s.rules = g.mu.rules.AddShare(e.ID, state, now)
 	g.mu.shares[e.ID] = s
 	g.mu.ordered = nil
@@ -81,17 +95,17 @@ func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.Exten
 }
 
 // savedState merges the checkpoints of all owners of the present epoch.
-func (h *Host) savedState(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (dispatch.State, []metadata.Key, error) {
+func (h *Host) savedState(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (dispatch.State, map[metadata.Key]*other, error) {
 	var state dispatch.State
-	var left []metadata.Key
-	partition := metadata.CheckpointPartition(group, extent)
-	rows, _, err := h.deps.Meta.List(ctx, metadata.Checkpoints, partition, "", 1000, metadata.Quorum)
+	var others map[metadata.Key]*other
+	rows, err := h.checkpoints(ctx, group, extent, metadata.Quorum)
 	if err != nil {
-		rows, _, err = h.deps.Meta.List(ctx, metadata.Checkpoints, partition, "", 1000, metadata.One)
+		rows, err = h.checkpoints(ctx, group, extent, metadata.One)
 	}
 	if err != nil {
 		return state, nil, err
 	}
+	now := h.deps.Now()
 	own := metadata.CheckpointKey(group, extent, epoch, h.deps.Members.Self().Run)
 	for _, row := range rows {
 		if epochOf(row.Key) != epoch {
@@ -103,10 +117,13 @@ func (h *Host) savedState(ctx context.Context, group core.GroupID, extent core.E
 		}
 		state.Merge(s)
 		if row.Key != own {
-			left = append(left, row.Key)
+			if others == nil {
+				others = make(map[metadata.Key]*other)
+			}
+			others[row.Key] = &other{value: string(row.Value), since: now}
 		}
 	}
-	return state, left, nil
+	return state, others, nil
 }
 
 // epochOf reads the epoch of a checkpoint's key; a key of another form has none of ours.
@@ -119,21 +136,39 @@ func epochOf(k metadata.Key) uint64 {
 	return epoch
 }
 
-// dropLocked forgets a share and stops its reader; the caller has saved what is to be saved.
+// dropLocked takes a share out of its group and returns its reader, which the caller stops. Handles of consumers still lead to it.
 func (s *share) dropLocked() *reader {
 	g := s.group
 	s.removed = true
 	delete(g.mu.shares, s.extent.ID)
 	g.mu.ordered = nil
 	delete(g.mu.byRules, s.rules)
-	for _, c := range g.mu.consumers {
-		if handle, known := c.handles[s]; known {
-			c.shares[handle] = nil // its number stays: it must not mean another extent
-			delete(c.handles, s)
-		}
-	}
 	g.mu.rules.RemoveShare(s.rules)
+	s.countHeldLocked(0)
 	r := s.reader
 	s.reader = nil
 	return r
+}
+
+// forgetHandlesLocked takes a share from the consumers: nothing of it is settled any more.
+func (g *group) forgetHandlesLocked(s *share) {
+	for _, c := range g.mu.consumers {
+		c.forgetLocked(s)
+	}
+}
+
+// countHeldLocked tells the host's memory how much the share holds.
+func (s *share) countHeldLocked(held int) {
+	if held == s.held {
+		return
+	}
+	m := &s.group.h.memory
+	m.held.Add(int64(held - s.held))
+	switch {
+	case s.held == 0:
+		m.holders.Add(1)
+	case held == 0:
+		m.holders.Add(-1)
+	}
+	s.held = held
 }

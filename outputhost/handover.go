@@ -1,0 +1,184 @@
+package outputhost
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
+)
+
+// late is what stays of a share that was given to another host: messages that were handed out here may still be settled here. It is saved
+// in this host's own row, where the new owner finds it. The group's mutex's.
+type late struct {
+	state   dispatch.State
+	changed bool // since it was saved
+	until   time.Time
+}
+
+// lateFor is how long settlements are taken after a share was given away.
+const lateFor = time.Minute
+
+// giveAway ends a share that another host owns now: nothing is handed out or read any more.
+func (g *group) giveAway(s *share, now time.Time) {
+	g.mu.Lock()
+	if s.removed {
+		g.mu.Unlock()
+		return
+	}
+	s.late = &late{state: s.rules.State(now), changed: true, until: now.Add(lateFor)}
+	r := s.dropLocked()
+	g.mu.given[s.extent.ID] = s
+	g.mu.Unlock()
+	if r != nil {
+		r.stop()
+	}
+	g.h.saver.note(g, saveNow)
+}
+
+// ackLateLocked settles count messages from base of a share that was given away; what is refused is appended to bad.
+func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, bad []dispatch.Refusal) []dispatch.Refusal {
+	for i := range min(count, dispatch.MaxSettleRun) {
+		if s.late.state.Ack(base+core.Seq(i), attempt) {
+			s.late.changed = true
+		} else {
+			bad = append(bad, dispatch.Refusal{Base: base + core.Seq(i), Count: 1, Code: core.CodeMoved})
+		}
+	}
+	return bad
+}
+
+// forgetGivenLocked drops what was given away long ago.
+func (g *group) forgetGivenLocked(now time.Time) {
+	for id, s := range g.mu.given {
+		if !s.late.changed && now.After(s.late.until) {
+			delete(g.mu.given, id)
+			s.late = nil
+			g.forgetHandlesLocked(s)
+		}
+	}
+}
+
+// other is another owner's checkpoint of a share, as last seen. That owner may live on and settle what it had handed out.
+type other struct {
+	value string
+	since time.Time // unchanged
+}
+
+const (
+	mergeEvery = 2 * time.Second
+	// settledAfter is how long the checkpoint of an owner that lives must stay as it is before it counts as its last.
+	settledAfter = 30 * time.Second
+)
+
+// mergeOthers takes over what other owners of the group's shares have settled meanwhile, and removes the checkpoints of those that will
+// not write again once ours, which holds all of them, is durable.
+func (g *group) mergeOthers(ctx context.Context) error {
+	now := g.h.deps.Now()
+	var shares []*share
+	g.mu.Lock()
+	g.forgetGivenLocked(now)
+	if now.Sub(g.mu.merged) >= mergeEvery {
+		g.mu.merged = now
+		for _, s := range g.mu.shares {
+			if len(s.others) > 0 {
+				shares = append(shares, s)
+			}
+		}
+	}
+	g.mu.Unlock()
+	for _, s := range shares {
+		if err := g.mergeInto(ctx, s, now); err != nil {
+			return core.Errorf(core.CodeOf(err), "merge the checkpoints of extent %s: %w", s.extent.ID, err)
+		}
+	}
+	return nil
+}
+
+func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
+	rows, err := g.h.checkpoints(ctx, g.id, s.extent.ID, metadata.One)
+	if err != nil {
+		return err
+	}
+	live := g.h.liveRuns()
+	var over []metadata.Key
+	changed := false
+	g.mu.Lock()
+	if s.removed {
+		g.mu.Unlock()
+		return nil
+	}
+	own := metadata.CheckpointKey(g.id, s.extent.ID, g.mu.record.Epoch, g.h.deps.Members.Self().Run)
+	present := make(map[metadata.Key]bool, len(rows))
+	for _, row := range rows {
+		present[row.Key] = true
+		if row.Key == own || epochOf(row.Key) != g.mu.record.Epoch {
+			continue
+		}
+		o := s.others[row.Key]
+		switch {
+		case o == nil || o.value != string(row.Value):
+			state, err := dispatch.DecodeState(row.Value)
+			if err != nil {
+				g.mu.Unlock()
+				return err
+			}
+			s.others[row.Key] = &other{value: string(row.Value), since: now}
+			changed = s.rules.Absorb(state, now) > 0 || changed
+		case s.saved && !s.rules.Changed() && (!live[runOf(row.Key)] || now.Sub(o.since) >= settledAfter):
+			over = append(over, row.Key)
+		}
+	}
+	for k := range s.others {
+		if !present[k] {
+			delete(s.others, k)
+		}
+	}
+	g.mu.Unlock()
+	if changed {
+		g.pump()
+	}
+	for _, k := range over {
+		if err := g.h.deps.Meta.Remove(ctx, metadata.Checkpoints, k, g.h.deps.Now(), metadata.One); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		delete(s.others, k)
+		g.mu.Unlock()
+	}
+	return nil
+}
+
+// checkpoints are all rows of a share.
+func (h *Host) checkpoints(ctx context.Context, group core.GroupID, extent core.ExtentID, c metadata.Consistency) ([]metadata.Row, error) {
+	var out []metadata.Row
+	partition, after := metadata.CheckpointPartition(group, extent), ""
+	for {
+		rows, more, err := h.deps.Meta.List(ctx, metadata.Checkpoints, partition, after, 1000, c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rows...)
+		if !more || len(rows) == 0 {
+			return out, nil
+		}
+		after = rows[len(rows)-1].Key.Row
+	}
+}
+
+// liveRuns are the runs of the output hosts that the membership sees.
+func (h *Host) liveRuns() map[string]bool {
+	out := make(map[string]bool)
+	for _, m := range h.deps.Members.Hosts("outputhost") {
+		out[m.Run.String()] = true
+	}
+	return out
+}
+
+// runOf reads the run of a checkpoint's key.
+func runOf(k metadata.Key) string {
+	_, run, _ := strings.Cut(k.Row, "/")
+	return run
+}

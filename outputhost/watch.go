@@ -1,0 +1,156 @@
+package outputhost
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+)
+
+// A store may stop without its connections breaking, or never hear that an extent was sealed without it. So a reader that hears nothing
+// is looked at: one that is owed bytes goes to another store; one that seems to have read everything is told what the metadata and another
+// replica know.
+const (
+	watchEvery   = 250 * time.Millisecond
+	stallAfter   = time.Second            // without a byte although there is more
+	stallShunned = 500 * time.Millisecond // the same, at a store that has just failed another reader
+	firstProbe   = 500 * time.Millisecond
+	maxProbe     = 5 * time.Second
+	probesAtOnce = 16
+	probeTimeout = time.Second
+)
+
+// watch looks after readers, and follows the membership, until ctx ends.
+func (h *Host) watch(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	stop := h.deps.Members.Changed(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			h.membersChanged(ctx)
+			continue
+		case <-tick.C:
+		}
+		lost, quiet := h.quietReaders(h.deps.Now())
+		for _, r := range lost {
+			r.lost(core.Errorf(core.CodeUnavailable, "store %s has sent nothing for a while although there is more", r.store))
+		}
+		h.probe(ctx, quiet)
+	}
+}
+
+// membersChanged moves readers away from stores that are gone, and tells consumers where their group is served.
+func (h *Host) membersChanged(ctx context.Context) {
+	for _, g := range h.groupList() {
+		g.mu.Lock()
+		readers := g.readersLocked()
+		g.mu.Unlock()
+		for _, r := range readers {
+			g.mu.Lock()
+			store, open := r.store, r.mux != nil
+			g.mu.Unlock()
+			if _, ok := membership.Find(h.deps.Members, store); open && !ok {
+				r.lost(core.Errorf(core.CodeUnavailable, "store %s has left", store))
+			}
+		}
+		g.tellRoute(ctx)
+	}
+}
+
+// quietReaders are those whose store owes them bytes for too long while there is another one to ask, and those that have heard nothing
+// for a while and are to be probed.
+func (h *Host) quietReaders(now time.Time) (lost, quiet []*reader) {
+	for _, g := range h.groupList() {
+		g.mu.Lock()
+		for _, s := range g.mu.shares {
+			r := s.reader
+			if r == nil || r.mux == nil || r.stopped.Load() || r.granted <= 0 {
+				continue
+			}
+			silent := now.Sub(r.heard)
+			switch owed := s.last >= s.rules.ReadFrom(); {
+			case owed && silent >= stallShunned:
+				if (silent >= stallAfter || !h.stores.shunnedUntil(r.store, now).IsZero()) && len(s.sourcesLocked(now)) > 1 {
+					lost = append(lost, r)
+				}
+			case !owed && silent >= r.probe && !r.probing:
+				r.probing = true
+				quiet = append(quiet, r)
+			}
+		}
+		g.mu.Unlock()
+	}
+	return lost, quiet
+}
+
+// probe asks others how far the extents of readers go.
+func (h *Host) probe(ctx context.Context, readers []*reader) {
+	if len(readers) == 0 {
+		return
+	}
+	var probes errgroup.Group
+	probes.SetLimit(probesAtOnce)
+	for _, r := range readers {
+		probes.Go(func() error {
+			r.ask(ctx)
+			return nil
+		})
+	}
+	probes.Wait() // no function fails
+}
+
+// ask looks how far the extent goes: in its seal row, else at a replica that is not the reader's. It is asked again later and later.
+func (r *reader) ask(ctx context.Context) {
+	g, s := r.g, r.s
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := g.look(ctx, s)
+	now := g.h.deps.Now()
+	g.mu.Lock()
+	var others []source
+	if !s.end {
+		others = s.sourcesLocked(now)
+	}
+	store := r.store
+	g.mu.Unlock()
+	last := core.Seq(0)
+	for _, o := range others {
+		if o.ID == store {
+			continue
+		}
+		var resp *connect.Response[pb.Replica]
+		if resp, err = g.h.deps.Peers.Store(o.Address).GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: s.extent.ID.ID[:]})); err == nil {
+			last = readableOf(resp.Msg)
+		}
+		break
+	}
+	if err != nil {
+		g.h.log.Debug("cannot ask how far an extent goes", "extent", s.extent.ID, "group", g.name, "err", err)
+	}
+	g.mu.Lock()
+	s.last = max(s.last, last)
+	r.probing = false
+	r.probe = min(2*r.probe, maxProbe)
+	r.heard = g.h.deps.Now() // owed from here on, if it is
+	exhausted := s.exhausted() && !s.removed
+	g.mu.Unlock()
+	if exhausted { // all of it was read, only its end was not heard
+		r.stop()
+		g.pump()
+	}
+}
