@@ -6,6 +6,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 	"github.com/columbamq/columba/wire"
@@ -124,4 +125,80 @@ func TestRead_LargeBacklogAndTail(t *testing.T) {
 	a.awaitAck(w.Last)
 	a.sendPosition(wire.TypeCommitted, uint64(w.Last))
 	r.readTo(from, w.Last)
+}
+
+// TestRead_FencedAndNotSealed: what is not committed is for copies alone until the end is persisted here.
+func TestRead_FencedAndNotSealed(t *testing.T) {
+	s := startStore(t, "s1")
+	l := s.dial()
+	e, w := extent("s1", "s2"), new(extentlogtest.Writer)
+	a := l.openAppend(e)
+	for range 3 {
+		a.append(w.Batch(2, 10), 0)
+	}
+	a.awaitAck(6)
+	a.sendPosition(wire.TypeCommitted, 2)
+	read := func(from, upTo core.Seq, forCopy bool) (last core.Seq, err error) {
+		t.Helper()
+		resp, err := s.rpc.ReadRange(t.Context(), connect.NewRequest(&pb.ReadRangeRequest{Extent: e.ID.ID[:], From: uint64(from), UpTo: uint64(upTo), Copy: forCopy}))
+		if err != nil {
+			return 0, convert.FromRPC(err)
+		}
+		for rest := resp.Msg.Batches; len(rest) > 0; {
+			var b wire.Batch
+			b, rest, err = wire.NextBatch(rest)
+			must(t, err)
+			last = b.Last()
+		}
+		return last, nil
+	}
+	expect := func(when string, want core.Seq) {
+		t.Helper()
+		if got, err := read(1, 99, false); err != nil || got != want {
+			t.Fatalf("%s: read up to %d, %v, want %d", when, got, err, want)
+		}
+		if got, err := read(want+1, 99, false); err != nil || got != 0 {
+			t.Fatalf("%s: read %d beyond it, %v", when, got, err)
+		}
+	}
+	r := l.openRead(e, 1, 1<<20)
+	r.readTo(1, 2)
+	expect("open", 2)
+	_, err := read(1, 2, true)
+	wantCode(t, err, core.CodeConflict) // it may still grow, or lose what it has
+	s.fence(e, core.DiskID{})
+	expect("fenced", 2)
+	if got, err := read(1, 99, true); err != nil || got != 6 {
+		t.Fatalf("a copy was given all up to %d, %v, want 6", got, err)
+	}
+	second := l.openRead(e, 1, 1<<20)
+	second.readTo(1, 2)
+	second.sendPosition(wire.TypeReadCredit, 1<<20)
+	must(t, s.seal(extent("s1"), 0, 0)) // another one: goes through the same log
+	if n := len(second.frames) + len(r.frames); n > 0 {
+		t.Fatalf("%d frames came beyond what is committed", n)
+	}
+	must(t, s.seal(e, w.Last, w.Checksum))
+	expect("sealed", 6)
+	for _, reader := range []*stream{r, second} {
+		reader.readTo(3, 6)
+		reader.expect(wire.TypeReadSealed, 6)
+	}
+}
+
+// TestRead_ShortReplica: at each entry point a replica that lacks something before its end says so.
+func TestRead_ShortReplica(t *testing.T) {
+	s := startStore(t, "s1")
+	e, w := extent("s1", "s2"), new(extentlogtest.Writer)
+	a := s.dial().openAppend(e)
+	a.append(w.Batch(3, 10), 0)
+	a.awaitAck(3)
+	s.fence(e, core.DiskID{})
+	w.Batch(2, 10)
+	wantCode(t, s.seal(e, w.Last, w.Checksum), core.CodeIncomplete)
+	for _, forCopy := range []bool{false, true} {
+		_, err := s.rpc.ReadRange(t.Context(), connect.NewRequest(&pb.ReadRangeRequest{Extent: e.ID.ID[:], From: 4, UpTo: 5, Copy: forCopy}))
+		wantCode(t, convert.FromRPC(err), core.CodeIncomplete)
+	}
+	s.dial().openRead(e, 4, 1<<20).expectRefused(core.CodeIncomplete)
 }
