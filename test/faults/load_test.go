@@ -25,23 +25,16 @@ import (
 type load struct {
 	*run
 	client *client.Client
-	random func(n int) int // safe for concurrent use
+	rate   int                  // messages per second of each publisher
+	random func(n int) int      // safe for concurrent use
+	stay   func() time.Duration // of a consumer, before another takes its place
+
+	stopPublishing, stopConsuming func() // and join them; again does nothing
 }
 
-// TestRandomKillsUnderLoad kills the server at random moments while publishers publish and consumers ack, nack, reject and forget.
-// COLUMBA_FAULTS=10m makes it go on for that long, with a server under the race detector; COLUMBA_FAULTS_SEED repeats its choices.
-func TestRandomKillsUnderLoad(t *testing.T) {
-	lasting, program := 8*time.Second, process.Program
-	if s := os.Getenv("COLUMBA_FAULTS"); s != "" {
-		var err error
-		if lasting, err = time.ParseDuration(s); err != nil {
-			t.Fatal(err)
-		}
-		program = filepath.Join(t.TempDir(), "columba-race")
-		if err := process.Build(program, "-race"); err != nil {
-			t.Fatal(err)
-		}
-	}
+// seeded is a source of choices: another one in each run, or that of COLUMBA_FAULTS_SEED.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("COLUMBA_FAULTS_SEED"); s != "" {
 		var err error
@@ -50,63 +43,81 @@ func TestRandomKillsUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("COLUMBA_FAULTS_SEED=%d", seed)
-	l := newLoad(t, process.StartProgram(t, program), seed)
-
-	publishing, stopPublishing := context.WithTimeout(t.Context(), lasting)
-	defer stopPublishing()
-	consuming, stopConsuming := context.WithCancel(t.Context())
-	var publishers, consumers sync.WaitGroup
-	defer consumers.Wait()
-	defer stopConsuming()
-	for i := range 3 {
-		publishers.Go(func() { l.publisher(publishing, "p"+strconv.Itoa(i)) })
-	}
-	for _, g := range l.groups {
-		for i := range 2 {
-			consumers.Go(func() { l.consumer(consuming, g, g+"-"+strconv.Itoa(i)) })
-		}
-	}
-	for publishing.Err() == nil {
-		select {
-		case <-time.After(time.Duration(300+l.random(2500)) * time.Millisecond):
-			l.crash()
-		case <-publishing.Done():
-		}
-	}
-	publishers.Wait()
-	for _, g := range l.groups {
-		process.Eventually(t, "nothing is left for "+g, func() bool { undone, _ := l.undone(g); return undone == 0 })
-	}
-	stopConsuming()
-	consumers.Wait()
-	for _, g := range l.groups {
-		l.bury(g)
-	}
-	l.check()
-	if strings.Contains(l.server.Log(), "DATA RACE") {
-		t.Error("the race detector found something in the server")
-	}
-	if t.Failed() {
-		l.save()
-	}
+	return rand.New(rand.NewPCG(seed, 0))
 }
 
-func newLoad(t *testing.T, server *process.Server, seed uint64) *load {
+// newLoad makes a queue with two groups; the consumers of "work" are difficult.
+func newLoad(t *testing.T, server *process.Server, rate int) *load {
 	t.Helper()
-	l := &load{run: &run{t: t, server: server, groups: []string{"work", "calm"}, got: map[string]map[uint64]bool{}}}
+	l := &load{rate: rate, run: emptyRun(t, server, "work", "calm")}
 	var mu sync.Mutex
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seeded(t)
 	l.random = func(n int) int {
 		mu.Lock()
 		defer mu.Unlock()
 		return r.IntN(n)
 	}
+	l.stay = func() time.Duration { return time.Duration(500+l.random(3000)) * time.Millisecond }
 	server.Must("", "create", "queue", queue)
 	for _, g := range l.groups {
 		server.Must("", "create", "group", queue, g, "--start", "earliest", "--lock-timeout", "3s", "--max-deliveries", "20")
 	}
 	l.client = server.Client()
 	return l
+}
+
+// start starts publishers, and consumers of each group. They end with finish, or with the test.
+func (l *load) start(publishers, consumers int) {
+	var group, others sync.WaitGroup
+	publishing, cancelPublishing := context.WithCancel(l.t.Context())
+	consuming, cancelConsuming := context.WithCancel(l.t.Context())
+	l.stopPublishing = func() { cancelPublishing(); group.Wait() }
+	l.stopConsuming = func() { cancelConsuming(); others.Wait() }
+	l.t.Cleanup(func() { l.stopPublishing(); l.stopConsuming() })
+	for i := range publishers {
+		group.Go(func() { l.publisher(publishing, "p"+strconv.Itoa(i)) })
+	}
+	for _, g := range l.groups {
+		for i := range consumers {
+			others.Go(func() { l.consumer(consuming, g, g+"-"+strconv.Itoa(i)) })
+		}
+	}
+}
+
+// finish stops the publishers, waits until nothing is left, and is the verdict of the oracle.
+func (l *load) finish() *verify.Report {
+	l.t.Helper()
+	l.stopPublishing()
+	for _, g := range l.groups {
+		var undone uint64
+		process.EventuallyOr(l.t, process.Patience, func() bool { undone, _ = l.undone(g); return undone == 0 }, func() string {
+			return fmt.Sprintf("nothing is left for %s: %d are", g, undone)
+		})
+	}
+	l.stopConsuming()
+	for _, g := range l.groups {
+		l.bury(g)
+	}
+	report := l.check()
+	if l.t.Failed() {
+		l.save()
+	}
+	return report
+}
+
+func (l *load) delivered() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.history.Received)
+}
+
+// goesOn waits until n more messages are acknowledged.
+func (l *load) goesOn(n int) {
+	l.t.Helper()
+	from := l.acknowledged()
+	process.EventuallyOr(l.t, process.Patience, func() bool { return l.acknowledged() >= from+n }, func() string {
+		return fmt.Sprintf("%d more messages are acknowledged: %d are", n, l.acknowledged()-from)
+	})
 }
 
 // publisher publishes until ctx ends and waits for all outcomes.
@@ -116,32 +127,23 @@ func (l *load) publisher(ctx context.Context, name string) {
 		l.t.Error(err)
 		return
 	}
+	const pause = 10 * time.Millisecond
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	began := time.Now()
 	for seq := uint64(1); ctx.Err() == nil; seq++ {
-		body := fmt.Appendf(nil, "%s/%d/%s", name, seq, strings.Repeat("x", l.random(2000)))
-		crc := crc32.Checksum(body, castagnoli)
-		err := p.PublishAsync(ctx, client.Message{Body: body}, func(_ client.Receipt, err error) {
-			out := verify.Acked
-			switch {
-			case err != nil && core.CodeOf(err).Class() == core.ClassUnknown:
-				out = verify.Unknown
-			case err != nil:
-				out = verify.Failed
+		for ctx.Err() == nil && float64(seq) > time.Since(began).Seconds()*float64(l.rate) {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
 			}
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.history.Published = append(l.history.Published, verify.Published{
-				Key: verify.Key{Queue: queue, Publisher: name, Seq: seq}, CRC: crc, Outcome: out, At: time.Now(),
-			})
-		})
+		}
+		body := fmt.Appendf(nil, "%s/%d/%s", name, seq, padding[:l.random(len(padding))])
+		crc := crc32.Checksum(body, castagnoli)
+		err := p.PublishAsync(ctx, client.Message{Body: body}, func(r client.Receipt, err error) { l.told(name, seq, crc, r, err) })
 		if err != nil && ctx.Err() == nil {
 			l.t.Errorf("publisher %s: %v", name, err)
 			break
-		}
-		if seq%20 == 0 {
-			select {
-			case <-time.After(10 * time.Millisecond):
-			case <-ctx.Done():
-			}
 		}
 	}
 	end, cancel := context.WithTimeout(context.Background(), process.Patience)
@@ -149,6 +151,31 @@ func (l *load) publisher(ctx context.Context, name string) {
 	if err := p.Close(end); err != nil {
 		l.t.Errorf("close publisher %s: %v", name, err)
 	}
+}
+
+var padding = strings.Repeat("x", 2000)
+
+// told writes down what a publisher was told about a message.
+func (l *load) told(name string, seq uint64, crc uint32, r client.Receipt, err error) {
+	out := verify.Acked
+	switch {
+	case err != nil && core.CodeOf(err).Class() == core.ClassUnknown:
+		out = verify.Unknown
+	case err != nil:
+		out = verify.Failed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.history.Published = append(l.history.Published, verify.Published{
+		Key: verify.Key{Queue: queue, Publisher: name, Seq: seq}, CRC: crc, Outcome: out, At: time.Now(),
+	})
+	l.outcomes[out]++
+	if err != nil {
+		l.refusals[core.CodeOf(err)]++
+		return
+	}
+	l.acked++
+	l.lastAcked[r.Extent] = max(l.lastAcked[r.Extent], r.Seq)
 }
 
 // consumer consumes until ctx ends; now and then it is closed and another one takes its place.
@@ -160,9 +187,13 @@ func (l *load) consumer(ctx context.Context, group, name string) {
 				l.t.Errorf("consumer %s: %v", name, err)
 				return
 			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+			}
 			continue
 		}
-		some, cancel := context.WithTimeout(ctx, time.Duration(500+l.random(3000))*time.Millisecond)
+		some, cancel := context.WithTimeout(ctx, l.stay())
 		for d, err := range con.Deliveries(some) {
 			if err != nil {
 				l.t.Errorf("consumer %s: %v", name, err)

@@ -31,15 +31,26 @@ type run struct {
 	server *process.Server
 	groups []string
 
-	mu      sync.Mutex
-	history verify.History
-	acked   int
-	got     map[string]map[uint64]bool // per group, by line
+	mu        sync.Mutex
+	history   verify.History
+	acked     int
+	got       map[string]map[uint64]bool // per group, by line
+	outcomes  map[verify.Outcome]int
+	refusals  map[core.Code]int          // of publishes
+	lastAcked map[core.ExtentID]core.Seq // highest that a publisher was told
+	report    *verify.Report             // of check
+}
+
+func emptyRun(t testing.TB, server *process.Server, groups ...string) *run {
+	return &run{
+		t: t, server: server, groups: groups, got: make(map[string]map[uint64]bool),
+		outcomes: make(map[verify.Outcome]int), refusals: make(map[core.Code]int), lastAcked: make(map[core.ExtentID]core.Seq),
+	}
 }
 
 func newRun(t testing.TB, server *process.Server, groups ...string) *run {
 	t.Helper()
-	r := &run{t: t, server: server, groups: groups, got: make(map[string]map[uint64]bool)}
+	r := emptyRun(t, server, groups...)
 	server.Must("", "create", "queue", queue)
 	for _, g := range groups {
 		server.Must("", "create", "group", queue, g, "--start", "earliest", "--lock-timeout", "5s")
@@ -82,6 +93,7 @@ func (r *run) publish(n int, flags ...string) *process.Command {
 		if out.OK {
 			r.acked++
 		}
+		r.outcomes[out.Outcome]++
 		r.history.Published = append(r.history.Published, verify.Published{
 			Key: key(out.Line), CRC: crc32.Checksum(strconv.AppendUint(nil, out.Line, 10), castagnoli), Outcome: out.Outcome, At: time.Now(),
 		})
@@ -144,9 +156,14 @@ func (r *run) crash() {
 	r.t.Helper()
 	from := time.Now()
 	r.server.Restart()
+	r.down("server", from)
+}
+
+// down writes down that something was down, or away, since from until now.
+func (r *run) down(what string, from time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.history.Crashes = append(r.history.Crashes, verify.Crash{What: "server", From: from, To: time.Now()})
+	r.history.Crashes = append(r.history.Crashes, verify.Crash{What: what, From: from, To: time.Now()})
 }
 
 // undone is what a group has left, by the server's count.
@@ -181,10 +198,10 @@ func (r *run) check() *verify.Report {
 		undone, dead := r.undone(g)
 		r.history.Groups = append(r.history.Groups, verify.Left{Queue: queue, Group: g, Undone: undone, Dead: dead})
 	}
-	report := verify.Check(&r.history, slack)
-	r.t.Logf("%d crashes\n%s", len(r.history.Crashes), report)
-	if !report.OK() {
+	r.report = verify.Check(&r.history, slack)
+	r.t.Logf("%d crashes; publishers were told %v %v\n%s", len(r.history.Crashes), r.outcomes, r.refusals, r.report)
+	if !r.report.OK() {
 		r.t.Errorf("the history is wrong")
 	}
-	return report
+	return r.report
 }

@@ -29,11 +29,14 @@ func Main(m *testing.M) int {
 }
 
 // Build builds the binary with more flags of go build, such as -race.
-func Build(to string, flags ...string) error {
+func Build(to string, flags ...string) error { return BuildPackage(to, "cmd/columba", flags...) }
+
+// BuildPackage is Build of another command of the module.
+func BuildPackage(to, pkg string, flags ...string) error {
 	args := append([]string{"build", "-o", to}, flags...)
-	build := exec.Command("go", append(args, "github.com/columbamq/columba/cmd/columba")...)
+	build := exec.Command("go", append(args, "github.com/columbamq/columba/"+pkg)...)
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build columba: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}
 	return nil
 }

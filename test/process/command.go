@@ -60,8 +60,14 @@ type Command struct {
 // Launch starts a command line. line gets each line of its stdout, on one goroutine.
 func (s *Server) Launch(stdin io.Reader, line func([]byte), args ...string) *Command {
 	s.t.Helper()
+	return s.LaunchProgram(Program, stdin, line, args...)
+}
+
+// LaunchProgram is Launch of another program.
+func (s *Server) LaunchProgram(program string, stdin io.Reader, line func([]byte), args ...string) *Command {
+	s.t.Helper()
 	c := &Command{
-		t: s.t, cmd: exec.Command(Program, args...), args: strings.Join(args, " "), stderr: &Buffer{}, done: make(chan struct{}),
+		t: s.t, cmd: exec.Command(program, args...), args: strings.Join(args, " "), stderr: &Buffer{}, done: make(chan struct{}),
 	}
 	c.cmd.Env = []string{"COLUMBA_ADDR=" + s.Addr, "HOME=" + os.TempDir()}
 	c.cmd.Stdin, c.cmd.Stderr = stdin, c.stderr
@@ -151,13 +157,19 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 // EventuallyWithin is Eventually with a limit of its own.
 func EventuallyWithin(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
+	EventuallyOr(t, limit, ok, func() string { return what })
+}
+
+// EventuallyOr is EventuallyWithin with a text that is made when the wait was in vain.
+func EventuallyOr(t testing.TB, limit time.Duration, ok func() bool, what func() string) {
+	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for over := time.After(limit); !ok(); {
 		select {
 		case <-tick.C:
 		case <-over:
-			t.Fatalf("%s: not within %s", what, limit)
+			t.Fatalf("%s: not within %s", what(), limit)
 		}
 	}
 }

@@ -53,6 +53,9 @@ func StartProgram(t testing.TB, program string, flags ...string) *Server {
 	return s
 }
 
+// At is a server that somebody else runs: for commands and clients only.
+func At(t testing.TB, addr string) *Server { return &Server{Name: addr, Addr: addr, t: t} }
+
 // end kills the server when the test ends, and shows its log when that failed.
 func (s *Server) end() {
 	s.t.Cleanup(func() {

@@ -1,0 +1,156 @@
+package faults
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/test/process"
+)
+
+// extent is what `list extents` says.
+type extent struct {
+	Extent   string
+	State    core.ExtentState
+	Input    string
+	Replicas []string
+	Holders  []string
+	LastSeq  core.Seq `json:"last_seq"`
+}
+
+func (r *run) extents() []extent {
+	r.t.Helper()
+	return process.Decode[extent](r.t, r.server.Must("", "list", "extents", queue, "-o", "json"))
+}
+
+// hostID is the id under which the cluster knows a process.
+func hostID(t *testing.T, c *process.Cluster, s *process.Server) string {
+	t.Helper()
+	for _, h := range c.Hosts() {
+		if h.Addr == s.Addr {
+			return h.Host
+		}
+	}
+	t.Fatalf("%s is not in the list of hosts", s.Name)
+	return ""
+}
+
+// TestClusterZombieInput stops an input host for 30 s, seals its extents meanwhile, and lets it go on: what it acknowledges then is in
+// the sealed extents, whose replicas are the same to the byte.
+func TestClusterZombieInput(t *testing.T) {
+	long(t)
+	c := process.StartCluster(t, process.Layout{})
+	l := newLoad(t, c.Controller, 500)
+	l.start(4, 2)
+	l.goesOn(3000)
+	zombie := c.Inputs[0]
+	id := hostID(t, c, zombie)
+	from := time.Now()
+	zombie.Pause()
+	over := time.After(30 * time.Second)
+	var its []string
+	for _, e := range l.extents() {
+		if e.Input == id && !e.State.HasEnd() {
+			its = append(its, e.Extent)
+		}
+	}
+	if len(its) == 0 {
+		t.Fatal("the input host has no open extent")
+	}
+	for _, e := range its {
+		// The cluster may seal it by itself, since its writer does not answer: that is a conflict.
+		if r := c.Controller.Run("", "seal", queue, e); r.Code != 0 && r.Code != 4 {
+			t.Errorf("seal %s: exit code %d: %s", e, r.Code, r.Stderr)
+		}
+	}
+	sealed := make(map[string]core.Seq)
+	process.Eventually(t, "the extents of the stopped input host are sealed", func() bool {
+		for _, e := range l.extents() {
+			if slices.Contains(its, e.Extent) && e.State.HasEnd() {
+				sealed[e.Extent] = e.LastSeq
+			}
+		}
+		return len(sealed) == len(its)
+	})
+	l.goesOn(1000)
+	<-over
+	zombie.Continue()
+	process.Eventually(t, "the zombie is ready again", zombie.Ready)
+	l.down("SIGSTOP "+zombie.Name, from)
+	l.goesOn(3000)
+	l.finish()
+	for e, last := range l.lastAcked {
+		if end, ok := sealed[e.String()]; ok && last > end {
+			t.Errorf("seq %d of extent %s was acknowledged, which was sealed at %d", last, e, end)
+		}
+	}
+	n := l.compareReplicas(c)
+	l.row("input host stopped for 30 s, its extents sealed meanwhile", fmt.Sprintf("%d extents, %d replicas compared, same to the byte", len(its), n))
+}
+
+// compareReplicas stops the cluster and reads every holder's copy of every sealed extent with `columba inspect`. It returns how many it read.
+func (l *load) compareReplicas(c *process.Cluster) (replicas int) {
+	l.t.Helper()
+	stores := make(map[string]*process.Server)
+	for _, h := range c.Hosts() {
+		for _, s := range c.Stores {
+			if h.Addr == s.Addr {
+				stores[h.Host] = s
+			}
+		}
+	}
+	list := l.extents()
+	for _, s := range slices.Backward(c.All()) {
+		if code := s.Stop(); code != 0 {
+			l.t.Errorf("%s ended with %d", s.Name, code)
+		}
+	}
+	for _, e := range list {
+		if !e.State.HasEnd() {
+			continue
+		}
+		var first, firstHolder string
+		for _, h := range e.Holders {
+			s := stores[h]
+			if s == nil {
+				l.t.Errorf("extent %s is held by %s, which is no store of the cluster", e.Extent, h)
+				continue
+			}
+			got := l.inspect(s, e)
+			if first == "" {
+				first, firstHolder = got, s.Name
+			}
+			if got != first {
+				l.t.Errorf("extent %s differs:\n%s: %s\n%s: %s", e.Extent, firstHolder, first, s.Name, got)
+			}
+			replicas++
+		}
+	}
+	if replicas < 2 {
+		l.t.Errorf("%d replicas compared", replicas)
+	}
+	return replicas
+}
+
+// inspect is the summary and the hash of all records of a stopped store's copy.
+func (l *load) inspect(s *process.Server, e extent) string {
+	l.t.Helper()
+	type summary struct {
+		LastSeq core.Seq `json:"last_seq"`
+		Bytes   uint64
+		Batches int
+		Records int
+		Sealed  bool
+		End     core.Seq
+		Damage  string
+	}
+	sum := process.Decode[summary](l.t, s.Must("", "inspect", "extent", s.Data, e.Extent, "-o", "json"))[0]
+	if sum.Damage != "" || sum.LastSeq != e.LastSeq {
+		l.t.Errorf("%s: extent %s ends at %d, is sealed at %d, damage %q", s.Name, e.Extent, sum.LastSeq, e.LastSeq, sum.Damage)
+	}
+	records := s.Must("", "inspect", "extent", s.Data, e.Extent, "--records", "-o", "json")
+	return fmt.Sprintf("last %d, %d bytes, %d batches, %d records, %x", sum.LastSeq, sum.Bytes, sum.Batches, sum.Records, sha256.Sum256([]byte(records)))
+}
