@@ -23,7 +23,8 @@ type Config struct {
 
 	// Route looks up the input hosts of the queue. A fatal error (core.ClassFatal) fails what waits; others are tried again.
 	Route func(ctx context.Context) ([]Host, error)
-	// Dial is the connection to a host, shared or new. The publisher opens a stream on it and never ends it.
+	// Dial is the connection to a host, shared or new. The publisher opens a stream on it and ends it only when the host is silent: then it is of
+	// no use to anybody.
 	Dial func(ctx context.Context, h Host) (*ws.Mux, error)
 
 	Timeout    time.Duration // how long a record is tried; default 30 s
@@ -42,8 +43,13 @@ const (
 	maxGathering   = 4
 	defaultWindow  = 4 << 20 // bytes in flight, when the host names none
 	connectTimeout = 10 * time.Second
-	answerTimeout  = 10 * time.Second // then a host that holds a batch counts as lost
-	tick           = time.Second      // of the look for hosts that do not answer
+	answerTimeout  = 10 * time.Second       // then a host that holds a batch counts as lost, although it lives
+	pingAfter      = 500 * time.Millisecond // without a sign of life from a host that holds a batch
+	silentTimeout  = 3 * time.Second        // then it counts as lost
+	tick           = 250 * time.Millisecond // of the look for hosts that do not answer
+	// greetTimeout is how long one host has to connect and to greet before the next is tried. It doubles with each round that failed.
+	greetTimeout    = time.Second
+	maxGreetTimeout = 4 * time.Second
 )
 
 // retry spaces attempts to connect, and to send again what was refused.

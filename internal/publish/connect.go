@@ -2,8 +2,8 @@ package publish
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -12,11 +12,18 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// connect makes a session with one of the queue's input hosts and makes it the active one.
-func (p *Publisher) connect(ctx context.Context, avoid core.HostID) {
+// aim is which host to connect to.
+type aim struct {
+	to    core.HostID // this one only; "": any
+	avoid core.HostID // comes last
+	greet time.Duration
+}
+
+// connect makes a session with one of the queue's input hosts and makes it the active one; the one before finishes what it has in flight.
+func (p *Publisher) connect(ctx context.Context, a aim) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	s, err := p.open(ctx, avoid)
+	s, err := p.open(ctx, a)
 	p.mu.Lock()
 	p.mu.connecting = false
 	if err == nil && s.over {
@@ -24,12 +31,17 @@ func (p *Publisher) connect(ctx context.Context, avoid core.HostID) {
 	}
 	unwanted := err == nil && p.mu.over
 	var tell []chan error
+	var idle *session
 	switch {
 	case unwanted:
 		s.over = true
 	case err == nil:
+		if old := p.mu.active; old != nil && p.moveAwayLocked(old, core.ErrMoved) {
+			idle = old
+		}
 		p.mu.active, p.mu.avoid = s, ""
 		tell, p.mu.connects = p.mu.connects, nil
+	case a.to != "": // it would have been the better one; the active one goes on
 	case fatal(err):
 		p.mu.lastErr = err
 		tell, p.mu.connects = p.mu.connects, nil
@@ -43,6 +55,9 @@ func (p *Publisher) connect(ctx context.Context, avoid core.HostID) {
 	if unwanted {
 		s.leave()
 	}
+	if idle != nil {
+		idle.leave()
+	}
 	for _, c := range tell {
 		c <- err
 	}
@@ -50,16 +65,46 @@ func (p *Publisher) connect(ctx context.Context, avoid core.HostID) {
 	signal(p.outcomes)
 }
 
-// open tries the hosts one after another; the avoided one comes last.
-func (p *Publisher) open(ctx context.Context, avoid core.HostID) (*session, error) {
-	hosts, err := p.cfg.Route(ctx)
-	if err != nil {
-		return nil, err
+// open tries hosts one after another. A host that was lost is replaced by those known from before, without asking anybody; if none of them will do, or
+// there is nothing to replace, the hosts are looked up, and if that fails the known ones have to do.
+func (p *Publisher) open(ctx context.Context, a aim) (*session, error) {
+	known := p.known()
+	var err error
+	if a.to != "" || a.avoid != "" {
+		var rest []Host
+		for _, h := range known {
+			if a.to == "" && h.ID != a.avoid || h.ID == a.to {
+				rest = append(rest, h)
+			}
+		}
+		s, oerr := p.openAny(ctx, rest, a)
+		if oerr == nil || fatal(oerr) || a.to != "" {
+			return s, oerr
+		}
 	}
-	err = core.Errorf(core.CodeUnavailable, "queue %s has no input host now", p.cfg.Queue)
-	order(hosts, avoid)
-	for _, h := range hosts {
-		s, oerr := p.openOn(ctx, h)
+	hosts, err := p.cfg.Route(ctx)
+	switch {
+	case err == nil:
+		p.learn(hosts)
+	case fatal(err) || len(known) == 0:
+		return nil, err
+	default:
+		hosts = known
+	}
+	s, oerr := p.openAny(ctx, hosts, a)
+	if oerr != nil && err != nil {
+		return nil, err // why nobody says where else to go
+	}
+	return s, oerr
+}
+
+// openAny tries the hosts in this publisher's order: each publisher has its own, so that they spread. The avoided one comes last.
+func (p *Publisher) openAny(ctx context.Context, hosts []Host, a aim) (*session, error) {
+	var err error = core.Errorf(core.CodeUnavailable, "queue %s has no input host now", p.cfg.Queue)
+	for _, h := range p.order(hosts, a.avoid) {
+		hctx, cancel := context.WithTimeout(ctx, a.greet)
+		s, oerr := p.openOn(hctx, h)
+		cancel()
 		if oerr == nil {
 			return s, nil
 		}
@@ -100,12 +145,53 @@ func (p *Publisher) openOn(ctx context.Context, h Host) (*session, error) {
 	return nil, err
 }
 
-// order shuffles hosts and puts the avoided one last.
-func order(hosts []Host, avoid core.HostID) {
-	rand.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
-	if i := slices.IndexFunc(hosts, func(h Host) bool { return h.ID == avoid }); i >= 0 {
-		hosts[i], hosts[len(hosts)-1] = hosts[len(hosts)-1], hosts[i]
+func (p *Publisher) order(hosts []Host, avoid core.HostID) []Host {
+	ranked := core.Rank(p.key, hosts, hostID)
+	if i := slices.IndexFunc(ranked, func(h Host) bool { return h.ID == avoid }); i >= 0 {
+		ranked = append(slices.Delete(slices.Clone(ranked), i, i+1), ranked[i])
 	}
+	return ranked
 }
 
+func hostID(h Host) core.HostID { return h.ID }
+
 func fatal(err error) bool { return core.CodeOf(err).Class() == core.ClassFatal }
+
+// known are the hosts of the queue as far as this publisher has heard.
+func (p *Publisher) known() []Host {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.hosts
+}
+
+func (p *Publisher) learn(hosts []Host) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.hosts = slices.Clone(hosts)
+}
+
+// reconfigure takes the complete list of hosts from the one of s. When another has become this publisher's first, a session with it is made, and then this
+// one left; when this one is not among them, it is left at once.
+func (p *Publisher) reconfigure(s *session, version uint64, hosts []Host) {
+	p.mu.Lock()
+	if version <= s.version || len(hosts) == 0 {
+		p.mu.Unlock()
+		return
+	}
+	s.version = version
+	p.mu.hosts = hosts
+	gone, idle := !slices.ContainsFunc(hosts, func(h Host) bool { return h.ID == s.host.ID }), false
+	switch first := core.Rank(p.key, hosts, hostID)[0].ID; {
+	case gone:
+		idle = p.moveAwayLocked(s, core.ErrMoved)
+	case p.mu.active == s && first != s.host.ID:
+		p.mu.better = first
+	default:
+		p.mu.better = ""
+	}
+	p.mu.Unlock()
+	if idle {
+		s.leave()
+	}
+	signal(p.wake)
+}

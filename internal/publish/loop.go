@@ -32,7 +32,7 @@ func (p *Publisher) loop(ctx context.Context) {
 		t := p.turn(p.now())
 		switch {
 		case t.connect:
-			p.wg.Go(func() { p.connect(ctx, t.avoid) })
+			p.wg.Go(func() { p.connect(ctx, t.aim) })
 			continue
 		case t.batch != nil:
 			p.send(ctx, t.session, t.batch, t.first)
@@ -57,7 +57,7 @@ func (p *Publisher) loop(ctx context.Context) {
 // turn is what the loop does next: connect, send batch on session, or wait until a change or a time.
 type turn struct {
 	connect bool
-	avoid   core.HostID
+	aim     aim
 	session *session
 	batch   *batch
 	first   uint64
@@ -65,16 +65,23 @@ type turn struct {
 }
 
 func (p *Publisher) turn(now int64) turn {
-	var lost []*session
-	defer func() { // outside the mutex
-		for _, s := range lost {
-			s.leave()
-			s.Closed(core.Errorf(core.CodeUnavailable, "input host %s did not answer for %s", s.host.ID, answerTimeout))
-		}
-	}()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	lost = p.expireLocked(now)
+	p.expireLocked(now)
+	look := now >= p.mu.nextTick
+	var sessions []*session
+	if look {
+		p.mu.nextTick = now + int64(tick)
+		sessions = p.waitingLocked()
+	}
+	t := p.turnLocked(now)
+	p.mu.Unlock()
+	for _, s := range sessions {
+		p.watch(s, now)
+	}
+	return t
+}
+
+func (p *Publisher) turnLocked(now int64) turn {
 	t := turn{until: p.mu.nextExpiry}
 	if len(p.mu.live) > 0 {
 		t.until = min(t.until, p.mu.nextTick)
@@ -91,8 +98,14 @@ func (p *Publisher) turn(now int64) turn {
 			t.until = min(t.until, p.mu.pausedUntil)
 			return t
 		}
+		p.mu.connecting, p.mu.better = true, ""
+		greet := min(greetTimeout<<min(p.mu.failures, 8), maxGreetTimeout)
+		t.connect, t.aim = true, aim{avoid: p.mu.avoid, greet: greet}
+		return t
+	case s != nil && p.mu.better != "" && !p.mu.connecting:
 		p.mu.connecting = true
-		t.connect, t.avoid = true, p.mu.avoid
+		t.connect, t.aim = true, aim{to: p.mu.better, greet: maxGreetTimeout}
+		p.mu.better = ""
 		return t
 	case b == nil:
 		p.mu.hungry = true

@@ -77,29 +77,20 @@ func (p *Publisher) failWaitingLocked(err error) {
 	}
 }
 
-// expireLocked fails the records whose time is up, and returns the sessions that did not answer in time.
-func (p *Publisher) expireLocked(now int64) (lost []*session) {
-	if now >= p.mu.nextExpiry {
-		p.mu.nextExpiry = never
-		for _, b := range p.mu.live {
-			p.expireBatchLocked(b, now)
-		}
-		p.mu.queue = slices.DeleteFunc(p.mu.queue, dropped)
-		if p.mu.current != nil && dropped(p.mu.current) {
-			p.mu.current = nil
-		}
-		signal(p.outcomes) // never blocks
+// expireLocked fails the records whose time is up.
+func (p *Publisher) expireLocked(now int64) {
+	if now < p.mu.nextExpiry {
+		return
 	}
-	if now < p.mu.nextTick {
-		return nil
+	p.mu.nextExpiry = never
+	for _, b := range p.mu.live {
+		p.expireBatchLocked(b, now)
 	}
-	p.mu.nextTick = now + int64(tick)
-	for _, s := range append(p.mu.leaving[:len(p.mu.leaving):len(p.mu.leaving)], p.mu.active) {
-		if s != nil && len(s.inflight) > 0 && now-s.inflight[0].sentAt > int64(answerTimeout) {
-			lost = append(lost, s)
-		}
+	p.mu.queue = slices.DeleteFunc(p.mu.queue, dropped)
+	if p.mu.current != nil && dropped(p.mu.current) {
+		p.mu.current = nil
 	}
-	return lost
+	signal(p.outcomes) // never blocks
 }
 
 // dropped releases a waiting batch of which nothing is left.

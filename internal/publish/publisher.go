@@ -30,6 +30,7 @@ func (f DoneFunc) Settled(id core.MessageID, at core.Receipt, err error) { f(id,
 type Publisher struct {
 	cfg   Config
 	epoch time.Time
+	key   string // by which it ranks hosts
 
 	wake     chan struct{} // something changed that the loop waits for
 	outcomes chan struct{} // something for the completer
@@ -62,6 +63,8 @@ type Publisher struct {
 		over        bool         // the loop has ended
 		connects    []chan error // of those who wait in Connect
 		avoid       core.HostID  // the host that was left last
+		better      core.HostID  // a host to move to, while the active one goes on; ""
+		hosts       []Host       // of the queue, as last heard; not changed in place
 		failures    int          // in a row, of connecting or sending
 		pausedUntil int64
 		lastErr     error
@@ -79,7 +82,7 @@ type flush struct {
 // New makes a publisher; it does nothing until Run.
 func New(cfg Config) *Publisher {
 	p := &Publisher{
-		cfg: cfg.withDefaults(), epoch: time.Now(),
+		cfg: cfg.withDefaults(), epoch: time.Now(), key: core.NewID(time.Now()).String(),
 		wake: make(chan struct{}, 1), outcomes: make(chan struct{}, 1),
 		stop: make(chan struct{}), ended: make(chan struct{}),
 	}

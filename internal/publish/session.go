@@ -24,6 +24,7 @@ type session struct {
 	hello  chan error // buffered; the greeting's outcome
 	acks   wire.PublishAck
 
+	version  uint64 // of the list of hosts it sent
 	greeted  bool
 	over     bool
 	window   int
@@ -89,9 +90,12 @@ func (s *session) HandleFrame(f wire.Frame, _ *ws.Message) {
 		s.p.moveAway(s, core.ErrDraining)
 	case wire.TypeReconfigure:
 		var m pb.Reconfigure
-		err = proto.Unmarshal(f.Body, &m)
-		if err == nil && !slices.ContainsFunc(m.Hosts, func(h *pb.HostAddress) bool { return h.Id == string(s.host.ID) }) {
-			s.p.moveAway(s, core.ErrMoved)
+		if err = proto.Unmarshal(f.Body, &m); err == nil {
+			hosts := make([]Host, len(m.Hosts))
+			for i, h := range m.Hosts {
+				hosts[i] = Host{ID: core.HostID(h.Id), Address: h.Address}
+			}
+			s.p.reconfigure(s, m.Version, hosts)
 		}
 	case wire.TypeError:
 		s.mux.Forget(s.stream)

@@ -41,9 +41,13 @@ func (m *memory) serve(name string, h *publishtest.Host) {
 }
 
 func (m *memory) publisher(route func() []Host) *Publisher {
+	return m.routed(func(context.Context) ([]Host, error) { return route(), nil })
+}
+
+func (m *memory) routed(route func(context.Context) ([]Host, error)) *Publisher {
 	p := New(Config{
 		Queue: "/t/q",
-		Route: func(context.Context) ([]Host, error) { return route(), nil },
+		Route: route,
 		Dial: func(ctx context.Context, h Host) (*ws.Mux, error) {
 			c, err := ws.Dial(ctx, h.Address, "/v1/publish", ws.Options{NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return m.listeners[string(h.ID)].Dial(ctx)

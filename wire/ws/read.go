@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -12,11 +13,17 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// lifeSign moves the read deadline on, at most once a second. It belongs to the reader goroutine.
-type lifeSign struct{ at time.Time }
+// lifeSign remembers when the peer was heard, and moves the read deadline on, at most once a second. It belongs to the reader goroutine,
+// but for heard.
+type lifeSign struct {
+	began time.Time
+	heard atomic.Int64 // nanoseconds after began
+	at    time.Time    // the deadline was moved
+}
 
 func (l *lifeSign) note(c *websocket.Conn) error {
 	now := time.Now()
+	l.heard.Store(int64(now.Sub(l.began)))
 	if now.Sub(l.at) < time.Second {
 		return nil
 	}
@@ -26,6 +33,11 @@ func (l *lifeSign) note(c *websocket.Conn) error {
 
 // stop leaves the read deadline as it is from now on.
 func (l *lifeSign) stop() { l.at = time.Now().Add(24 * time.Hour) }
+
+// Silent is for how long nothing was heard from the peer.
+func (c *Conn) Silent() time.Duration {
+	return max(0, time.Since(c.lived.began)-time.Duration(c.lived.heard.Load()))
+}
 
 // aliveReader notes a sign of life with every piece of a message.
 type aliveReader struct {

@@ -55,6 +55,14 @@ func (c *Conn) TrySend(b []byte) bool {
 	return queued
 }
 
+// Ping asks the peer for a sign of life, which Silent tells of. It does not wait; other pings go out now and then by themselves.
+func (c *Conn) Ping() {
+	c.mu.Lock()
+	c.mu.ping = true
+	c.mu.Unlock()
+	c.wakeWriter()
+}
+
 // enqueue fails without having called release.
 func (c *Conn) enqueue(ctx context.Context, header, body []byte, release func()) error {
 	c.mu.Lock()

@@ -159,3 +159,37 @@ func TestConn_CloseBeforeRunTellsOfWhatIsLost(t *testing.T) {
 		}
 	})
 }
+
+// TestConn_PingTellsLife asks a peer that lives, and one that does not read.
+func TestConn_PingTellsLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLink(t, Options{}, Options{})
+		running(t, l.client, ignore)
+		blocked := make(chan struct{})
+		running(t, l.server, func(*Message) error { <-blocked; return nil })
+		time.Sleep(10 * time.Second)
+		if d := l.client.Silent(); d < 9*time.Second {
+			t.Fatalf("silent for %s, want the whole time", d)
+		}
+		l.client.Ping()
+		synctest.Wait()
+		if d := l.client.Silent(); d > 0 {
+			t.Fatalf("silent for %s after the answer to a ping", d)
+		}
+		if err := l.client.Send(t.Context(), frame(1, 10)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		l.client.Ping()
+		synctest.Wait()
+		if d := l.client.Silent(); d < time.Second {
+			t.Fatalf("silent for %s, want a second: the peer's reader stands still", d)
+		}
+		close(blocked)
+		synctest.Wait()
+		if d := l.client.Silent(); d > 0 {
+			t.Fatalf("silent for %s though the peer reads again", d)
+		}
+	})
+}

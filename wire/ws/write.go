@@ -16,9 +16,10 @@ func (c *Conn) write() {
 	var segments []segment
 	for {
 		var pong *string
+		var pinged bool
 		var closing *websocket.CloseError
-		segments, pong, closing = c.next(segments[:0])
-		err := c.writeNext(segments, pong, closing)
+		segments, pong, pinged, closing = c.next(segments[:0])
+		err := c.writeNext(segments, pong, pinged, closing)
 		c.written(segments)
 		if err != nil {
 			c.writeFailed(err)
@@ -27,7 +28,7 @@ func (c *Conn) write() {
 		if len(segments) == 0 && closing != nil {
 			return // the reader waits for the peer's answer
 		}
-		if len(segments) == 0 && pong == nil {
+		if len(segments) == 0 && pong == nil && !pinged {
 			select {
 			case <-c.wake:
 			case <-ping.C:
@@ -49,16 +50,21 @@ func (c *Conn) write() {
 	}
 }
 
-func (c *Conn) next(dst []segment) ([]segment, *string, *websocket.CloseError) {
+func (c *Conn) next(dst []segment) (_ []segment, pong *string, ping bool, closing *websocket.CloseError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pong := c.mu.pong
-	c.mu.pong = nil
-	return c.mu.queue.take(dst), pong, c.mu.closing
+	pong, ping = c.mu.pong, c.mu.ping
+	c.mu.pong, c.mu.ping = nil, false
+	return c.mu.queue.take(dst), pong, ping, c.mu.closing
 }
 
-// writeNext writes a pong, and a message or – when nothing is queued any more – the close message.
-func (c *Conn) writeNext(segments []segment, pong *string, closing *websocket.CloseError) error {
+// writeNext writes a ping, a pong, and a message or – when nothing is queued any more – the close message.
+func (c *Conn) writeNext(segments []segment, pong *string, ping bool, closing *websocket.CloseError) error {
+	if ping {
+		if err := c.control(websocket.PingMessage, nil); err != nil {
+			return err
+		}
+	}
 	if pong != nil {
 		if err := c.control(websocket.PongMessage, []byte(*pong)); err != nil {
 			return err

@@ -4,6 +4,7 @@ package ws
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -31,6 +32,7 @@ type Conn struct {
 		running bool
 		closing *websocket.CloseError // the close message to send, once the queue is empty
 		pong    *string               // the answer owed to the peer's latest ping
+		ping    bool                  // somebody asks for a sign of life
 		cause   error                 // of the end; errClosed when it was a clean one
 		ended   error                 // what callers are told from now on
 	}
@@ -42,6 +44,7 @@ type Handler func(msg *Message) error
 
 func newConn(c *websocket.Conn, o Options) *Conn {
 	conn := &Conn{ws: c, options: o, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	conn.lived.began = time.Now()
 	c.SetReadLimit(o.ReadLimit)
 	c.SetPingHandler(func(data string) error {
 		conn.mu.Lock()

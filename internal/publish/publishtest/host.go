@@ -234,6 +234,11 @@ func (b *Batch) Throttle(d time.Duration) {
 	b.s.send(wire.TypeThrottled, &pb.Throttled{RetryAfter: durationpb.New(d)})
 }
 
+// Reconfigure sends the stream a complete list of hosts, by id and address.
+func (b *Batch) Reconfigure(version uint64, hosts ...*pb.HostAddress) {
+	b.s.send(wire.TypeReconfigure, &pb.Reconfigure{Version: version, Hosts: hosts})
+}
+
 // Drain says to all streams of the connection that the host goes away.
 func (b *Batch) Drain() {
 	b.s.conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil))
