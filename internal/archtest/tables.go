@@ -47,7 +47,7 @@ var exceptions = []exception{
 	{"api/convert", "core", "it is the one place where messages become nouns"},
 	{"api/convert", "api/columbav1", "it is the one place where messages become nouns"},
 	{"metadata/...", "metadata/...", "each kind of store implements the parent's interface and shares its conformance suite"},
-	{"membership/...", "membership", "each kind of membership implements the parent's interface"},
+	{"membership/...", "membership/...", "each kind of membership implements the parent's interface and shares its conformance suite"},
 	{"cmd/...", "tools/...", "the binary is the commands"},
 	{"tools/cli", "tools/...", "the commands run the tools"},
 	{"test/...", "test/...", "the test suites share their harness"},

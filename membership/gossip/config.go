@@ -42,6 +42,9 @@ const (
 // levelEvery is how often the view is compared with serf's, events or not.
 const levelEvery = time.Second
 
+// doubleGrace is how long two live runs of one host may be seen before that is logged: one of them may have crashed a moment ago.
+const doubleGrace = 10 * time.Second
+
 // healthMax bounds how much slower a host probes that finds itself slow, as a factor.
 const healthMax = 4
 

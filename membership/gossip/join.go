@@ -1,7 +1,9 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -52,7 +54,9 @@ func (m *Monitor) joinOne(ctx context.Context, addr string, said map[string]time
 			delete(said, addr)
 			return
 		}
-		_, err = m.agent.Join([]string{net.JoinHostPort(ip.String(), strconv.Itoa(port))}, true)
+		if _, err = m.agent.Join([]string{net.JoinHostPort(ip.String(), strconv.Itoa(port))}, true); err != nil {
+			err = cmp.Or(errors.Unwrap(err), err) // the library joins errors over several lines
+		}
 	}
 	switch last, before := said[addr]; {
 	case ctx.Err() != nil:

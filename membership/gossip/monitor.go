@@ -50,6 +50,9 @@ type Monitor struct {
 	events    chan serf.Event
 	transport *memberlist.NetTransport
 
+	doubles     map[core.RunID]time.Time // older live runs of a host, and when each is logged next; the refreshing goroutine's
+	doubleGrace time.Duration
+
 	mu struct {
 		sync.Mutex
 		hosts []membership.Host // sorted by id; replaced, never changed in place
@@ -74,6 +77,7 @@ func New(cfg Config) (*Monitor, error) {
 	m := &Monitor{
 		cfg: cfg, name: string(cfg.Self.ID) + "." + cfg.Self.Run.String(), tasks: lifecycle.NewTasks(),
 		tried: make(chan struct{}), level: make(chan chan struct{}), events: make(chan serf.Event, eventBuffer),
+		doubleGrace: doubleGrace,
 	}
 	m.mu.wakes = make(map[*func()]struct{})
 	m.mu.hosts = []membership.Host{cfg.Self}

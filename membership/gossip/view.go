@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/serf/serf"
 
@@ -66,14 +67,11 @@ func (m *Monitor) refresh() {
 	}
 	old := m.current()
 	hosts, doubles := view(live)
+	m.tellDoubles(doubles, time.Now())
 	if slices.EqualFunc(old, hosts, same) {
 		return
 	}
 	m.tell(old, hosts)
-	for _, d := range doubles {
-		m.cfg.Log.Error("two live processes claim one host id: the newer run counts; was a data directory copied? stop the other one",
-			"host", d.ID, "addr", d.Address, "run", d.Run)
-	}
 	m.mu.Lock()
 	m.mu.hosts = hosts
 	wakes := slices.Collect(maps.Keys(m.mu.wakes))
@@ -121,6 +119,24 @@ func (m *Monitor) tell(old, hosts []membership.Host) {
 	for _, h := range before {
 		m.cfg.Log.Warn("host is gone", hostAttrs(h)...)
 	}
+}
+
+// tellDoubles logs the older ones of live members that claim one id. A host that crashed and is back looks like one until its crash
+// was found out, so they get some time.
+func (m *Monitor) tellDoubles(doubles []membership.Host, now time.Time) {
+	seen := make(map[core.RunID]time.Time, len(doubles))
+	for _, d := range doubles {
+		due, known := m.doubles[d.Run]
+		switch {
+		case !known:
+			due = now.Add(m.doubleGrace)
+		case !now.Before(due):
+			due = now.Add(sayEvery)
+			m.cfg.Log.Error("two live processes claim one host id: the newer run counts; was a data directory copied? stop the older one", hostAttrs(d)...)
+		}
+		seen[d.Run] = due
+	}
+	m.doubles = seen
 }
 
 func hostAttrs(h membership.Host) []any {

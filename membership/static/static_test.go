@@ -1,24 +1,16 @@
 package static
 
 import (
+	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/membershiptest"
 )
 
 func host(id core.HostID, roles ...string) membership.Host {
 	return membership.Host{ID: id, Roles: roles, Address: string(id) + ":1"}
-}
-
-func ids(hosts []membership.Host) []core.HostID {
-	var out []core.HostID
-	for _, h := range hosts {
-		out = append(out, h.ID)
-	}
-	return out
 }
 
 func newMonitor(t *testing.T, self membership.Host, others ...membership.Host) *Monitor {
@@ -30,49 +22,31 @@ func newMonitor(t *testing.T, self membership.Host, others ...membership.Host) *
 	return m
 }
 
-func TestHostsByRoleSortedByID(t *testing.T) {
-	m := newMonitor(t, host("b", "storehost", "controller"), host("c", "storehost"), host("a", "frontend"))
-	for role, want := range map[string][]core.HostID{
-		"":           {"a", "b", "c"},
-		"storehost":  {"b", "c"},
-		"frontend":   {"a"},
-		"outputhost": nil,
-	} {
-		if diff := cmp.Diff(want, ids(m.Hosts(role))); diff != "" {
-			t.Errorf("hosts of role %q (-want +got):\n%s", role, diff)
-		}
-	}
-	if got := m.Self(); got.ID != "b" || !cmp.Equal(got.Roles, []string{"controller", "storehost"}) {
-		t.Errorf("self: got %+v, want b with sorted roles", got)
-	}
-	if got, ok := membership.Find(m, "c"); !ok || got.ID != "c" {
-		t.Errorf("find c: got %+v, %v", got, ok)
-	}
-	if got, ok := membership.Find(m, "bb"); ok {
-		t.Errorf("find bb: got %+v, want none", got)
+// cluster lets the conformance suite change who is there.
+type cluster struct {
+	t *testing.T
+	m *Monitor
+}
+
+func (c cluster) Monitor() membership.Monitor { return c.m }
+
+func (c cluster) Add(h membership.Host) { c.set(append(c.m.Hosts(""), h)) }
+
+func (c cluster) Remove(id core.HostID) {
+	c.set(slices.DeleteFunc(c.m.Hosts(""), func(h membership.Host) bool { return h.ID == id }))
+}
+
+func (c cluster) set(hosts []membership.Host) {
+	c.t.Helper()
+	if err := c.m.Set(hosts); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
-func TestChangedWakesUntilStopped(t *testing.T) {
-	m := newMonitor(t, host("a"))
-	var first, second int
-	stopFirst := m.Changed(func() { first++ })
-	defer m.Changed(func() { second++ })()
-	set := func(hosts ...membership.Host) {
-		t.Helper()
-		if err := m.Set(hosts); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set(host("a"), host("b"))
-	stopFirst()
-	set(host("a"))
-	if first != 1 || second != 2 {
-		t.Errorf("wakes: got %d before its stop and %d, want 1 and 2", first, second)
-	}
-	if diff := cmp.Diff([]core.HostID{"a"}, ids(m.Hosts(""))); diff != "" {
-		t.Errorf("hosts after the changes (-want +got):\n%s", diff)
-	}
+func TestMonitor_Conformance(t *testing.T) {
+	membershiptest.Run(t, func(t *testing.T, self membership.Host, others ...membership.Host) membershiptest.Cluster {
+		return cluster{t, newMonitor(t, self, others...)}
+	})
 }
 
 func TestBadListsChangeNothing(t *testing.T) {
