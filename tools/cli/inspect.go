@@ -11,19 +11,31 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
+// maxCompared is how many directories are compared at once.
+const maxCompared = 16
+
 func (a *app) inspectCommand() *cobra.Command {
 	var records bool
 	cmd := &cobra.Command{
-		Use: "extent DIR EXTENT", Short: "Verify an extent of a stopped server's data directory",
+		Use: "extent DIR... EXTENT", Short: "Verify an extent of stopped servers' data directories",
 		Long: "Read a whole extent of the data directory DIR, while no server runs on it, and verify its headers, checksums and order.\n" +
-			"Exit code 1 says that it is damaged.",
+			"With several directories, compare the replicas in them byte by byte up to the extent's end; a directory without the extent does\n" +
+			"not count. Exit code 1 says that a replica is damaged, or is not the same as the others.",
 		Example: "  columba inspect extent columba-data 01890a5d-ac96-774b-bcce-b302099a8057\n" +
-			"  columba inspect extent columba-data 01890a5d-ac96-774b-bcce-b302099a8057 --records -o json",
-		Args: exactly(2),
+			"  columba inspect extent columba-data 01890a5d-ac96-774b-bcce-b302099a8057 --records -o json\n" +
+			"  columba inspect extent store1 store2 store3 01890a5d-ac96-774b-bcce-b302099a8057",
+		Args: between(2, maxCompared+1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			id, err := core.ParseID(args[1])
+			dirs, last := args[:len(args)-1], args[len(args)-1]
+			id, err := core.ParseID(last)
 			if err != nil {
 				return err
+			}
+			if len(dirs) > 1 {
+				if records {
+					return core.Errorf(core.CodeBadArgument, "--records prints one directory's records; name one")
+				}
+				return a.compareExtent(dirs, core.ExtentID{ID: id})
 			}
 			return a.inspectExtent(ctx, args[0], core.ExtentID{ID: id}, records)
 		}),
@@ -92,6 +104,35 @@ func (a *app) inspectExtent(ctx context.Context, dir string, id core.ExtentID, r
 		err = core.Errorf(core.CodeCorrupt, "extent %s is damaged after seq %d: %w", id, r.Verified, r.Damage)
 	}
 	return err
+}
+
+// compareExtent prints a line for each directory.
+func (a *app) compareExtent(dirs []string, id core.ExtentID) error {
+	c, err := inspect.Compare(dirs, id)
+	if err != nil {
+		return err
+	}
+	out := a.printer()
+	for _, r := range c.Replicas {
+		verdict := "identical"
+		switch {
+		case r.Absent:
+			verdict = "absent"
+		case r.Differs != nil:
+			verdict = r.Differs.Error()
+		}
+		if err := out.item([]field{
+			{name: "dir", value: r.Dir}, {name: "opened", value: r.State.Opened}, {name: "fenced", value: r.State.Fenced}, {name: "sealed", value: r.State.Sealed},
+			{name: "end", value: uint64(r.State.L)}, {name: "last_seq", value: uint64(r.State.Last)}, {name: "compared_to", value: uint64(c.UpTo)},
+			{name: "verified_seq", value: uint64(r.Verified)}, {name: "verdict", value: verdict},
+		}); err != nil {
+			return err
+		}
+	}
+	if err := out.close(); err != nil {
+		return err
+	}
+	return c.Err()
 }
 
 func reportFields(r inspect.Report) []field {

@@ -4,6 +4,7 @@ package inspect
 import (
 	"errors"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -73,36 +74,53 @@ func (s *Store) Extent(id core.ExtentID, visit func(Record) error) (Report, erro
 		return Report{}, err
 	}
 	r := Report{State: st}
-	var sum uint32
-	for next := core.Seq(1); next <= st.Last; next = r.Verified + 1 {
-		run, err := s.log.Read(id, next, st.Last, readBytes)
-		if err == nil && len(run) == 0 {
-			err = core.Errorf(core.CodeCorrupt, "nothing is stored at seq %d", next)
-		}
-		for err == nil && len(run) > 0 {
-			var batch wire.Batch
-			if batch, run, err = wire.NextBatch(run); err != nil {
-				break
-			}
-			if err = check(batch, r.Verified+1, &sum); err != nil {
-				break
-			}
-			if verr := each(batch, visit); verr != nil {
-				return r, verr
-			}
-			r.Batches++
-			r.Records += int(batch.Count)
-			r.Verified = batch.Last()
-		}
+	for batch, err := range s.batches(st) {
 		if err != nil {
 			r.Damage = err
 			return r, nil
 		}
-	}
-	if sum != st.Checksum {
-		r.Damage = core.Errorf(core.CodeCorrupt, "the extent's checksum is %08x, its records give %08x", st.Checksum, sum)
+		if err := each(batch, visit); err != nil {
+			return r, err
+		}
+		r.add(batch)
 	}
 	return r, nil
+}
+
+func (r *Report) add(b wire.Batch) {
+	r.Batches++
+	r.Records += int(b.Count)
+	r.Verified = b.Last()
+}
+
+// batches are those of an extent, each verified; the first damage ends them. A batch is valid until the next one.
+func (s *Store) batches(st extentlog.State) iter.Seq2[wire.Batch, error] {
+	return func(yield func(wire.Batch, error) bool) {
+		var sum uint32
+		for verified := core.Seq(0); verified < st.Last; {
+			run, err := s.log.Read(st.Extent.ID, verified+1, st.Last, readBytes)
+			if err == nil && len(run) == 0 {
+				err = core.Errorf(core.CodeCorrupt, "nothing is stored at seq %d", verified+1)
+			}
+			for err == nil && len(run) > 0 {
+				var batch wire.Batch
+				if batch, run, err = wire.NextBatch(run); err != nil {
+					break
+				}
+				if err = check(batch, verified+1, &sum); err == nil && !yield(batch, nil) {
+					return
+				}
+				verified = batch.Last()
+			}
+			if err != nil {
+				yield(wire.Batch{}, err)
+				return
+			}
+		}
+		if sum != st.Checksum {
+			yield(wire.Batch{}, core.Errorf(core.CodeCorrupt, "the extent's checksum is %08x, its records give %08x", st.Checksum, sum))
+		}
+	}
 }
 
 // check verifies a batch that has to begin at base, and rolls the extent's checksum on.

@@ -18,33 +18,43 @@ import (
 // fill makes a store with one extent of three batches of two records.
 func fill(t *testing.T, dir string) core.ExtentID {
 	t.Helper()
+	id := core.ExtentID{ID: core.NewID(time.UnixMilli(1_700_000_000_000))}
+	write(t, dir, id, []string{"m1", "m2", "m3", "m4", "m5", "m6"}, nil)
+	return id
+}
+
+// write makes a store with one extent of batches of two messages, and goes on with what then does.
+func write(t *testing.T, dir string, id core.ExtentID, messages []string, then func(extentlog.Log, core.Extent, uint32)) {
+	t.Helper()
 	log, err := extentlog.Open(dir, extentlog.Options{Store: "s1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	now := time.UnixMilli(1_700_000_000_000)
-	e := core.Extent{ID: core.ExtentID{ID: core.NewID(now)}, Kind: core.KindLog, Durability: core.DurabilityFsync, Replicas: []core.HostID{"s1"}}
+	now := id.Time()
+	e := core.Extent{ID: id, Kind: core.KindLog, Durability: core.DurabilityFsync, Replicas: []core.HostID{"s1"}}
 	if err := log.Open(e); err != nil {
 		t.Fatal(err)
 	}
 	var sum uint32
-	for i := range 3 {
+	for i := 0; i < len(messages); i += 2 {
 		batch := make([]byte, wire.BatchHeaderLen)
-		for j := range 2 {
-			if batch, err = wire.AppendRecord(batch, &wire.Record{Payload: fmt.Appendf(nil, "m%d", 2*i+j+1)}); err != nil {
+		for _, m := range messages[i : i+2] {
+			if batch, err = wire.AppendRecord(batch, &wire.Record{Payload: []byte(m)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		sum = wire.ExtendChecksum(sum, batch[wire.BatchHeaderLen:])
-		wire.PutBatchHeader(batch, wire.BatchHeader{Count: 2, Base: core.Seq(2*i + 1), AppendTime: now.UnixMicro(), Checksum: sum})
+		wire.PutBatchHeader(batch, wire.BatchHeader{Count: 2, Base: core.Seq(i + 1), AppendTime: now.UnixMicro(), Checksum: sum})
 		done := make(chan error, 1)
 		log.Append(e.ID, batch, 0, func(_ core.Seq, err error) { done <- err })
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
 	}
-	return e.ID
+	if then != nil {
+		then(log, e, sum)
+	}
 }
 
 func TestExtent_ReadsAndVerifies(t *testing.T) {
