@@ -313,7 +313,8 @@ func (x *ListQueuesResponse) GetNext() string {
 
 type UpdateQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *QueueSpec             `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"` // set fields change; path names the queue
+	Spec          *QueueSpec             `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`     // path names the queue
+	Fields        []string               `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"` // names of the fields of spec that change, also back to 0; empty: those that are set
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -351,6 +352,13 @@ func (*UpdateQueueRequest) Descriptor() ([]byte, []int) {
 func (x *UpdateQueueRequest) GetSpec() *QueueSpec {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *UpdateQueueRequest) GetFields() []string {
+	if x != nil {
+		return x.Fields
 	}
 	return nil
 }
@@ -621,7 +629,8 @@ func (x *ListGroupsResponse) GetGroups() []*Group {
 
 type UpdateGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *GroupSpec             `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"` // set fields change; queue and name name the group
+	Spec          *GroupSpec             `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`     // queue and name name the group
+	Fields        []string               `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"` // names of the fields of spec that change, also back to 0; empty: those that are set
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -659,6 +668,13 @@ func (*UpdateGroupRequest) Descriptor() ([]byte, []int) {
 func (x *UpdateGroupRequest) GetSpec() *GroupSpec {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *UpdateGroupRequest) GetFields() []string {
+	if x != nil {
+		return x.Fields
 	}
 	return nil
 }
@@ -2399,9 +2415,10 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\"S\n" +
 	"\x12ListQueuesResponse\x12)\n" +
 	"\x06queues\x18\x01 \x03(\v2\x11.columba.v1.QueueR\x06queues\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"?\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"W\n" +
 	"\x12UpdateQueueRequest\x12)\n" +
-	"\x04spec\x18\x01 \x01(\v2\x15.columba.v1.QueueSpecR\x04spec\"(\n" +
+	"\x04spec\x18\x01 \x01(\v2\x15.columba.v1.QueueSpecR\x04spec\x12\x16\n" +
+	"\x06fields\x18\x02 \x03(\tR\x06fields\"(\n" +
 	"\x12DeleteQueueRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\"\x15\n" +
 	"\x13DeleteQueueResponse\"?\n" +
@@ -2413,9 +2430,10 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x11ListGroupsRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\"?\n" +
 	"\x12ListGroupsResponse\x12)\n" +
-	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.GroupR\x06groups\"?\n" +
+	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.GroupR\x06groups\"W\n" +
 	"\x12UpdateGroupRequest\x12)\n" +
-	"\x04spec\x18\x01 \x01(\v2\x15.columba.v1.GroupSpecR\x04spec\">\n" +
+	"\x04spec\x18\x01 \x01(\v2\x15.columba.v1.GroupSpecR\x04spec\x12\x16\n" +
+	"\x06fields\x18\x02 \x03(\tR\x06fields\">\n" +
 	"\x12DeleteGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x15\n" +
