@@ -59,8 +59,12 @@ flake: ## rings 1 to 3 COUNT times over, then the whole of `make test` three tim
 	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test TESTFLAGS=-count=1; done
 
 .PHONY: faults
-faults: ## real servers killed at random under load for FAULTTIME, judged by the ledgers
-	COLUMBA_FAULTS=$(FAULTTIME) $(GO) test -race -count=1 -timeout 60m ./test/faults
+faults: ## processes killed, stopped and cut off under load, and builds that are broken on purpose; the tables go to bin/faults.md
+	@mkdir -p bin && rm -f bin/faults.md
+	@export COLUMBA_FAULTS=$(FAULTTIME) COLUMBA_FAULTS_REPORT=$(CURDIR)/bin/faults.md; status=0; \
+	$(GO) test -v -count=1 -timeout 4h ./test/faults || status=1; \
+	$(GO) test -v -count=1 -timeout 1h ./test/sabotage || status=1; \
+	echo; cat bin/faults.md; exit $$status
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME

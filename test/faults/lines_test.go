@@ -1,28 +1,37 @@
 package faults
 
 import (
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/columbamq/columba/test/process"
 )
 
-const lineCount = 100_000
+// lineCount is how many lines are published: fewer when all tests run.
+func lineCount() int {
+	if os.Getenv(longEnv) == "" {
+		return 20_000
+	}
+	return 100_000
+}
 
 // TestEveryLineReachesEveryGroup is `seq 1 100000 | columba publish` with two groups of three consumers each.
 func TestEveryLineReachesEveryGroup(t *testing.T) {
+	count := lineCount()
 	r := newRun(t, process.StartServer(t), "one", "two")
 	consumers := r.consumers(3)
-	if code := r.publish(lineCount).Wait(); code != 0 {
+	if code := r.publish(count).Wait(); code != 0 {
 		t.Fatalf("publish ended with %d", code)
 	}
-	if n := r.acknowledged(); n != lineCount {
-		t.Fatalf("%d of %d lines were acknowledged", n, lineCount)
+	if n := r.acknowledged(); n != count {
+		t.Fatalf("%d of %d lines were acknowledged", n, count)
 	}
 	r.drain()
 	interrupt(t, consumers)
 	for _, c := range r.check().Counts {
-		if c.Received != lineCount || c.Duplicates != 0 {
-			t.Errorf("group %s received %d of %d lines and %d duplicates", c.Group, c.Received, lineCount, c.Duplicates)
+		if c.Received != count || c.Duplicates != 0 {
+			t.Errorf("group %s received %d of %d lines and %d duplicates", c.Group, c.Received, count, c.Duplicates)
 		}
 	}
 }
@@ -30,12 +39,13 @@ func TestEveryLineReachesEveryGroup(t *testing.T) {
 // TestNoLineIsLostByKills is the same with five kill -9 of the server in the middle.
 func TestNoLineIsLostByKills(t *testing.T) {
 	const kills = 5
+	count := lineCount()
 	r := newRun(t, process.StartServer(t), "one", "two")
 	consumers := r.consumers(3)
-	publisher := r.publish(lineCount, "--rate", "25000")
+	publisher := r.publish(count, "--rate", strconv.Itoa(count/4))
 	for i := range kills {
 		process.Eventually(t, "the publisher goes on", func() bool {
-			return r.acknowledged() >= (i+1)*lineCount/(kills+2)
+			return r.acknowledged() >= (i+1)*count/(kills+2)
 		})
 		r.crash()
 	}
