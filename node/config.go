@@ -84,7 +84,7 @@ func (c Config) Validate() error {
 		return core.Errorf(core.CodeBadArgument, "data is empty; name a directory")
 	}
 	if c.Replicas < 0 || c.Replicas > core.MaxReplicas {
-		return core.Errorf(core.CodeBadArgument, "replicas %d is not in 1 … %d; 0 is the default", c.Replicas, core.MaxReplicas)
+		return core.Errorf(core.CodeBadArgument, "replicas %d is not in 0 … %d", c.Replicas, core.MaxReplicas)
 	}
 	if c.Zone != "" {
 		if _, err := core.ParseGroupName(c.Zone); err != nil {

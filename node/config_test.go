@@ -78,7 +78,7 @@ func TestConfigFileIsStrict(t *testing.T) {
 		"second document": {"zone: a\n---\nzone: b\n", "second document"},
 		"broken":          {"zone: \"a\n", "columba.yaml"},
 		"unknown role":    {"roles: storehost,pigeon\n", `role "pigeon" is unknown`},
-		"bad value":       {"replicas: -1\n", "replicas -1 is not in 1 … 7"},
+		"bad value":       {"replicas: -1\n", "replicas -1 is not in 0 … 7"},
 	} {
 		_, err := load(t, nil, nil, tc.file)
 		if core.CodeOf(err) != core.CodeBadArgument || !strings.Contains(err.Error(), tc.want) {
@@ -115,7 +115,7 @@ func TestConfigValidate(t *testing.T) {
 		"no roles":         {func(c *Config) { c.Roles = nil }, core.CodeBadArgument, "roles is empty"},
 		"unknown role":     {func(c *Config) { c.Roles = []string{"pigeon"} }, core.CodeBadArgument, `role "pigeon"`},
 		"role twice":       {func(c *Config) { c.Roles = []string{RoleInput, RoleInput} }, core.CodeBadArgument, "twice"},
-		"replicas":         {func(c *Config) { c.Replicas = 8 }, core.CodeBadArgument, "1 … 7"},
+		"replicas":         {func(c *Config) { c.Replicas = 8 }, core.CodeBadArgument, "0 … 7"},
 		"zone":             {func(c *Config) { c.Zone = "a b" }, core.CodeBadName, "zone"},
 		"metadata":         {func(c *Config) { c.Metadata = "cassandra://h/k" }, core.CodeUnsupported, "use embedded"},
 		"level":            {func(c *Config) { c.LogLevel = "loud" }, core.CodeBadArgument, "debug, info, warn, error"},
