@@ -80,8 +80,8 @@ func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 			x.next.Extent = ext
 		}
 		x.next.committed = max(x.next.committed, x.committed())
-		already := x.next.Fenced && version <= x.next.Version
-		x.next.Fenced, x.next.Version = true, max(x.next.Version, version)
+		already := x.next.Fenced
+		x.next.Fenced, x.next.Version = true, max(x.next.Version, e.graveyard.graves[ext.ID].version)
 		after = x.next.state()
 		after.Damaged = after.Damaged || x.damaged()
 		if already {

@@ -41,7 +41,7 @@ type Log interface {
 	Commit(id core.ExtentID, committed core.Seq)
 	// Fence refuses all further appends for ever, durably, and returns the state after it: every append accepted before is counted
 	// in Last, every other one is refused. e registers an extent never heard of. One that was removed comes back only by a version
-	// of its holders above that of the removal, else CodeConflict. The version is kept like Seal's; 0: none. Idempotent.
+	// of its holders above that of the removal, else CodeConflict. Idempotent.
 	Fence(e core.Extent, version uint64) (State, error)
 	// Seal persists L on a fenced extent: truncates what is beyond. CodeIncomplete when Last < L, CodeConflict when another L is
 	// known or L is below the known committed seq, CodeCorrupt when the checksum at L differs (nothing is truncated then). The
