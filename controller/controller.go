@@ -1,5 +1,5 @@
-// Package controller owns where extents and the work of groups live: it creates extents, seals them, and gives every
-// (group, extent) to an output host. It neither reads nor stores messages.
+// Package controller owns where extents and the work of groups live: it creates extents, seals them, keeps their copies, and gives
+// every (group, extent) to an output host. It neither reads nor stores messages.
 package controller
 
 import (
@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
-	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
@@ -25,11 +25,39 @@ type Config struct {
 	ReconcileEvery time.Duration // how often the wanted state is compared with what there is
 	CallTimeout    time.Duration // of one call to a store or an output host
 	SealsAtOnce    int           // seals that run side by side
+
+	DescribeEvery   time.Duration // how often stores are asked how they fare
+	DescribeTimeout time.Duration // of one such question
+	// MinOpenExtents is how many extents a queue has open while it is published to; 0: two in a cluster, one on a single machine.
+	MinOpenExtents int
+
+	Blink           time.Duration // a store that is away for less counts as there
+	GoneAfter       time.Duration // when the copies of a store that is away are made anew
+	RepairsAtOnce   int           // copies that are made side by side
+	RepairPerSecond int           // bytes, of all copies that are not urgent
+	InventoryEvery  time.Duration // how often stores are asked what they have
 }
 
 // DefaultConfig is right for most clusters.
 func DefaultConfig() Config {
-	return Config{ReconcileEvery: 2 * time.Second, CallTimeout: 3 * time.Second, SealsAtOnce: 64}
+	return Config{
+		ReconcileEvery: 2 * time.Second, CallTimeout: 3 * time.Second, SealsAtOnce: 64,
+		DescribeEvery: 2 * time.Second, DescribeTimeout: time.Second,
+		Blink: 3 * time.Second, GoneAfter: 5 * time.Minute, RepairsAtOnce: 4, RepairPerSecond: 64 << 20,
+		InventoryEvery: 30 * time.Second,
+	}
+}
+
+func (c Config) validate() error {
+	for _, d := range []time.Duration{c.ReconcileEvery, c.CallTimeout, c.DescribeEvery, c.DescribeTimeout, c.Blink, c.GoneAfter, c.InventoryEvery} {
+		if d <= 0 {
+			return core.Errorf(core.CodeBadArgument, "controller: every time must be above zero")
+		}
+	}
+	if c.SealsAtOnce <= 0 || c.RepairsAtOnce <= 0 || c.RepairPerSecond <= 0 || c.MinOpenExtents < 0 {
+		return core.Errorf(core.CodeBadArgument, "controller: every limit must be above zero")
+	}
+	return nil
 }
 
 // Deps are what the process gives to the role.
@@ -55,30 +83,44 @@ type Host struct {
 	log     *slog.Logger
 	deps    Deps
 	metrics *metrics
-	tasks   *lifecycle.Tasks // seals and rounds
+	tasks   *lifecycle.Tasks // seals, repairs, calls
 	slots   chan struct{}    // seals under way
+	moved   chan struct{}    // a host came or went
+	again   chan struct{}    // a round left extents out
 	extents *extents
 	shares  *shares
+	stores  *stores
+	hosts   *hosts
+	repairs *repairs
+	pace    pace         // of copies that are not urgent
+	below   atomic.Int64 // extents below the minimum, as of the last sweep
 	mu      struct {
 		sync.Mutex
-		seals   map[core.ExtentID]*sealing
-		ensures map[ensureKey]*ensuring
-		looking map[core.ExtentID]struct{} // extents that a round looks after just now
+		seals     map[core.ExtentID]*sealing
+		ensures   map[ensureKey]*ensuring
+		creations map[ensureKey]*creation
+		looking   map[core.ExtentID]struct{} // extents that a round looks after just now
+		leftOut   bool                       // there were more of them
+		stuck     map[core.ExtentID]retry    // extents that cannot be sealed yet
 	}
 }
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	if cfg.ReconcileEvery <= 0 || cfg.CallTimeout <= 0 || cfg.SealsAtOnce <= 0 {
-		return nil, core.Errorf(core.CodeBadArgument, "controller: every setting must be above zero")
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
-	h := &Host{cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
-	h.slots = make(chan struct{}, cfg.SealsAtOnce)
-	h.extents = newExtents()
-	h.shares = newShares(deps.now())
+	h := &Host{
+		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
+		slots: make(chan struct{}, cfg.SealsAtOnce), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), repairs: newRepairs(),
+		pace: pace{perSecond: cfg.RepairPerSecond},
+	}
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.ensures = make(map[ensureKey]*ensuring)
+	h.mu.creations = make(map[ensureKey]*creation)
+	h.mu.stuck = make(map[core.ExtentID]retry)
 	return h, nil
 }
 
@@ -95,28 +137,41 @@ func (h *Host) Start(ctx context.Context) error {
 	if err := h.load(ctx); err != nil {
 		return core.Errorf(core.CodeOf(err), "controller: read the extents: %w", err)
 	}
+	h.hosts.adopt(h.deps.Members.Hosts(""), h.deps.now())
 	return nil
 }
 
 // Run reconciles until ctx ends. Events only make the next round come sooner.
 func (h *Host) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop} {
+		wg.Go(func() { loop(ctx) })
+	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
 	defer tick.Stop()
 	retire := time.NewTicker(retireEvery)
 	defer retire.Stop()
-	h.reconcile(ctx)
+	poke(h.moved)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			h.reconcile(ctx)
+			h.reconcile()
+			h.assignDue(ctx)
+			h.forgetCreations(h.deps.now())
+		case <-h.moved:
+			h.reconcile()
+			h.assignAll(ctx)
+		case <-h.again:
+			h.reconcile()
 		case <-retire.C:
 			h.retireDeleted(ctx)
 		case <-h.shares.wake:
-			if err := h.assignTouched(ctx); err != nil && ctx.Err() == nil {
-				h.log.Warn("cannot assign shares", "err", err)
-			}
+			h.assignTouched(ctx)
 		}
 	}
 }
@@ -125,24 +180,4 @@ func (h *Host) Run(ctx context.Context) error {
 func (h *Host) Stop(context.Context) error {
 	h.tasks.Stop(core.Errorf(core.CodeDraining, "controller is stopping"))
 	return nil
-}
-
-// candidates are the live hosts of a role.
-func (h *Host) candidates(role string) []placement.Candidate {
-	hosts := h.deps.Members.Hosts(role)
-	out := make([]placement.Candidate, 0, len(hosts))
-	for _, m := range hosts {
-		out = append(out, placement.Candidate{ID: m.ID, Zone: m.Zone})
-	}
-	return out
-}
-
-// address of a live host, "" when it is not known.
-func (h *Host) address(role string, id core.HostID) string {
-	for _, m := range h.deps.Members.Hosts(role) {
-		if m.ID == id {
-			return m.Address
-		}
-	}
-	return ""
 }

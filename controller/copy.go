@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
@@ -21,7 +22,14 @@ const (
 	tailBytes = 4 << 20
 	// tailTimeout bounds those copies.
 	tailTimeout = time.Second
+	// rangeTimeout bounds the reading and the writing of one range.
+	rangeTimeout = 15 * time.Second
 )
+
+// sourceError is a failure to read what was to be copied.
+type sourceError struct{ error }
+
+func (e sourceError) Unwrap() error { return e.error }
 
 // complete brings the counting replicas that are a little short up to the end, side by side, and answers all holders then.
 func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in seal.Input) []holder {
@@ -62,27 +70,44 @@ func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, pace
 		return err
 	}
 	for next := c.First; next <= c.Last; {
-		resp, err := from.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
-			Extent: id.ID[:], From: uint64(next), UpTo: uint64(c.Last), MaxBytes: copyBytes,
-		}))
+		batches, err := readRange(ctx, from, id, next, c.Last)
 		if err != nil {
-			return convert.FromRPC(err)
+			return sourceError{err}
+		}
+		last, err := lastOf(batches)
+		if err != nil {
+			return sourceError{err}
 		}
 		if pace != nil {
-			if err := pace(ctx, len(resp.Msg.Batches)); err != nil {
+			if err := pace(ctx, len(batches)); err != nil {
 				return err
 			}
 		}
-		if _, err := to.Copy(ctx, connect.NewRequest(&pb.CopyRequest{Extent: id.ID[:], Batches: resp.Msg.Batches})); err != nil {
-			return convert.FromRPC(err)
-		}
-		last, err := lastOf(resp.Msg.Batches)
-		if err != nil {
+		if err := writeRange(ctx, to, id, batches); err != nil {
 			return err
 		}
 		next = last.Last() + 1
 	}
 	return nil
+}
+
+func readRange(ctx context.Context, from columbav1connect.StoreServiceClient, id core.ExtentID, first, last core.Seq) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
+	defer cancel()
+	resp, err := from.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
+		Extent: id.ID[:], From: uint64(first), UpTo: uint64(last), MaxBytes: copyBytes,
+	}))
+	if err != nil {
+		return nil, convert.FromRPC(err)
+	}
+	return resp.Msg.Batches, nil
+}
+
+func writeRange(ctx context.Context, to columbav1connect.StoreServiceClient, id core.ExtentID, batches []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
+	defer cancel()
+	_, err := to.Copy(ctx, connect.NewRequest(&pb.CopyRequest{Extent: id.ID[:], Batches: batches}))
+	return convert.FromRPC(err)
 }
 
 // lastOf is the last of a run of batches.
@@ -112,11 +137,11 @@ func (h *Host) checksumAt(ctx context.Context, id core.ExtentID, at core.HostID,
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	resp, err := store.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{Extent: id.ID[:], From: uint64(l), UpTo: uint64(l), MaxBytes: copyBytes}))
+	batches, err := readRange(ctx, store, id, l, l)
 	if err != nil {
-		return 0, convert.FromRPC(err)
+		return 0, err
 	}
-	b, err := lastOf(resp.Msg.Batches)
+	b, err := lastOf(batches)
 	if err != nil {
 		return 0, err
 	}

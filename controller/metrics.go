@@ -3,21 +3,33 @@ package controller
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	created prometheus.Counter
-	retired prometheus.Counter
-	sealed  *prometheus.CounterVec
-	alarms  *prometheus.CounterVec
-	shares  prometheus.Gauge
+	created     prometheus.Counter
+	retired     prometheus.Counter
+	sealed      *prometheus.CounterVec
+	alarms      *prometheus.CounterVec
+	shares      prometheus.Gauge
+	stores      prometheus.Gauge
+	below       prometheus.Gauge
+	short       prometheus.Gauge
+	repaired    prometheus.Counter
+	quarantined prometheus.Counter
+	orphans     prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		created: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_created_total", Help: "Extents created."}),
-		retired: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retired_total", Help: "Extents removed."}),
-		sealed:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_extents_sealed_total", Help: "Extents whose end was decided, by reason."}, []string{"reason"}),
-		alarms:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_seal_alarms_total", Help: "Seals that cannot be decided and need a look, by cause."}, []string{"cause"}),
-		shares:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_shares", Help: "Shares of groups given to output hosts."}),
+		created:     prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_created_total", Help: "Extents created."}),
+		retired:     prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retired_total", Help: "Extents removed."}),
+		sealed:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_extents_sealed_total", Help: "Extents whose end was decided, by reason."}, []string{"reason"}),
+		alarms:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_seal_alarms_total", Help: "Seals that cannot be decided and need a look, by cause."}, []string{"cause"}),
+		shares:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_shares", Help: "Shares of groups given to output hosts."}),
+		stores:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_stores", Help: "Store hosts that answer."}),
+		below:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_below_minimum", Help: "Sealed extents with fewer than two good copies that are there, or than are wanted."}),
+		short:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_missing", Help: "Sealed extents with fewer good copies that are there than are wanted."}),
+		repaired:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_made_total", Help: "Copies of sealed extents made by repair."}),
+		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that count no more since they are damaged or missing."}),
+		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores that belong to no known queue."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares)
+	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.repaired, m.quarantined, m.orphans)
 	return m
 }

@@ -2,60 +2,111 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/membership"
 )
 
-// reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not finish go
-// on, replicas that were not told their end are told, shares get owners.
-func (h *Host) reconcile(ctx context.Context) {
+const (
+	// looksAtOnce bounds the extents that rounds look after side by side.
+	looksAtOnce = 128
+	minStuck    = time.Second
+	maxStuck    = 30 * time.Second
+)
+
+// reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not finish go on,
+// holders that were not told their end are told. It looks at extents whose seal is not finished only.
+func (h *Host) reconcile() {
+	now := h.deps.now()
 	for _, e := range h.extents.unfinished() {
 		switch {
-		case e.state == core.ExtentOpen && h.writerGone(e):
-			h.sealSoon(e.Extent, "input host restarted")
-		case e.state == core.ExtentSealing:
+		case e.state == core.ExtentOpen && h.hosts.fate(e.Input, e.InputRun, now) == gone:
+			h.sealSoon(e.Extent, "input host gone")
+		case e.state == core.ExtentSealing && !h.stuck(e.ID, now):
 			h.sealSoon(e.Extent, "resumed")
-		case e.state.HasEnd():
+		case e.state.HasEnd() && h.reachesAHolder(e):
 			h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
 		}
 	}
-	if err := h.assign(ctx); err != nil && ctx.Err() == nil {
-		h.log.Warn("cannot assign shares", "err", err)
+}
+
+// reachesAHolder: telling makes sense.
+func (h *Host) reachesAHolder(e extent) bool {
+	for _, x := range e.holders {
+		if h.stores.answers(x.store) {
+			return true
+		}
 	}
+	return false
 }
 
 // sealSoon seals an extent that nobody waits for.
 func (h *Host) sealSoon(e core.Extent, reason string) {
 	h.look(e.ID, func(ctx context.Context) {
-		if _, err := h.seal(ctx, e, 0, reason, false); err != nil && ctx.Err() == nil {
+		_, err := h.seal(ctx, order{extent: e, reason: reason})
+		h.noteStuck(e.ID, err != nil)
+		if err != nil && ctx.Err() == nil {
 			h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
 		}
 	})
 }
 
-// look starts f, which looks after an extent, unless the last such is still under way: what hangs must not pile up.
+// stuck reports whether an extent could not be sealed a moment ago.
+func (h *Host) stuck(id core.ExtentID, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return now.Before(h.mu.stuck[id].after)
+}
+
+func (h *Host) noteStuck(id core.ExtentID, failed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !failed {
+		delete(h.mu.stuck, id)
+		return
+	}
+	r := h.mu.stuck[id]
+	r.pause = min(max(2*r.pause, minStuck), maxStuck)
+	r.after = h.deps.now().Add(r.pause)
+	h.mu.stuck[id] = r
+}
+
+// freeStuck lets all be tried again: a store came back.
+func (h *Host) freeStuck() {
+	h.mu.Lock()
+	clear(h.mu.stuck)
+	h.mu.Unlock()
+	poke(h.moved)
+}
+
+// look starts f, which looks after an extent, unless the last such is still under way, or too many others are: what hangs must not pile
+// up, and a later round finds what was left out.
 func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) {
 	h.mu.Lock()
 	_, busy := h.mu.looking[id]
-	h.mu.looking[id] = struct{}{}
+	full := len(h.mu.looking) >= looksAtOnce
+	h.mu.leftOut = h.mu.leftOut || full
+	if !busy && !full {
+		h.mu.looking[id] = struct{}{}
+	}
 	h.mu.Unlock()
-	if busy {
+	if busy || full {
 		return
 	}
-	done := func() {
-		h.mu.Lock()
-		delete(h.mu.looking, id)
-		h.mu.Unlock()
-	}
-	if !h.tasks.Go(func(ctx context.Context) { defer done(); f(ctx) }) {
-		done()
+	if !h.tasks.Go(func(ctx context.Context) { defer h.looked(id); f(ctx) }) {
+		h.looked(id)
 	}
 }
 
-// writerGone: the run of the input host that alone may write to the extent is over. Membership is a hint; sealing an extent whose
-// writer lives after all is safe, it then continues in another one.
-func (h *Host) writerGone(e extent) bool {
-	m, ok := membership.Find(h.deps.Members, e.Input)
-	return !ok || m.Run != e.InputRun
+func (h *Host) looked(id core.ExtentID) {
+	h.mu.Lock()
+	delete(h.mu.looking, id)
+	again := h.mu.leftOut && len(h.mu.looking) < looksAtOnce/2
+	if again {
+		h.mu.leftOut = false
+	}
+	h.mu.Unlock()
+	if again {
+		poke(h.again)
+	}
 }

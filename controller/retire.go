@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -37,22 +38,25 @@ func (h *Host) retire(ctx context.Context, e extent) error {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	if !e.state.HasEnd() {
-		if _, err := h.seal(ctx, e.Extent, 0, "queue deleted", false); err != nil {
+		if _, err := h.seal(ctx, order{extent: e.Extent, reason: "queue deleted"}); err != nil {
 			return err
 		}
 	}
-	_, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), func(r *metadata.SealRecord) error {
+	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), func(r *metadata.SealRecord) error {
 		if r.State == core.ExtentRetired {
 			return metadata.ErrNoChange
 		}
-		r.State, r.Changed = core.ExtentRetired, h.deps.now()
+		r.State, r.Version, r.Changed = core.ExtentRetired, r.Version+1, h.deps.now()
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, store := range e.Replicas {
-		if err := h.removeReplica(ctx, e.ID, store); err != nil {
+	for _, store := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(e.Replicas, row.Holders)))) {
+		if !h.stores.answers(store) {
+			continue // its inventory will show what it still has, and the row stays
+		}
+		if err := h.removeReplica(ctx, e.ID, store, row.Version); err != nil {
 			return core.Errorf(core.CodeOf(err), "remove the replica on %s: %w", store, err)
 		}
 	}
@@ -66,18 +70,20 @@ func (h *Host) retire(ctx context.Context, e extent) error {
 		return err
 	}
 	h.extents.remove(e.ID)
+	h.shares.touch(e.Queue)
 	h.metrics.retired.Inc()
 	return nil
 }
 
-func (h *Host) removeReplica(ctx context.Context, id core.ExtentID, store core.HostID) error {
-	addr := h.address("storehost", store)
-	if addr == "" {
-		return core.Errorf(core.CodeUnavailable, "store %s is not there", store)
+// removeReplica deletes a replica by the version of the holders that decided it; the store refuses one that is older than it knows.
+func (h *Host) removeReplica(ctx context.Context, id core.ExtentID, from core.HostID, version uint64) error {
+	store, err := h.storeAt(from)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	_, err := h.deps.Peers.Store(addr).Remove(ctx, connect.NewRequest(&pb.RemoveRequest{Extent: id.ID[:]}))
+	_, err = store.Remove(ctx, connect.NewRequest(&pb.RemoveRequest{Extent: id.ID[:], Version: version}))
 	if err = convert.FromRPC(err); core.CodeOf(err) == core.CodeNotFound {
 		return nil
 	}

@@ -37,17 +37,21 @@ func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.Ensu
 	if kind := core.ExtentKind(req.Msg.Kind); kind != core.KindLog {
 		return nil, convert.RPCError(core.Errorf(core.CodeUnsupported, "extents of kind %q are not served yet", kind))
 	}
-	e, err := s.h.ensureExtent(ctx, core.QueueID{ID: queue}, input, core.RunID{ID: run}, core.KindLog, have)
+	w := wish{queue: core.QueueID{ID: queue}, input: input, run: core.RunID{ID: run}, kind: core.KindLog, have: have}
+	for _, id := range req.Msg.Avoid {
+		w.avoid = append(w.avoid, core.HostID(id))
+	}
+	e, err := s.h.ensureExtent(ctx, w)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	out := &pb.EnsureExtentResponse{Extent: convert.ExtentToProto(e)}
+	out := &pb.EnsureExtentResponse{Extent: convert.ExtentToProto(e), Open: uint32(s.h.openExtents(w))}
 	for _, r := range e.Replicas {
-		addr := s.h.address("storehost", r)
-		if addr == "" {
+		st, ok := s.h.stores.get(r)
+		if !ok || st.Address == "" {
 			return nil, convert.RPCError(core.Errorf(core.CodeUnavailable, "store %s of extent %s is gone", r, e.ID))
 		}
-		out.Stores = append(out.Stores, &pb.HostAddress{Id: string(r), Address: addr})
+		out.Stores = append(out.Stores, &pb.HostAddress{Id: string(r), Address: st.Address})
 	}
 	return connect.NewResponse(out), nil
 }
@@ -57,7 +61,15 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	r, err := s.h.seal(ctx, e, core.Seq(req.Msg.Floor), req.Msg.Reason, req.Msg.Force)
+	o := order{extent: e, floor: core.Seq(req.Msg.Floor), reason: req.Msg.Reason, force: req.Msg.Force}
+	ended := func(context.Context, error) {}
+	if o.force {
+		if ended, err = s.h.audit(ctx, req.Peer().Addr, "force seal: "+o.reason, e.ID.String()); err != nil {
+			return nil, convert.RPCError(err)
+		}
+	}
+	r, err := s.h.seal(ctx, o)
+	ended(ctx, err)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -88,8 +100,9 @@ func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.L
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	if err := s.h.assign(ctx); err != nil {
+	list, err := s.h.listFor(ctx, owner, core.RunID{ID: run})
+	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	return connect.NewResponse(s.h.shares.listFor(owner, core.RunID{ID: run})), nil
+	return connect.NewResponse(list), nil
 }

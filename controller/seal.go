@@ -2,14 +2,8 @@ package controller
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
-	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
@@ -23,18 +17,31 @@ type sealing struct {
 	err    error
 }
 
-// seal fixes the end of an extent and answers its row. Concurrent calls share one run here, and converge with other controllers' in
-// the seal row: open ──CAS──▶ sealing(floor) ──fence──▶ decide L ──copy──▶ CAS ──▶ sealed(L) ──▶ tell the replicas.
-func (h *Host) seal(ctx context.Context, e core.Extent, floor core.Seq, reason string, force bool) (metadata.SealRecord, error) {
-	for {
-		h.mu.Lock()
-		s, running := h.mu.seals[e.ID]
-		if !running {
-			s = &sealing{done: make(chan struct{})}
-			h.mu.seals[e.ID] = s
+// order is what a caller of a seal wants.
+type order struct {
+	extent core.Extent
+	floor  core.Seq // the writer's committed seq
+	reason string
+	force  bool // an operator's word
+}
+
+// seal fixes the end of an extent and answers its row, with the holders it has by now. Concurrent calls share one run here, and
+// converge with other controllers' in the seal row:
+//
+//	open ──CAS──▶ sealing(floor) ──fence──▶ decide L ──copy──▶ CAS ──▶ sealed(L) ──answer──▶ tell the replicas
+func (h *Host) seal(ctx context.Context, o order) (metadata.SealRecord, error) {
+	e := o.extent
+	if known, ok := h.extents.get(e.ID); ok {
+		if !known.Extent.Equal(e) {
+			return metadata.SealRecord{}, core.Errorf(core.CodeConflict, "extent %s is known with another tuple", e.ID)
 		}
-		h.mu.Unlock()
-		if !running && !h.tasks.Go(func(ctx context.Context) { h.runSeal(ctx, s, e, floor, reason, force) }) {
+		if known.state.HasEnd() {
+			return h.sealed(ctx, o)
+		}
+	}
+	for {
+		s, running, ok := h.joinSeal(o)
+		if !ok {
 			return metadata.SealRecord{}, core.Errorf(core.CodeDraining, "controller is stopping")
 		}
 		select {
@@ -42,80 +49,134 @@ func (h *Host) seal(ctx context.Context, e core.Extent, floor core.Seq, reason s
 		case <-ctx.Done():
 			return metadata.SealRecord{}, core.Errorf(core.CodeDeadline, "seal extent %s: %w", e.ID, context.Cause(ctx))
 		}
-		// The run of another caller knew nothing of this floor: one that ended without a decision is run again.
+		// The run of another caller knew nothing of this floor, or of this force: one that ended without a decision is run again.
 		if s.err != nil && running && ctx.Err() == nil {
 			continue
 		}
-		if s.err == nil && s.record.L < floor {
-			return s.record, core.Errorf(core.CodeConflict, "extent %s was sealed at %d, below the acknowledged %d", e.ID, s.record.L, floor)
+		if s.err != nil {
+			return s.record, s.err
 		}
-		return s.record, s.err
+		return s.record, above(s.record, o.floor)
 	}
+}
+
+// above refuses an end that cuts off what the writer acknowledged.
+func above(row metadata.SealRecord, floor core.Seq) error {
+	if row.L < floor && !row.Forced {
+		return core.Errorf(core.CodeConflict, "extent %s was sealed at %d, below the acknowledged %d", row.Extent.ID, row.L, floor)
+	}
+	return nil
+}
+
+// sealed answers what was decided before: writers ask again until enough copies are there.
+func (h *Host) sealed(ctx context.Context, o order) (metadata.SealRecord, error) {
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(o.extent.ID), metadata.Quorum)
+	if err != nil {
+		return row, core.Errorf(core.CodeOf(err), "seal extent %s: %w", o.extent.ID, err)
+	}
+	if len(row.Holders) < min(2, len(row.Extent.Replicas)) {
+		h.repairs.want(row.Extent.ID)
+	}
+	return row, above(row, o.floor)
+}
+
+// joinSeal is the run under way, or a new one; ok is false when the controller is stopping.
+func (h *Host) joinSeal(o order) (s *sealing, running, ok bool) {
+	h.mu.Lock()
+	s, running = h.mu.seals[o.extent.ID]
+	if !running {
+		s = &sealing{done: make(chan struct{})}
+		h.mu.seals[o.extent.ID] = s
+	}
+	h.mu.Unlock()
+	if running {
+		return s, true, true
+	}
+	if !h.tasks.Go(func(ctx context.Context) { h.runSeal(ctx, s, o) }) {
+		s.err = core.Errorf(core.CodeDraining, "controller is stopping")
+		h.endRun(s, o.extent.ID)
+		return s, false, false
+	}
+	return s, false, true
+}
+
+func (h *Host) endRun(s *sealing, id core.ExtentID) {
+	h.mu.Lock()
+	delete(h.mu.seals, id)
+	h.mu.Unlock()
+	close(s.done)
 }
 
 // sealTimeout bounds one try; the next one goes on from the row.
 const sealTimeout = 20 * time.Second
 
-func (h *Host) runSeal(ctx context.Context, s *sealing, e core.Extent, floor core.Seq, reason string, force bool) {
+func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
+	decided := false
 	select {
 	case h.slots <- struct{}{}:
-		s.record, s.err = h.sealOnce(ctx, e, floor, reason, force)
+		s.record, decided, s.err = h.sealOnce(ctx, o)
 		<-h.slots
 	case <-ctx.Done():
-		s.err = core.Errorf(core.CodeDeadline, "seal extent %s: too many seals under way", e.ID)
+		s.err = core.Errorf(core.CodeDeadline, "seal extent %s: too many seals under way", o.extent.ID)
 	}
-	h.mu.Lock()
-	delete(h.mu.seals, e.ID)
-	h.mu.Unlock()
-	close(s.done)
+	h.endRun(s, o.extent.ID)
+	if !decided {
+		return
+	}
+	h.metrics.sealed.WithLabelValues(s.record.Reason).Inc()
+	h.shares.touch(s.record.Extent.Queue)
+	if e, ok := h.extents.get(o.extent.ID); ok && !sameStores(e) {
+		h.shares.touchHolders(e.Extent)
+		h.repairs.want(e.ID)
+	}
+	h.tell(ctx, s.record)
 }
 
-func (h *Host) sealOnce(ctx context.Context, e core.Extent, floor core.Seq, reason string, force bool) (metadata.SealRecord, error) {
-	row, err := h.beginSeal(ctx, e, floor, reason)
-	if err != nil || row.State.HasEnd() {
-		return row, err
+// sealOnce is one try. Fencing begins before the row says so: it needs no row, and a controller that cannot write has at least stopped
+// the extent.
+func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, decided bool, err error) {
+	fencing := make(chan seal.Input, 1)
+	fctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !h.tasks.Go(func(context.Context) { fencing <- h.fence(fctx, o.extent, o.floor) }) {
+		return row, false, core.Errorf(core.CodeDraining, "controller is stopping")
 	}
-	in := h.fence(ctx, row.Extent)
-	in.Floor, in.Force = row.Floor, force
+	row, err = h.beginSeal(ctx, o)
+	if err != nil || row.State.HasEnd() {
+		return row, false, err
+	}
+	in := <-fencing
+	in.Floor, in.Force = row.Floor, o.force
 	d := seal.Decide(in)
 	if d.Alarm != "" {
 		h.metrics.alarms.WithLabelValues(string(d.Alarm)).Inc()
-		h.log.Error("seal alarm", "extent", e.ID, "alarm", d.Alarm, "reason", d.Reason)
+		h.log.Error("seal alarm", "extent", o.extent.ID, "alarm", d.Alarm, "reason", d.Reason)
 	}
 	if d.Verdict != seal.Decided {
-		return row, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %s", e.ID, d.Reason)
+		return row, false, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %s", o.extent.ID, d.Reason)
 	}
-	holders := slices.Clone(d.Holders)
-	for _, c := range d.Copies {
-		if err := h.copyTail(ctx, row.Extent, c); err != nil {
-			h.log.Warn("a replica was not completed", "extent", e.ID, "store", c.To, "err", err)
-			continue
+	if !d.HasSum {
+		if d.Checksum, err = h.checksumAt(ctx, o.extent.ID, d.Holders[0], d.L); err != nil {
+			return row, false, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %w", o.extent.ID, err)
 		}
-		holders = append(holders, c.To)
 	}
-	if len(holders) == 0 {
-		return row, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: no replica is complete to %d", e.ID, d.L)
-	}
-	row, err = h.endSeal(ctx, e, d, holders, bytesAt(in, d.L))
+	holders := h.complete(ctx, o.extent, d, in)
+	row, err = h.endSeal(ctx, o.extent.ID, d, holders, bytesAt(in, d.L))
 	if err != nil {
-		return row, err
+		return row, false, err
 	}
-	h.metrics.sealed.WithLabelValues(row.Reason).Inc()
-	h.extents.change(e.ID, func(x *extent) { x.state, x.l = row.State, row.L })
-	if h.tell(ctx, row) {
-		h.finished(ctx, row)
-	}
-	h.shares.touch(e.Queue)
-	return row, nil
+	h.extents.took(row)
+	return row, true, nil
 }
 
 // beginSeal makes sure the row says sealing, with the highest floor anyone asked for. The tuple comes with the request: the create row
 // may have been lost.
-func (h *Host) beginSeal(ctx context.Context, e core.Extent, floor core.Seq, reason string) (metadata.SealRecord, error) {
+func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, error) {
 	now := h.deps.now()
-	fresh := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: floor, Home: "own", Reason: reason, Attempt: core.NewID(now), Changed: now}
+	e := o.extent
+	fresh := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: o.floor, Home: "own", Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {
@@ -128,17 +189,20 @@ func (h *Host) beginSeal(ctx context.Context, e core.Extent, floor core.Seq, rea
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 	}
+	if !row.Extent.Equal(e) {
+		return row, core.Errorf(core.CodeConflict, "extent %s is being sealed with another tuple", e.ID)
+	}
 	if err := h.note(ctx, row); err != nil {
 		return row, err
 	}
-	if row.State.HasEnd() || row.Floor >= floor {
+	if row.State.HasEnd() || row.Floor >= o.floor {
 		return row, nil
 	}
 	row, err = metadata.Change(ctx, h.deps.Meta, metadata.Seals, key, func(r *metadata.SealRecord) error {
-		if r.State.HasEnd() || r.Floor >= floor {
+		if r.State.HasEnd() || r.Floor >= o.floor {
 			return metadata.ErrNoChange
 		}
-		r.Floor, r.Changed = floor, now
+		r.Floor, r.Changed = o.floor, now
 		return nil
 	})
 	if err != nil {
@@ -156,26 +220,35 @@ func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 		}
 		h.extents.put(extent{ExtentRecord: r})
 	}
-	h.extents.change(row.Extent.ID, func(x *extent) { x.state, x.l = row.State, row.L })
+	h.extents.took(row)
 	return nil
 }
 
 // endSeal decides L for ever, unless it was decided before.
-func (h *Host) endSeal(ctx context.Context, e core.Extent, d seal.Decision, holders []core.HostID, bytes uint64) (metadata.SealRecord, error) {
-	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), func(r *metadata.SealRecord) error {
+func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, holders []holder, bytes uint64) (metadata.SealRecord, error) {
+	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), func(r *metadata.SealRecord) error {
 		if r.State.HasEnd() {
 			return metadata.ErrNoChange
 		}
-		if r.Floor > d.L {
+		if r.Floor > d.L && !d.Forced {
 			return core.Errorf(core.CodeConflict, "the floor rose to %d meanwhile", r.Floor)
 		}
-		r.State, r.L, r.Checksum, r.Bytes, r.Holders, r.Changed = core.ExtentSealed, d.L, d.Checksum, bytes, holders, h.deps.now()
+		r.State, r.L, r.Checksum, r.Bytes, r.Changed = core.ExtentSealed, d.L, d.Checksum, bytes, h.deps.now()
+		r.Forced, r.Lost, r.Version = d.Forced, d.Lost, r.Version+1
+		setHolders(r, holders)
 		return nil
 	})
 	if err != nil {
-		return row, core.Errorf(core.CodeOf(err), "seal extent %s at %d: %w", e.ID, d.L, err)
+		return row, core.Errorf(core.CodeOf(err), "seal extent %s at %d: %w", id, d.L, err)
 	}
 	return row, nil
+}
+
+func setHolders(r *metadata.SealRecord, holders []holder) {
+	r.Holders, r.HolderDisks = make([]core.HostID, len(holders)), make([]core.DiskID, len(holders))
+	for i, x := range holders {
+		r.Holders[i], r.HolderDisks[i] = x.store, x.disk
+	}
 }
 
 // bytesAt is the size of the extent up to l, as far as a replica ends there.
@@ -186,81 +259,4 @@ func bytesAt(in seal.Input, l core.Seq) uint64 {
 		}
 	}
 	return 0
-}
-
-// fence asks every replica that can be reached to refuse further appends, and collects what they say.
-func (h *Host) fence(ctx context.Context, e core.Extent) seal.Input {
-	in := seal.Input{Replicas: e.Replicas, Answers: make(map[core.HostID]core.FenceAnswer), Missing: make(map[core.HostID]error)}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for _, r := range e.Replicas {
-		wg.Go(func() {
-			a, err := h.fenceOne(ctx, e, r)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				in.Missing[r] = err
-			} else {
-				in.Answers[r] = a
-			}
-		})
-	}
-	wg.Wait()
-	return in
-}
-
-func (h *Host) fenceOne(ctx context.Context, e core.Extent, store core.HostID) (core.FenceAnswer, error) {
-	addr := h.address("storehost", store)
-	if addr == "" {
-		return core.FenceAnswer{}, core.Errorf(core.CodeUnavailable, "store %s is not there", store)
-	}
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-	defer cancel()
-	req := &pb.FenceRequest{Extent: convert.ExtentToProto(e), Expected: &pb.StoreIdentity{Store: string(store)}}
-	resp, err := h.deps.Peers.Store(addr).Fence(ctx, connect.NewRequest(req))
-	if err != nil {
-		return core.FenceAnswer{}, convert.FromRPC(err)
-	}
-	return convert.FenceAnswer(resp.Msg)
-}
-
-// tell gives all replicas their end; it reports whether every holder knows it now.
-func (h *Host) tell(ctx context.Context, row metadata.SealRecord) bool {
-	all := true
-	for _, store := range row.Extent.Replicas {
-		addr := h.address("storehost", store)
-		err := error(core.Errorf(core.CodeUnavailable, "store %s is not there", store))
-		if addr != "" {
-			cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-			_, rerr := h.deps.Peers.Store(addr).Seal(cctx, connect.NewRequest(&pb.SealReplicaRequest{
-				Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum,
-			}))
-			cancel()
-			err = convert.FromRPC(rerr)
-		}
-		if err != nil {
-			h.log.Info("a replica was not told its end", "extent", row.Extent.ID, "store", store, "err", err)
-			all = false
-		}
-	}
-	return all
-}
-
-// tellAgain tells the end of an extent that was sealed before.
-func (h *Host) tellAgain(ctx context.Context, e extent) {
-	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
-	defer cancel()
-	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
-	if err == nil && row.State.HasEnd() && h.tell(ctx, row) {
-		h.finished(ctx, row)
-	}
-}
-
-// finished removes the hint of an extent whose seal is complete.
-func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
-	if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(metadata.PartitionOpen, row.Extent.ID), h.deps.now(), metadata.One); err != nil {
-		h.log.Info("a work hint stays behind", "extent", row.Extent.ID, "err", err)
-		return
-	}
-	h.extents.change(row.Extent.ID, func(x *extent) { x.told = true })
 }

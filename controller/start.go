@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -54,15 +55,21 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 		return e.l, nil
 	}
 	var err error
-	for _, r := range e.Replicas {
-		addr := h.address("storehost", r)
-		if addr == "" {
-			err = core.Errorf(core.CodeUnavailable, "store %s is gone", r)
+	ask := e.Replicas
+	if e.state.HasEnd() {
+		ask = nil
+		for _, x := range e.holders {
+			ask = append(ask, x.store)
+		}
+	}
+	for _, id := range ask {
+		var store columbav1connect.StoreServiceClient
+		if store, err = h.storeAt(id); err != nil {
 			continue
 		}
 		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 		var seq core.Seq
-		seq, err = h.askBefore(cctx, addr, g, e)
+		seq, err = askBefore(cctx, store, g, e)
 		cancel()
 		if err == nil {
 			return seq, nil
@@ -71,8 +78,7 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 	return 0, err
 }
 
-func (h *Host) askBefore(ctx context.Context, addr string, g metadata.GroupRecord, e extent) (core.Seq, error) {
-	store := h.deps.Peers.Store(addr)
+func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e extent) (core.Seq, error) {
 	if g.Spec.Start.Mode == core.StartTime {
 		resp, err := store.Seek(ctx, connect.NewRequest(&pb.SeekRequest{Extent: e.ID.ID[:], Time: timestamppb.New(g.Spec.Start.At)}))
 		switch err := convert.FromRPC(err); {

@@ -10,4 +10,6 @@ import (
 type ExtentRecord struct {
 	core.Extent
 	Created time.Time `json:"created"`
+	// Wanted is how many replicas the queue wants; more than the extent was made with when stores were missing. 0: as many as it has.
+	Wanted int `json:"wanted,omitempty"`
 }

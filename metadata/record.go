@@ -84,3 +84,9 @@ func withoutAttempt(value []byte) []byte {
 	}
 	return bytes.TrimSuffix(value, []byte("}"))
 }
+
+// NewRow encodes v as a row for Store.PutAll. Put tables.
+func NewRow[T any](t Table, k Key, v T, at time.Time) (Row, error) {
+	value, err := encode(t, k, v)
+	return Row{Key: k, Value: value, Written: at}, err
+}

@@ -19,7 +19,10 @@ type SealRecord struct {
 	Holders     []core.HostID `json:"holders"`
 	HolderDisks []core.DiskID `json:"holder_disks,omitempty"`
 	// Version counts the changes of the holders; a store told a newer one refuses deletions decided by an older.
-	Version uint64    `json:"version,omitempty"`
+	Version uint64 `json:"version,omitempty"`
+	// Forced: an operator's word decided L; Lost is how many records above it were known to be committed.
+	Forced  bool      `json:"forced,omitempty"`
+	Lost    core.Seq  `json:"lost,omitempty"`
 	Home    string    `json:"home"`    // "own" unless a merge or purge moved it
 	Reason  string    `json:"reason"`  // why it was sealed
 	Attempt core.ID   `json:"attempt"` // of the last change, to recognise one's own after a lost answer

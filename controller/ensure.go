@@ -1,0 +1,223 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/controller/placement"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// wish is what an input host asks for.
+type wish struct {
+	queue core.QueueID
+	input core.HostID
+	run   core.RunID
+	kind  core.ExtentKind
+	have  []core.ExtentID // not these
+	avoid []core.HostID   // stores that are slow or broken for it
+}
+
+// ensureKey names wishes that want the same extent.
+type ensureKey struct {
+	queue core.QueueID
+	run   core.RunID
+	kind  core.ExtentKind
+}
+
+// ensuring is a creation that several requests wait for.
+type ensuring struct {
+	done   chan struct{}
+	extent core.Extent
+	err    error
+}
+
+// creation is the last extent made for a key, and how many before it came to nothing at once.
+type creation struct {
+	extent core.ExtentID
+	at     time.Time
+	failed int
+}
+
+const (
+	// atOnce: an extent that ended without a record within this time after its creation is a failure.
+	atOnce = 2 * time.Second
+	// freeFailures do not slow down the next creation; each further one doubles the pause.
+	freeFailures = 3
+	minBackOff   = 100 * time.Millisecond
+	maxBackOff   = 5 * time.Second
+)
+
+// ensureExtent answers an open extent of that run of the input host which is not among those it has, and creates one if there is
+// none.
+func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
+	for _, e := range h.extents.openOf(w.queue) {
+		if e.InputRun != w.run || e.Kind != w.kind || slices.Contains(w.have, e.ID) {
+			continue
+		}
+		if h.writable(e.Extent, w.avoid) {
+			return e.Extent, nil
+		}
+		h.sealSoon(e.Extent, "a store is gone") // nobody writes to it, and with this replica set nobody can
+	}
+	key := ensureKey{w.queue, w.run, w.kind}
+	h.mu.Lock()
+	if e := h.mu.ensures[key]; e != nil {
+		h.mu.Unlock()
+		select {
+		case <-e.done:
+			return e.extent, e.err
+		case <-ctx.Done():
+			return core.Extent{}, core.Errorf(core.CodeDeadline, "create an extent: %w", context.Cause(ctx))
+		}
+	}
+	e := &ensuring{done: make(chan struct{})}
+	h.mu.ensures[key] = e
+	h.mu.Unlock()
+	// Others wait for it: it must not end with the first caller's patience.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.CallTimeout)
+	defer cancel()
+	e.extent, e.err = h.createExtent(ctx, w)
+	h.mu.Lock()
+	delete(h.mu.ensures, key)
+	h.mu.Unlock()
+	close(e.done)
+	return e.extent, e.err
+}
+
+// writable reports whether all its stores can be expected to take appends from that host.
+func (h *Host) writable(e core.Extent, avoid []core.HostID) bool {
+	for _, id := range e.Replicas {
+		st, ok := h.stores.get(id)
+		if !ok || !st.member || st.failures > 1 || slices.Contains(avoid, id) {
+			return false
+		}
+		if want := e.Disk(id); !want.IsZero() && !st.identity.Disk.IsZero() && want != st.identity.Disk {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.One)
+	if err != nil {
+		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
+	}
+	if q.Spec.Status == core.StatusDeleted {
+		return core.Extent{}, core.Errorf(core.CodeNotFound, "queue %s was deleted", q.Spec.Path)
+	}
+	now := h.deps.now()
+	if wait := h.backOff(ensureKey{w.queue, w.run, w.kind}, now); wait > 0 {
+		return core.Extent{}, core.Errorf(core.CodeUnavailable, "the last extents of queue %s failed at once; the next one is made in %s", q.Spec.Path, wait)
+	}
+	r := metadata.ExtentRecord{
+		Extent: core.Extent{
+			ID: core.ExtentID{ID: core.NewID(now)}, Queue: w.queue, Kind: w.kind, Durability: q.Spec.Durability, Input: w.input, InputRun: w.run,
+			Token: core.WriterToken{ID: core.NewID(now)},
+		},
+		Created: now, Wanted: q.Spec.Replicas,
+	}
+	if err := h.choose(ctx, &r.Extent, q.Spec, w.avoid); err != nil {
+		return core.Extent{}, err
+	}
+	if err := h.writeExtent(ctx, r, now); err != nil {
+		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
+	}
+	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen})
+	h.created(ensureKey{w.queue, w.run, w.kind}, r.ID, now)
+	h.metrics.created.Inc()
+	h.shares.touch(w.queue)
+	return r.Extent, nil
+}
+
+// choose fills in the replicas and their disks.
+func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, avoid []core.HostID) error {
+	h.stores.described(ctx, h.deps.Members.Hosts("storehost"), h.cfg.DescribeTimeout)
+	candidates, refusing := h.stores.candidates(avoid)
+	e.Replicas = placement.Replicas(e.ID.String(), placement.Need{Want: spec.Replicas, Min: spec.MinReplicas}, candidates)
+	switch n := len(e.Replicas); {
+	case n < spec.MinReplicas && refusing > 0:
+		return core.Errorf(core.CodeNoSpace, "queue %s wants at least %d replicas; %d stores can take one and %d have no space left or refuse writes: free space, or add stores", spec.Path, spec.MinReplicas, n, refusing)
+	case n < spec.MinReplicas:
+		return core.Errorf(core.CodeUnavailable, "queue %s wants at least %d replicas, %d stores are there", spec.Path, spec.MinReplicas, n)
+	}
+	e.Disks = make([]core.DiskID, len(e.Replicas))
+	for i, id := range e.Replicas {
+		st, _ := h.stores.get(id)
+		e.Disks[i] = st.identity.Disk
+	}
+	return nil
+}
+
+// created remembers the last extent of a key.
+func (h *Host) created(key ensureKey, id core.ExtentID, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.mu.creations[key]
+	if c == nil {
+		c = &creation{}
+		h.mu.creations[key] = c
+	}
+	c.extent, c.at = id, now
+}
+
+// backOff is how long the next creation has to wait, since the last ones came to nothing: a store that refuses all extents must not be
+// offered a new one each second.
+func (h *Host) backOff(key ensureKey, now time.Time) time.Duration {
+	h.mu.Lock()
+	c := h.mu.creations[key]
+	h.mu.Unlock()
+	if c == nil {
+		return 0
+	}
+	e, known := h.extents.get(c.extent)
+	nothing := known && e.state != core.ExtentOpen && e.l == 0 && e.floor == 0
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pause := time.Duration(0)
+	if c.failed >= freeFailures {
+		pause = min(minBackOff<<min(c.failed-freeFailures, 10), maxBackOff)
+	}
+	switch {
+	case !nothing || now.Sub(c.at) > pause+atOnce:
+		c.failed = 0
+		return 0
+	case now.Sub(c.at) < pause:
+		return pause - now.Sub(c.at)
+	}
+	c.failed++
+	return 0
+}
+
+// forgetCreations drops those that are too old to matter.
+func (h *Host) forgetCreations(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, c := range h.mu.creations {
+		if now.Sub(c.at) > 2*maxBackOff+atOnce {
+			delete(h.mu.creations, key)
+		}
+	}
+}
+
+// openExtents is how many extents of a queue an input host should hold open while it is published to: the setting, less those
+// that other input hosts have open.
+func (h *Host) openExtents(w wish) int {
+	least := h.cfg.MinOpenExtents
+	if least == 0 {
+		least = 1
+		if len(h.stores.all()) > 1 || len(h.hosts.live("inputhost")) > 1 {
+			least = 2
+		}
+	}
+	others := make(map[core.HostID]bool)
+	for _, e := range h.extents.openOf(w.queue) {
+		if e.Input != w.input && h.hosts.fate(e.Input, e.InputRun, h.deps.now()) == alive {
+			others[e.Input] = true
+		}
+	}
+	return max(1, least-len(others))
+}

@@ -1,0 +1,5 @@
+package controller
+
+import "context"
+
+func (h *Host) inventoryLoop(ctx context.Context) { <-ctx.Done() }

@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// load fills the cache from the work hints and the seal rows.
+func (h *Host) load(ctx context.Context) error {
+	open := make(map[core.ExtentID]bool)
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionOpen, metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		open[r.Value.ID] = true
+	}
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionLive, metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		e := extent{ExtentRecord: r.Value, state: core.ExtentOpen}
+		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
+		switch {
+		case err == nil:
+			e = e.took(row)
+			e.told = e.state.HasEnd() && !open[e.ID]
+		case core.CodeOf(err) != core.CodeNotFound:
+			return err
+		}
+		h.extents.put(e)
+	}
+	return nil
+}
+
+// writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
+func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	hints := make([]metadata.Row, 0, 2)
+	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
+		row, err := metadata.NewRow(metadata.Work, metadata.WorkKey(partition, r.ID), r, now)
+		if err != nil {
+			return err
+		}
+		hints = append(hints, row)
+	}
+	if err := h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One); err != nil {
+		return err
+	}
+	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
+}

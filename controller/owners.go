@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/placement"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	// rowsAtOnce bounds one write of assignments.
+	rowsAtOnce = 256
+	// removalsAtOnce bounds the removals of old rows that run side by side.
+	removalsAtOnce = 8
+)
+
+// giveOwners gives the pending shares of these queues to the output hosts that should have them; rows are written only where the owner
+// changes, before anybody is told. It answers the decisions that were superseded.
+func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (superseded []metadata.AssignmentRecord, err error) {
+	outputs, runs := h.candidates("outputhost")
+	if len(outputs) == 0 {
+		return nil, nil
+	}
+	now := h.deps.now()
+	var changes []metadata.AssignmentRecord
+	for _, queue := range queues {
+		q := h.shares.queues[queue]
+		if q == nil {
+			continue
+		}
+		for _, g := range q.groups {
+			for id, e := range g.pending {
+				old := h.shares.owner(share{g.ID, id})
+				owner, _ := placement.Owner(g.ID.String()+id.String(), outputs)
+				if old.Owner == owner && old.Run == runs[owner] || old.Counter > 0 && h.hosts.fate(old.Owner, old.Run, now) == unsure {
+					continue
+				}
+				changes = append(changes, metadata.AssignmentRecord{
+					Group: g.ID, Queue: queue, Name: g.Spec.Name, Extent: e,
+					Counter: old.Counter + 1, By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
+				})
+			}
+		}
+	}
+	for len(changes) > 0 {
+		n := min(len(changes), rowsAtOnce)
+		if err := h.writeAssignments(ctx, changes[:n]); err != nil {
+			return superseded, core.Errorf(core.CodeOf(err), "write %d assignments: %w", n, err)
+		}
+		for _, r := range changes[:n] {
+			if old := h.shares.set(r); old.Counter > 0 {
+				superseded = append(superseded, old)
+			}
+		}
+		changes = changes[n:]
+	}
+	return superseded, nil
+}
+
+func (h *Host) writeAssignments(ctx context.Context, rs []metadata.AssignmentRecord) error {
+	now := h.deps.now()
+	rows := make([]metadata.Row, len(rs))
+	for i, r := range rs {
+		var err error
+		if rows[i], err = metadata.NewRow(metadata.Assignments, metadata.AssignmentKey(r.Group, r.Extent.ID, r.Counter, r.By), r, now); err != nil {
+			return err
+		}
+	}
+	return h.deps.Meta.PutAll(ctx, metadata.Assignments, rows, metadata.One)
+}
+
+// forget removes the rows of decisions that count no more, beside the rounds. One that stays behind is found with its group.
+func (h *Host) forget(rs []metadata.AssignmentRecord) {
+	if len(rs) == 0 {
+		return
+	}
+	h.tasks.Go(func(ctx context.Context) {
+		var g errgroup.Group
+		g.SetLimit(removalsAtOnce)
+		for _, r := range rs {
+			g.Go(func() error {
+				key := metadata.AssignmentKey(r.Group, r.Extent.ID, r.Counter, r.By)
+				err := h.deps.Meta.Remove(ctx, metadata.Assignments, key, h.deps.now(), metadata.One)
+				if err != nil && ctx.Err() == nil {
+					h.log.Info("an old assignment stays behind", "extent", r.Extent.ID, "group", r.Name, "err", err)
+				}
+				return nil
+			})
+		}
+		g.Wait()
+	})
+}
+
+// push sends its list to every output host that has not confirmed it, side by side. One that does not answer gets it with the next
+// round.
+func (h *Host) push() {
+	if !h.shares.isComplete() {
+		return
+	}
+	for _, m := range h.hosts.live("outputhost") {
+		if h.shares.startPush(m) && !h.tasks.Go(func(ctx context.Context) { h.pushTo(ctx, m) }) {
+			h.shares.endPush(m, 0)
+		}
+	}
+}
+
+// pushTo sends until what was sent is the newest, or a call fails.
+func (h *Host) pushTo(ctx context.Context, m membership.Host) {
+	for {
+		list := h.shares.list(m.ID, m.Run, h.otherHolders)
+		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
+		cancel()
+		if err != nil {
+			h.log.Debug("an output host did not take its list", "host", m.ID, "err", convert.FromRPC(err))
+			list.Version = 0
+		}
+		if h.shares.endPush(m, list.Version) || err != nil {
+			return
+		}
+	}
+}
+
+// startPush says whether a host needs its list and is not being sent it already.
+func (s *shares) startPush(m membership.Host) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.mu.pushed[m.ID]
+	if p.busy || p.run == m.Run && p.version == max(s.mu.versions[m.ID], s.mu.base) {
+		return false
+	}
+	p.busy = true
+	s.mu.pushed[m.ID] = p
+	return true
+}
+
+// endPush notes what a host confirmed, 0 for nothing; it reports whether that is the newest. If not, the push is still under way.
+func (s *shares) endPush(m membership.Host, version uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	newest := version == max(s.mu.versions[m.ID], s.mu.base)
+	s.mu.pushed[m.ID] = pushed{run: m.Run, version: version, busy: !newest && version != 0}
+	return newest
+}

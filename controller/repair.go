@@ -1,0 +1,291 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/controller/placement"
+	"github.com/columbamq/columba/core"
+)
+
+const (
+	sweepEvery = 10 * time.Second
+	// repairTimeout bounds one try; the next one goes on where the copy ends.
+	repairTimeout = 5 * time.Minute
+	minRetry      = 500 * time.Millisecond
+	maxRetry      = time.Minute
+)
+
+// retry says when an extent whose repair failed is looked at again.
+type retry struct {
+	after time.Time
+	pause time.Duration
+}
+
+// repairs are the extents whose copies are to be looked at. Safe for concurrent use.
+type repairs struct {
+	wake chan struct{}
+	mu   struct {
+		sync.Mutex
+		sweep  bool // look at all extents
+		queued map[core.ExtentID]struct{}
+		urgent []core.ExtentID // below the minimum, or somebody waits
+		others []core.ExtentID
+		busy   map[core.ExtentID]struct{}
+		failed map[core.ExtentID]retry
+	}
+}
+
+func newRepairs() *repairs {
+	r := &repairs{wake: make(chan struct{}, 1)}
+	r.mu.queued = make(map[core.ExtentID]struct{})
+	r.mu.busy = make(map[core.ExtentID]struct{})
+	r.mu.failed = make(map[core.ExtentID]retry)
+	return r
+}
+
+// want asks for a look at one extent soon.
+func (r *repairs) want(id core.ExtentID) {
+	r.add(id, true)
+	poke(r.wake)
+}
+
+// poke asks for a look at all extents: a store came, went or changed.
+func (r *repairs) poke() {
+	r.mu.Lock()
+	r.mu.sweep = true
+	r.mu.Unlock()
+	poke(r.wake)
+}
+
+func (r *repairs) add(id core.ExtentID, urgent bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.mu.queued[id]; ok {
+		return
+	}
+	r.mu.queued[id] = struct{}{}
+	if urgent {
+		r.mu.urgent = append(r.mu.urgent, id)
+	} else {
+		r.mu.others = append(r.mu.others, id)
+	}
+}
+
+// next takes an extent that may be looked at now, and marks it busy.
+func (r *repairs) next(now time.Time) (core.ExtentID, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, queue := range []*[]core.ExtentID{&r.mu.urgent, &r.mu.others} {
+		for len(*queue) > 0 {
+			id := (*queue)[0]
+			*queue = (*queue)[1:]
+			delete(r.mu.queued, id)
+			_, busy := r.mu.busy[id]
+			if busy || now.Before(r.mu.failed[id].after) {
+				continue // the sweep, or who waits, brings it back
+			}
+			r.mu.busy[id] = struct{}{}
+			return id, true
+		}
+	}
+	return core.ExtentID{}, false
+}
+
+func (r *repairs) ended(id core.ExtentID, err error, now time.Time) {
+	r.mu.Lock()
+	delete(r.mu.busy, id)
+	if err == nil {
+		delete(r.mu.failed, id)
+	} else {
+		f := r.mu.failed[id]
+		f.pause = min(max(2*f.pause, minRetry), maxRetry)
+		f.after = now.Add(f.pause)
+		r.mu.failed[id] = f
+	}
+	r.mu.Unlock()
+	poke(r.wake)
+}
+
+// takeSweep reports whether all extents are to be looked at, once.
+func (r *repairs) takeSweep() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.mu.sweep
+	r.mu.sweep = false
+	return was
+}
+
+// forget drops the failures of extents that are not live any more.
+func (r *repairs) forget(live func(core.ExtentID) bool) {
+	r.mu.Lock()
+	failed := make([]core.ExtentID, 0, len(r.mu.failed))
+	for id := range r.mu.failed {
+		failed = append(failed, id)
+	}
+	r.mu.Unlock()
+	for _, id := range failed {
+		if !live(id) {
+			r.mu.Lock()
+			delete(r.mu.failed, id)
+			r.mu.Unlock()
+		}
+	}
+}
+
+// repairLoop keeps as many copies of sealed extents as are wanted, until ctx ends.
+func (h *Host) repairLoop(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	slots := make(chan struct{}, h.cfg.RepairsAtOnce)
+	for ctx.Err() == nil {
+		h.startRepairs(slots)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			h.sweep()
+		case <-h.repairs.wake:
+			if h.repairs.takeSweep() {
+				h.sweep()
+			}
+		}
+	}
+}
+
+// startRepairs hands out slots while there are any.
+func (h *Host) startRepairs(slots chan struct{}) {
+	for {
+		select {
+		case slots <- struct{}{}:
+		default:
+			return
+		}
+		id, ok := h.repairs.next(h.deps.now())
+		if ok {
+			ok = h.tasks.Go(func(ctx context.Context) {
+				ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+				defer cancel()
+				err := h.repair(ctx, id)
+				if err != nil && ctx.Err() == nil {
+					h.log.Warn("the copies of an extent stay as they are for now", "extent", id, "err", err)
+				}
+				<-slots
+				h.repairs.ended(id, err, h.deps.now())
+			})
+		}
+		if !ok {
+			<-slots
+			return
+		}
+	}
+}
+
+// sweep judges all sealed extents, in memory, and queues those that need something.
+func (h *Host) sweep() {
+	now := h.deps.now()
+	known := h.storeView()
+	below, short := 0, 0
+	for _, e := range h.extents.pick(func(e *extent) bool { return e.state == core.ExtentSealed }) {
+		j := h.judge(e, known, now)
+		if j.Below {
+			below++
+		}
+		if j.Good < e.wanted() {
+			short++
+		}
+		if j.Repair && (len(h.targets(e, known)) > 0) || j.Surplus > 0 {
+			h.repairs.add(e.ID, j.Below)
+		}
+	}
+	h.metrics.below.Set(float64(below))
+	h.metrics.short.Set(float64(short))
+	if before := h.below.Swap(int64(below)); below > 0 && before == 0 {
+		h.log.Error("copies below minimum", "extents", below)
+	} else if below == 0 && before > 0 {
+		h.log.Info("copies are enough again")
+	}
+	h.repairs.forget(func(id core.ExtentID) bool { _, ok := h.extents.get(id); return ok })
+	poke(h.repairs.wake)
+}
+
+// storeView is all stores at one moment.
+func (h *Host) storeView() map[core.HostID]store {
+	h.stores.mu.Lock()
+	defer h.stores.mu.Unlock()
+	out := make(map[core.HostID]store, len(h.stores.mu.byID))
+	for id, st := range h.stores.mu.byID {
+		out[id] = *st
+	}
+	return out
+}
+
+// contradicts reports whether the store is known to have another disk.
+func contradicts(x holder, known map[core.HostID]store) bool {
+	is := known[x.store].identity.Disk
+	return !x.disk.IsZero() && !is.IsZero() && is != x.disk
+}
+
+// judge what an extent's copies need.
+func (h *Host) judge(e extent, known map[core.HostID]store, now time.Time) placement.Judgement {
+	copies := make([]placement.Copy, 0, len(e.holders)+len(e.Replicas))
+	for _, x := range e.holders {
+		if !contradicts(x, known) {
+			copies = append(copies, placement.Copy{Holder: true, Gone: h.goneFor(known, x.store, now)})
+		}
+	}
+	for _, id := range e.Replicas {
+		if !e.holds(id) && !contradicts(holder{id, e.Disk(id)}, known) {
+			copies = append(copies, placement.Copy{Gone: h.goneFor(known, id, now)})
+		}
+	}
+	return placement.Judge(copies, e.wanted(), placement.Patience{Blink: h.cfg.Blink, Gone: h.cfg.GoneAfter})
+}
+
+// goneFor is how long a store has not answered; 0 when it does.
+func (h *Host) goneFor(known map[core.HostID]store, id core.HostID, now time.Time) time.Duration {
+	st, ok := known[id]
+	switch {
+	case !ok:
+		return max(now.Sub(h.hosts.since), 1)
+	case st.answering():
+		return 0
+	}
+	return max(now.Sub(st.seen), 1)
+}
+
+// targets are the stores that can take another copy, the best first: replicas that have a part of it already, then by placement.
+func (h *Host) targets(e extent, known map[core.HostID]store) []core.HostID {
+	var zones []string
+	has := make(map[core.HostID]bool)
+	for _, x := range e.holders {
+		if !contradicts(x, known) {
+			has[x.store] = true
+			zones = append(zones, known[x.store].Zone)
+		}
+	}
+	var candidates []placement.Candidate
+	for id, st := range known {
+		if st.answering() && !st.refuses && !has[id] {
+			c := placement.Candidate{ID: id, Zone: st.Zone, Weight: st.load.Weight()}
+			if st.load.NearlyFull() {
+				c.Tier = placement.Full
+			}
+			candidates = append(candidates, c)
+		}
+	}
+	ranked := placement.Replicas(e.ID.String(), placement.Need{Want: len(candidates), Min: len(candidates), Zones: zones}, candidates)
+	slices.SortStableFunc(ranked, func(a, b core.HostID) int { return boolInt(isReplica(e, b)) - boolInt(isReplica(e, a)) })
+	return ranked
+}
+
+func isReplica(e extent, id core.HostID) bool { return slices.Contains(e.Replicas, id) }
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// tell gives all replicas their end, side by side. When every holder knows it the seal is finished; others that are away are completed
+// by repair, or hear of it when their inventories are compared.
+func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
+	targets := slices.Clone(row.Holders)
+	for _, id := range row.Extent.Replicas {
+		if !slices.Contains(targets, id) {
+			targets = append(targets, id)
+		}
+	}
+	told := make(chan bool, len(targets))
+	for i, id := range targets {
+		isHolder := i < len(row.Holders)
+		if !h.stores.answers(id) || !h.tasks.Go(func(context.Context) { told <- h.tellStore(ctx, row, id) || !isHolder }) {
+			told <- !isHolder
+		}
+	}
+	all := true
+	for range targets {
+		all = <-told && all
+	}
+	if all {
+		h.finished(ctx, row)
+	}
+}
+
+// tellStore gives one store the end, and says whether it has it now.
+func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.HostID) bool {
+	err := h.sealReplica(ctx, row, id, row.Version)
+	if err == nil {
+		return true
+	}
+	switch core.CodeOf(err) {
+	case core.CodeIncomplete: // it keeps the end, and is completed by repair
+		h.repairs.want(row.Extent.ID)
+	case core.CodeCorrupt:
+		h.quarantine(ctx, row.Extent.ID, id, "it does not match at its end")
+	}
+	h.log.Info("a replica was not told its end", "extent", row.Extent.ID, "store", id, "err", err)
+	return false
+}
+
+// sealReplica tells one store the end and the version of the holders; it has both durable when it answers.
+func (h *Host) sealReplica(ctx context.Context, row metadata.SealRecord, id core.HostID, version uint64) error {
+	store, err := h.storeAt(id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	_, err = store.Seal(ctx, connect.NewRequest(&pb.SealReplicaRequest{
+		Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum, Version: version,
+	}))
+	err = convert.FromRPC(err)
+	h.stores.callFailed(id, err)
+	return err
+}
+
+// tellAgain tells the end of an extent that was sealed before.
+func (h *Host) tellAgain(ctx context.Context, e extent) {
+	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	defer cancel()
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	if err == nil && row.State.HasEnd() {
+		h.tell(ctx, row)
+	}
+}
+
+// finished notes that every holder knows its end, and removes the hint of an extent that has all its copies.
+func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
+	id := row.Extent.ID
+	h.extents.change(id, func(x *extent) { x.told = true })
+	if e, ok := h.extents.get(id); !ok || len(e.holders) < e.wanted() {
+		return
+	}
+	if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(metadata.PartitionOpen, id), h.deps.now(), metadata.One); err != nil {
+		h.log.Info("a work hint stays behind", "extent", id, "err", err)
+		h.extents.change(id, func(x *extent) { x.told = false })
+	}
+}
