@@ -118,11 +118,23 @@ func (h *Host) Run(ctx context.Context) error {
 	t := &ticker{h: h, lags: make(map[core.HostID]lag)}
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
+	changed := make(chan struct{}, 1)
+	defer h.deps.Members.Changed(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})()
+	inputs := h.deps.Members.Hosts("inputhost")
 	for {
 		select {
 		case <-ctx.Done():
 			h.drain()
 			return nil
+		case <-changed:
+			was := inputs
+			inputs = h.deps.Members.Hosts("inputhost")
+			h.reconfigure(was, inputs)
 		case <-tick.C:
 			t.tick(h.deps.now())
 		}

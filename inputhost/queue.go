@@ -184,6 +184,17 @@ func (q *queue) list(dst []*writer.Writer) []*writer.Writer {
 	return dst
 }
 
+// streams are the queue's publishers.
+func (q *queue) streams() []*publisher {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := make([]*publisher, 0, len(q.mu.publishers))
+	for p := range q.mu.publishers {
+		out = append(out, p)
+	}
+	return out
+}
+
 // beginClose seals what is open, without replacement.
 func (q *queue) beginClose() {
 	q.mu.Lock()

@@ -2,89 +2,21 @@ package inputhost
 
 import (
 	"context"
-	"net/http"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
-
-// session is one publisher's connection; each of its streams publishes to one queue.
-type session struct {
-	h    *Host
-	mux  *ws.Mux
-	gone atomic.Bool
-}
-
-// servePublish answers GET /v1/publish.
-func (h *Host) servePublish(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	draining := h.mu.draining
-	h.mu.Unlock()
-	leave, ok := h.tasks.Enter()
-	if ok {
-		defer leave()
-	}
-	if draining || !ok {
-		http.Error(w, "draining: publish through another input host", http.StatusServiceUnavailable)
-		return
-	}
-	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: wire.MaxPayload + 2*wire.MaxBatchBytes})
-	if err != nil {
-		return
-	}
-	s := &session{h: h}
-	s.mux = ws.NewMux(conn, s.accept)
-	h.mu.Lock()
-	h.mu.sessions[s] = struct{}{}
-	draining = h.mu.draining
-	h.mu.Unlock()
-	if draining { // it began between the look above and now
-		s.drain()
-	}
-	h.metrics.sessions.Inc()
-	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
-		h.log.Info("publisher's connection ended", "client", conn.RemoteAddr(), "err", err)
-	}
-	s.gone.Store(true)
-	h.metrics.sessions.Dec()
-	h.mu.Lock()
-	delete(h.mu.sessions, s)
-	h.mu.Unlock()
-}
-
-// drain asks the publisher to go elsewhere.
-func (s *session) drain() { s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil)) }
-
-// accept opens a stream by its PublishHello.
-func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
-	if f.Type != wire.TypePublishHello {
-		if f.Type != wire.TypePublishClose {
-			s.refuse(f.Stream, core.Errorf(core.CodeBadFrame, "frame %d before the stream's hello", f.Type))
-		}
-		return nil
-	}
-	return &publisher{s: s, stream: f.Stream}
-}
-
-func (s *session) refuse(stream uint32, err error) {
-	s.h.metrics.refused.WithLabelValues(string(core.CodeOf(err))).Inc()
-	body, merr := proto.Marshal(convert.ErrorToProto(err))
-	if merr != nil {
-		body = nil
-	}
-	s.mux.Forget(stream)
-	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeError, stream, body))
-}
 
 // publisher is one stream: the records of one publisher for one queue.
 type publisher struct {
@@ -93,6 +25,7 @@ type publisher struct {
 	queue      *queue // set before HelloOK is sent, that is before the first Publish
 	maxPayload int
 	greeted    bool         // a hello came; the reader's own
+	throttled  time.Time    // until then; the reader's own
 	hello      atomic.Bool  // answered
 	inFlight   atomic.Int64 // bytes taken and not answered
 	closed     atomic.Bool
@@ -220,6 +153,7 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	m.Retain()
 	c := writer.Chunk{Records: pub.Records, Hold: m, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
 	if h.inFlight.Add(bytes) > h.cfg.MaxInFlight {
+		p.throttle(c.Arrived)
 		p.Answer(c, writer.Refused(core.CodeThrottled))
 		return
 	}
@@ -229,6 +163,24 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	}
 	h.metrics.received(count, len(pub.Records))
 	p.queue.publish(p, c)
+}
+
+// Publishers that are over the host's limit are told to come back after throttleMin to throttleMax, not all at once, and not oftener than that.
+const (
+	throttleMin = 100 * time.Millisecond
+	throttleMax = 200 * time.Millisecond
+)
+
+func (p *publisher) throttle(now time.Time) {
+	if now.Before(p.throttled) {
+		return
+	}
+	wait := throttleMin + rand.N(throttleMax-throttleMin)
+	p.throttled = now.Add(wait)
+	body, err := proto.Marshal(&pb.Throttled{RetryAfter: durationpb.New(wait)})
+	if err == nil {
+		p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeThrottled, p.stream, body))
+	}
 }
 
 // Gone implements writer.Publisher.
