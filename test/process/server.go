@@ -33,7 +33,7 @@ type Server struct {
 	done    chan struct{} // closed when the process has ended
 }
 
-var readyLine = regexp.MustCompile(`^ready addr=(\S+) roles=(\S+) data=(\S+)$`)
+var readyLine = regexp.MustCompile(`^ready addr=(\S+) roles=(\S+) data=(\S+)( gossip=\S+)?$`)
 
 // StartServer runs a server on a new data directory and a free port until the test ends.
 func StartServer(t testing.TB, flags ...string) *Server {
@@ -61,7 +61,7 @@ func (s *Server) end() {
 	s.t.Cleanup(func() {
 		s.Kill()
 		if s.t.Failed() {
-			s.t.Logf("log of %s, its end:\n%s", s.Name, s.log.Tail(8<<10))
+			s.t.Logf("log of %s, its end:\n%s", s.Name, s.log.Tail(2<<10))
 		}
 	})
 }
