@@ -47,7 +47,7 @@ func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListE
 	g.SetLimit(fanOut)
 	for i, r := range records {
 		g.Go(func() (err error) {
-			out.Extents[i], err = s.extentInfo(gctx, r.Value.Extent)
+			out.Extents[i], err = s.extentInfo(gctx, r.Value.Extent, path)
 			return err
 		})
 	}
@@ -70,7 +70,23 @@ func (s *service) GetExtent(ctx context.Context, req *connect.Request[pb.GetExte
 	if err != nil {
 		return nil, err
 	}
-	return s.answerExtent(ctx, e)
+	path, err := s.pathOf(ctx, e.Queue)
+	if err != nil {
+		return nil, err
+	}
+	return s.answerExtent(ctx, e, path)
+}
+
+// pathOf a queue, a deleted one too; its id when there is no record of it.
+func (s *service) pathOf(ctx context.Context, id core.QueueID) (string, error) {
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(id), metadata.One)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return id.String(), nil
+	case err != nil:
+		return "", core.Errorf(core.CodeOf(err), "look up queue %s: %w", id, err)
+	}
+	return q.Spec.Path, nil
 }
 
 // SealExtent has the controller fix an extent's end.
@@ -101,11 +117,11 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "seal extent %s: %w", id, err)
 	}
-	return s.answerExtent(ctx, e)
+	return s.answerExtent(ctx, e, path)
 }
 
-func (s *service) answerExtent(ctx context.Context, e core.Extent) (*connect.Response[pb.ExtentInfo], error) {
-	info, err := s.extentInfo(ctx, e)
+func (s *service) answerExtent(ctx context.Context, e core.Extent, path string) (*connect.Response[pb.ExtentInfo], error) {
+	info, err := s.extentInfo(ctx, e, path)
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +150,9 @@ func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent
 }
 
 // extentInfo is an extent as users see it. An extent without a seal row is open; one without an end is as long as a replica says.
-func (s *service) extentInfo(ctx context.Context, e core.Extent) (*pb.ExtentInfo, error) {
+func (s *service) extentInfo(ctx context.Context, e core.Extent, path string) (*pb.ExtentInfo, error) {
 	info := &pb.ExtentInfo{
-		Extent: e.ID.String(), Queue: e.Queue.String(), Kind: string(e.Kind), State: string(core.ExtentOpen),
+		Extent: e.ID.String(), Queue: path, Kind: string(e.Kind), State: string(core.ExtentOpen),
 		Input: string(e.Input), Created: convert.Time(e.ID.Time().UTC()), Home: "own",
 	}
 	for _, r := range e.Replicas {

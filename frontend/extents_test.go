@@ -45,7 +45,7 @@ func TestExtents_OpenAndSealed(t *testing.T) {
 	if e := got[open.ID.String()]; e.GetState() != "open" || e.LastSeq != 7 || e.Bytes != 700 || e.Home != "own" || len(e.Replicas) != 1 {
 		t.Errorf("open extent is %v", e)
 	}
-	if e := got[sealed.ID.String()]; e.GetState() != "sealed" || e.LastSeq != 42 || e.Bytes != 4200 || len(e.Holders) != 1 || e.Queue != g.QueueId {
+	if e := got[sealed.ID.String()]; e.GetState() != "sealed" || e.LastSeq != 42 || e.Bytes != 4200 || len(e.Holders) != 1 || e.Queue != "/t/a" {
 		t.Errorf("sealed extent is %v", e)
 	}
 	for _, id := range []core.ExtentID{open.ID, sealed.ID} {

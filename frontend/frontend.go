@@ -69,9 +69,9 @@ func (h *Host) Routes(mux *http.ServeMux) {
 // startPause is the wait before metadata that was not available is asked again.
 const startPause = 200 * time.Millisecond
 
-// Start loads the token keys, making them in a new cluster, and opens the API. It waits for metadata until ctx ends.
+// Start loads what the cluster has in common, making it in a new cluster, and opens the API. It waits for metadata until ctx ends.
 func (h *Host) Start(ctx context.Context) error {
-	err := h.svc.loadKeys(ctx)
+	err := h.svc.load(ctx)
 	for err != nil {
 		if core.CodeOf(err).Class() == core.ClassFatal {
 			return err
@@ -82,11 +82,19 @@ func (h *Host) Start(ctx context.Context) error {
 			return err
 		case <-time.After(startPause):
 		}
-		err = h.svc.loadKeys(ctx)
+		err = h.svc.load(ctx)
 	}
 	h.svc.publishers.open()
 	h.svc.calls.open()
 	return nil
+}
+
+// load reads the token keys and the settings of the cluster.
+func (s *service) load(ctx context.Context) error {
+	if err := s.loadKeys(ctx); err != nil {
+		return err
+	}
+	return s.loadCopies(ctx)
 }
 
 // Run closes publishers that nobody uses, until ctx ends. Then long polls end with what they have, and Run waits for the calls under

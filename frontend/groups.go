@@ -76,16 +76,20 @@ func (s *service) groups(ctx context.Context, path string) (metadata.QueueRecord
 	return q, out, nil
 }
 
-// UpdateGroup changes the fields that are set. Running groups follow within seconds.
+// UpdateGroup changes the fields that are named, or if none is those that are set. Running groups follow within seconds.
 func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.UpdateGroupRequest]) (*connect.Response[pb.Group], error) {
-	change, err := convert.GroupSpec(req.Msg.GetSpec(), s.now())
+	to, err := convert.GroupSpec(req.Msg.GetSpec(), s.now())
 	if err != nil {
 		return nil, err
 	}
-	if change.Start.Mode != "" {
+	f := fields(req.Msg.GetFields())
+	if err := f.check("lock_timeout", "max_deliveries", "delay", "skip_older", "backoff", "exhausted", "no_smart_retry", "status"); err != nil {
+		return nil, err
+	}
+	if to.Start.Mode != "" {
 		return nil, core.Errorf(core.CodeBadArgument, "start is fixed at a group's creation; make another group to begin elsewhere")
 	}
-	q, g, err := s.group(ctx, change.Queue, change.Name)
+	q, g, err := s.group(ctx, to.Queue, to.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -93,14 +97,14 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		if now.ID != g.ID || now.Spec.Status == core.StatusDeleted {
 			return core.Errorf(core.CodeNotFound, "group %s of queue %s does not exist", g.Spec.Name, q.Spec.Path)
 		}
-		set(&now.Spec.LockTimeout, change.LockTimeout)
-		set(&now.Spec.MaxDeliveries, change.MaxDeliveries)
-		set(&now.Spec.Delay, change.Delay)
-		set(&now.Spec.SkipOlder, change.SkipOlder)
-		set(&now.Spec.Backoff, change.Backoff)
-		set(&now.Spec.Exhausted, change.Exhausted)
-		set(&now.Spec.NoSmartRetry, change.NoSmartRetry)
-		set(&now.Spec.Status, change.Status)
+		change(f, "lock_timeout", &now.Spec.LockTimeout, to.LockTimeout)
+		change(f, "max_deliveries", &now.Spec.MaxDeliveries, to.MaxDeliveries)
+		change(f, "delay", &now.Spec.Delay, to.Delay)
+		change(f, "skip_older", &now.Spec.SkipOlder, to.SkipOlder)
+		change(f, "backoff", &now.Spec.Backoff, to.Backoff)
+		change(f, "exhausted", &now.Spec.Exhausted, to.Exhausted)
+		change(f, "no_smart_retry", &now.Spec.NoSmartRetry, to.NoSmartRetry)
+		change(f, "status", &now.Spec.Status, to.Status)
 		return checkGroup(now.Spec)
 	})
 	if err != nil {

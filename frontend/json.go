@@ -1,13 +1,16 @@
 package frontend
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 )
@@ -34,7 +37,16 @@ func (strictJSON) Unmarshal(b []byte, v any) error {
 	if len(b) == 0 {
 		return fmt.Errorf("the body is empty; send at least {}")
 	}
-	return protojson.Unmarshal(b, m)
+	if err := protojson.Unmarshal(b, m); err == nil || utf8.Valid(b) {
+		return err
+	}
+	switch m.(type) {
+	case *pb.AckRequest, *pb.NackRequest, *pb.RejectRequest, *pb.ExtendRequest:
+		// A token that is no text is refused like any other bad one, and the good ones are settled.
+		proto.Reset(m)
+		return protojson.Unmarshal(bytes.ToValidUTF8(b, []byte("\uFFFD")), m)
+	}
+	return fmt.Errorf("the body is not UTF-8; send a payload that is not text in base64")
 }
 
 // limitBody refuses a request that says it is larger than most bytes by an error of the catalogue: the library's own status for it,

@@ -44,3 +44,21 @@ func TestJSON_LargeBodyIsFinal(t *testing.T) {
 		t.Errorf("%d %s", status, answer)
 	}
 }
+
+// TestJSON_TokenThatIsNoTextIsRefusedAlone settles the good one.
+func TestJSON_TokenThatIsNoTextIsRefusedAlone(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	good := c.token(g, newExtent(g), 1)
+	status, answer := c.post("/columba.v1.MessageService/Ack", `{"tokens":["`+good+`","`+"\xff\xfe"+`"]}`)
+	if status != http.StatusOK || strings.Count(answer, "bad_token") != 1 || strings.Contains(answer, good) {
+		t.Errorf("%d %s; want one bad token", status, answer)
+	}
+	if n := len(c.out.settled()); n != 1 {
+		t.Errorf("%d calls to the owner, want the good token's", n)
+	}
+	if status, answer = c.post("/columba.v1.AdminService/GetQueue", "{\"path\":\"\xff\"}"); status != http.StatusBadRequest {
+		t.Errorf("other calls: %d %s", status, answer)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
 )
 
 const (
@@ -40,14 +41,10 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := s.owners(ctx, g)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, wait+s.cfg.CallTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.draining, cancel)()
-	out, err := s.pull(ctx, m, hosts, wait)
+	out, err := s.pull(ctx, m, g, wait)
 	if s.draining.Err() != nil && err != nil {
 		out, err = &pb.PullResponse{}, nil
 	}
@@ -57,38 +54,37 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	return connect.NewResponse(out), nil
 }
 
-// pull asks the owners in turn, the first one at random, until one has a message or the wait is over. It fails when no owner of a
-// round answers.
-func (s *service) pull(ctx context.Context, m *pb.PullRequest, hosts []membership.Host, wait time.Duration) (*pb.PullResponse, error) {
-	end := time.Now().Add(wait)
-	first := rand.IntN(len(hosts))
+// pull asks the owners in turn, the first one at random, until one has a message or the wait is over. An owner that has just died is given
+// a moment to be replaced; it fails when no owner answers then.
+func (s *service) pull(ctx context.Context, m *pb.PullRequest, g metadata.GroupRecord, wait time.Duration) (*pb.PullResponse, error) {
+	began := time.Now()
+	answered := began // when a round was, last
+	first := rand.IntN(1 << 20)
 	pause := time.NewTicker(pullPause)
 	defer pause.Stop()
 	for round := 0; ; round++ {
-		answered := false
-		var last error
-		for i := range hosts {
-			left := max(0, time.Until(end))
-			if len(hosts) > 1 {
-				left = min(left, turn)
-				if round == 0 {
-					left = 0 // whoever has something shall not wait for the others' turns
-				}
+		hosts, err := s.owners(ctx, g)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := s.pullRound(ctx, m, hosts, first, func() time.Duration {
+			left := max(0, wait-time.Since(began))
+			switch {
+			case len(hosts) == 1:
+				return left
+			case round == 0:
+				return 0 // whoever has something shall not wait for the others' turns
 			}
-			resp, err := s.pullFrom(ctx, hosts[(first+i)%len(hosts)], m, left)
-			if err == nil && len(resp.GetMessages()) > 0 {
-				return resp, nil
-			}
-			if err != nil {
-				last = err
-			}
-			answered = answered || err == nil
+			return min(left, turn)
+		})
+		if err == nil {
+			answered = time.Now()
 		}
 		switch {
-		case !answered:
-			return nil, last
-		case len(hosts) == 1 || time.Until(end) <= 0:
-			return &pb.PullResponse{}, nil
+		case err == nil && (len(resp.GetMessages()) > 0 || len(hosts) == 1 || time.Since(began) >= wait):
+			return resp, nil
+		case err != nil && (!elsewhere(err) || time.Since(answered) >= pullRetry):
+			return nil, err
 		}
 		select {
 		case <-pause.C:
@@ -98,7 +94,34 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, hosts []membershi
 	}
 }
 
-func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullRequest, wait time.Duration) (*pb.PullResponse, error) {
+// pullRetry is how long a pull looks for an owner that answers.
+const pullRetry = time.Second
+
+// pullRound asks each owner once, and fails when none answers.
+func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, hosts []membership.Host, first int, wait func() time.Duration) (*pb.PullResponse, error) {
+	answered := false
+	var last error
+	for i := range hosts {
+		timeout := s.cfg.CallTimeout
+		if len(hosts) > 1 {
+			timeout = askTimeout
+		}
+		resp, err := s.pullFrom(ctx, hosts[(first+i)%len(hosts)], m, wait(), timeout)
+		if err == nil && len(resp.GetMessages()) > 0 {
+			return resp, nil
+		}
+		if err != nil {
+			last = err
+		}
+		answered = answered || err == nil
+	}
+	if !answered {
+		return nil, last
+	}
+	return &pb.PullResponse{}, nil
+}
+
+func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullRequest, wait, timeout time.Duration) (*pb.PullResponse, error) {
 	m.Wait = durationpb.New(wait)
-	return askOne(ctx, h, wait+s.cfg.CallTimeout, m, func(addr string) rpc[pb.PullRequest, pb.PullResponse] { return s.peers.Output(addr).Pull })
+	return askOne(ctx, h, wait+timeout, m, func(addr string) rpc[pb.PullRequest, pb.PullResponse] { return s.peers.Output(addr).Pull })
 }

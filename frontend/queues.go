@@ -58,7 +58,8 @@ func (s *service) createQueue(ctx context.Context, p *pb.QueueSpec) (metadata.Qu
 	if p == nil {
 		return none, core.Errorf(core.CodeBadArgument, "spec is missing; its path names the new queue")
 	}
-	spec, err := s.checkQueue(convert.QueueSpec(p).WithDefaults(s.cfg.Replicas, s.cfg.MinReplicas))
+	copies := s.copies.Load()
+	spec, err := s.checkQueue(convert.QueueSpec(p).WithDefaults(copies.Replicas, copies.MinReplicas))
 	if err != nil {
 		return none, err
 	}
@@ -77,7 +78,7 @@ func (s *service) checkQueue(spec core.QueueSpec) (core.QueueSpec, error) {
 		return spec, core.Errorf(core.CodeUnsupported, "consistency cp comes with replication, which is not there yet; create the queue with --consistency ap")
 	}
 	if stores := len(s.members.Hosts(roleStore)); stores > 0 && spec.MinReplicas > stores {
-		return spec, core.Errorf(core.CodeBadArgument, "the queue needs at least %d replicas and this cluster has %d stores; ask for --replicas %d, or for --min-replicas %d to begin with fewer copies",
+		return spec, core.Errorf(core.CodeBadArgument, "the queue needs at least %d replicas and this cluster has %d live stores; start more, ask for --replicas %d, or for --min-replicas %d to begin with fewer copies",
 			spec.MinReplicas, stores, stores, stores)
 	}
 	return spec, nil
@@ -142,11 +143,15 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 	return connect.NewResponse(out), nil
 }
 
-// UpdateQueue changes the fields that are set.
+// UpdateQueue changes the fields that are named, or if none is those that are set.
 func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.UpdateQueueRequest]) (*connect.Response[pb.Queue], error) {
-	change := convert.QueueSpec(req.Msg.GetSpec())
-	path, err := core.ParseQueuePath(change.Path)
+	to := convert.QueueSpec(req.Msg.GetSpec())
+	path, err := core.ParseQueuePath(to.Path)
 	if err != nil {
+		return nil, err
+	}
+	f := fields(req.Msg.GetFields())
+	if err := f.check("durability", "replicas", "min_replicas", "consumed_retention", "unconsumed_retention", "max_message", "status"); err != nil {
 		return nil, err
 	}
 	name, _, err := s.resolve(ctx, path)
@@ -157,16 +162,16 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		if q.Spec.Status == core.StatusDeleted {
 			return noQueue(path)
 		}
-		if change.Consistency != "" && change.Consistency != q.Spec.Consistency {
+		if to.Consistency != "" && to.Consistency != q.Spec.Consistency {
 			return core.Errorf(core.CodeBadArgument, "consistency of queue %s is fixed at its creation: it is %s", path, q.Spec.Consistency)
 		}
-		set(&q.Spec.Durability, change.Durability)
-		set(&q.Spec.Replicas, change.Replicas)
-		set(&q.Spec.MinReplicas, change.MinReplicas)
-		set(&q.Spec.ConsumedRetention, change.ConsumedRetention)
-		set(&q.Spec.UnconsumedRetention, change.UnconsumedRetention)
-		set(&q.Spec.MaxMessage, change.MaxMessage)
-		set(&q.Spec.Status, change.Status)
+		change(f, "durability", &q.Spec.Durability, to.Durability)
+		change(f, "replicas", &q.Spec.Replicas, to.Replicas)
+		change(f, "min_replicas", &q.Spec.MinReplicas, to.MinReplicas)
+		change(f, "consumed_retention", &q.Spec.ConsumedRetention, to.ConsumedRetention)
+		change(f, "unconsumed_retention", &q.Spec.UnconsumedRetention, to.UnconsumedRetention)
+		change(f, "max_message", &q.Spec.MaxMessage, to.MaxMessage)
+		change(f, "status", &q.Spec.Status, to.Status)
 		_, err := s.checkQueue(q.Spec)
 		return err
 	})

@@ -27,7 +27,7 @@ const (
 const publishHosts = 2
 
 // askTimeout bounds one host's answer while there is another one to ask.
-const askTimeout = 3 * time.Second
+const askTimeout = 2 * time.Second
 
 // PublishRoute answers the input hosts that a publisher of the queue connects to.
 func (s *service) PublishRoute(ctx context.Context, req *connect.Request[pb.PublishRouteRequest]) (*connect.Response[pb.RouteResponse], error) {
@@ -68,17 +68,36 @@ func (s *service) publishable(ctx context.Context, path string) (metadata.QueueR
 	return q, nil
 }
 
-// ConsumeRoute answers the output hosts that deliver to the group.
+// ConsumeRoute answers the output hosts that a consumer of the group connects to.
 func (s *service) ConsumeRoute(ctx context.Context, req *connect.Request[pb.ConsumeRouteRequest]) (*connect.Response[pb.RouteResponse], error) {
 	g, err := s.consumable(ctx, req.Msg.GetQueue(), req.Msg.GetGroup())
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := s.owners(ctx, g)
+	hosts, err := s.consumeRoute(ctx, g)
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(s.route(hosts)), nil
+}
+
+// consumeRoute are the hosts that own shares of the group, and some more that are about to: a share that moves is delivered at once.
+func (s *service) consumeRoute(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {
+	outputs := s.members.Hosts(roleOutput)
+	owners := make(map[core.HostID]bool)
+	switch {
+	case len(outputs) == 0:
+		return nil, core.Errorf(core.CodeUnavailable, "no output host is known; try again")
+	case len(outputs) > membership.ConsumeHosts:
+		hosts, err := s.owners(ctx, g)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range hosts {
+			owners[h.ID] = true
+		}
+	}
+	return membership.Consume(outputs, g.ID, owners), nil
 }
 
 // consumable is the group that may be consumed.

@@ -92,25 +92,34 @@ func TestConsumeRoute_Owners(t *testing.T) {
 	if got := route(); len(got) != 1 || got[0] != "a" {
 		t.Errorf("one output host: got %v, want a", got)
 	}
-	c.addOutput("b")
-	c.addOutput("c")
-	if got := route(); len(got) != 1 {
-		t.Errorf("nothing assigned: got %v, want the one host that would get the first share", got)
+	for _, id := range []core.HostID{"b", "c", "d"} {
+		c.addOutput(id)
+	}
+	if got := route(); len(got) != 4 {
+		t.Errorf("nothing assigned: got %v, want all four: the first share may come to any", got)
+	}
+	var ids []core.HostID
+	for _, id := range []core.HostID{"e", "f", "g", "h"} {
+		c.addOutput(id)
+	}
+	ranked := c.host.svc.ranked(roleOutput, groupID(g).ID)
+	for _, h := range ranked {
+		ids = append(ids, h.ID)
+	}
+	last, other := ids[7], ids[6]
+	if got := route(); len(got) != membership.ConsumeHosts {
+		t.Errorf("of eight: got %v, want %d", got, membership.ConsumeHosts)
 	}
 	e1, e2, e3 := newExtent(g), newExtent(g), newExtent(g)
-	c.assign(g, e1, 1, "b")
-	c.assign(g, e1, 2, "c") // the higher one counts
+	c.assign(g, e1, 1, other)
+	c.assign(g, e1, 2, last) // the higher one counts
 	c.assign(g, e2, 1, "dead")
-	c.assign(g, e3, 1, "b")
+	c.assign(g, e3, 1, other)
 	if err := metadata.Write(t.Context(), c.store, metadata.Dones, metadata.DoneKey(groupID(g), e3.ID), metadata.DoneRecord{L: 1}, time.Now(), 0, metadata.One); err != nil {
 		t.Fatal(err)
 	}
-	if got := route(); len(got) != 1 || got[0] != "c" {
-		t.Errorf("got %v, want c alone", got)
-	}
-	c.assign(g, e2, 2, "a")
-	if got := route(); len(got) != 2 {
-		t.Errorf("got %v, want a and c", got)
+	if got := route(); len(got) != 5 || got[4] != string(last) {
+		t.Errorf("got %v, want four and the owner %s", got, last)
 	}
 	for name, x := range map[string]struct {
 		req  *pb.ConsumeRouteRequest

@@ -32,6 +32,7 @@ type service struct {
 	draining context.Context // ends when long polls shall
 	calls    gate
 	keys     atomic.Pointer[tokenKeys]
+	copies   atomic.Pointer[copies]
 
 	publishers publishers
 }

@@ -40,6 +40,9 @@ func (s *service) Nack(ctx context.Context, req *connect.Request[pb.NackRequest]
 
 // Reject sends messages to the dead letter queue at once.
 func (s *service) Reject(ctx context.Context, req *connect.Request[pb.RejectRequest]) (*connect.Response[pb.SettleResponse], error) {
+	if req.Msg.GetReason() == "" {
+		return nil, core.Errorf(core.CodeBadArgument, "reason is missing; say why the messages are rejected, it is kept with them")
+	}
 	return s.settle(ctx, &pb.SettleRequest{Verb: "reject", Tokens: req.Msg.GetTokens(), Reason: req.Msg.GetReason()})
 }
 
@@ -66,14 +69,51 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 	case len(req.Reason) > wire.MaxReason:
 		return nil, core.Errorf(core.CodeTooLarge, "reason has %d bytes; at most %d are allowed", len(req.Reason), wire.MaxReason)
 	}
-	parts, out := s.partition(ctx, req.Tokens)
+	var out []*pb.SettleResponse_Failure
+	tokens := req.Tokens
+	began := s.now()
+	for pause := settlePause; ; pause *= 2 {
+		failures := s.settleOnce(ctx, req, tokens)
+		again := s.now().Sub(began) < settleRetry && ctx.Err() == nil
+		tokens = nil
+		for _, f := range failures {
+			if again && elsewhereCode(core.Code(f.GetError().GetCode())) {
+				tokens = append(tokens, f.GetToken())
+			} else {
+				out = append(out, f)
+			}
+		}
+		if len(tokens) == 0 {
+			return connect.NewResponse(&pb.SettleResponse{Failures: out}), nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Shares move when an output host dies: what their owner did not take is tried again at the next one, for a moment.
+const (
+	settlePause = 50 * time.Millisecond
+	settleRetry = 2 * time.Second
+)
+
+// elsewhereCode is the code of a settlement that was certainly not applied, and that another owner may take.
+func elsewhereCode(code core.Code) bool {
+	return code == core.CodeMoved || code == core.CodeDraining || code == core.CodeUnavailable
+}
+
+// settleOnce hands each token to the owner of its share, and lists those that were not applied.
+func (s *service) settleOnce(ctx context.Context, req *pb.SettleRequest, tokens []string) []*pb.SettleResponse_Failure {
+	parts, out := s.partition(ctx, tokens)
 	failures := make([][]*pb.SettleResponse_Failure, len(parts))
 	var g errgroup.Group
 	g.SetLimit(fanOut)
 	for i, p := range parts {
 		g.Go(func() error {
 			part := &pb.SettleRequest{Verb: req.Verb, Tokens: p.tokens, Delay: req.Delay, Reason: req.Reason}
-			resp, err := askOne(ctx, p.host, 0, part, func(addr string) rpc[pb.SettleRequest, pb.SettleResponse] { return s.peers.Output(addr).Settle })
+			resp, err := askOne(ctx, p.host, askTimeout, part, func(addr string) rpc[pb.SettleRequest, pb.SettleResponse] { return s.peers.Output(addr).Settle })
 			if err == nil {
 				failures[i] = resp.GetFailures()
 				return nil
@@ -90,7 +130,7 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 	for _, f := range failures {
 		out = append(out, f...)
 	}
-	return connect.NewResponse(&pb.SettleResponse{Failures: out}), nil
+	return out
 }
 
 // part is the tokens that one output host settles.

@@ -185,3 +185,26 @@ func TestSettle_SeesRotatedKeys(t *testing.T) {
 		t.Errorf("after %s: %v", keysEvery, res.Failures)
 	}
 }
+
+// TestSettle_FollowsAShareThatMoves has the old owner refuse, and the new one answer.
+func TestSettle_FollowsAShareThatMoves(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	b := c.addOutput("b")
+	e := newExtent(g)
+	c.assign(g, e, 1, "a")
+	c.out.onSettle = func(r *pb.SettleRequest) (*pb.SettleResponse, error) {
+		c.assign(g, e, 2, "b")
+		out := &pb.SettleResponse{}
+		for _, tok := range r.Tokens {
+			out.Failures = append(out.Failures, failure(tok, core.Errorf(core.CodeMoved, "not here")))
+		}
+		return out, nil
+	}
+	if res := must(call(t, c.msgs.Ack, &pb.AckRequest{Tokens: []string{c.token(g, e, 1)}}))(t); len(res.Failures) > 0 || len(b.settled()) != 1 {
+		t.Errorf("failures %v, %d calls to the new owner", res.Failures, len(b.settled()))
+	}
+	_, err := call(t, c.msgs.Reject, &pb.RejectRequest{Tokens: []string{c.token(g, e, 1)}})
+	wantCode(t, "a reject without a reason", err, core.CodeBadArgument)
+}

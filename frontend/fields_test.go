@@ -1,0 +1,68 @@
+package frontend
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// TestUpdate_NamedFieldsGoBackToZero sets what an update without names leaves as it is.
+func TestUpdate_NamedFieldsGoBackToZero(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	hour := durationpb.New(time.Hour)
+	g := must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3, NoSmartRetry: true}}))(t)
+	if g.Spec.MaxDeliveries != 3 || !g.Spec.NoSmartRetry {
+		t.Fatalf("set fields: %v", g.Spec)
+	}
+	g = must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 5}, Fields: []string{"no_smart_retry"}}))(t)
+	if g.Spec.MaxDeliveries != 3 || g.Spec.NoSmartRetry {
+		t.Errorf("named fields: %v; want no_smart_retry alone changed", g.Spec)
+	}
+	q := must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", ConsumedRetention: hour}}))(t)
+	if q.Spec.ConsumedRetention.AsDuration() != time.Hour {
+		t.Fatalf("retention %v", q.Spec.ConsumedRetention)
+	}
+	q = must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}, Fields: []string{"consumed_retention"}}))(t)
+	if q.Spec.ConsumedRetention.AsDuration() != 0 || q.Spec.UnconsumedRetention.AsDuration() == 0 {
+		t.Errorf("retentions %v, %v; want 0 and as it was", q.Spec.ConsumedRetention, q.Spec.UnconsumedRetention)
+	}
+	_, err := call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}, Fields: []string{"path"}})
+	wantCode(t, "a field that is fixed", err, core.CodeBadArgument)
+	_, err = call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}, Fields: []string{"max_message"}})
+	wantCode(t, "zero where it is not allowed", err, core.CodeBadArgument)
+	_, err = call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g"}, Fields: []string{"start"}})
+	wantCode(t, "a group's start", err, core.CodeBadArgument)
+}
+
+// TestCreateQueue_DefaultsAreTheClusters has a second frontend with another configuration.
+func TestCreateQueue_DefaultsAreTheClusters(t *testing.T) {
+	store := memory.New()
+	t.Cleanup(func() { store.Close() })
+	first := newCluster(t, keepOpen{store}, func(c *Config) { c.Replicas, c.MinReplicas = 3, 1 })
+	second := newCluster(t, keepOpen{store})
+	for i, c := range []*cluster{first, second} {
+		q := c.createQueue([]string{"/t/a", "/t/b"}[i])
+		if q.Spec.Replicas != 3 || q.Spec.MinReplicas != 1 {
+			t.Errorf("frontend %d: %d copies, at least %d; want what the cluster began with", i+1, q.Spec.Replicas, q.Spec.MinReplicas)
+		}
+	}
+	own := must(call(t, second.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/c", Replicas: 1}}))(t)
+	if own.Spec.Replicas != 1 || own.Spec.MinReplicas != 1 {
+		t.Errorf("own numbers: %v", own.Spec)
+	}
+	_, err := call(t, second.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/d", Replicas: 3, MinReplicas: 2}})
+	wantCode(t, "more than there are stores", err, core.CodeBadArgument)
+}
+
+// keepOpen leaves a store open that several frontends use.
+type keepOpen struct{ metadata.Store }
+
+func (keepOpen) Close() error { return nil }
