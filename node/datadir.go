@@ -151,7 +151,7 @@ func (d *dataDir) identify(now time.Time) error {
 }
 
 func (d *dataDir) mint(path string, now time.Time) error {
-	for _, dir := range []string{d.metadata(), d.store()} {
+	for _, dir := range []string{d.metadata(), d.store(), filepath.Dir(d.extra(2))} {
 		if _, err := os.Stat(dir); err == nil {
 			return core.Errorf(core.CodeCorrupt, "%s is missing but %s is there; restore it from a copy, it says which host this is", path, dir)
 		}

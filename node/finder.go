@@ -54,7 +54,7 @@ func (f *finder) locate() (string, error) {
 func (f *finder) wait(ctx context.Context, store metadata.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataWait)
 	defer cancel()
-	for said := (time.Time{}); ; {
+	for said := time.Now().Add(time.Second - metadataSay); ; {
 		err := f.ask(ctx, store)
 		if err == nil {
 			return nil

@@ -47,7 +47,7 @@ func New(client connect.HTTPClient, base string, opts ...connect.ClientOption) *
 // rule, is what the call fails with, at once.
 func NewLocated(client connect.HTTPClient, locate func() (addr string, err error), opts ...connect.ClientOption) *Store {
 	s := New(located{client, locate}, "http://metadata", opts...)
-	s.base = "its host"
+	s.base = "the host that holds them"
 	return s
 }
 
@@ -57,13 +57,18 @@ type located struct {
 	locate func() (addr string, err error)
 }
 
+// nowhere is why a request was not sent: it is not known where to.
+type nowhere struct{ error }
+
+func (n nowhere) Unwrap() error { return n.error }
+
 func (l located) Do(req *http.Request) (*http.Response, error) {
 	addr, err := l.locate()
 	if err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close() // as every http.Client does
 		}
-		return nil, &net.OpError{Op: opDial, Net: "tcp", Err: err}
+		return nil, nowhere{err}
 	}
 	req = req.WithContext(req.Context()) // a copy, with an URL of its own
 	u := *req.URL
@@ -202,6 +207,10 @@ func call[Req, Resp any](ctx context.Context, s *Store, write bool, rpc func(con
 // answer turns what an RPC returned into the store's error.
 func (s *Store) answer(err error, write bool) error {
 	var e *connect.Error
+	var n nowhere
+	if errors.As(err, &n) {
+		return n.error
+	}
 	said := errors.As(err, &e) && len(e.Details()) > 0 // the other store's own words
 	err = convert.FromRPC(err)
 	code := core.CodeOf(err)
@@ -217,8 +226,5 @@ func (s *Store) answer(err error, write bool) error {
 // neverSent reports whether the connection was not even made.
 func neverSent(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == opDial
+	return errors.As(err, &op) && op.Op == "dial"
 }
-
-// opDial is the operation of a net.OpError that made no connection.
-const opDial = "dial"

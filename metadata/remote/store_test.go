@@ -224,3 +224,89 @@ func post(t *testing.T, s *served, path, body string) int {
 	defer resp.Body.Close()
 	return resp.StatusCode
 }
+
+// A server that moves: each call goes to where it is then, and fails at once while that is not known.
+func TestStore_FollowsTheServer(t *testing.T) {
+	behind := memory.New()
+	defer behind.Close()
+	servers := make([]*httptest.Server, 2)
+	for i := range servers {
+		mux := http.NewServeMux()
+		mux.Handle(remote.NewHandler(behind))
+		servers[i] = httptest.NewServer(mux)
+		defer servers[i].Close()
+	}
+	away := core.Errorf(core.CodeUnavailable, "nobody holds the metadata")
+	var at atomic.Int32 // index of the server; beyond them: away
+	s := remote.NewLocated(http.DefaultClient, func() (string, error) {
+		if i := at.Load(); int(i) < len(servers) {
+			return servers[i].Listener.Addr().String(), nil
+		}
+		return "", away
+	})
+	defer http.DefaultClient.CloseIdleConnections()
+	defer s.Close()
+	if err := s.Insert(t.Context(), swaps, key("a"), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	at.Store(2)
+	if err := s.Insert(t.Context(), swaps, key("b"), nil); err != error(away) {
+		t.Errorf("insert while it is away: %v, want %v and not an unknown outcome", err, away)
+	}
+	if _, err := s.Get(t.Context(), swaps, key("a"), metadata.Serial); err != error(away) {
+		t.Errorf("get while it is away: %v, want %v", err, away)
+	}
+	servers[0].CloseClientConnections()
+	at.Store(1)
+	if row, err := s.Get(t.Context(), swaps, key("a"), metadata.Serial); err != nil || row.Version != 1 {
+		t.Errorf("get after the move: %+v, %v", row, err)
+	}
+}
+
+// A watch outlives a server that is away.
+func TestWatch_ServerMoves(t *testing.T) {
+	behind := memory.New()
+	defer behind.Close()
+	mux := http.NewServeMux()
+	mux.Handle(remote.NewHandler(behind))
+	first, second := httptest.NewServer(mux), httptest.NewServer(mux)
+	var at atomic.Pointer[httptest.Server]
+	at.Store(first)
+	asked := make(chan struct{}, 100) // while it is away
+	s := remote.NewLocated(http.DefaultClient, func() (string, error) {
+		if server := at.Load(); server != nil {
+			return server.Listener.Addr().String(), nil
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return "", core.Errorf(core.CodeUnavailable, "nobody holds the metadata")
+	})
+	calls := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = s.Watch(ctx, swaps, "p", func() { // ends with ctx: see TestWatch_ServerRestarts
+			select {
+			case calls <- struct{}{}:
+			default:
+			}
+		})
+	})
+	<-calls
+	at.Store(nil)
+	first.CloseClientConnections()
+	first.Close()
+	<-asked
+	<-asked
+	if err := behind.Insert(t.Context(), swaps, key("meanwhile"), nil); err != nil {
+		t.Fatal(err)
+	}
+	at.Store(second)
+	<-calls
+	cancel()
+	wg.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	second.Close()
+}
