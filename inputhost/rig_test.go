@@ -25,6 +25,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
 	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 // rig is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual time.
@@ -180,7 +181,9 @@ func (r *rig) publisher(name, queue string) *client {
 		Route: func(context.Context) ([]publish.Host, error) {
 			return []publish.Host{{ID: r.self.ID, Address: r.self.Address}}, nil
 		},
-		Dial: func(ctx context.Context, h publish.Host) (*ws.Mux, error) { return r.pool.Link(ctx, h.Address, "/v1/publish") },
+		Dial: func(ctx context.Context, h publish.Host) (*ws.Mux, error) {
+			return r.pool.Link(ctx, h.Address, "/v1/publish")
+		},
 	})
 	r.wg.Go(func() { p.Run(r.host.tasks.Context()) })
 	if err := p.Connect(r.t.Context()); err != nil {
