@@ -46,7 +46,7 @@ func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in 
 			continue
 		}
 		wg.Go(func() {
-			if err := h.copyTail(ctx, e.ID, c, nil); err != nil {
+			if err := h.copyTail(ctx, e.ID, c, in.Answers[c.To].Identity.Disk, nil); err != nil {
 				h.log.Warn("a replica was not completed", "extent", e.ID, "store", c.To, "err", err)
 				return
 			}
@@ -59,8 +59,8 @@ func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in 
 	return holders
 }
 
-// copyTail brings one replica up to the end, range by range. pace, when there is one, is asked before each of them.
-func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, pace func(ctx context.Context, bytes int) error) error {
+// copyTail brings the replica on one disk up to the end, range by range. pace, when there is one, is asked before each of them.
+func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, disk core.DiskID, pace func(ctx context.Context, bytes int) error) error {
 	from, err := h.storeAt(c.From)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, pace
 				return err
 			}
 		}
-		if err := writeRange(ctx, to, id, batches); err != nil {
+		if err := writeRange(ctx, to, id, expect(c.To, disk), batches); err != nil {
 			return err
 		}
 		next = last.Last() + 1
@@ -95,7 +95,7 @@ func readRange(ctx context.Context, from columbav1connect.StoreServiceClient, id
 	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
 	defer cancel()
 	resp, err := from.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
-		Extent: id.ID[:], From: uint64(first), UpTo: uint64(last), MaxBytes: copyBytes,
+		Extent: id.ID[:], From: uint64(first), UpTo: uint64(last), MaxBytes: copyBytes, Copy: true,
 	}))
 	if err != nil {
 		return nil, convert.FromRPC(err)
@@ -103,11 +103,20 @@ func readRange(ctx context.Context, from columbav1connect.StoreServiceClient, id
 	return resp.Msg.Batches, nil
 }
 
-func writeRange(ctx context.Context, to columbav1connect.StoreServiceClient, id core.ExtentID, batches []byte) error {
+func writeRange(ctx context.Context, to columbav1connect.StoreServiceClient, id core.ExtentID, expected *pb.StoreIdentity, batches []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
 	defer cancel()
-	_, err := to.Copy(ctx, connect.NewRequest(&pb.CopyRequest{Extent: id.ID[:], Batches: batches}))
+	_, err := to.Copy(ctx, connect.NewRequest(&pb.CopyRequest{Extent: id.ID[:], Batches: batches, Expected: expected}))
 	return convert.FromRPC(err)
+}
+
+// expect is the identity that a call is meant for; a zero disk is any.
+func expect(id core.HostID, disk core.DiskID) *pb.StoreIdentity {
+	out := &pb.StoreIdentity{Store: string(id)}
+	if !disk.IsZero() {
+		out.Disk = disk.ID[:]
+	}
+	return out
 }
 
 // lastOf is the last of a run of batches.

@@ -43,7 +43,7 @@ func (h *Host) fence(ctx context.Context, e core.Extent, floor core.Seq) seal.In
 		}
 		in.Missing[id] = core.Errorf(core.CodeDeadline, "no answer in time")
 		started := h.tasks.Go(func(context.Context) {
-			a, err := h.fenceOne(ctx, e, id, e.Disk(id))
+			a, err := h.fenceOne(ctx, e, id, e.Disk(id), 0)
 			replies <- reply{id, a, err}
 		})
 		if !started {
@@ -84,17 +84,16 @@ func patienceFor(in seal.Input, most time.Duration) time.Duration {
 	return min(graceEnough, most)
 }
 
-// fenceOne fences the replica on one disk of a store; a zero disk is any.
-func (h *Host) fenceOne(ctx context.Context, e core.Extent, id core.HostID, disk core.DiskID) (core.FenceAnswer, error) {
+// fenceOne fences the replica on one disk of a store; a zero disk is any. version is of the holders when the store is to get a copy: one
+// that removed it by an older version takes it back.
+func (h *Host) fenceOne(ctx context.Context, e core.Extent, id core.HostID, disk core.DiskID, version uint64) (core.FenceAnswer, error) {
 	store, err := h.storeAt(id)
 	if err != nil {
 		return core.FenceAnswer{}, err
 	}
-	req := &pb.FenceRequest{Extent: convert.ExtentToProto(e), Expected: &pb.StoreIdentity{Store: string(id)}}
-	if !disk.IsZero() {
-		req.Expected.Disk = disk.ID[:]
-	}
-	resp, err := store.Fence(ctx, connect.NewRequest(req))
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	resp, err := store.Fence(ctx, connect.NewRequest(&pb.FenceRequest{Extent: convert.ExtentToProto(e), Expected: expect(id, disk), Version: version}))
 	if err != nil {
 		err = convert.FromRPC(err)
 		h.stores.callFailed(id, err)

@@ -1,5 +1,253 @@
 package controller
 
-import "context"
+import (
+	"context"
+	"sync"
+	"time"
 
-func (h *Host) inventoryLoop(ctx context.Context) { <-ctx.Done() }
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+const (
+	// wholeEvery is how often a whole inventory is compared, whatever the digests say.
+	wholeEvery = 24 * time.Hour
+	// inventoriesAtOnce bounds the stores that are asked side by side.
+	inventoriesAtOnce = 8
+	// mostOdd is how often digests may differ for no reason before they are not believed any more.
+	mostOdd = 3
+	// inventoryTimeout bounds one store's turn.
+	inventoryTimeout = time.Minute
+)
+
+// mirror is what a store said it has. Its owner is the turn of the store; turns do not overlap.
+type mirror struct {
+	run      core.RunID
+	position uint64
+	replicas map[core.ExtentID]uint64 // → the digest of what it said
+	digests  [core.InventoryBuckets]uint64
+	whole    time.Time // when all was compared
+	next     time.Time // when it is asked again
+	odd      int       // how often in a row its digests differed although all was listed again
+}
+
+func newMirror() *mirror { return &mirror{replicas: make(map[core.ExtentID]uint64)} }
+
+func (m *mirror) put(id core.ExtentID, digest uint64) {
+	m.digests[core.InventoryBucket(id)] ^= m.replicas[id] ^ digest
+	m.replicas[id] = digest
+}
+
+func (m *mirror) remove(id core.ExtentID) {
+	m.digests[core.InventoryBucket(id)] ^= m.replicas[id]
+	delete(m.replicas, id)
+}
+
+// clear forgets all of some buckets; nil is all.
+func (m *mirror) clear(buckets []uint32) {
+	in := make(map[int]bool, len(buckets))
+	for _, b := range buckets {
+		in[int(b)] = true
+	}
+	for id := range m.replicas {
+		if buckets == nil || in[core.InventoryBucket(id)] {
+			m.remove(id)
+		}
+	}
+}
+
+// digestOf what a store says about a replica: an extent without an end by its id alone, a complete one with its end.
+func digestOf(id core.ExtentID, r *pb.Replica) uint64 {
+	if r.Sealed && r.Last == r.L {
+		return core.ReplicaDigest(id, true, core.Seq(r.L), r.Checksum, r.Damaged)
+	}
+	return core.ReplicaDigest(id, false, 0, 0, r.Damaged)
+}
+
+// inventoryLoop compares what the stores have with the seal rows, by level, until ctx ends.
+func (h *Host) inventoryLoop(ctx context.Context) {
+	mirrors := make(map[core.HostID]*mirror)
+	strays := newStrays()
+	tick := time.NewTicker(max(h.cfg.InventoryEvery/6, time.Second))
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		h.compareStores(ctx, mirrors, strays)
+		h.settleStrays(ctx, strays)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// compareStores gives a turn to each store that is due, side by side.
+func (h *Host) compareStores(ctx context.Context, mirrors map[core.HostID]*mirror, strays *strays) {
+	now := h.deps.now()
+	answering := make(map[core.HostID]bool)
+	var g errgroup.Group
+	g.SetLimit(inventoriesAtOnce)
+	for _, st := range h.stores.all() {
+		answering[st.ID] = true
+		m := mirrors[st.ID]
+		if m == nil {
+			m = newMirror()
+			mirrors[st.ID] = m
+		}
+		if now.Before(m.next) {
+			continue
+		}
+		m.next = now.Add(h.cfg.InventoryEvery)
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
+			defer cancel()
+			if err := h.compareStore(ctx, st, m, strays); err != nil && ctx.Err() == nil {
+				h.log.Info("an inventory could not be compared", "store", st.ID, "err", err)
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	for id := range mirrors {
+		if !answering[id] {
+			delete(mirrors, id) // when it is back all is compared
+		}
+	}
+}
+
+// compareStore takes over what changed on a store, or everything, and acts on it.
+func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *strays) error {
+	if h.deps.now().Sub(m.whole) >= wholeEvery {
+		m.position = 0
+	}
+	whole, removed := false, false
+	for {
+		resp, err := h.inventory(ctx, st, &pb.InventoryRequest{Run: m.run.ID[:], Since: m.position})
+		if err != nil {
+			return err
+		}
+		if resp.FromStart {
+			m.clear(nil)
+			whole = true
+		}
+		removed = removed || len(resp.Removed) > 0
+		h.takeInventory(st, m, resp, strays)
+		m.run, m.position = st.identity.Run, resp.Position
+		if !resp.More {
+			if err := h.compareDigests(ctx, st, m, resp.Digests, strays); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	if whole {
+		m.whole = h.deps.now()
+	}
+	if whole || removed {
+		h.findMissing(st, m)
+	}
+	return nil
+}
+
+// inventory asks a store, and believes no other one that answers in its place.
+func (h *Host) inventory(ctx context.Context, st store, req *pb.InventoryRequest) (*pb.InventoryResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	resp, err := h.deps.Peers.Store(st.Address).Inventory(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, convert.FromRPC(err)
+	}
+	switch is, err := convert.Identity(resp.Msg.Identity); {
+	case err != nil:
+		return nil, err
+	case is != st.identity:
+		return nil, core.Errorf(core.CodeConflict, "store %s has restarted", st.ID)
+	}
+	return resp.Msg, nil
+}
+
+// takeInventory puts one answer into the mirror, and looks at each replica in it.
+func (h *Host) takeInventory(st store, m *mirror, resp *pb.InventoryResponse, strays *strays) {
+	for _, b := range resp.Removed {
+		if id, err := core.IDFromBytes(b); err == nil {
+			m.remove(core.ExtentID{ID: id})
+		}
+	}
+	for _, r := range resp.Replicas {
+		e, err := convert.Extent(r.Extent)
+		if err != nil {
+			h.log.Warn("a store lists a replica that makes no sense", "store", st.ID, "err", err)
+			continue
+		}
+		m.put(e.ID, digestOf(e.ID, r))
+		h.compareReplica(st, e, r, strays)
+	}
+}
+
+// compareDigests lists the buckets again in which something differs.
+func (h *Host) compareDigests(ctx context.Context, st store, m *mirror, digests []uint64, strays *strays) error {
+	differ := m.differing(digests)
+	if len(differ) == 0 {
+		m.odd = 0
+		return nil
+	}
+	if m.odd >= mostOdd {
+		return nil
+	}
+	m.clear(differ)
+	for after := uint64(0); ; {
+		resp, err := h.inventory(ctx, st, &pb.InventoryRequest{Run: m.run.ID[:], Buckets: differ, After: after})
+		if err != nil {
+			return err
+		}
+		h.takeInventory(st, m, resp, strays)
+		if after = resp.Position; !resp.More {
+			digests = resp.Digests
+			break
+		}
+	}
+	h.findMissing(st, m)
+	if left := m.differing(digests); len(left) > 0 {
+		if m.odd++; m.odd == mostOdd { // it may have changed between the pages before
+			h.log.Warn("the digests of a store do not fit what it lists", "store", st.ID, "buckets", len(left))
+		}
+	}
+	return nil
+}
+
+func (m *mirror) differing(digests []uint64) (out []uint32) {
+	if len(digests) != len(m.digests) {
+		return nil
+	}
+	for b, d := range digests {
+		if d != m.digests[b] {
+			out = append(out, uint32(b))
+		}
+	}
+	return out
+}
+
+// strays are replicas of extents that this controller does not know. Safe for concurrent use.
+type strays struct {
+	mu struct {
+		sync.Mutex
+		byID map[core.ExtentID]*stray
+	}
+}
+
+// stray is one of them.
+type stray struct {
+	extent core.Extent
+	stores map[core.HostID]core.DiskID
+	since  time.Time
+	orphan bool // its queue is not known either: kept as it is
+}
+
+func newStrays() *strays {
+	s := &strays{}
+	s.mu.byID = make(map[core.ExtentID]*stray)
+	return s
+}

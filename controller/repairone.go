@@ -54,10 +54,11 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 	if urgent {
 		pace = nil
 	}
-	if err := h.copyTo(ctx, row, source, target, pace); err != nil {
+	row, err := h.copyTo(ctx, row, source, target, pace)
+	if err != nil {
 		return core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source, target.ID, err)
 	}
-	row, err := h.addHolder(ctx, row, holder{target.ID, target.identity.Disk}, known)
+	row, err = h.addHolder(ctx, row, holder{target.ID, target.identity.Disk}, known)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "record its copy on %s: %w", target.ID, err)
 	}
@@ -81,49 +82,67 @@ func firstAnswering(e extent, known map[core.HostID]store) (core.HostID, bool) {
 	return "", false
 }
 
-// copyTo makes the target's replica complete, as far as it is not.
-func (h *Host) copyTo(ctx context.Context, row metadata.SealRecord, source core.HostID, target store, pace func(context.Context, int) error) error {
-	a, err := h.fenceOne(ctx, row.Extent, target.ID, target.identity.Disk)
+// copyTo makes the target's replica complete, as far as it is not, and answers the row it did that by.
+func (h *Host) copyTo(ctx context.Context, row metadata.SealRecord, source core.HostID, target store, pace func(context.Context, int) error) (metadata.SealRecord, error) {
+	at := holder{target.ID, target.identity.Disk}
+	a, err := h.fenceOne(ctx, row.Extent, at.store, at.disk, row.Version+1)
 	if err != nil {
-		return err
+		return row, err
 	}
-	if a.Health == core.HealthSuspect { // what is there is of no use
-		if err := h.removeUseless(ctx, row, source, target.ID); err != nil {
-			return err
+	if a.Health == core.HealthSuspect && a.Identity.Disk == at.disk { // what is there is of no use
+		if row, err = h.removeUseless(ctx, row, source, at); err != nil {
+			return row, err
 		}
-		if a, err = h.fenceOne(ctx, row.Extent, target.ID, target.identity.Disk); err != nil {
-			return err
+		if a, err = h.fenceOne(ctx, row.Extent, at.store, at.disk, row.Version+1); err != nil {
+			return row, err
 		}
 	}
-	if a.Health == core.HealthSuspect || a.Identity.Disk != target.identity.Disk {
-		return core.Errorf(core.CodeConflict, "store %s cannot be believed about it", target.ID)
+	if a.Health == core.HealthSuspect || a.Identity.Disk != at.disk {
+		return row, core.Errorf(core.CodeConflict, "store %s cannot be believed about it", at.store)
 	}
 	if a.Sealed && a.L != row.L {
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
-		return core.Errorf(core.CodeCorrupt, "store %s persisted the end %d, the row says %d", target.ID, a.L, row.L)
+		return row, core.Errorf(core.CodeCorrupt, "store %s persisted the end %d, the row says %d", at.store, a.L, row.L)
 	}
 	if a.Last < row.L {
-		c := seal.Copy{From: source, To: target.ID, First: a.Last + 1, Last: row.L}
-		if err := h.copyTail(ctx, row.Extent.ID, c, pace); err != nil {
+		c := seal.Copy{From: source, To: at.store, First: a.Last + 1, Last: row.L}
+		if err := h.copyTail(ctx, row.Extent.ID, c, at.disk, pace); err != nil {
 			var broken sourceError
 			if errors.As(err, &broken) && core.CodeOf(err) == core.CodeCorrupt {
 				h.quarantine(ctx, row.Extent.ID, source, "it cannot be read")
 			}
-			return err
+			return row, err
 		}
 	}
-	return h.sealReplica(ctx, row, target.ID, row.Version+1)
+	return row, h.sealReplica(ctx, row, at, row.Version+1)
 }
 
 // removeUseless clears away a damaged replica that is no copy, once a good one was looked at.
-func (h *Host) removeUseless(ctx context.Context, row metadata.SealRecord, source, from core.HostID) error {
-	if slices.Contains(row.Holders, from) {
-		return core.Errorf(core.CodeConflict, "store %s counts as a holder with what it has", from)
-	}
+func (h *Host) removeUseless(ctx context.Context, row metadata.SealRecord, source core.HostID, from holder) (metadata.SealRecord, error) {
 	if err := h.verify(ctx, row, source); err != nil {
-		return err
+		return row, err
 	}
-	return h.removeReplica(ctx, row.Extent.ID, from, row.Version)
+	row, err := h.decideRemoval(ctx, row, from.store)
+	if err != nil {
+		return row, err
+	}
+	return row, h.removeReplica(ctx, row, from)
+}
+
+// decideRemoval makes the version of the holders new, by which a store that is none of them gives up what it has: a store refuses what
+// was decided before it heard of a newer one.
+func (h *Host) decideRemoval(ctx context.Context, row metadata.SealRecord, from core.HostID) (metadata.SealRecord, error) {
+	next, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(r *metadata.SealRecord) error {
+		if r.State != core.ExtentSealed || r.Version != row.Version || slices.Contains(r.Holders, from) {
+			return errMoved
+		}
+		r.Version, r.Changed = r.Version+1, h.deps.now()
+		return nil
+	})
+	if err == nil {
+		h.extents.took(next)
+	}
+	return next, err
 }
 
 // addHolder records a copy that is complete on its store. Holders whose disks are gone make room.
@@ -146,7 +165,7 @@ func (h *Host) addHolder(ctx context.Context, row metadata.SealRecord, add holde
 		}
 		// The store must know the version that adds it, before a deletion that an older one decided.
 		row = next
-		if err := h.sealReplica(ctx, row, add.store, row.Version+1); err != nil {
+		if err := h.sealReplica(ctx, row, add, row.Version+1); err != nil {
 			return row, err
 		}
 	}
@@ -205,7 +224,7 @@ func (h *Host) dropSurplus(ctx context.Context, e extent, row metadata.SealRecor
 	h.extents.took(next)
 	h.shares.touchHolders(next.Extent)
 	h.log.Info("an extent has a copy less: it had more than wanted", "extent", e.ID, "store", drop.store, "holders", next.Holders)
-	return h.removeReplica(ctx, e.ID, drop.store, next.Version)
+	return h.removeReplica(ctx, next, drop)
 }
 
 // victim is the copy whose loss hurts least: of the zone with the most of them, of a store that was not among the first replicas.

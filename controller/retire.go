@@ -56,7 +56,7 @@ func (h *Host) retire(ctx context.Context, e extent) error {
 		if !h.stores.answers(store) {
 			continue // its inventory will show what it still has, and the row stays
 		}
-		if err := h.removeReplica(ctx, e.ID, store, row.Version); err != nil {
+		if err := h.removeReplica(ctx, row, holder{store: store}); err != nil {
 			return core.Errorf(core.CodeOf(err), "remove the replica on %s: %w", store, err)
 		}
 	}
@@ -75,15 +75,17 @@ func (h *Host) retire(ctx context.Context, e extent) error {
 	return nil
 }
 
-// removeReplica deletes a replica by the version of the holders that decided it; the store refuses one that is older than it knows.
-func (h *Host) removeReplica(ctx context.Context, id core.ExtentID, from core.HostID, version uint64) error {
-	store, err := h.storeAt(from)
+// removeReplica deletes a replica by the version of the row that decided it; the store refuses one that is older than it knows.
+func (h *Host) removeReplica(ctx context.Context, row metadata.SealRecord, from holder) error {
+	store, err := h.storeAt(from.store)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	_, err = store.Remove(ctx, connect.NewRequest(&pb.RemoveRequest{Extent: id.ID[:], Version: version}))
+	_, err = store.Remove(ctx, connect.NewRequest(&pb.RemoveRequest{
+		Extent: row.Extent.ID.ID[:], Version: row.Version, Expected: expect(from.store, from.disk),
+	}))
 	if err = convert.FromRPC(err); core.CodeOf(err) == core.CodeNotFound {
 		return nil
 	}

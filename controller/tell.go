@@ -39,7 +39,7 @@ func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
 
 // tellStore gives one store the end, and says whether it has it now.
 func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.HostID) bool {
-	err := h.sealReplica(ctx, row, id, row.Version)
+	err := h.sealReplica(ctx, row, holder{id, diskOf(row, id)}, row.Version)
 	if err == nil {
 		return true
 	}
@@ -54,19 +54,29 @@ func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.H
 }
 
 // sealReplica tells one store the end and the version of the holders; it has both durable when it answers.
-func (h *Host) sealReplica(ctx context.Context, row metadata.SealRecord, id core.HostID, version uint64) error {
-	store, err := h.storeAt(id)
+func (h *Host) sealReplica(ctx context.Context, row metadata.SealRecord, at holder, version uint64) error {
+	store, err := h.storeAt(at.store)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
 	_, err = store.Seal(ctx, connect.NewRequest(&pb.SealReplicaRequest{
-		Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum, Version: version,
+		Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum, Version: version, Expected: expect(at.store, at.disk),
 	}))
 	err = convert.FromRPC(err)
-	h.stores.callFailed(id, err)
+	h.stores.callFailed(at.store, err)
 	return err
+}
+
+// diskOf a store that the end is meant for: that of the holder, else that of the replica; zero is any.
+func diskOf(row metadata.SealRecord, id core.HostID) core.DiskID {
+	for _, x := range holdersOf(row) {
+		if x.store == id {
+			return x.disk
+		}
+	}
+	return row.Extent.Disk(id)
 }
 
 // tellAgain tells the end of an extent that was sealed before.
