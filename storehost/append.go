@@ -2,6 +2,7 @@ package storehost
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -107,7 +109,7 @@ func (a *appendStream) finishOpen(extent core.Extent) {
 		a.refuse(err)
 		return
 	}
-	body, err := proto.Marshal(&pb.Opened{Identity: convert.IdentityToProto(a.s.log.Identity())})
+	body, err := proto.Marshal(&pb.Opened{Identity: convert.IdentityToProto(a.s.log.Identity()), Window: extentlog.Window})
 	if err != nil {
 		a.refuse(core.Errorf(core.CodeInternal, "encode opened: %w", err))
 		return
@@ -161,23 +163,49 @@ func (a *appendStream) append(body []byte, m *ws.Message) error {
 		return core.Errorf(core.CodeBadRecord, "batch at %d says %d records and holds %d", batch.Base, batch.Count, count)
 	}
 	m.Retain()
-	arrived := time.Now()
-	a.s.log.Append(a.extent, bytes, committed, func(durable core.Seq, err error) {
-		size := len(bytes)
-		m.Release()
-		if err != nil {
-			a.refuse(err)
-			return
-		}
-		if !a.ended.Load() {
-			a.s.position(wire.TypeAppendAck, a.id, uint64(durable))
-		}
-		mt := a.s.h.metrics
-		mt.appends.Inc()
-		mt.appendBytes.Add(float64(size))
-		mt.appendSeconds.Observe(time.Since(arrived).Seconds())
-	})
+	f := newFlight()
+	f.stream, f.message, f.size, f.arrived = a, m, len(bytes), time.Now()
+	a.s.log.Append(a.extent, bytes, committed, f.done)
 	return nil
+}
+
+// flight is an append that waits for the log. It is pooled with its callback, so that no message costs an allocation.
+type flight struct {
+	stream  *appendStream
+	message *ws.Message // keeps the batch
+	size    int
+	arrived time.Time
+	done    extentlog.Appended
+}
+
+var flights sync.Pool
+
+func newFlight() *flight {
+	f, _ := flights.Get().(*flight)
+	if f == nil {
+		f = new(flight)
+		f.done = f.land
+	}
+	return f
+}
+
+// land is called once, by the log.
+func (f *flight) land(durable core.Seq, err error) {
+	a, size, arrived := f.stream, f.size, f.arrived
+	f.message.Release()
+	f.stream, f.message = nil, nil
+	flights.Put(f)
+	if err != nil {
+		a.refuse(err)
+		return
+	}
+	if !a.ended.Load() {
+		a.s.position(wire.TypeAppendAck, a.id, uint64(durable))
+	}
+	mt := a.s.h.metrics
+	mt.appends.Inc()
+	mt.appendBytes.Add(float64(size))
+	mt.appendSeconds.Observe(time.Since(arrived).Seconds())
 }
 
 func (a *appendStream) committed(body []byte) error {

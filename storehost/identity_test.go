@@ -180,3 +180,7 @@ func TestInventory_OverTheWire(t *testing.T) {
 	_, err := s.rpc.Inventory(t.Context(), connect.NewRequest(&pb.InventoryRequest{Buckets: []uint32{256}}))
 	wantCode(t, convert.FromRPC(err), core.CodeBadArgument)
 }
+
+func openRequest(e core.Extent) *pb.OpenAppend {
+	return &pb.OpenAppend{Extent: convert.ExtentToProto(e)}
+}

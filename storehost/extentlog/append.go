@@ -5,44 +5,28 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Append implements Log. It never blocks: over the bound of what waits, done gets CodeThrottled.
+// Append implements Log. It never blocks: over the bounds of what waits, done gets CodeThrottled.
 func (e *Engine) Append(id core.ExtentID, batch []byte, committed core.Seq, done Appended) {
 	x := e.extent(id)
-	if x != nil && x.commit(committed) {
+	if x == nil {
+		e.refuseInOrder(done, notFound(id))
+		return
+	}
+	if x.commit(committed) {
 		defer x.wake()
 	}
-	var last core.Seq
-	r := request{
-		bytes: len(batch),
-		stage: func(g *group) error {
-			if err := e.stageAppend(g, x, id, batch); err != nil {
-				return err
-			}
-			last = x.next.last
-			return nil
-		},
-		answer: func(err error) {
-			if err != nil {
-				done(0, err)
-				return
-			}
-			done(last, nil)
-		},
-	}
-	switch e.queue.offer(r) {
+	switch e.queue.offer(request{appending: appending{extent: x, batch: batch, done: done}, bytes: len(batch)}) {
 	case offerClosed:
 		done(0, errClosed())
 	case offerFull:
-		e.refuseInOrder(done)
+		e.refuseInOrder(done, errFull())
 	}
 }
 
-// refuseInOrder answers throttled behind the appends that wait, without keeping the batch.
-func (e *Engine) refuseInOrder(done Appended) {
+// refuseInOrder answers behind the appends that wait, without keeping the batch.
+func (e *Engine) refuseInOrder(done Appended, why error) {
 	r := request{
-		stage: func(*group) error {
-			return errFull()
-		},
+		stage:  func(*group) error { return why },
 		answer: func(err error) { done(0, err) },
 	}
 	if e.queue.offer(r) == offerClosed {
@@ -50,19 +34,19 @@ func (e *Engine) refuseInOrder(done Appended) {
 	}
 }
 
-func (e *Engine) stageAppend(g *group, x *extent, id core.ExtentID, batch []byte) error {
+func (e *Engine) stageAppend(g *group, x *extent, batch []byte) error {
 	if err := e.space.refuseAppend(); err != nil {
 		return err
 	}
 	switch {
-	case x == nil || x.next.Extent.ID.IsZero():
-		return notFound(id)
+	case x.next.Extent.ID.IsZero():
+		return notFound(x.id)
 	case x.next.Fenced:
-		return core.Errorf(core.CodeFenced, "extent %s is fenced", id)
+		return core.Errorf(core.CodeFenced, "extent %s is fenced", x.id)
 	case !x.next.Opened || x.next.Header.Run != e.identity.Run:
-		return core.Errorf(core.CodeFenced, "extent %s was opened in another run of this store; seal it and go on in a new extent", id)
+		return core.Errorf(core.CodeFenced, "extent %s was opened in another run of this store; seal it and go on in a new extent", x.id)
 	case x.damaged():
-		return damaged(id)
+		return damaged(x.id)
 	}
 	return e.stageBatch(g, x, batch)
 }
@@ -76,7 +60,10 @@ func (e *Engine) stageBatch(g *group, x *extent, bytes []byte) error {
 	if err := continues(x.id, x.next.position, b); err != nil {
 		return err
 	}
-	if err := g.batch.Set(batchKey(x.id, b.Base), bytes, nil); err != nil {
+	op := g.batch.SetDeferred(batchKeyLen, len(bytes))
+	putBatchKey(op.Key, x.id, b.Base)
+	copy(op.Value, bytes)
+	if err := op.Finish(); err != nil {
 		return e.fail(err)
 	}
 	x.next.last = b.Last()

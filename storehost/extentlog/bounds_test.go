@@ -230,11 +230,13 @@ func TestEngine_BackgroundErrorsFence(t *testing.T) {
 
 func TestLayout_Golden(t *testing.T) {
 	id := core.ExtentID{ID: core.ID{1, 2, 3, 15: 0xff}}
+	written := make([]byte, positionLen)
+	position{last: 1, committed: 2, bytes: 3, checksum: 4}.put(written)
 	for name, c := range map[string]struct{ got, want []byte }{
 		"batch key":    {batchKey(id, 258), append(append([]byte{'e'}, id.ID[:]...), 0, 0, 0, 0, 0, 0, 1, 2)},
 		"after extent": {afterExtent('e', id), []byte{'e', 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}},
 		"position": {
-			position{last: 1, committed: 2, bytes: 3, checksum: 4}.encode(),
+			written,
 			[]byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0},
 		},
 	} {

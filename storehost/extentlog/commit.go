@@ -40,16 +40,16 @@ func (e *Engine) commitLoop() {
 // write stages the round and gives it to the database without waiting for the disk.
 func (e *Engine) write(r *round) {
 	r.bytes, r.errs, r.err = 0, r.errs[:0], nil
-	for _, q := range r.requests {
-		r.bytes += q.bytes
+	for i := range r.requests {
+		r.bytes += r.requests[i].bytes
 	}
 	r.group = group{batch: e.db.NewBatch(
 		pebble.WithInitialSizeBytes(r.bytes+256*len(r.requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes),
 	)}
-	for _, q := range r.requests {
+	for i := range r.requests {
 		err := e.refusing()
 		if err == nil {
-			err = q.stage(&r.group)
+			err = r.requests[i].staged(e, &r.group)
 		}
 		r.errs = append(r.errs, err)
 	}
@@ -64,17 +64,20 @@ func (e *Engine) write(r *round) {
 
 // stagePositions adds the positions of all extents touched, and keeps what they are to become.
 func (e *Engine) stagePositions(g *group) error {
-	for _, s := range g.appends {
-		s.extent.next.committed = max(s.extent.next.committed, s.extent.committed())
-	}
 	for i := range g.touched {
 		c := &g.touched[i]
+		if !c.extent.next.Extent.ID.IsZero() {
+			c.extent.next.committed = max(c.extent.next.committed, c.extent.committed())
+		}
 		c.after = c.extent.next
 		c.extent.staged = nil
 		if c.after.Extent.ID.IsZero() {
 			continue // removed
 		}
-		if err := g.batch.Set(extentKey(prefixPosition, c.extent.id), c.after.position.encode(), nil); err != nil {
+		op := g.batch.SetDeferred(extentKeyLen, positionLen)
+		putExtentKey(op.Key, prefixPosition, c.extent.id)
+		c.after.put(op.Value)
+		if err := op.Finish(); err != nil {
 			return e.fail(err)
 		}
 	}
@@ -90,13 +93,13 @@ func (e *Engine) settleLoop() {
 		if r.err == nil && len(r.group.appends) > 0 {
 			e.pulse.beat(r.bytes, time.Since(r.written))
 		}
-		for i, q := range r.requests {
+		for i := range r.requests {
 			if r.errs[i] == nil {
 				r.errs[i] = r.err
 			}
-			q.answer(r.errs[i])
+			r.requests[i].answered(r.errs[i])
 		}
-		e.queue.done(r.bytes)
+		e.queue.done(r.requests)
 		for _, c := range r.group.touched {
 			c.extent.wake()
 		}

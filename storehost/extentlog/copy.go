@@ -9,7 +9,7 @@ import (
 func (e *Engine) Copy(id core.ExtentID, batches []byte) (core.Seq, error) {
 	x := e.extent(id)
 	var last core.Seq
-	err := e.do(request{bytes: len(batches), stage: func(g *group) error {
+	err := e.do(request{appending: appending{extent: x}, bytes: len(batches), stage: func(g *group) error {
 		switch {
 		case x == nil || x.next.Extent.ID.IsZero():
 			return notFound(id)

@@ -12,11 +12,12 @@ import (
 // next belongs to commitLoop alone: the state after everything it has staged. mu.state is what everybody else sees: only what is
 // durable, and the highest committed seq heard of. Invariant when nothing is under way: mu.state == next.state(), Committed aside.
 type extent struct {
-	id     core.ExtentID
-	next   durable
-	staged *group // that is being staged and has changed next
-	tail   tail
-	listed listing // of the index
+	id      core.ExtentID
+	next    durable
+	staged  *group // that is being staged and has changed next
+	tail    tail
+	listed  listing // of the index
+	waiting int     // bytes in the queue, under its lock
 
 	mu struct {
 		sync.Mutex

@@ -38,11 +38,25 @@ func extentKey(prefix byte, id core.ExtentID) []byte {
 	return append([]byte{prefix}, id.ID[:]...)
 }
 
+const (
+	extentKeyLen = 1 + idLen
+	batchKeyLen  = extentKeyLen + 8
+)
+
+func putExtentKey(key []byte, prefix byte, id core.ExtentID) {
+	key[0] = prefix
+	copy(key[1:], id.ID[:])
+}
+
+func putBatchKey(key []byte, id core.ExtentID, base core.Seq) {
+	putExtentKey(key, prefixBatch, id)
+	binary.BigEndian.PutUint64(key[extentKeyLen:], uint64(base))
+}
+
 func batchKey(id core.ExtentID, base core.Seq) []byte {
-	key := make([]byte, 0, 1+idLen+8)
-	key = append(key, prefixBatch)
-	key = append(key, id.ID[:]...)
-	return binary.BigEndian.AppendUint64(key, uint64(base))
+	key := make([]byte, batchKeyLen)
+	putBatchKey(key, id, base)
+	return key
 }
 
 // afterExtent is the first key behind all keys of the extent with that prefix.
@@ -65,14 +79,13 @@ type position struct {
 	checksum  uint32
 }
 
-// encode is: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian.
-func (p position) encode() []byte {
-	b := make([]byte, 0, positionLen)
-	b = append(b, FormatVersion)
-	b = binary.LittleEndian.AppendUint64(b, uint64(p.last))
-	b = binary.LittleEndian.AppendUint64(b, uint64(p.committed))
-	b = binary.LittleEndian.AppendUint64(b, p.bytes)
-	return binary.LittleEndian.AppendUint32(b, p.checksum)
+// put writes: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian.
+func (p position) put(b []byte) {
+	b[0] = FormatVersion
+	binary.LittleEndian.PutUint64(b[1:], uint64(p.last))
+	binary.LittleEndian.PutUint64(b[9:], uint64(p.committed))
+	binary.LittleEndian.PutUint64(b[17:], p.bytes)
+	binary.LittleEndian.PutUint32(b[25:], p.checksum)
 }
 
 func decodePosition(b []byte) (position, error) {

@@ -4,23 +4,59 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/columbamq/columba/core"
 )
 
-// Bounds of what waits, and of what is taken at once. A group stays under half of a memtable, above
-// which Pebble would take another, slower path.
+// Window is how many bytes of one extent may wait for the disk; one larger batch waits alone.
+const Window = 16 << 20
+
+// Bounds of what waits, and of what is taken at once. While more than half of what may wait does, an extent with more than
+// its fair share is refused, so that a few busy ones leave room for many quiet ones. A group stays under half of a memtable,
+// above which Pebble would take another, slower path.
 const (
 	maxPendingBytes = 256 << 20
+	fairShare       = 1 << 20
 	maxGroupBytes   = 7 << 20
 )
 
-// request is one step of the log in the order of its arrival.
+// request is one step of the log in the order of its arrival: an append, or whatever stage and answer do.
 type request struct {
-	bytes int
+	appending
+	bytes int  // that wait, of the extent if there is one
 	alone bool // reads the database: everything before it must be applied, nothing staged beside it
 	// stage checks the request against the next state and adds to the group; on error it has added nothing.
 	stage func(*group) error
 	// answer is called once with the outcome, in order, on settleLoop's goroutine; it must not block.
 	answer func(error)
+}
+
+// appending is an append, without a closure for each; none when done is nil.
+type appending struct {
+	extent *extent
+	batch  []byte
+	done   Appended
+	last   core.Seq // durable with it; set when staged
+}
+
+func (r *request) staged(e *Engine, g *group) error {
+	if r.done == nil {
+		return r.stage(g)
+	}
+	err := e.stageAppend(g, r.extent, r.batch)
+	r.last = r.extent.next.last
+	return err
+}
+
+func (r *request) answered(err error) {
+	switch {
+	case r.done == nil:
+		r.answer(err)
+	case err != nil:
+		r.done(0, err)
+	default:
+		r.done(r.last, nil)
+	}
 }
 
 // group is what one sync makes durable.
@@ -73,6 +109,18 @@ const (
 	offerClosed
 )
 
+// full reports whether the request's bytes do not fit: of all, or of its extent.
+func (q *queue) full(r request) bool {
+	if r.bytes == 0 {
+		return false
+	}
+	own := 0
+	if r.extent != nil {
+		own = r.extent.waiting
+	}
+	return q.mu.bytes+r.bytes > q.limit || own > 0 && own+r.bytes > Window || own > fairShare && q.mu.bytes > q.limit/2
+}
+
 // offer adds a request. A request without bytes always fits.
 func (q *queue) offer(r request) offered {
 	q.mu.Lock()
@@ -80,11 +128,14 @@ func (q *queue) offer(r request) offered {
 	switch {
 	case q.mu.closed:
 		return offerClosed
-	case r.bytes > 0 && q.mu.bytes+r.bytes > q.limit:
+	case q.full(r):
 		return offerFull
 	}
 	q.mu.waiting = append(q.mu.waiting, r)
 	q.mu.bytes += r.bytes
+	if r.extent != nil {
+		r.extent.waiting += r.bytes
+	}
 	q.notify()
 	return offerTaken
 }
@@ -134,8 +185,14 @@ func (q *queue) tryTake(into []request) (group []request, closed bool) {
 }
 
 // done gives the bytes of answered requests back.
-func (q *queue) done(bytes int) {
+func (q *queue) done(requests []request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.mu.bytes -= bytes
+	for i := range requests {
+		r := &requests[i]
+		q.mu.bytes -= r.bytes
+		if r.extent != nil {
+			r.extent.waiting -= r.bytes
+		}
+	}
 }
