@@ -59,9 +59,10 @@ func (a *Admin) ListQueues(ctx context.Context, prefix string) iter.Seq2[Queue, 
 	}, func(p *pb.Queue) (Queue, error) { return queueOf(p, nil) })
 }
 
-// UpdateQueue changes the fields of spec that are set; the path names the queue.
-func (a *Admin) UpdateQueue(ctx context.Context, spec core.QueueSpec) (Queue, error) {
-	return queueOf(change(ctx, a.c, a.c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: convert.QueueSpecToProto(spec)}))
+// UpdateQueue changes the fields of spec that are named (like "consumed_retention"), also back to zero, or when none is named those that are
+// not zero; the path names the queue.
+func (a *Admin) UpdateQueue(ctx context.Context, spec core.QueueSpec, fields ...string) (Queue, error) {
+	return queueOf(change(ctx, a.c, a.c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: convert.QueueSpecToProto(spec), Fields: fields}))
 }
 
 // DeleteQueue deletes a queue with its groups and messages.
@@ -89,9 +90,10 @@ func (a *Admin) ListGroups(ctx context.Context, queue string) ([]Group, error) {
 	return all(res.Groups, func(p *pb.Group) (Group, error) { return groupOf(p, nil) })
 }
 
-// UpdateGroup changes the fields of spec that are set; queue and name name the group.
-func (a *Admin) UpdateGroup(ctx context.Context, spec core.GroupSpec) (Group, error) {
-	return groupOf(change(ctx, a.c, a.c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: convert.GroupSpecToProto(spec)}))
+// UpdateGroup changes the fields of spec that are named (like "skip_older"), also back to zero, or when none is named those that are not
+// zero; queue and name name the group.
+func (a *Admin) UpdateGroup(ctx context.Context, spec core.GroupSpec, fields ...string) (Group, error) {
+	return groupOf(change(ctx, a.c, a.c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: convert.GroupSpecToProto(spec), Fields: fields}))
 }
 
 // DeleteGroup deletes a group and what it had not consumed.

@@ -17,11 +17,13 @@ import (
 
 // Client talks to one Columba server or cluster. Safe for concurrent use; make one and share it.
 type Client struct {
-	opts  options
-	http  *http.Client
-	admin columbav1connect.AdminServiceClient
-	msgs  columbav1connect.MessageServiceClient
-	links *links
+	opts      options
+	http      *http.Client
+	frontends *frontends
+	admin     columbav1connect.AdminServiceClient
+	msgs      columbav1connect.MessageServiceClient
+	links     *links
+	closeIdle func() // connections of calls
 
 	ctx    context.Context // of everything the client started; ends with Close
 	cancel context.CancelFunc
@@ -32,8 +34,9 @@ type Client struct {
 	}
 }
 
-// Dial makes a client for the server at addr (host:port of any frontend) and checks that something listens there.
-// Connections for messages are made when they are needed, and made again when they are lost.
+// Dial makes a client for the cluster of the server at addr (host:port of any frontend, or of several with commas between) and checks
+// that one listens there. It finds out about the other servers of the cluster: the one it was given may go away. Connections for messages
+// are made when they are needed, and made again when they are lost.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	o := options{
 		name:    fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid()),
@@ -44,22 +47,42 @@ func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return nil, core.Errorf(core.CodeBadArgument, "address %q is not host:port: %w", addr, err)
+	addrs, err := parseAddrs(addr)
+	if err != nil {
+		return nil, err
 	}
-	probe, err := o.netDial(ctx, "tcp", addr)
+	first, err := probe(ctx, o, addrs)
 	if err != nil {
 		return nil, core.Errorf(core.CodeUnavailable, "no server answers at %s; start one or check the address: %w", addr, err)
 	}
-	probe.Close()
-
 	c := &Client{opts: o}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.http = &http.Client{Transport: &http.Transport{DialContext: o.netDial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}}
-	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addr)
-	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addr)
+	transport := &http.Transport{DialContext: o.netDial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
+	c.frontends = newFrontends(transport, addrs, first)
+	c.http = &http.Client{Transport: c.frontends}
+	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addrs[first])
+	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addrs[first])
+	c.closeIdle = transport.CloseIdleConnections
 	c.links = newLinks(c.ctx, c.start, o)
-	return c, nil
+	return c, c.start(c.follow)
+}
+
+// probe is the index of the first address where somebody listens.
+func probe(ctx context.Context, o options, addrs []string) (first int, err error) {
+	for i, addr := range addrs {
+		dctx, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(addrs)-1 {
+			dctx, cancel = context.WithTimeout(ctx, attemptTimeout)
+		}
+		var conn net.Conn
+		conn, err = o.netDial(dctx, "tcp", addr)
+		cancel()
+		if err == nil {
+			conn.Close()
+			return i, nil
+		}
+	}
+	return 0, err
 }
 
 // Admin manages queues and groups and looks into them.
@@ -73,7 +96,7 @@ func (c *Client) Close() error {
 	c.mu.Unlock()
 	c.cancel()
 	c.wg.Wait()
-	c.http.CloseIdleConnections()
+	c.closeIdle()
 	return nil
 }
 

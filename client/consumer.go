@@ -20,7 +20,7 @@ type Consumer struct {
 
 	ctx         context.Context // of the consumer's goroutines
 	cancel      context.CancelFunc
-	wg          sync.WaitGroup // of the streams' senders
+	wg          sync.WaitGroup // of the streams' senders, and of the attempts to connect
 	done        chan struct{}  // closed when every goroutine has ended
 	wake        chan struct{}  // the route has to be looked at
 	connected   chan struct{}  // closed with the first stream
@@ -31,6 +31,8 @@ type Consumer struct {
 		sync.Mutex
 		closed   bool
 		streams  map[core.HostID]*consumeStream
+		reaching map[core.HostID]bool // being connected to, or waited for after a failure
+		failures map[core.HostID]int  // to connect, in a row
 		version  uint64
 		hosts    []consumeHost // told by a host; nil: look up
 		hasHosts bool
@@ -73,6 +75,7 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 		wake: make(chan struct{}, 1), connected: make(chan struct{}), done: make(chan struct{}),
 	}
 	con.mu.streams = make(map[core.HostID]*consumeStream)
+	con.mu.reaching, con.mu.failures = make(map[core.HostID]bool), make(map[core.HostID]int)
 	con.ctx, con.cancel = context.WithCancel(c.ctx)
 	if err := c.start(con.run); err != nil {
 		con.cancel()

@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -21,7 +19,7 @@ const (
 )
 
 // reconnect spaces the attempts to find and reach output hosts.
-var reconnect = core.Backoff{Min: 50 * time.Millisecond, Factor: 2, Max: 5 * time.Second, Jitter: 0.3}
+var reconnect = core.Backoff{Min: 50 * time.Millisecond, Factor: 2, Max: time.Second, Jitter: 0.3}
 
 // run keeps a stream to each output host of the group, until the consumer is closed or the group is gone.
 func (c *Consumer) run() {
@@ -39,6 +37,7 @@ func (c *Consumer) run() {
 			return
 		case <-stale.C:
 			c.giveBackStale()
+			stale.Reset(c.staleEvery())
 			continue
 		case <-c.wake: // not in a circle with a host that lets everyone in and throws them out
 			timer.Reset(time.Until(last.Add(reconnect.Min)))
@@ -51,7 +50,6 @@ func (c *Consumer) run() {
 		case err == nil:
 			failures = 0
 			timer.Reset(refresh)
-			stale.Reset(max(100*time.Millisecond, min(c.LockTimeout()/8, 10*time.Second)))
 		case core.CodeOf(err).Class() == core.ClassFatal:
 			c.fail(err)
 			return
@@ -59,10 +57,24 @@ func (c *Consumer) run() {
 			failures++
 			timer.Reset(reconnect.Delay(failures, rand.Float64()))
 		}
-		c.mu.Lock()
-		c.mu.lastErr = err
-		c.mu.Unlock()
+		if err != nil {
+			c.noteError(err)
+		}
 	}
+}
+
+func (c *Consumer) noteError(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.lastErr = err
+}
+
+// staleEvery is how often the inbox is searched for what waits too long.
+func (c *Consumer) staleEvery() time.Duration {
+	if c.LockTimeout() <= 0 {
+		return time.Second
+	}
+	return max(100*time.Millisecond, min(c.LockTimeout()/8, 10*time.Second))
 }
 
 // end waits for Close, of the consumer or its client, and joins the senders. Until then a consumer that failed keeps its streams, for
@@ -87,7 +99,7 @@ func (c *Consumer) giveBackStale() {
 	c.inbox.giveBack(func(s *slab) bool { return s.received.Before(oldest) })
 }
 
-// follow makes the streams equal to the route.
+// follow makes the streams equal to the route. It does not wait for hosts that are not reached at once: one may stand still.
 func (c *Consumer) follow() error {
 	hosts, err := c.route()
 	if err != nil {
@@ -106,31 +118,53 @@ func (c *Consumer) follow() error {
 		Messages: uint32(max(1, c.opts.prefetch/len(hosts))),
 		Bytes:    uint64(max(1, c.opts.prefetchBytes/len(hosts))),
 	}
-	errs := make([]error, len(hosts))
-	var wg sync.WaitGroup
-	for i, h := range hosts {
+	for _, h := range hosts {
 		if s := live[h.id]; s != nil {
 			s.out.resumeCredit()
 			delete(live, h.id)
 			continue
 		}
-		wg.Go(func() { errs[i] = c.connect(h, limit) })
+		c.mu.Lock()
+		busy := c.mu.reaching[h.id]
+		c.mu.reaching[h.id] = true
+		c.mu.Unlock()
+		if !busy {
+			c.wg.Go(func() { c.reach(h, limit) })
+		}
 	}
-	wg.Wait()
 	for _, s := range live { // no longer in the route: it stays for the settlements of what it delivered
 		s.out.stopCredit()
 		c.inbox.giveBack(func(b *slab) bool { return b.stream == s })
 	}
-	for _, err := range errs {
-		if err != nil && core.CodeOf(err).Class() == core.ClassFatal {
-			return err
-		}
+	return nil
+}
+
+// reach connects to a host; when it fails, the route is looked at again after a pause.
+func (c *Consumer) reach(h consumeHost, limit wire.Credit) {
+	err := c.connect(h, limit)
+	c.mu.Lock()
+	if err == nil {
+		delete(c.mu.failures, h.id)
+	} else {
+		c.mu.failures[h.id]++
 	}
-	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-	if i < 0 {
-		return nil
+	n := c.mu.failures[h.id]
+	c.mu.Unlock()
+	switch {
+	case err == nil:
+	case core.CodeOf(err).Class() == core.ClassFatal:
+		c.fail(err)
+	default:
+		c.noteError(err)
+		pause(c.ctx, reconnect.Delay(n, rand.Float64()))
 	}
-	return errs[i]
+	c.mu.Lock()
+	delete(c.mu.reaching, h.id)
+	lost := c.mu.streams[h.id] == nil // perhaps while it counted as being reached
+	c.mu.Unlock()
+	if lost {
+		signal(c.wake)
+	}
 }
 
 // route is what a host told last, else a look-up.

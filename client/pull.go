@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"time"
+	"unicode/utf8"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -69,7 +70,7 @@ func (c *Client) Pull(ctx context.Context, queue, group string, most int, wait t
 		ctx, cancel = context.WithTimeout(ctx, wait+c.opts.timeout)
 		defer cancel()
 	}
-	res, err := read(ctx, c, c.msgs.Pull, &pb.PullRequest{
+	res, err := poll(ctx, c, c.msgs.Pull, &pb.PullRequest{
 		Queue: queue, Group: group, MaxMessages: int32(most), Wait: convert.DurationToProto(wait),
 	})
 	if err != nil {
@@ -89,7 +90,9 @@ func pulledOf(p *pb.PulledMessage) (Pulled, error) {
 
 // Ack settles deliveries by their tokens. The tokens that were refused are listed; the others were applied.
 func (c *Client) Ack(ctx context.Context, tokens ...string) ([]TokenError, error) {
-	return refusals(change(ctx, c, c.msgs.Ack, &pb.AckRequest{Tokens: tokens}))
+	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
+		return change(ctx, c, c.msgs.Ack, &pb.AckRequest{Tokens: good})
+	})
 }
 
 // Nack gives deliveries back by their tokens: After and Reason as with Delivery.Nack.
@@ -101,28 +104,48 @@ func (c *Client) Nack(ctx context.Context, tokens []string, opts ...NackOption) 
 	if len(o.metadata) > 0 {
 		return nil, core.Errorf(core.CodeUnsupported, "metadata cannot be replaced by token; use a consumer")
 	}
-	req := &pb.NackRequest{Tokens: tokens, Reason: o.reason}
+	req := &pb.NackRequest{Reason: o.reason}
 	if o.hasDelay {
 		req.Delay = delayToProto(o.delay)
 	}
-	return refusals(change(ctx, c, c.msgs.Nack, req))
+	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
+		req.Tokens = good
+		return change(ctx, c, c.msgs.Nack, req)
+	})
 }
 
-// Reject makes deliveries dead letters by their tokens.
+// Reject makes deliveries dead letters by their tokens, for a reason that must be given.
 func (c *Client) Reject(ctx context.Context, tokens []string, reason string) ([]TokenError, error) {
-	return refusals(change(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: tokens, Reason: reason}))
+	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
+		return change(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: good, Reason: reason})
+	})
 }
 
 // Extend keeps deliveries locked for this long from now, by their tokens.
 func (c *Client) Extend(ctx context.Context, tokens []string, by time.Duration) ([]TokenError, error) {
-	return refusals(change(ctx, c, c.msgs.Extend, &pb.ExtendRequest{Tokens: tokens, By: delayToProto(by)}))
+	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
+		return change(ctx, c, c.msgs.Extend, &pb.ExtendRequest{Tokens: good, By: delayToProto(by)})
+	})
 }
 
-func refusals(res *pb.SettleResponse, err error) ([]TokenError, error) {
+// settle calls with the tokens that can be sent, and lists those that were refused; one that is no text cannot be a token.
+func (c *Client) settle(tokens []string, call func(good []string) (*pb.SettleResponse, error)) ([]TokenError, error) {
+	var out []TokenError
+	good := make([]string, 0, len(tokens))
+	for _, t := range tokens {
+		if utf8.ValidString(t) {
+			good = append(good, t)
+		} else {
+			out = append(out, TokenError{Token: t, Err: core.Errorf(core.CodeBadToken, "ack token is not text; pass it on as it was delivered")})
+		}
+	}
+	if len(good) == 0 && len(out) > 0 {
+		return out, nil
+	}
+	res, err := call(good)
 	if err != nil {
 		return nil, err
 	}
-	var out []TokenError
 	for _, f := range res.Failures {
 		out = append(out, TokenError{Token: f.Token, Err: convert.ErrorFromProto(f.Error)})
 	}

@@ -16,15 +16,22 @@ import (
 
 type method[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
 
-// read calls a method that changes nothing.
+// read calls a method that changes nothing: at another server when one does not answer.
 func read[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
-	res, err := invoke(ctx, c, m, req)
+	res, err := invoke(ctx, c, m, req, attemptTimeout, func(err error) bool { return true })
 	return res, convert.FromRPC(err)
 }
 
-// change calls a method that changes something: when the answer is lost, what it did is unknown.
+// poll calls a method that may wait for long and that may be called again.
+func poll[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
+	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return true })
+	return res, convert.FromRPC(err)
+}
+
+// change calls a method that changes something: at another server only when nothing was done; when the answer is lost, what it did is
+// unknown.
 func change[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
-	res, err := invoke(ctx, c, m, req)
+	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return undialed(err) || answered(err) })
 	if err == nil {
 		return res, nil
 	}
@@ -35,14 +42,38 @@ func change[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], re
 	return nil, out
 }
 
-func invoke[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
+// invoke calls a method, at one server after another while the error says that another may do better and again allows it. Each gets
+// attempt (0: all there is) while there is another one.
+func invoke[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req, attempt time.Duration, again func(error) bool) (*Res, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	res, err := m(ctx, connect.NewRequest(req))
-	if err != nil {
-		return nil, err
+	servers := c.frontends.count()
+	for n := 1; ; n++ {
+		actx, done := ctx, context.CancelFunc(func() {})
+		if attempt > 0 && n < servers {
+			actx, done = context.WithTimeout(ctx, attempt)
+		}
+		addr := c.frontends.current()
+		res, err := m(actx, connect.NewRequest(req))
+		late := actx.Err() != nil
+		done()
+		if err == nil {
+			return res.Msg, nil
+		}
+		if n >= servers || ctx.Err() != nil || !late && !elsewhere(err) || !again(err) {
+			return nil, err
+		}
+		c.frontends.failed(addr)
 	}
-	return res.Msg, nil
+}
+
+// elsewhere reports whether another server may do better.
+func elsewhere(err error) bool {
+	switch core.CodeOf(convert.FromRPC(err)) {
+	case core.CodeUnavailable, core.CodeDraining:
+		return true
+	}
+	return false
 }
 
 // answered reports whether the failure came from the server, which then knows what it did.
