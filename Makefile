@@ -66,6 +66,10 @@ faults: ## processes killed, stopped and cut off under load, and builds that are
 	$(GO) test -v -count=1 -timeout 1h ./test/sabotage || status=1; \
 	echo; cat bin/faults.md; exit $$status
 
+.PHONY: model
+model: ## check the models of docs/model with spin; MODEL=quick for the short runs only
+	scripts/model.sh
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME
 	for pkg in $$(git grep -lE '^func Fuzz[A-Z]' -- '*_test.go' | xargs -rn1 dirname | sort -u); do \
