@@ -92,9 +92,7 @@ func TestClusterAllStoresAtOnce(t *testing.T) {
 	for range scaled(t, 10) {
 		l.goesOn(3000)
 		from := time.Now()
-		for _, s := range c.Stores {
-			s.Kill()
-		}
+		process.KillAll(c.Stores...)
 		slowest = max(slowest, time.Since(from))
 		for _, s := range c.Stores {
 			s.Begin()

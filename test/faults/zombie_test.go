@@ -26,16 +26,24 @@ func (r *run) extents() []extent {
 	return process.Decode[extent](r.t, r.server.Must("", "list", "extents", queue, "-o", "json"))
 }
 
-// hostID is the id under which the cluster knows a process.
-func hostID(t *testing.T, c *process.Cluster, s *process.Server) string {
-	t.Helper()
+// writer is an input host with an open extent, and its id.
+func (l *load) writer(c *process.Cluster) (*process.Server, string) {
+	l.t.Helper()
+	inputs := make(map[string]*process.Server)
 	for _, h := range c.Hosts() {
-		if h.Addr == s.Addr {
-			return h.Host
+		for _, s := range c.Inputs {
+			if h.Addr == s.Addr {
+				inputs[h.Host] = s
+			}
 		}
 	}
-	t.Fatalf("%s is not in the list of hosts", s.Name)
-	return ""
+	for _, e := range l.extents() {
+		if s := inputs[e.Input]; s != nil && e.State == core.ExtentOpen {
+			return s, e.Input
+		}
+	}
+	l.t.Fatal("no input host has an open extent")
+	return nil, ""
 }
 
 // TestClusterZombieInput stops an input host for 30 s, seals its extents meanwhile, and lets it go on: what it acknowledges then is in
@@ -46,8 +54,7 @@ func TestClusterZombieInput(t *testing.T) {
 	l := newLoad(t, c.Controller, 500)
 	l.start(4, 2)
 	l.goesOn(3000)
-	zombie := c.Inputs[0]
-	id := hostID(t, c, zombie)
+	zombie, id := l.writer(c)
 	from := time.Now()
 	zombie.Pause()
 	over := time.After(30 * time.Second)

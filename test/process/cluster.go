@@ -130,6 +130,16 @@ func (c *Cluster) AwaitHosts() {
 	})
 }
 
+// KillAll is kill -9 of several servers at the same moment.
+func KillAll(servers ...*Server) {
+	for _, s := range servers {
+		_ = s.cmd.Process.Kill()
+	}
+	for _, s := range servers {
+		s.Kill()
+	}
+}
+
 // Ready asks the server's /readyz.
 func (s *Server) Ready() bool {
 	c := http.Client{Timeout: time.Second}
