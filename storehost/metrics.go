@@ -51,7 +51,12 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 	vital := func(name, help string, value func(extentlog.Vitals) int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "columba_storehost_" + name, Help: help}, func() float64 { return float64(value(h.vitals())) })
 	}
+	total := func(name, help string, value func(extentlog.Vitals) uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "columba_storehost_" + name, Help: help}, func() float64 { return float64(value(h.vitals())) })
+	}
 	reg.MustRegister(
+		total("quarantined_extents_total", "Extents quarantined since the start.", func(v extentlog.Vitals) uint64 { return v.Quarantined }),
+		total("scrubbed_bytes_total", "Bytes of sealed extents verified in the background.", func(v extentlog.Vitals) uint64 { return v.ScrubbedBytes }),
 		vital("extents", "Extents on the disk.", func(v extentlog.Vitals) int { return v.Extents }),
 		vital("damaged_extents", "Extents on the disk that are quarantined: their bytes failed a check.", func(v extentlog.Vitals) int { return v.DamagedExtents }),
 	)

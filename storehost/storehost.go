@@ -22,10 +22,11 @@ import (
 type Config struct {
 	Dir        string // of the extents; made if its parent is there
 	MaxStreams int    // append and read streams on one connection; more are refused
+	ScrubRate  int    // bytes of sealed extents verified in a second, in the background; 0: none
 }
 
 // DefaultConfig is right for most clusters; Dir must be set.
-func DefaultConfig() Config { return Config{MaxStreams: 100_000} }
+func DefaultConfig() Config { return Config{MaxStreams: 100_000, ScrubRate: 4 << 20} }
 
 // Validate reports what is wrong with the settings.
 func (c Config) Validate() error {
@@ -34,6 +35,8 @@ func (c Config) Validate() error {
 		return core.Errorf(core.CodeBadArgument, "store host: the directory of the extents is not set")
 	case c.MaxStreams <= 0:
 		return core.Errorf(core.CodeBadArgument, "store host: max streams must be above zero")
+	case c.ScrubRate < 0:
+		return core.Errorf(core.CodeBadArgument, "store host: the scrub rate must not be below zero")
 	}
 	return nil
 }
@@ -101,7 +104,7 @@ func (h *Host) Routes(mux *http.ServeMux) {
 
 // Start opens the extents.
 func (h *Host) Start(context.Context) error {
-	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log})
+	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log, ScrubRate: h.cfg.ScrubRate})
 	if err != nil {
 		return err
 	}

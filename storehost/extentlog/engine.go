@@ -21,32 +21,36 @@ type Options struct {
 	Run   core.RunID   // of this process; zero: a new one
 	FS    vfs.FS       // tests only; nil: the disk
 	Log   *slog.Logger // nil: slog.Default
+	// ScrubRate is how many bytes of sealed extents are verified in a second, in the background; 0: none.
+	ScrubRate int
 }
 
 // Engine is a Log on one Pebble database: a batch per value, one sync for everything that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back; housekeep
-// looks at the disk, drops idle tails and gives space back. Readers run on their callers' goroutines. Lock order: no lock is taken
-// while another is held, but for an extent's under the index's.
+// looks at the disk, drops idle tails and gives space back; scrub reads sealed extents. Readers run on their callers' goroutines.
+// Lock order: no lock is taken while another is held, but for an extent's under the index's.
 type Engine struct {
-	dir       string
-	fs        vfs.FS
-	log       *slog.Logger
-	identity  core.StoreIdentity
-	lock      *pebble.Lock
-	db        *pebble.DB
-	queue     *queue
-	rounds    chan *round
-	tails     *tails
-	space     space
-	pulse     pulse
-	index     index
-	graveyard graveyard
-	broken    atomic.Pointer[core.Error]
-	failures  atomic.Int32 // background errors since the last good flush
-	excised   atomic.Bool  // ranges were cut out since the last flush that housekeep asked for
-	stop      chan struct{}
-	tasks     sync.WaitGroup
+	dir         string
+	fs          vfs.FS
+	log         *slog.Logger
+	identity    core.StoreIdentity
+	lock        *pebble.Lock
+	db          *pebble.DB
+	queue       *queue
+	rounds      chan *round
+	tails       *tails
+	space       space
+	pulse       pulse
+	index       index
+	graveyard   graveyard
+	broken      atomic.Pointer[core.Error]
+	failures    atomic.Int32  // background errors since the last good flush
+	excised     atomic.Bool   // ranges were cut out since the last flush that housekeep asked for
+	scrubbed    atomic.Uint64 // bytes
+	quarantined atomic.Uint64 // extents
+	stop        chan struct{}
+	tasks       sync.WaitGroup
 
 	mu struct {
 		sync.RWMutex
@@ -85,6 +89,9 @@ func Open(dir string, o Options) (*Engine, error) {
 	e.tasks.Go(e.commitLoop)
 	e.tasks.Go(e.settleLoop)
 	e.tasks.Go(e.housekeep)
+	if o.ScrubRate > 0 {
+		e.tasks.Go(func() { e.scrub(o.ScrubRate) })
+	}
 	return e, nil
 }
 
@@ -217,6 +224,7 @@ func (e *Engine) quarantine(x *extent, why string) {
 	if !x.damage() {
 		return
 	}
+	e.quarantined.Add(1)
 	e.log.Error("extent quarantined", "extent", x.id, "why", why)
 	e.index.note(x, e.identity.Run)
 	e.queue.offer(request{

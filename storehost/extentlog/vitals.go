@@ -14,6 +14,8 @@ type Vitals struct {
 	Extents               int    // replicas
 	OpenExtents           int    // of them, those that take appends in this run
 	DamagedExtents        int    // of them, those that are quarantined
+	Quarantined           uint64 // how often one was, in this run
+	ScrubbedBytes         uint64 // verified in the background, in this run
 	AppendBytesPerSecond  uint64 // over the last seconds
 	// SyncP99 is of the rounds of the last seconds, each from its write until it is durable; 0 without any.
 	SyncP99 time.Duration
@@ -75,6 +77,7 @@ func (p *pulse) turn() (bytesPerSecond uint64, p99 time.Duration) {
 func (e *Engine) Vitals() Vitals {
 	v := *e.pulse.seen.Load()
 	v.Extents, v.OpenExtents, v.DamagedExtents = e.index.totals()
+	v.Quarantined, v.ScrubbedBytes = e.quarantined.Load(), e.scrubbed.Load()
 	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil
 	return v
 }
