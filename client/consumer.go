@@ -41,7 +41,7 @@ type Consumer struct {
 }
 
 const (
-	defaultPrefetch      = 500
+	defaultPrefetch      = 2000
 	defaultPrefetchBytes = 8 << 20
 	// closeTimeout bounds how long Close and Work try to hand in what they hold when their context has no end.
 	closeTimeout = 10 * time.Second
