@@ -1,0 +1,384 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/netmem"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// rig is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time.
+type rig struct {
+	t       *testing.T
+	meta    metadata.Store
+	stores  []*fakeStore
+	outputs []*fakeOutput
+	self    membership.Host
+	input   membership.Host
+	members *static.Monitor
+	ctl     *running
+	wg      sync.WaitGroup
+	mu      struct {
+		sync.Mutex
+		members map[core.HostID]membership.Host
+		serving map[string]*serving
+	}
+}
+
+type serving struct {
+	listener *netmem.Listener
+	server   *http.Server
+}
+
+// running is one run of the controller.
+type running struct {
+	*Host
+	pool   *peer.Pool
+	cancel context.CancelFunc
+	ran    chan struct{}
+}
+
+type rigOptions struct {
+	stores, outputs int
+	zones           []string // of the stores
+	edit            func(*Config)
+}
+
+// bubble runs f with a rig.
+func bubble(t *testing.T, o rigOptions, f func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, o)
+		defer r.stop()
+		f(r)
+	})
+}
+
+func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
+
+func newRig(t *testing.T, o rigOptions) *rig {
+	r := &rig{t: t, meta: memory.New()}
+	r.mu.members = make(map[core.HostID]membership.Host)
+	r.mu.serving = make(map[string]*serving)
+	r.self = membership.Host{ID: "ctl", Roles: []string{"controller"}, Address: "ctl:1", Run: newRun()}
+	r.input = membership.Host{ID: "in", Roles: []string{"inputhost"}, Address: "in:1", Run: newRun()}
+	var err error
+	if r.members, err = static.New(r.self); err != nil {
+		t.Fatal(err)
+	}
+	r.serve("in:1", http.NotFoundHandler())
+	r.join(r.self, r.input)
+	for i := range o.stores {
+		s := &fakeStore{
+			r: r, id: core.HostID(fmt.Sprintf("s%d", i)), free: 90, disk: core.DiskID{ID: core.NewID(time.Now())}, run: newRun(),
+			replicas: make(map[core.ExtentID]*fakeReplica), removed: make(map[core.ExtentID]removal), calls: make(map[string]int),
+		}
+		r.stores = append(r.stores, s)
+		zone := ""
+		if i < len(o.zones) {
+			zone = o.zones[i]
+		}
+		r.up(s)
+		r.join(membership.Host{ID: s.id, Roles: []string{"storehost"}, Address: string(s.id) + ":1", Run: s.run, Zone: zone})
+	}
+	for i := range o.outputs {
+		out := &fakeOutput{id: core.HostID(fmt.Sprintf("o%d", i)), run: newRun()}
+		r.outputs = append(r.outputs, out)
+		r.upOutput(out)
+		r.join(membership.Host{ID: out.id, Roles: []string{"outputhost"}, Address: string(out.id) + ":1", Run: out.run})
+	}
+	r.ctl = r.startController(o.edit)
+	return r
+}
+
+func (r *rig) startController(edit func(*Config)) *running {
+	cfg := DefaultConfig()
+	if edit != nil {
+		edit(&cfg)
+	}
+	c := &running{pool: peer.NewPool(peer.Config{NetDial: r.dial, Log: slog.New(slog.DiscardHandler)}), ran: make(chan struct{})}
+	var err error
+	c.Host, err = New(cfg, Deps{
+		Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)), Metrics: prometheus.NewRegistry(), Meta: r.meta, Peers: c.pool, Members: r.members,
+	})
+	r.ok(err)
+	r.ok(c.Start(r.t.Context()))
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	r.wg.Go(func() {
+		defer close(c.ran)
+		if err := c.Run(ctx); err != nil {
+			r.t.Errorf("run: %v", err)
+		}
+	})
+	synctest.Wait()
+	return c
+}
+
+func (c *running) end() {
+	c.cancel()
+	<-c.ran
+	c.Stop(context.Background())
+	c.pool.Close()
+}
+
+func (r *rig) stop() {
+	for _, s := range r.stores {
+		r.wake(s)
+	}
+	if r.ctl != nil {
+		r.ctl.end()
+	}
+	r.mu.Lock()
+	all := r.mu.serving
+	r.mu.serving = nil
+	r.mu.Unlock()
+	for _, s := range all {
+		s.server.Close()
+	}
+	r.wg.Wait()
+	r.meta.Close()
+}
+
+func (r *rig) ok(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// serve listens at an address.
+func (r *rig) serve(addr string, h http.Handler) {
+	s := &serving{netmem.Listen(addr), &http.Server{Handler: h}}
+	r.mu.Lock()
+	r.mu.serving[addr] = s
+	r.mu.Unlock()
+	r.wg.Go(func() { s.server.Serve(s.listener) })
+}
+
+func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	r.mu.Lock()
+	s := r.mu.serving[addr]
+	r.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("dial %s: connection refused", addr)
+	}
+	return s.listener.Dial(ctx)
+}
+
+func (r *rig) up(s *fakeStore) {
+	mux := http.NewServeMux()
+	mux.Handle(columbav1connect.NewStoreServiceHandler(s))
+	r.serve(string(s.id)+":1", s.guard(mux))
+}
+
+func (r *rig) upOutput(o *fakeOutput) {
+	mux := http.NewServeMux()
+	mux.Handle(columbav1connect.NewOutputServiceHandler(o))
+	r.serve(string(o.id)+":1", mux)
+}
+
+// kill ends a process at once: nobody listens. Membership does not know yet.
+func (r *rig) kill(id core.HostID) {
+	addr := string(id) + ":1"
+	r.mu.Lock()
+	s := r.mu.serving[addr]
+	delete(r.mu.serving, addr)
+	r.mu.Unlock()
+	s.server.Close()
+}
+
+// restart starts a killed store again, as a new run.
+func (r *rig) restart(s *fakeStore) {
+	s.with(func() { s.run = newRun() })
+	r.up(s)
+	r.join(membership.Host{ID: s.id, Roles: []string{"storehost"}, Address: string(s.id) + ":1", Run: s.run})
+}
+
+// wipe gives a store an empty directory.
+func (s *fakeStore) wipe() {
+	s.with(func() {
+		s.disk = core.DiskID{ID: core.NewID(time.Now())}
+		clear(s.replicas)
+		clear(s.removed)
+	})
+}
+
+// hang stops a store like SIGSTOP; its address still takes connections.
+func (r *rig) hang(s *fakeStore) {
+	s.with(func() {
+		if s.hung == nil {
+			s.hung = make(chan struct{})
+		}
+	})
+}
+
+func (r *rig) wake(s *fakeStore) {
+	s.with(func() {
+		if s.hung != nil {
+			close(s.hung)
+			s.hung = nil
+		}
+	})
+}
+
+func (r *rig) join(hosts ...membership.Host) {
+	r.mu.Lock()
+	for _, m := range hosts {
+		r.mu.members[m.ID] = m
+	}
+	r.mu.Unlock()
+	r.tellMembers()
+}
+
+func (r *rig) leave(id core.HostID) {
+	r.mu.Lock()
+	delete(r.mu.members, id)
+	r.mu.Unlock()
+	r.tellMembers()
+}
+
+func (r *rig) tellMembers() {
+	r.mu.Lock()
+	all := make([]membership.Host, 0, len(r.mu.members))
+	for _, m := range r.mu.members {
+		all = append(all, m)
+	}
+	r.mu.Unlock()
+	r.ok(r.members.Set(all))
+}
+
+func (r *rig) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// eventually waits, in virtual time, and answers how long it took.
+func (r *rig) eventually(what string, most time.Duration, f func() bool) time.Duration {
+	r.t.Helper()
+	began := time.Now()
+	for !f() {
+		if time.Since(began) > most {
+			r.t.Fatalf("not after %s: %s", most, what)
+		}
+		r.sleep(10 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// queue makes a queue.
+func (r *rig) queue(replicas, least int) core.QueueID {
+	id := core.QueueID{ID: core.NewID(time.Now())}
+	spec := core.QueueSpec{Path: "/t/" + id.String(), Replicas: replicas, MinReplicas: least}.WithDefaults(replicas, least)
+	r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(id), metadata.QueueRecord{ID: id, Spec: spec}))
+	return id
+}
+
+// group makes a started group.
+func (r *rig) group(queue core.QueueID, name string) core.GroupID {
+	id := core.GroupID{ID: core.NewID(time.Now())}
+	g := metadata.GroupRecord{ID: id, Queue: queue, Started: true, Spec: core.GroupSpec{Name: name, Status: core.StatusEnabled}}
+	r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), g))
+	r.ctl.shares.touch(queue)
+	return id
+}
+
+func (r *rig) wish(queue core.QueueID) wish {
+	return wish{queue: queue, input: r.input.ID, run: r.input.Run, kind: core.KindLog}
+}
+
+// extent makes one with so many records on every replica.
+func (r *rig) extent(queue core.QueueID, records int) core.Extent {
+	r.t.Helper()
+	e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
+	r.ok(err)
+	for _, s := range r.replicas(e) {
+		s.write(e, numbers(1, records)...)
+	}
+	return e
+}
+
+func numbers(first, last int) (out []string) {
+	for i := first; i <= last; i++ {
+		out = append(out, fmt.Sprint(i))
+	}
+	return out
+}
+
+func (r *rig) store(id core.HostID) *fakeStore {
+	return r.stores[slices.IndexFunc(r.stores, func(s *fakeStore) bool { return s.id == id })]
+}
+
+func (r *rig) replicas(e core.Extent) (out []*fakeStore) {
+	for _, id := range e.Replicas {
+		out = append(out, r.store(id))
+	}
+	return out
+}
+
+// others are the stores that are not among an extent's replicas.
+func (r *rig) others(e core.Extent) (out []*fakeStore) {
+	for _, s := range r.stores {
+		if !slices.Contains(e.Replicas, s.id) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// seal asks for the end of an extent as its writer does.
+func (r *rig) seal(e core.Extent, floor core.Seq) (*pb.SealExtentResponse, error) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+	defer cancel()
+	resp, err := (&service{r.ctl.Host}).SealExtent(ctx, connect.NewRequest(&pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Floor: uint64(floor), Reason: "test"}))
+	if err != nil {
+		return nil, convert.FromRPC(err)
+	}
+	return resp.Msg, nil
+}
+
+// row is the seal row of an extent; zero when there is none.
+func (r *rig) row(e core.Extent) metadata.SealRecord {
+	r.t.Helper()
+	row, _, err := metadata.Read[metadata.SealRecord](r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
+	if core.CodeOf(err) != core.CodeNotFound {
+		r.ok(err)
+	}
+	return row
+}
+
+// whole checks that every holder has records 1 … l, sealed, and equal.
+func (r *rig) whole(e core.Extent, l core.Seq, holders int) {
+	r.t.Helper()
+	row := r.row(e)
+	if row.State != core.ExtentSealed || row.L != l || len(row.Holders) != holders || len(row.HolderDisks) != holders {
+		r.t.Fatalf("row %+v, want the end %d on %d holders", row, l, holders)
+	}
+	for i, id := range row.Holders {
+		s := r.store(id)
+		x := s.has(e.ID)
+		if x == nil || x.wrong || !x.sealed || x.l != l || x.last() != l || x.sum() != row.Checksum || row.HolderDisks[i] != s.disk {
+			r.t.Fatalf("holder %s has %+v, the row says %+v", id, x, row)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package controller
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/seal"
+	"github.com/columbamq/columba/metadata"
+)
+
+func TestSeal_OneStoreThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
+	for name, fault := range map[string]func(r *rig, s *fakeStore){
+		"killed":  func(r *rig, s *fakeStore) { r.kill(s.id) },
+		"stopped": func(r *rig, s *fakeStore) { r.hang(s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+				e := r.extent(r.queue(3, 2), 5)
+				fault(r, r.stores[1])
+				began := time.Now()
+				got, err := r.seal(e, 3)
+				r.ok(err)
+				if took := time.Since(began); took > 50*time.Millisecond {
+					t.Errorf("it took %s", took)
+				}
+				if got.L != 5 || len(got.Holders) != 2 || slices.Contains(got.Holders, "s1") {
+					t.Errorf("got %v", got)
+				}
+				r.sleep(time.Second)
+				r.whole(e, 5, 2)
+			})
+		})
+	}
+}
+
+func TestSeal_ShortReplicasAreCompleted(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		r.stores[0].write(e, numbers(6, 9)...)
+		r.stores[2].write(e, "6")
+		got, err := r.seal(e, 5)
+		r.ok(err)
+		if got.L != 9 || len(got.Holders) != 3 {
+			t.Errorf("got %v", got)
+		}
+		r.sleep(time.Second)
+		r.whole(e, 9, 3)
+		if n := rows(r, metadata.Work, metadata.PartitionOpen); n != 0 {
+			t.Errorf("%d hints of a seal that is finished", n)
+		}
+	})
+}
+
+func rows(r *rig, t metadata.Table, partition string) int {
+	r.t.Helper()
+	list, _, err := r.meta.List(r.t.Context(), t, partition, "", 1000, metadata.One)
+	r.ok(err)
+	return len(list)
+}
+
+func TestSeal_WipedDiskIsNoCopy(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		wiped := r.stores[1]
+		r.kill(wiped.id)
+		wiped.wipe()
+		r.restart(wiped)
+		r.hang(r.stores[0])
+		r.hang(r.stores[2])
+		if _, err := r.seal(e, 0); err == nil {
+			t.Fatal("an empty disk decided the end of an extent")
+		}
+		r.wake(r.stores[0])
+		r.wake(r.stores[2])
+		r.eventually("it is sealed", 40*time.Second, func() bool { return r.row(e).State == core.ExtentSealed })
+		r.eventually("the new disk has a copy", 40*time.Second, func() bool { return len(r.row(e).Holders) == 3 })
+		r.whole(e, 5, 3)
+	})
+}
+
+func TestSeal_NothingBelowTheFloor(t *testing.T) {
+	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+		e := r.extent(r.queue(2, 2), 5)
+		if _, err := r.seal(e, 6); core.CodeOf(err) == "" {
+			t.Fatal("acknowledged records were cut off")
+		}
+		if row := r.row(e); row.State != core.ExtentSealing || row.Floor != 6 {
+			t.Errorf("row %+v", row)
+		}
+	})
+}
+
+// TestSeal_OneHolderIsRepairedAtOnce: the writer asks until two stores hold what it may acknowledge.
+func TestSeal_OneHolderIsRepairedAtOnce(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		dead := r.replicas(e)[1:]
+		for _, s := range dead {
+			r.kill(s.id)
+		}
+		began := time.Now()
+		got, err := r.seal(e, 5)
+		r.ok(err)
+		for len(got.Holders) < 2 {
+			if time.Since(began) > 2*time.Second {
+				t.Fatalf("still %v after %s", got.Holders, time.Since(began))
+			}
+			r.sleep(10 * time.Millisecond)
+			got, err = r.seal(e, 5)
+			r.ok(err)
+		}
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("two copies after %s", took)
+		}
+		r.whole(e, 5, 2)
+	})
+}
+
+// TestSeal_TwoControllersConverge: one reaches only the longer replica, the other only the shorter one.
+func TestSeal_TwoControllersConverge(t *testing.T) {
+	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+		e := r.extent(r.queue(2, 2), 5)
+		r.stores[0].write(e, "6")
+		other := r.startController(nil)
+		defer other.end()
+		ends := make([]core.Seq, 2)
+		var wg sync.WaitGroup
+		for i, c := range []*running{r.ctl, other} {
+			wg.Go(func() {
+				row, err := c.Host.seal(r.t.Context(), order{extent: e, floor: 5, reason: "test"})
+				if err != nil {
+					t.Error(err)
+				}
+				ends[i] = row.L
+			})
+		}
+		wg.Wait()
+		if row := r.row(e); ends[0] != ends[1] || row.L != ends[0] {
+			t.Fatalf("ends %v, row %d", ends, row.L)
+		}
+		r.sleep(time.Minute)
+		r.whole(e, ends[0], 2)
+	})
+}
+
+func TestSeal_AdoptedEndBelowLongerReplicas(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		r.stores[1].write(e, "6")
+		r.stores[2].write(e, "6")
+		r.stores[0].edit(e.ID, func(x *fakeReplica) { x.fenced, x.sealed, x.l, x.batches = true, true, 5, x.batches[:3] })
+		got, err := r.seal(e, 4)
+		r.ok(err)
+		if got.L != 5 {
+			t.Fatalf("got %v, want the end that a replica has persisted", got)
+		}
+		r.eventually("all are complete", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+		r.sleep(time.Second)
+		r.whole(e, 5, 3)
+	})
+}
+
+func TestSeal_ForceIsRecorded(t *testing.T) {
+	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+		e := r.extent(r.queue(2, 2), 5)
+		ended, err := r.ctl.audit(r.t.Context(), "operator", "force seal", e.ID.String())
+		r.ok(err)
+		row, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, floor: 7, reason: "operator", force: true})
+		ended(r.t.Context(), err)
+		r.ok(err)
+		if row = r.row(e); !row.Forced || row.Lost != 2 || row.L != 5 {
+			t.Errorf("row %+v, want it flagged with two records lost", row)
+		}
+		var found []metadata.AuditRecord
+		for a, err := range metadata.All[metadata.AuditRecord](r.t.Context(), r.meta, metadata.Audit, metadata.AuditPartition(time.Now()), metadata.One) {
+			r.ok(err)
+			found = append(found, a.Value)
+		}
+		if len(found) != 1 || found[0].Result != "ok" || found[0].Object != e.ID.String() || found[0].Who != "operator" {
+			t.Errorf("audit %+v", found)
+		}
+	})
+}
+
+func TestSeal_RepeatIsCheap(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		_, err := r.seal(e, 5)
+		r.ok(err)
+		r.sleep(time.Second)
+		before := r.stores[0].count("Fence") + r.stores[0].count("/Seal")
+		version := r.row(e).Version
+		for range 100 {
+			_, err := r.seal(e, 5)
+			r.ok(err)
+		}
+		if after := r.stores[0].count("Fence") + r.stores[0].count("/Seal"); after != before || r.row(e).Version != version {
+			t.Errorf("%d calls to a store more, version %d after %d", after-before, r.row(e).Version, version)
+		}
+	})
+}
+
+// TestPatience_EndsOnlyWhenADecisionIsPossible over a few sets of answers.
+func TestPatience_EndsOnlyWhenADecisionIsPossible(t *testing.T) {
+	ok := func(id core.HostID, health core.Health, last core.Seq) core.FenceAnswer {
+		return core.FenceAnswer{Identity: core.StoreIdentity{Store: id}, Health: health, Last: last, Checksum: uint32(last)}
+	}
+	for _, tc := range []struct {
+		name    string
+		answers []core.FenceAnswer
+		want    time.Duration
+	}{
+		{"nobody", nil, time.Minute},
+		{"one weak", []core.FenceAnswer{ok("a", core.HealthWeak, 3)}, time.Minute},
+		{"one", []core.FenceAnswer{ok("a", core.HealthOK, 3)}, graceMore},
+		{"two", []core.FenceAnswer{ok("a", core.HealthOK, 3), ok("b", core.HealthWeak, 3)}, graceEnough},
+		{"below the floor", []core.FenceAnswer{ok("a", core.HealthOK, 1)}, time.Minute},
+	} {
+		in := seal.Input{Replicas: []core.HostID{"a", "b", "c"}, Floor: 2, Answers: make(map[core.HostID]core.FenceAnswer)}
+		if tc.name == "one weak" {
+			in.Floor = 0
+		}
+		for _, a := range tc.answers {
+			in.Answers[a.Identity.Store] = a
+		}
+		if got := patienceFor(in, time.Minute); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
