@@ -42,3 +42,5 @@ func BenchmarkEngine(b *testing.B) {
 }
 
 func TestEngine_Model(t *testing.T) { extentlogtest.RunModel(t, open) }
+
+func TestEngine_Faults(t *testing.T) { extentlogtest.RunFaults(t, open, ".log") }
