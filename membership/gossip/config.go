@@ -54,7 +54,7 @@ func (m *Monitor) serfConfig(logger *log.Logger) *serf.Config {
 	c.Tags = tags(m.cfg.Self)
 	c.EventCh = m.events
 	c.Logger, c.LogOutput = logger, nil
-	c.ReconnectInterval, c.ReconnectTimeout = reconnectEvery, forgetFailed
+	c.ReconnectInterval, c.ReconnectTimeout = m.reconnectEvery, forgetFailed
 	c.TombstoneTimeout = forgetLeft
 	c.BroadcastTimeout, c.LeavePropagateDelay = leaveTimeout, leavePropagate
 	c.EnableNameConflictResolution = false // names hold the run: no two are equal

@@ -15,7 +15,7 @@ import (
 // Bounds of the pause between two rounds of joins.
 const (
 	minJoinPause = 200 * time.Millisecond
-	maxJoinPause = 5 * time.Second
+	maxJoinPause = 2 * time.Second
 )
 
 // sayEvery is how often an address that stays out of reach is logged.

@@ -1,9 +1,93 @@
 package gossip
 
 import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain is a member instead of the tests when it is started as one: see startChild.
+func TestMain(m *testing.M) {
+	if join := os.Getenv("COLUMBA_TEST_JOIN"); join != "" {
+		os.Exit(memberForTest(join))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// memberForTest is a member of a process of its own, until SIGTERM.
+func memberForTest(join string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	m, err := New(Config{Self: host("child"), Bind: "127.0.0.1:0", Join: []string{join}, Log: slog.New(slog.DiscardHandler)})
+	if err == nil {
+		err = m.Start(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(m.Self().Run)
+	<-ctx.Done()
+	if err := m.Stop(context.Background()); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// child is a member in another process, which can be paused and killed.
+type child struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	membership.Host
+}
+
+// startChild runs a member named child that joins through an address.
+func startChild(t *testing.T, join string) *child {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: exec.Command(self)}
+	c.cmd.Env = append(os.Environ(), "COLUMBA_TEST_JOIN="+join)
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // no error: it may have ended
+		_ = c.cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := core.ParseID(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Host = membership.Host{ID: "child", Run: core.RunID{ID: run}}
+	return c
+}
+
+func (c *child) signal(sig syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(sig); err != nil {
+		c.t.Fatal(err)
+	}
+}

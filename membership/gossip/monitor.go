@@ -6,7 +6,6 @@ import (
 	"context"
 	"log"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -46,12 +45,13 @@ type Monitor struct {
 	tried chan struct{}      // closed when each address of Join was tried once
 	level chan chan struct{} // asks follow for a refresh; it closes what it gets
 
-	agent     *serf.Serf // from Start on
-	events    chan serf.Event
-	transport *memberlist.NetTransport
+	agent   *serf.Serf // from Start on
+	events  chan serf.Event
+	doubles map[core.RunID]time.Time // older live runs of a host, and when each is logged next; the refreshing goroutine's
 
-	doubles     map[core.RunID]time.Time // older live runs of a host, and when each is logged next; the refreshing goroutine's
-	doubleGrace time.Duration
+	// What tests change before Start.
+	doubleGrace, reconnectEvery time.Duration
+	wrap                        func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +77,8 @@ func New(cfg Config) (*Monitor, error) {
 	m := &Monitor{
 		cfg: cfg, name: string(cfg.Self.ID) + "." + cfg.Self.Run.String(), tasks: lifecycle.NewTasks(),
 		tried: make(chan struct{}), level: make(chan chan struct{}), events: make(chan serf.Event, eventBuffer),
-		doubleGrace: doubleGrace,
+		doubleGrace: doubleGrace, reconnectEvery: reconnectEvery,
+		wrap: func(t memberlist.NodeAwareTransport) memberlist.NodeAwareTransport { return t },
 	}
 	m.mu.wakes = make(map[*func()]struct{})
 	m.mu.hosts = []membership.Host{cfg.Self}
@@ -92,16 +93,18 @@ func (m *Monitor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.transport, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{ip.String()}, BindPort: port, Logger: logger})
+	transport, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{ip.String()}, BindPort: port, Logger: logger})
 	if err != nil {
 		return core.Errorf(core.CodeConflict, "gossip on %s: %w; stop what uses the address, or choose another with --gossip", m.cfg.Bind, err)
 	}
 	conf := m.serfConfig(logger)
-	if err := m.advertise(ctx, ip, conf.MemberlistConfig); err == nil {
+	conf.MemberlistConfig.Transport = m.wrap(transport)
+	conf.MemberlistConfig.BindAddr, conf.MemberlistConfig.BindPort = ip.String(), transport.GetAutoBindPort()
+	if err = m.advertise(ctx, conf.MemberlistConfig); err == nil {
 		m.agent, err = serf.Create(conf)
 	}
 	if err != nil {
-		_ = m.transport.Shutdown() // the first error says more
+		_ = transport.Shutdown() // the first error says more
 		return core.Errorf(core.CodeUnavailable, "gossip on %s: %w", m.cfg.Bind, err)
 	}
 	m.refresh()
@@ -136,9 +139,7 @@ func (m *Monitor) Address() string {
 func (m *Monitor) Tried() <-chan struct{} { return m.tried }
 
 // advertise sets what the others are told of the address.
-func (m *Monitor) advertise(ctx context.Context, bound net.IP, conf *memberlist.Config) error {
-	conf.Transport = m.transport
-	conf.BindAddr, conf.BindPort = bound.String(), m.transport.GetAutoBindPort()
+func (m *Monitor) advertise(ctx context.Context, conf *memberlist.Config) error {
 	conf.AdvertisePort = conf.BindPort
 	if m.cfg.Advertise == "" {
 		return nil

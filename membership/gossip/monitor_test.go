@@ -140,6 +140,7 @@ func ids(hosts []membership.Host) []core.HostID {
 }
 
 func TestMonitor_Conformance(t *testing.T) {
+	t.Parallel()
 	membershiptest.Run(t, func(t *testing.T, self membership.Host, others ...membership.Host) membershiptest.Cluster {
 		a := start(t, self, nil)
 		c := &cluster{t: t, a: a, others: make(map[core.HostID]*agent)}
@@ -173,6 +174,7 @@ func (c *cluster) Remove(id core.HostID) {
 }
 
 func TestMonitor_EverybodyIsToldOfEverybody(t *testing.T) {
+	t.Parallel()
 	full := membership.Host{ID: "c", Roles: []string{"storehost", "frontend"}, Address: "[::1]:4922", Zone: "z1", Run: core.RunID{ID: core.NewID(time.Now())}}
 	a := start(t, host("a"), nil)
 	b := start(t, host("b"), []string{a.Address()})
@@ -188,6 +190,7 @@ func TestMonitor_EverybodyIsToldOfEverybody(t *testing.T) {
 }
 
 func TestMonitor_TriesOnUntilTheOtherIsThere(t *testing.T) {
+	t.Parallel()
 	a := start(t, host("a"), nil)
 	address := a.Address()
 	if err := a.Stop(t.Context()); err != nil {
@@ -203,6 +206,7 @@ func TestMonitor_TriesOnUntilTheOtherIsThere(t *testing.T) {
 }
 
 func TestMonitor_TriedSeesWhatTheFirstAnswerTold(t *testing.T) {
+	t.Parallel()
 	a := start(t, host("a"), nil)
 	b := start(t, host("b"), []string{a.Address()})
 	a.awaitIDs("a", "b")
@@ -214,6 +218,7 @@ func TestMonitor_TriedSeesWhatTheFirstAnswerTold(t *testing.T) {
 }
 
 func TestMonitor_LeaverIsGoneAtOnce(t *testing.T) {
+	t.Parallel()
 	a := start(t, host("a"), nil)
 	b := start(t, host("b"), []string{a.Address()})
 	a.awaitIDs("a", "b")
@@ -227,6 +232,7 @@ func TestMonitor_LeaverIsGoneAtOnce(t *testing.T) {
 }
 
 func TestMonitor_RestartAfterACrash(t *testing.T) {
+	t.Parallel()
 	a := start(t, host("a"), nil)
 	c := start(t, host("c"), []string{a.Address()})
 	first := start(t, host("b"), []string{a.Address()})
@@ -253,6 +259,7 @@ func TestMonitor_RestartAfterACrash(t *testing.T) {
 }
 
 func TestMonitor_NewerOfTwoThatClaimOneID(t *testing.T) {
+	t.Parallel()
 	soon := func(m *Monitor) { m.doubleGrace = 0 }
 	a := start(t, host("a"), nil, soon)
 	old := start(t, host("b"), []string{a.Address()}, soon)
@@ -278,6 +285,7 @@ func TestMonitor_NewerOfTwoThatClaimOneID(t *testing.T) {
 }
 
 func TestMonitor_TakenAddress(t *testing.T) {
+	t.Parallel()
 	a := start(t, host("a"), nil)
 	m, err := New(Config{Self: host("b"), Bind: a.Address(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -292,6 +300,7 @@ func TestMonitor_TakenAddress(t *testing.T) {
 }
 
 func TestMonitor_AdvertisesAnotherAddress(t *testing.T) {
+	t.Parallel()
 	a := start(t, host("a"), nil, func(m *Monitor) { m.cfg.Bind, m.cfg.Advertise = "0.0.0.0:0", "localhost:0" })
 	if !strings.HasPrefix(a.Address(), "127.0.0.1:") || strings.HasSuffix(a.Address(), ":0") {
 		t.Fatalf("address: got %s, want 127.0.0.1 with the port bound to", a.Address())
