@@ -25,6 +25,8 @@ type store struct {
 	id      core.HostID
 	mu      sync.Mutex
 	delay   time.Duration
+	group   time.Duration // an acknowledgement of all that waits, that often; 0: each for itself
+	waiting []*appends
 	refuses core.Code // every append, with it
 	down    bool
 	conns   []*ws.Conn
@@ -160,6 +162,12 @@ func (a *appends) append(body []byte) {
 		return
 	}
 	e.taken = b.Last()
+	if a.s.group > 0 {
+		if a.s.waiting = append(a.s.waiting, a); len(a.s.waiting) == 1 {
+			a.s.r.wg.Go(a.s.sync)
+		}
+		return
+	}
 	if a.s.delay == 0 {
 		e.durable = e.taken
 		a.ack(e.durable)
@@ -181,9 +189,24 @@ func (a *appends) append(body []byte) {
 	})
 }
 
+// sync is a group commit.
+func (s *store) sync() {
+	time.Sleep(s.group)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.waiting {
+		if e := s.extents[a.id]; !e.fenced && e.durable < e.taken {
+			e.durable = e.taken
+			a.ack(e.durable)
+		}
+	}
+	s.waiting = s.waiting[:0]
+}
+
 func (a *appends) ack(durable core.Seq) {
-	body := wire.AppendPosition(nil, uint64(durable))
-	a.conn.TrySend(wire.AppendFrame(nil, wire.TypeAppendAck, a.stream, body))
+	var room [wire.FrameHeaderLen + 8]byte
+	b := wire.AppendFrameHeader(room[:0], wire.TypeAppendAck, 0, a.stream, 8)
+	a.conn.TrySend(wire.AppendPosition(b, uint64(durable)))
 }
 
 func (a *appends) refuse(code core.Code) {

@@ -76,6 +76,7 @@ type Host struct {
 	metrics  *metrics
 	tasks    *lifecycle.Tasks // sessions, and what opens and refreshes queues
 	stores   *stores
+	teller   *teller
 	openings gate
 	sealings gate
 	inFlight atomic.Int64 // bytes taken and not answered
@@ -95,6 +96,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		stores:   newStores(storeLimits{deadline: cfg.AppendDeadline, slow: cfg.SlowStore, slowFor: cfg.SlowFor}),
+		teller:   newTeller(),
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}
 	h.mu.queues = make(map[core.QueueID]*queue)
@@ -115,6 +117,7 @@ func (h *Host) Start(context.Context) error { return nil }
 
 // Run watches deadlines, ages and idleness until ctx ends, then drains.
 func (h *Host) Run(ctx context.Context) error {
+	h.tasks.Go(h.teller.run)
 	t := &ticker{h: h, lags: make(map[core.HostID]lag)}
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()

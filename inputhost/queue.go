@@ -54,6 +54,7 @@ func (q *queue) env() writer.Env {
 		Log:    q.h.log.With("queue", q.path),
 		Seal:   q.h.seal,
 		Again:  q.again,
+		Tell:   q.h.teller.add,
 		Full:   q.full,
 		Ended:  q.ended,
 		Sealed: q.sealed,

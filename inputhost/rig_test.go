@@ -30,7 +30,8 @@ import (
 
 // rig is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual time.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
+	listen  func(addr string) net.Listener // nil: in memory
 	host    *Host
 	ctl     *controller
 	stores  []*store
@@ -44,7 +45,7 @@ type rig struct {
 	wg      sync.WaitGroup
 	mu      struct {
 		sync.Mutex
-		listeners map[string]*netmem.Listener
+		listeners map[string]net.Listener
 		servers   []*http.Server
 		acked     map[core.ExtentID]core.Seq // the highest acknowledged
 		outcomes  map[string]outcome
@@ -64,15 +65,16 @@ const path = "/t/q"
 func bubble(t *testing.T, stores int, edit func(*Config), f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, stores, edit)
+		r := &rig{t: t}
+		r.start(stores, edit)
 		defer r.stop()
 		f(r)
 	})
 }
 
-func newRig(t *testing.T, stores int, edit func(*Config)) *rig {
-	r := &rig{t: t, meta: memory.New(), ran: make(chan struct{})}
-	r.mu.listeners = make(map[string]*netmem.Listener)
+func (r *rig) start(stores int, edit func(*Config)) {
+	r.meta, r.ran = memory.New(), make(chan struct{})
+	r.mu.listeners = make(map[string]net.Listener)
 	r.mu.acked = make(map[core.ExtentID]core.Seq)
 	r.mu.outcomes = make(map[string]outcome)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -90,7 +92,7 @@ func newRig(t *testing.T, stores int, edit func(*Config)) *rig {
 	}
 	var err error
 	if r.members, err = static.New(r.self, others...); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	r.queue(path)
 	cfg := DefaultConfig()
@@ -100,7 +102,7 @@ func newRig(t *testing.T, stores int, edit func(*Config)) *rig {
 	r.pool = peer.NewPool(peer.Config{NetDial: r.dial, Log: slog.New(slog.DiscardHandler)})
 	r.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: r.meta, Peers: r.pool, Members: r.members})
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	routes := http.NewServeMux()
 	r.host.Routes(routes)
@@ -108,10 +110,9 @@ func newRig(t *testing.T, stores int, edit func(*Config)) *rig {
 	r.wg.Go(func() {
 		defer close(r.ran)
 		if err := r.host.Run(r.ctx); err != nil {
-			t.Errorf("run: %v", err)
+			r.t.Errorf("run: %v", err)
 		}
 	})
-	return r
 }
 
 func (r *rig) queue(path string) core.QueueID {
@@ -131,7 +132,13 @@ func (r *rig) queue(path string) core.QueueID {
 
 // serve listens until the rig stops, or the listener is closed.
 func (r *rig) serve(addr string, h http.Handler) {
-	l, srv := netmem.Listen(addr), &http.Server{Handler: h}
+	srv := &http.Server{Handler: h}
+	var l net.Listener
+	if r.listen != nil {
+		l = r.listen(addr)
+	} else {
+		l = netmem.Listen(addr)
+	}
 	r.mu.Lock()
 	r.mu.listeners[addr] = l
 	r.mu.servers = append(r.mu.servers, srv)
@@ -146,7 +153,10 @@ func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if l == nil {
 		return nil, core.Errorf(core.CodeUnavailable, "nothing listens at %s", addr)
 	}
-	return l.Dial(ctx)
+	if memory, ok := l.(*netmem.Listener); ok {
+		return memory.Dial(ctx)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
 }
 
 func (r *rig) stop() {

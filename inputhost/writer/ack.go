@@ -48,14 +48,26 @@ func (w *Writer) Acked(replica int, durable core.Seq) {
 	w.finish()
 }
 
-// tellCommitted sends the committed seq by itself when no append is under way to carry it.
+// tellCommitted has the committed seq told by itself when no append is under way to carry it.
 func (w *Writer) tellCommitted() {
+	w.mu.Lock()
+	tell := !w.mu.telling && w.mu.state != ended && len(w.mu.inFlight) == 0 && w.mu.tracker.Committed() > w.mu.told
+	w.mu.telling = w.mu.telling || tell
+	w.mu.Unlock()
+	if tell {
+		w.env.Tell(w)
+	}
+}
+
+// Tell sends the replicas the committed seq, unless an append has carried it or will.
+func (w *Writer) Tell() {
 	w.mu.Lock()
 	committed := w.mu.tracker.Committed()
 	tell := w.mu.state != ended && len(w.mu.inFlight) == 0 && committed > w.mu.told
 	if tell {
 		w.mu.told = committed
 	}
+	w.mu.telling = false
 	w.mu.Unlock()
 	if tell {
 		for _, r := range w.replicas {

@@ -37,6 +37,8 @@ type Env struct {
 	Again func(chunks []Chunk)
 	// Full is called once, when the extent has reached its size and wants a successor.
 	Full func(w *Writer)
+	// Tell calls w.Tell within a few milliseconds, together with others'.
+	Tell func(w *Writer)
 	// Ended is called once, when the writer takes nothing more; the extent will be sealed. store is the one that ended it early, if any did.
 	Ended func(w *Writer, store core.HostID, cause error)
 	// Sealed is called once, last: everything is answered, and the extent is sealed unless the host stops. reason is why it ended.
@@ -89,6 +91,7 @@ type Writer struct {
 		checksum      uint32
 		bytes         uint64
 		told          core.Seq // committed seq the replicas were told last
+		telling       bool     // Env.Tell was asked to
 		tracker       *quorum.Tracker
 		slowest       []time.Duration // acknowledgement of each replica since the last look
 	}

@@ -88,6 +88,7 @@ func newBench(t *testing.T, replicas int) *bench {
 			defer b.mu.Unlock()
 			b.again = append(b.again, c...)
 		},
+		Tell: func(w *Writer) { w.Tell() },
 		Full: func(*Writer) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

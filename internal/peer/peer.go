@@ -32,6 +32,9 @@ const (
 	callBytes = 64 << 20
 )
 
+// options of all RPC clients. Answers are small, or are records as they are: compressing them costs more than it saves.
+var options = []connect.ClientOption{connect.WithReadMaxBytes(callBytes), connect.WithAcceptCompression("gzip", nil, nil)}
+
 // Pool reaches hosts by address. Safe for concurrent use.
 type Pool struct {
 	cfg    Config
@@ -93,19 +96,19 @@ func (p *Pool) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Controller, Store, Output and Frontend are RPC clients for the host at addr.
 func (p *Pool) Controller(addr string) columbav1connect.ControllerServiceClient {
-	return columbav1connect.NewControllerServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+	return columbav1connect.NewControllerServiceClient(p.client, "http://"+addr, options...)
 }
 
 func (p *Pool) Store(addr string) columbav1connect.StoreServiceClient {
-	return columbav1connect.NewStoreServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+	return columbav1connect.NewStoreServiceClient(p.client, "http://"+addr, options...)
 }
 
 func (p *Pool) Output(addr string) columbav1connect.OutputServiceClient {
-	return columbav1connect.NewOutputServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+	return columbav1connect.NewOutputServiceClient(p.client, "http://"+addr, options...)
 }
 
 func (p *Pool) Messages(addr string) columbav1connect.MessageServiceClient {
-	return columbav1connect.NewMessageServiceClient(p.client, "http://"+addr, connect.WithReadMaxBytes(callBytes))
+	return columbav1connect.NewMessageServiceClient(p.client, "http://"+addr, options...)
 }
 
 // Link is the one websocket of this process to addr and path, shared by all streams. It is dialled on demand; after it has

@@ -31,11 +31,14 @@ func (p *Publisher) answer(s *session, runs []wire.AckRun) error {
 		p.forgetLocked(s)
 		s.over, leave = true, true
 	}
+	wake := p.mu.stuck || move || leave || len(p.mu.queue) > 0
 	p.mu.Unlock()
 	if leave {
 		s.leave()
 	}
-	signal(p.wake)
+	if wake {
+		signal(p.wake)
+	}
 	signal(p.outcomes)
 	return bad
 }

@@ -23,6 +23,9 @@ type batch struct {
 	left   int // slots without an outcome
 	open   int // slots that wait for an answer
 
+	on      *session // it is or was being written on
+	written func()   // tells it; made once
+
 	uncalled int // slots whose owners do not know yet
 	refs     atomic.Int32
 }
@@ -65,9 +68,20 @@ func (b *batch) release() {
 		return
 	}
 	clear(b.slots)
-	buf, slots := b.buf[:0], b.slots[:0]
-	*b = batch{buf: buf, slots: slots}
+	*b = batch{buf: b.buf[:0], slots: b.slots[:0], written: b.written}
 	batches.Put(b)
+}
+
+// writtenOn is what the connection of s calls when it has written the batch. A batch is written on one session at a time, but for one that was lost meanwhile.
+func (b *batch) writtenOn(s *session) func() {
+	if b.on != nil {
+		return func() { s.written(b) }
+	}
+	b.on = s
+	if b.written == nil {
+		b.written = func() { b.on.written(b) }
+	}
+	return b.written
 }
 
 // start is where the record of slot i begins in buf.

@@ -35,7 +35,7 @@ func (p *Publisher) loop(ctx context.Context) {
 			p.wg.Go(func() { p.connect(ctx, t.aim) })
 			continue
 		case t.batch != nil:
-			p.send(ctx, t.session, t.batch, t.first)
+			p.send(t.session, t.batch, t.first)
 			continue
 		}
 		var due <-chan time.Time
@@ -86,7 +86,7 @@ func (p *Publisher) turnLocked(now int64) turn {
 	if len(p.mu.live) > 0 {
 		t.until = min(t.until, p.mu.nextTick)
 	}
-	p.mu.hungry = false
+	p.mu.hungry, p.mu.stuck = false, false
 	s := p.mu.active
 	b := p.headLocked()
 	switch {
@@ -114,7 +114,8 @@ func (p *Publisher) turnLocked(now int64) turn {
 		t.until = min(t.until, p.mu.pausedUntil)
 		return t
 	case !s.takes(b, b == p.mu.current):
-		return t // an answer or the end of a write wakes the loop
+		p.mu.stuck = true // an answer or the end of a write wakes the loop
+		return t
 	}
 	p.takeLocked(b)
 	t.batch, t.session, t.first = b, s, s.startLocked(b, now)
@@ -149,13 +150,11 @@ func (p *Publisher) requeueLocked(b *batch) {
 	p.mu.queue = slices.Insert(p.mu.queue, i, b)
 }
 
-func (p *Publisher) send(ctx context.Context, s *session, b *batch, first uint64) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	var head [wire.FrameHeaderLen + 8]byte
-	header := wire.AppendPublishHead(head[:0], s.stream, first, len(b.buf))
-	err := s.mux.Conn.SendOwned(ctx, header, b.buf, func() { s.written(b) })
-	if err != nil {
+// send queues a batch; the session's window bounds what is queued.
+func (p *Publisher) send(s *session, b *batch, first uint64) {
+	var room [wire.FrameHeaderLen + 8]byte
+	header := wire.AppendPublishHead(room[:0], s.stream, first, len(b.buf))
+	if err := s.mux.Conn.PushOwned(header, b.buf, b.writtenOn(s)); err != nil {
 		s.mux.Forget(s.stream)
 		s.Closed(core.Errorf(core.CodeUnavailable, "send to input host %s: %w", s.host.ID, err))
 	}

@@ -54,6 +54,7 @@ type Publisher struct {
 		records int // taken, without an outcome that its owner is being told
 		bytes   int
 		hungry  bool          // the loop waits for records
+		stuck   bool          // the loop waits for room on the active session
 		room    chan struct{} // closed when there is room again; nil when nobody waits
 		flushes []flush
 

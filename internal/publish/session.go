@@ -66,9 +66,12 @@ func (s *session) startLocked(b *batch, now int64) (first uint64) {
 func (s *session) written(b *batch) {
 	s.p.mu.Lock()
 	s.writing--
+	stuck := s.p.mu.stuck
 	s.p.mu.Unlock()
 	b.release()
-	signal(s.p.wake)
+	if stuck {
+		signal(s.p.wake)
+	}
 }
 
 // HandleFrame takes what the host sends.

@@ -47,6 +47,7 @@ func (c *Conn) teardown() {
 	c.mu.Unlock()
 
 	close(c.done)
+	c.wakeWriter()
 	c.ws.Close() // its error says nothing more
 	for i := range segments {
 		segments[i].free()
