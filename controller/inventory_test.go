@@ -1,0 +1,144 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// TestInventory_ReplicaThatWasAwayIsCompleted: a seal went on without it.
+func TestInventory_ReplicaThatWasAwayIsCompleted(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		away := r.replicas(e)[0]
+		r.kill(away.id)
+		_, err := r.seal(e, 5)
+		r.ok(err)
+		r.sleep(time.Minute)
+		r.restart(away)
+		r.eventually("it has all", 30*time.Second, func() bool { return len(r.row(e).Holders) == 3 })
+		r.sleep(time.Second)
+		r.whole(e, 5, 3)
+	})
+}
+
+func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		r.ctl.end()
+		for _, p := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
+			r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.WorkKey(p, e.ID), time.Now(), metadata.One))
+		}
+		r.ok(r.meta.Remove(r.t.Context(), metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), time.Now(), metadata.One))
+		r.ctl = r.startController(nil)
+		r.sleep(4 * time.Minute)
+		if row := r.row(e); row.State != "" {
+			t.Fatalf("registered after four minutes: %+v", row)
+		}
+		r.eventually("it is sealed", 2*time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
+		r.sleep(time.Minute)
+		r.whole(e, 5, 3)
+		if n := rows(r, metadata.Work, metadata.PartitionLive); n != 1 {
+			t.Errorf("%d hints of live extents", n)
+		}
+	})
+}
+
+func TestInventory_ExtentOfAnUnknownQueueIsLeftAlone(t *testing.T) {
+	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+		e := core.Extent{
+			ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: core.QueueID{ID: core.NewID(time.Now())}, Kind: core.KindLog,
+			Durability: core.DurabilityFsync, Input: "in", InputRun: newRun(), Token: core.WriterToken{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"s0"},
+		}
+		r.stores[0].write(e, "a")
+		r.sleep(time.Hour)
+		x := r.stores[0].has(e.ID)
+		if x == nil || x.fenced || r.row(e).State != "" {
+			t.Errorf("replica %+v, row %+v", x, r.row(e))
+		}
+	})
+}
+
+func TestInventory_RetiredWhileAStoreWasAway(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.queue(3, 2)
+		e := r.sealed(queue, 5)
+		away := r.replicas(e)[0]
+		r.kill(away.id)
+		r.sleep(10 * time.Second)
+		_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error {
+			q.Spec.Status = core.StatusDeleted
+			return nil
+		})
+		r.ok(err)
+		r.eventually("it is retired", time.Minute, func() bool { return r.row(e).State == core.ExtentRetired })
+		r.sleep(10 * time.Second)
+		if _, live := r.ctl.extents.get(e.ID); live {
+			t.Error("a store that is away keeps a retired extent alive")
+		}
+		r.restart(away)
+		r.eventually("its replica is removed", time.Minute, func() bool { return away.has(e.ID) == nil })
+		for _, s := range r.stores {
+			if s.has(e.ID) != nil {
+				t.Errorf("%s still has it", s.id)
+			}
+		}
+	})
+}
+
+// TestInventory_ReplicaThatVanished loses files without a new disk.
+func TestInventory_ReplicaThatVanished(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.sealed(r.queue(3, 2), 5)
+		s := r.replicas(e)[0]
+		r.kill(s.id)
+		s.with(func() { clear(s.replicas) })
+		r.restart(s)
+		r.eventually("it is found missing", time.Minute, func() bool { return r.row(e).Version > 1 })
+		r.eventually("it is copied again", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+		r.sleep(time.Second)
+		r.whole(e, 5, 3)
+	})
+}
+
+// TestInventory_AsksForChangesOnly counts what is listed when nothing changes.
+func TestInventory_AsksForChangesOnly(t *testing.T) {
+	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+		queue := r.queue(1, 1)
+		for range 10 {
+			r.sealed(queue, 2)
+		}
+		r.sleep(time.Minute)
+		before := r.stores[0].count("/Inventory")
+		r.sleep(10 * time.Minute)
+		if got := r.stores[0].count("/Inventory") - before; got < 15 || got > 25 {
+			t.Errorf("%d calls in ten minutes, want one each 30 s", got)
+		}
+	})
+}
+
+func TestMirror_DigestsFollowEveryChange(t *testing.T) {
+	m := newMirror()
+	want := [core.InventoryBuckets]uint64{}
+	var ids []core.ExtentID
+	for i := range 1000 {
+		id := core.ExtentID{ID: core.NewID(time.UnixMilli(int64(i)))}
+		ids = append(ids, id)
+		m.put(id, 1)
+		m.put(id, uint64(i)+7)
+		want[core.InventoryBucket(id)] ^= uint64(i) + 7
+	}
+	if m.digests != want {
+		t.Fatal("digests differ after puts")
+	}
+	m.clear([]uint32{uint32(core.InventoryBucket(ids[0]))})
+	if _, left := m.replicas[ids[0]]; left || len(m.differing(want[:])) != 1 {
+		t.Error("one bucket was to be cleared")
+	}
+	m.clear(nil)
+	if len(m.replicas) != 0 || m.digests != [core.InventoryBuckets]uint64{} {
+		t.Error("something is left")
+	}
+}
