@@ -39,7 +39,7 @@ func (g *group) tellRoute(ctx context.Context) {
 	var key strings.Builder
 	for _, o := range hosts {
 		m.Hosts = append(m.Hosts, &pb.HostAddress{Id: string(o.ID), Address: o.Address})
-		key.WriteString(string(o.ID) + " " + o.Address + "\n")
+		key.WriteString(string(o.ID) + " " + o.Address + " " + o.Run.String() + "\n") // a new run has to be connected to again
 	}
 	body, err := proto.Marshal(m)
 	if err != nil {
