@@ -1,0 +1,275 @@
+package controller
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// owners are who was given each extent; more than one is an error.
+func (r *rig) owners() map[core.ExtentID]core.HostID {
+	r.t.Helper()
+	out := make(map[core.ExtentID]core.HostID)
+	for _, o := range r.outputs {
+		for id := range o.shares() {
+			if other := out[id]; other != "" {
+				r.t.Errorf("%s and %s own %s", other, o.id, id)
+			}
+			out[id] = o.id
+		}
+	}
+	return out
+}
+
+// extents makes so many of a queue with one group.
+func (r *rig) extents(n int) (core.QueueID, core.GroupID, []core.Extent) {
+	queue := r.queue(1, 1)
+	group := r.group(queue, "g")
+	var out []core.Extent
+	for range n {
+		e, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+		r.ok(err)
+		out = append(out, e)
+	}
+	r.eventually("all have owners", 5*time.Second, func() bool { return len(r.owners()) >= n })
+	return queue, group, out
+}
+
+func TestAssign_SharesOfADeadHostMoveAtOnce(t *testing.T) {
+	bubble(t, rigOptions{stores: 1, outputs: 3}, func(r *rig) {
+		r.extents(300)
+		dead := r.outputs[1]
+		if n := len(dead.shares()); n < 60 {
+			t.Fatalf("it owns %d of 300", n)
+		}
+		r.kill(dead.id)
+		dead.with(func() { dead.list = nil })
+		r.leave(dead.id)
+		took := r.eventually("the others own all", 5*time.Second, func() bool { return len(r.owners()) == 300 })
+		if took > 300*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+		r.sleep(time.Second)
+		if n := r.assignments(); n != 300 {
+			t.Errorf("%d rows of 300 shares: superseded ones stay", n)
+		}
+	})
+}
+
+func (o *fakeOutput) with(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f()
+}
+
+// assignments counts the rows of all groups.
+func (r *rig) assignments() int {
+	n := 0
+	for _, q := range r.ctl.extents.queues() {
+		for g, err := range metadata.All[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, q.String(), metadata.One) {
+			r.ok(err)
+			n += rows(r, metadata.Assignments, g.Value.ID.String())
+		}
+	}
+	return n
+}
+
+// TestAssign_HostThatAnswersKeepsItsShares: membership lost it for a while.
+func TestAssign_HostThatAnswersKeepsItsShares(t *testing.T) {
+	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+		r.extents(50)
+		before := r.owners()
+		m, _ := membership.Find(r.members, "o1")
+		for range 5 {
+			r.leave("o1")
+			r.sleep(3 * time.Second)
+			r.join(m)
+			r.sleep(time.Second)
+		}
+		r.leave("o1")
+		r.sleep(time.Minute)
+		for id, owner := range r.owners() {
+			if owner != before[id] {
+				t.Fatalf("a share moved from %s to %s", before[id], owner)
+			}
+		}
+	})
+}
+
+func TestAssign_HungHostHoldsNoOtherUp(t *testing.T) {
+	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+		queue, _, _ := r.extents(10)
+		release := make(chan struct{})
+		defer close(release)
+		r.outputs[0].with(func() { r.outputs[0].hung = release })
+		for i := 0; i < 20; i++ {
+			e, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+			r.ok(err)
+			owner := r.ctl.shares
+			r.eventually("it has an owner", time.Second, func() bool { return owner.count() == 11+i })
+			r.sleep(50 * time.Millisecond)
+			if r.ctl.ownerOf(e.ID) == "o1" && r.outputs[1].shares()[e.ID] == nil {
+				t.Fatal("the list of one host waits for another one")
+			}
+		}
+	})
+}
+
+// ownerOf the only group's share.
+func (c *running) ownerOf(id core.ExtentID) core.HostID {
+	c.shares.mu.Lock()
+	defer c.shares.mu.Unlock()
+	for k, r := range c.shares.mu.owned {
+		if k.extent == id {
+			return r.Owner
+		}
+	}
+	return ""
+}
+
+// TestAssign_RestartMovesNothing: the new controller hears of one host late.
+func TestAssign_RestartMovesNothing(t *testing.T) {
+	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+		_, _, all := r.extents(50)
+		before := r.owners()
+		m, _ := membership.Find(r.members, "o1")
+		r.ctl.end()
+		r.leave("o1")
+		r.leave("in")
+		r.ctl = r.startController(nil)
+		r.sleep(3 * time.Second)
+		r.join(m, r.input)
+		r.sleep(20 * time.Second)
+		for id, owner := range r.owners() {
+			if owner != before[id] {
+				t.Fatalf("a share moved from %s to %s", before[id], owner)
+			}
+		}
+		for _, e := range all {
+			if row := r.row(e); row.State != "" {
+				t.Fatalf("an extent whose writer lives was sealed: %+v", row)
+			}
+		}
+		if len(r.owners()) != 50 {
+			t.Errorf("%d of 50 shares have owners", len(r.owners()))
+		}
+	})
+}
+
+func TestAssign_NewHostGetsItsPart(t *testing.T) {
+	bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+		r.extents(100)
+		o := &fakeOutput{id: "o9", run: newRun()}
+		r.outputs = append(r.outputs, o)
+		r.upOutput(o)
+		r.join(membership.Host{ID: o.id, Roles: []string{"outputhost"}, Address: "o9:1", Run: o.run})
+		r.sleep(time.Second)
+		if n := len(o.shares()); n < 30 || n > 70 {
+			t.Errorf("it got %d of 100", n)
+		}
+		if n := len(r.owners()); n != 100 {
+			t.Errorf("%d have owners", n)
+		}
+	})
+}
+
+func TestAssign_ConsumedSharesAreDropped(t *testing.T) {
+	bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+		_, group, all := r.extents(3)
+		for _, e := range all[:2] {
+			r.stores[0].write(e, "a")
+			_, err := r.seal(e, 1)
+			r.ok(err)
+			r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(group, e.ID), metadata.DoneRecord{L: 1}, time.Now(), 0, metadata.One))
+		}
+		r.eventually("one share is left", 15*time.Second, func() bool { return len(r.owners()) == 1 })
+		r.sleep(time.Second)
+		if n := r.assignments(); n != 1 {
+			t.Errorf("%d rows, want one", n)
+		}
+		r.ctl.end()
+		r.ctl = r.startController(nil)
+		r.sleep(time.Minute)
+		if n := len(r.owners()); n != 1 {
+			t.Errorf("%d shares after a restart, want one", n)
+		}
+	})
+}
+
+// TestAssign_ReadersLearnOfHolders: an extent is repaired onto a store that is none of its replicas.
+func TestAssign_ReadersLearnOfHolders(t *testing.T) {
+	bubble(t, rigOptions{stores: 4, outputs: 1}, func(r *rig) {
+		queue := r.queue(3, 2)
+		r.group(queue, "g")
+		e := r.sealed(queue, 3)
+		if got := r.outputs[0].shares()[e.ID]; got == nil || len(got.Holders) != 0 {
+			t.Fatalf("share %v, want it read from its replicas", got)
+		}
+		r.kill(r.replicas(e)[0].id)
+		r.sleep(6 * time.Minute)
+		if got := r.outputs[0].shares()[e.ID].GetHolders(); len(got) != 4 {
+			t.Errorf("holders %v, want the new one too", got)
+		}
+	})
+}
+
+func TestAssign_ListIsComplete(t *testing.T) {
+	bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+		r.extents(7)
+		o := r.outputs[0]
+		resp, err := (&service{r.ctl.Host}).ListAssignments(r.t.Context(), connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(o.id), Run: o.run.ID[:]}))
+		r.ok(err)
+		if n := len(resp.Msg.Assignments); n != 7 {
+			t.Errorf("%d shares", n)
+		}
+		if resp.Msg.Version < o.list.Version {
+			t.Error("the list is older than the one it has")
+		}
+	})
+}
+
+func TestHosts_InputHostThatDies(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 4)
+		r.leave("in")
+		r.sleep(10 * time.Second)
+		if row := r.row(e); row.State != "" {
+			t.Fatalf("sealed although its writer answers: %+v", row)
+		}
+		r.kill("in")
+		took := r.eventually("it is sealed", 5*time.Second, func() bool { return r.row(e).State == core.ExtentSealed })
+		if took > 1500*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+		r.whole(e, 4, 3)
+	})
+}
+
+func TestHosts_AnotherRunIsAnotherWriter(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 4)
+		m := r.input
+		m.Run = newRun()
+		r.join(m)
+		took := r.eventually("it is sealed", 5*time.Second, func() bool { return r.row(e).State == core.ExtentSealed })
+		if took > 100*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestAnswers_AnyAnswerCounts(t *testing.T) {
+	bubble(t, rigOptions{}, func(r *rig) {
+		client := &http.Client{Transport: &http.Transport{DialContext: r.dial, DisableKeepAlives: true}, Timeout: probeTimeout}
+		if !answers(r.t.Context(), client, "in:1") || answers(r.t.Context(), client, "nobody:1") {
+			t.Error("a host that answers 404 is there, one that refuses is not")
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+func TestEnsure_NamesTheDisks(t *testing.T) {
+	bubble(t, rigOptions{stores: 5, zones: []string{"a", "a", "a", "b", "c"}}, func(r *rig) {
+		queue := r.queue(3, 2)
+		for range 20 {
+			e, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+			r.ok(err)
+			if len(e.Replicas) != 3 || len(e.Disks) != 3 || !slices.Contains(e.Replicas, "s3") || !slices.Contains(e.Replicas, "s4") {
+				t.Fatalf("replicas %v, disks %v: want one in each zone", e.Replicas, e.Disks)
+			}
+			for i, s := range r.replicas(e) {
+				if e.Disks[i] != s.disk {
+					t.Errorf("disk of %s is %s, want %s", s.id, e.Disks[i], s.disk)
+				}
+			}
+		}
+	})
+}
+
+func TestEnsure_AnotherOneThanThoseItHas(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		w := r.wish(r.queue(3, 2))
+		first, err := r.ctl.ensureExtent(r.t.Context(), w)
+		r.ok(err)
+		again, err := r.ctl.ensureExtent(r.t.Context(), w)
+		r.ok(err)
+		if again.ID != first.ID {
+			t.Error("a second extent was made for one that has none")
+		}
+		w.have = []core.ExtentID{first.ID}
+		second, err := r.ctl.ensureExtent(r.t.Context(), w)
+		r.ok(err)
+		if second.ID == first.ID {
+			t.Error("answered one that it has")
+		}
+		if n := r.ctl.openExtents(w); n != 2 {
+			t.Errorf("%d open extents wanted, want 2 in a cluster", n)
+		}
+	})
+}
+
+func TestEnsure_AvoidsStoresWhileOthersAreLeft(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		w := r.wish(r.queue(3, 2))
+		first, err := r.ctl.ensureExtent(r.t.Context(), w)
+		r.ok(err)
+		w.have, w.avoid = []core.ExtentID{first.ID}, []core.HostID{"s1"}
+		e, err := r.ctl.ensureExtent(r.t.Context(), w)
+		r.ok(err)
+		if len(e.Replicas) != 2 || slices.Contains(e.Replicas, "s1") {
+			t.Errorf("replicas %v, want the two others", e.Replicas)
+		}
+		w.have, w.avoid = append(w.have, e.ID), []core.HostID{"s1", "s2"}
+		e, err = r.ctl.ensureExtent(r.t.Context(), w)
+		r.ok(err)
+		if len(e.Replicas) != 2 || !slices.Contains(e.Replicas, "s0") {
+			t.Errorf("replicas %v, want two, s0 among them", e.Replicas)
+		}
+	})
+}
+
+func TestEnsure_StoresThatTakeNothing(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.queue(3, 2)
+		r.stores[0].with(func() { r.stores[0].refuses = true })
+		r.stores[1].with(func() { r.stores[1].free = 4 })
+		r.sleep(5 * time.Second)
+		e, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+		r.ok(err)
+		if len(e.Replicas) != 2 || slices.Contains(e.Replicas, "s0") {
+			t.Errorf("replicas %v, want those that take something", e.Replicas)
+		}
+		r.stores[1].with(func() { r.stores[1].refuses = true })
+		r.sleep(5 * time.Second)
+		if _, err := r.ctl.createExtent(r.t.Context(), r.wish(queue)); core.CodeOf(err) != core.CodeNoSpace {
+			t.Errorf("with one store that takes something: %v", err)
+		}
+		r.stores[0].with(func() { r.stores[0].refuses = false })
+		r.eventually("it works again by itself", 5*time.Second, func() bool {
+			_, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+			return err == nil
+		})
+	})
+}
+
+func TestEnsure_StoreThatWasNeverDescribed(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		r.ctl.end()
+		r.hang(r.stores[2])
+		r.ctl = r.startController(nil)
+		began := time.Now()
+		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(r.queue(3, 2)))
+		r.ok(err)
+		if len(e.Replicas) != 2 || slices.Contains(e.Replicas, "s2") {
+			t.Errorf("replicas %v, want the two that are known", e.Replicas)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestEnsure_KilledStoreIsNotChosenAgain(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		queue := r.queue(3, 2)
+		e := r.extent(queue, 1)
+		dead := r.replicas(e)[0]
+		r.kill(dead.id)
+		_, err := r.seal(e, 1)
+		r.ok(err)
+		for range 10 { // the seal has shown it, membership and descriptions have not yet
+			next, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+			r.ok(err)
+			if slices.Contains(next.Replicas, dead.id) {
+				t.Fatalf("replicas %v, %s is dead", next.Replicas, dead.id)
+			}
+		}
+	})
+}
+
+// TestEnsure_ExtentsThatFailAtOnceSlowDown: stores accept the creation and refuse every open.
+func TestEnsure_ExtentsThatFailAtOnceSlowDown(t *testing.T) {
+	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+		w := r.wish(r.queue(1, 1))
+		made := 0
+		for began := time.Now(); time.Since(began) < time.Minute; r.sleep(20 * time.Millisecond) {
+			e, err := r.ctl.ensureExtent(r.t.Context(), w)
+			if err != nil {
+				if core.CodeOf(err).Class() != core.ClassRetryable {
+					t.Fatal(err)
+				}
+				continue
+			}
+			made++
+			_, err = r.seal(e, 0)
+			r.ok(err)
+		}
+		if made > 25 {
+			t.Errorf("%d extents made and sealed in a minute", made)
+		}
+		r.sleep(10 * time.Second)
+		e := r.extent(w.queue, 1)
+		_, err := r.seal(e, 1)
+		r.ok(err)
+		_, err = r.ctl.ensureExtent(r.t.Context(), w)
+		r.ok(err) // it worked: the next one does not wait
+	})
+}
+
+func TestEnsure_FullExtentsDoNotSlowDown(t *testing.T) {
+	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+		queue := r.queue(1, 1)
+		for range 20 {
+			e := r.extent(queue, 1)
+			_, err := r.seal(e, 1)
+			r.ok(err)
+		}
+	})
+}
+
+// TestEnsure_ManyQueuesAtOnce creates for a thousand queues side by side.
+func TestEnsure_ManyQueuesAtOnce(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		var wg sync.WaitGroup
+		began := time.Now()
+		for range 1000 {
+			w := r.wish(r.queue(3, 2))
+			wg.Go(func() {
+				if _, err := r.ctl.ensureExtent(r.t.Context(), w); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %s of virtual time", took)
+		}
+	})
+}
+
+func TestEnsure_RPC(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.queue(3, 2)
+		req := &pb.EnsureExtentRequest{Queue: queue.ID[:], Input: "in", InputRun: r.input.Run.ID[:], Kind: "log", Avoid: []string{"s0"}}
+		resp, err := (&service{r.ctl.Host}).EnsureExtent(r.t.Context(), connect.NewRequest(req))
+		r.ok(err)
+		if len(resp.Msg.Stores) != 2 || len(resp.Msg.Extent.Disks) != 2 || resp.Msg.Open != 2 {
+			t.Errorf("got %v", resp.Msg)
+		}
+		for i, at := range resp.Msg.Stores {
+			if at.Id != resp.Msg.Extent.Replicas[i] || at.Address != fmt.Sprintf("%s:1", at.Id) {
+				t.Errorf("address %v", at)
+			}
+		}
+	})
+}
