@@ -16,10 +16,14 @@ import (
 func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a server",
-		Long: "Run a server with all roles, or those of --roles. One line on stdout says that it is ready: ready addr=… roles=… data=….\n" +
+		Long: "Run a server with all roles, or those of --roles as a part of a cluster. One line on stdout says that it is ready:\n" +
+			"ready addr=… roles=… data=…, in a cluster with gossip=…, the address for --join of others.\n" +
 			"SIGTERM drains it. Each flag is also an environment variable (COLUMBA_DATA for --data) and a key of the --config file.",
-		Example: "  columba serve\n  columba serve --data /var/lib/columba --listen 127.0.0.1:4922",
-		Args:    exactly(0),
+		Example: "  columba serve\n  columba serve --data /var/lib/columba --listen 127.0.0.1:4922\n" +
+			"  columba serve --stores 3\n" +
+			"  columba serve --roles controller,frontend --data a\n" +
+			"  columba serve --roles storehost --data b --listen 127.0.0.1:4923 --join 127.0.0.1:5922",
+		Args: exactly(0),
 	}
 	node.RegisterFlags(cmd.Flags())
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
