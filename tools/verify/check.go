@@ -217,12 +217,12 @@ func (c *checker) again(count *Count, before, r *Received) {
 }
 
 // attempt checks the count of two deliveries from the same place: a first attempt may be forgotten by a crash, later ones are
-// durable before they are handed out. Attempts may be left out: a consumer that died had them.
+// durable before they are handed out. Attempts may be left out: a consumer that died had them. Two owners of a share count apart.
 func (c *checker) attempt(before, r *Received) {
 	if r.Attempt > before.Attempt {
 		return
 	}
-	if r.Attempt == 1 && before.Attempt == 1 && c.crashed(before.At, r.At) {
+	if r.Attempt == 1 && before.Attempt == 1 && c.crashed(before.At, r.At) || c.split(before.At, r.At) {
 		return
 	}
 	c.find(Miscounted, r.Group, r.Key, "attempt %d at %s after attempt %d at %s", r.Attempt, r.At.Format(time.StampMilli),
@@ -234,7 +234,14 @@ func (c *checker) skipped(r *Received) bool { return c.crashed(time.Time{}, r.At
 
 // crashed reports whether something was down between two times, give or take the slack.
 func (c *checker) crashed(from, to time.Time) bool {
-	return slices.ContainsFunc(c.h.Crashes, func(d Crash) bool {
-		return d.From.Before(to.Add(c.slack)) && d.To.After(from.Add(-c.slack))
-	})
+	return slices.ContainsFunc(c.h.Crashes, func(d Crash) bool { return c.touches(d, from, to) })
+}
+
+// split is crashed for what may have left two owners.
+func (c *checker) split(from, to time.Time) bool {
+	return slices.ContainsFunc(c.h.Crashes, func(d Crash) bool { return d.Split && c.touches(d, from, to) })
+}
+
+func (c *checker) touches(d Crash, from, to time.Time) bool {
+	return d.From.Before(to.Add(c.slack)) && d.To.After(from.Add(-c.slack))
 }

@@ -165,6 +165,10 @@ func TestCheck_Crash(t *testing.T) {
 	if got := Check(h, time.Second).Of(Miscounted); len(got) != 1 {
 		t.Errorf("attempt 2 was handed out twice across a crash: %v", got)
 	}
+	h.Crashes = append(h.Crashes, Crash{What: "output host cut off", From: at(103), To: at(105), Split: true})
+	if got := Check(h, time.Second).Of(Miscounted); len(got) != 0 {
+		t.Errorf("two owners count apart: %v", got)
+	}
 }
 
 func TestCheck_Empty(t *testing.T) {
