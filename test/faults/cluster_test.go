@@ -46,11 +46,12 @@ type fault struct {
 	name string
 	do   func(s *process.Server)
 	undo func(s *process.Server)
+	note func(r *run, what string, from time.Time)
 }
 
 var (
-	kill  = fault{"kill -9", (*process.Server).Kill, (*process.Server).Start}
-	pause = fault{"SIGSTOP", (*process.Server).Pause, (*process.Server).Continue}
+	kill  = fault{"kill -9", (*process.Server).Kill, (*process.Server).Start, (*run).down}
+	pause = fault{"SIGSTOP", (*process.Server).Pause, (*process.Server).Continue, (*run).away}
 )
 
 // strike brings a fault about for as long as lasting says, and waits until the process is back.
@@ -61,7 +62,7 @@ func (l *load) strike(f fault, s *process.Server, lasting time.Duration) {
 	<-time.After(lasting)
 	f.undo(s)
 	process.Eventually(l.t, s.Name+" is ready again", s.Ready)
-	l.down(f.name+" "+s.Name, from)
+	f.note(l.run, f.name+" "+s.Name, from)
 }
 
 // TestClusterEachKind kills, and pauses, a process of each kind under load.
@@ -191,7 +192,7 @@ func (l *load) storm(struck []*process.Server) {
 	for _, k := range strikes {
 		k.undo(k.s)
 		process.Eventually(l.t, k.s.Name+" is ready again", k.s.Ready)
-		l.down(k.name+" "+k.s.Name, k.from)
+		k.note(l.run, k.name+" "+k.s.Name, k.from)
 	}
 }
 

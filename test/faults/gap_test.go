@@ -13,25 +13,32 @@ import (
 // TestClusterGapOfStore measures for how long a publisher waits when a store is killed.
 func TestClusterGapOfStore(t *testing.T) {
 	long(t)
-	gapsOfKills(t, "a store", 500*time.Millisecond, func(c *process.Cluster) []*process.Server { return c.Stores })
+	next := 0
+	gapsOfKills(t, "a store", 500*time.Millisecond, func(_ *load, c *process.Cluster) *process.Server {
+		next++
+		return c.Stores[next%len(c.Stores)]
+	})
 }
 
-// TestClusterGapOfInput measures for how long a publisher waits when its input host is killed.
+// TestClusterGapOfInput measures for how long a publisher waits when an input host that writes is killed.
 func TestClusterGapOfInput(t *testing.T) {
 	long(t)
-	gapsOfKills(t, "an input host", time.Second, func(c *process.Cluster) []*process.Server { return c.Inputs })
+	gapsOfKills(t, "an input host", time.Second, func(l *load, c *process.Cluster) *process.Server {
+		s, _ := l.writer(c)
+		return s
+	})
 }
 
 // gapsOfKills kills one process after another and takes, of each kill, the longest time any publisher was without an acknowledgement.
-func gapsOfKills(t *testing.T, what string, limit time.Duration, victims func(*process.Cluster) []*process.Server) {
+func gapsOfKills(t *testing.T, what string, limit time.Duration, victim func(*load, *process.Cluster) *process.Server) {
 	c := process.StartCluster(t, process.Layout{})
 	l := newLoad(t, c.Controller, 500)
 	l.start(4, 1)
 	const away = time.Second
 	var kills []time.Time
-	for i := range scaled(t, 50) {
+	for range scaled(t, 50) {
 		l.goesOn(1000)
-		s := victims(c)[i%len(victims(c))]
+		s := victim(l, c)
 		kills = append(kills, time.Now())
 		l.strike(kill, s, away)
 		c.AwaitHosts()

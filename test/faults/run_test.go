@@ -159,11 +159,20 @@ func (r *run) crash() {
 	r.down("server", from)
 }
 
-// down writes down that something was down, or away, since from until now.
+// down writes down that something was down since from until now.
 func (r *run) down(what string, from time.Time) {
+	r.noted(verify.Crash{What: what, From: from, To: time.Now()})
+}
+
+// away writes down that something stood still or was cut off since from, and goes on now.
+func (r *run) away(what string, from time.Time) {
+	r.noted(verify.Crash{What: what, From: from, To: time.Now(), Split: true})
+}
+
+func (r *run) noted(c verify.Crash) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.history.Crashes = append(r.history.Crashes, verify.Crash{What: what, From: from, To: time.Now()})
+	r.history.Crashes = append(r.history.Crashes, c)
 }
 
 // undone is what a group has left, by the server's count.

@@ -86,7 +86,7 @@ func TestClusterZombieInput(t *testing.T) {
 	<-over
 	zombie.Continue()
 	process.Eventually(t, "the zombie is ready again", zombie.Ready)
-	l.down("SIGSTOP "+zombie.Name, from)
+	l.away("SIGSTOP "+zombie.Name, from)
 	l.goesOn(3000)
 	l.finish()
 	for e, last := range l.lastAcked {

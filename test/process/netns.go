@@ -83,11 +83,11 @@ func (w *Networks) Cut(a, b []int) {
 	w.Drop(b, a)
 }
 
-// Reset answers every TCP packet between a and b with a reset.
+// Reset answers every TCP packet between a and b with a reset, but the resets.
 func (w *Networks) Reset(a, b []int) {
 	w.t.Helper()
 	reset := func(from, to int) {
-		w.in(to, "-A", "INPUT", "-p", "tcp", "-s", w.addr(from), "-j", "REJECT", "--reject-with", "tcp-reset")
+		w.in(to, "-A", "INPUT", "-p", "tcp", "--tcp-flags", "RST", "NONE", "-s", w.addr(from), "-j", "REJECT", "--reject-with", "tcp-reset")
 	}
 	for _, i := range a {
 		for _, j := range b {
