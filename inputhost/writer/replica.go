@@ -19,6 +19,7 @@ type stream struct {
 	replica int
 	mux     *ws.Mux
 	id      uint32
+	head    [wire.FrameHeaderLen + 8 + wire.BatchHeaderLen]byte // of the batch that is being appended; the writer appends one at a time
 	opened  chan struct{}
 	once    sync.Once
 	err     error // of the opening
@@ -55,8 +56,7 @@ func OpenReplica(ctx context.Context, mux *ws.Mux, w *Writer, replica int) (Repl
 // Append queues a batch on the link: the frame's head and the batch header in one small buffer, the records as they are. It never waits:
 // a store that reads slowly must not hold up the other extents of the link. What may gather is bounded by the writers' bounds.
 func (s *stream) Append(h wire.BatchHeader, records []byte, committed core.Seq, release func()) error {
-	var room [wire.FrameHeaderLen + 8 + wire.BatchHeaderLen]byte
-	head := wire.AppendAppendHead(room[:0], s.id, committed, wire.BatchHeaderLen+len(records))
+	head := wire.AppendAppendHead(s.head[:0], s.id, committed, wire.BatchHeaderLen+len(records))
 	n := len(head)
 	head = head[:n+wire.BatchHeaderLen]
 	wire.PutBatchHeader(head[n:], h)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -35,14 +36,18 @@ const (
 // options of all RPC clients. Answers are small, or are records as they are: compressing them costs more than it saves.
 var options = []connect.ClientOption{connect.WithReadMaxBytes(callBytes), connect.WithAcceptCompression("gzip", nil, nil)}
 
+// clientOptions are those of all calls. Answers are not compressed: most are small, and the network is the cluster's own.
+var clientOptions = connect.WithClientOptions(connect.WithReadMaxBytes(callBytes), connect.WithAcceptCompression("gzip", nil, nil))
+
 // Pool reaches hosts by address. Safe for concurrent use.
 type Pool struct {
-	cfg    Config
-	client *http.Client
-	ctx    context.Context // ends with Close; links live under it
-	cancel context.CancelCauseFunc
-	wg     sync.WaitGroup
-	mu     struct {
+	cfg        Config
+	client     *http.Client
+	ctx        context.Context // ends with Close; links live under it
+	cancel     context.CancelCauseFunc
+	wg         sync.WaitGroup
+	controller atomic.Pointer[controller]
+	mu         struct {
 		sync.Mutex
 		links  map[linkKey]*dialing
 		closed bool
@@ -94,9 +99,21 @@ func (p *Pool) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return d.DialContext(ctx, network, addr)
 }
 
-// Controller, Store, Output and Frontend are RPC clients for the host at addr.
+// Controller, Store, Output and Messages are RPC clients for the host at addr. Those of the latest controller are kept: input hosts ask often, and a
+// client costs more to make than a call.
 func (p *Pool) Controller(addr string) columbav1connect.ControllerServiceClient {
-	return columbav1connect.NewControllerServiceClient(p.client, "http://"+addr, options...)
+	if c := p.controller.Load(); c != nil && c.addr == addr {
+		return c.ControllerServiceClient
+	}
+	c := &controller{addr, columbav1connect.NewControllerServiceClient(p.client, "http://"+addr, options...)}
+	p.controller.Store(c)
+	return c.ControllerServiceClient
+}
+
+// controller is the client for one address.
+type controller struct {
+	addr string
+	columbav1connect.ControllerServiceClient
 }
 
 func (p *Pool) Store(addr string) columbav1connect.StoreServiceClient {
