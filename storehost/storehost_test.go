@@ -19,6 +19,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
@@ -32,6 +33,7 @@ type testStore struct {
 	t      testing.TB
 	dir    string
 	self   core.HostID
+	open   func(dir string, o extentlog.Options) (extentlog.Log, error) // nil: on the disk
 	host   *Host
 	server *httptest.Server
 	rpc    columbav1connect.StoreServiceClient
@@ -50,7 +52,7 @@ func (s *testStore) start() {
 	cfg := DefaultConfig()
 	cfg.Dir = s.dir
 	host, err := New(cfg, Deps{
-		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())},
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())}, Open: s.open,
 	})
 	must(s.t, err)
 	must(s.t, host.Start(s.t.Context()))
@@ -307,4 +309,14 @@ func TestHost_Lifecycle(t *testing.T) {
 	must(t, host.Stop(context.Background()))
 	<-l.done
 	l.done <- nil
+}
+
+func openedOf(t testing.TB, f wire.Frame) *pb.Opened {
+	t.Helper()
+	if f.Type != wire.TypeOpened {
+		t.Fatalf("got frame %d %v, want opened", f.Type, describe(f))
+	}
+	var o pb.Opened
+	must(t, proto.Unmarshal(f.Body, &o))
+	return &o
 }

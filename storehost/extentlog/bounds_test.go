@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,6 +85,69 @@ func TestEngine_ThrottlesInOrder(t *testing.T) {
 	}
 	if want := e.queue.limit / (size + 100); stored < want-1 || stored > want+1 {
 		t.Fatalf("%d batches were taken, want about %d", stored, want)
+	}
+}
+
+// TestEngine_FairShare: no extent has more than its window waiting, and while much waits, busy extents are refused before quiet ones.
+func TestEngine_FairShare(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	newOpen := func() core.ExtentID {
+		x := newExtent()
+		if err := e.Open(x); err != nil {
+			t.Fatal(err)
+		}
+		return x.ID
+	}
+	const half = 2 * Window
+	e.queue.limit = 2 * half
+	busy := []core.ExtentID{newOpen(), newOpen(), newOpen()}
+	quiet := make([]core.ExtentID, 300)
+	for i := range quiet {
+		quiet[i] = newOpen()
+	}
+	// The log is held in an answer, so that what follows waits.
+	held, release := make(chan struct{}), make(chan struct{})
+	e.Append(newOpen(), nextBatch(t, new(wire.BatchHeader), 1), 0, func(core.Seq, error) { close(held); <-release })
+	<-held
+	var taken, refused atomic.Int64
+	var answered sync.WaitGroup
+	flood := func(id core.ExtentID, bytes, size int) {
+		var h wire.BatchHeader
+		for range bytes / size {
+			answered.Add(1)
+			e.Append(id, nextBatch(t, &h, size-100), 0, func(_ core.Seq, err error) {
+				defer answered.Done()
+				switch {
+				case err == nil:
+					taken.Add(int64(size))
+				case core.CodeOf(err) == core.CodeThrottled:
+					refused.Add(int64(size))
+				default:
+					t.Error(err)
+				}
+			})
+		}
+	}
+	for _, id := range busy {
+		flood(id, Window+(4<<20), 1<<20)
+	}
+	for _, id := range quiet {
+		flood(id, 8<<10, 8<<10)
+	}
+	close(release)
+	answered.Wait()
+	quietBytes := int64(len(quiet) * (8 << 10))
+	// Two busy ones fill their windows, that is half of all; the third gets its fair share, and the quiet ones all they want.
+	want := half + 2*fairShare + quietBytes
+	if got := taken.Load(); got < want-fairShare || got > want+fairShare {
+		t.Fatalf("%d KiB were taken and %d refused, want about %d taken", got>>10, refused.Load()>>10, want>>10)
+	}
+	newOpen() // the rounds before have been settled to their ends
+	e.queue.mu.Lock()
+	left := e.queue.mu.bytes
+	e.queue.mu.Unlock()
+	if left != 0 {
+		t.Fatalf("%d bytes still count as waiting", left)
 	}
 }
 
