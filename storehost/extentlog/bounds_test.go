@@ -98,10 +98,11 @@ func TestEngine_FairShare(t *testing.T) {
 		}
 		return x.ID
 	}
-	const half = 2 * Window
-	e.queue.limit = 2 * half
+	const window, share, size = 1 << 20, 1 << 16, 1 << 14
+	const half = 2 * window
+	e.queue.limit, e.queue.window, e.queue.share = 2*half, window, share
 	busy := []core.ExtentID{newOpen(), newOpen(), newOpen()}
-	quiet := make([]core.ExtentID, 300)
+	quiet := make([]core.ExtentID, 100)
 	for i := range quiet {
 		quiet[i] = newOpen()
 	}
@@ -111,9 +112,9 @@ func TestEngine_FairShare(t *testing.T) {
 	<-held
 	var taken, refused atomic.Int64
 	var answered sync.WaitGroup
-	flood := func(id core.ExtentID, bytes, size int) {
+	flood := func(id core.ExtentID, bytes int) {
 		var h wire.BatchHeader
-		for range bytes / size {
+		for range max(bytes/size, 1) {
 			answered.Add(1)
 			e.Append(id, nextBatch(t, &h, size-100), 0, func(_ core.Seq, err error) {
 				defer answered.Done()
@@ -129,17 +130,17 @@ func TestEngine_FairShare(t *testing.T) {
 		}
 	}
 	for _, id := range busy {
-		flood(id, Window+(4<<20), 1<<20)
+		flood(id, window+window/4)
 	}
 	for _, id := range quiet {
-		flood(id, 8<<10, 8<<10)
+		flood(id, size)
 	}
 	close(release)
 	answered.Wait()
-	quietBytes := int64(len(quiet) * (8 << 10))
+	quietBytes := int64(len(quiet) * size)
 	// Two busy ones fill their windows, that is half of all; the third gets its fair share, and the quiet ones all they want.
-	want := half + 2*fairShare + quietBytes
-	if got := taken.Load(); got < want-fairShare || got > want+fairShare {
+	want := half + share + quietBytes
+	if got := taken.Load(); got < want-2*share || got > want+2*share {
 		t.Fatalf("%d KiB were taken and %d refused, want about %d taken", got>>10, refused.Load()>>10, want>>10)
 	}
 	newOpen() // the rounds before have been settled to their ends

@@ -73,7 +73,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		o.Run = core.RunID{ID: core.NewID(time.Now())}
 	}
 	e := &Engine{
-		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(maxPendingBytes), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
+		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.mu.extents = make(map[core.ExtentID]*extent)

@@ -95,11 +95,15 @@ type queue struct {
 		bytes   int
 		closed  bool
 	}
-	limit int           // of bytes
-	wake  chan struct{} // capacity 1
+	limit  int           // of bytes
+	window int           // of one extent's
+	share  int           // of one extent's while much waits
+	wake   chan struct{} // capacity 1
 }
 
-func newQueue(limit int) *queue { return &queue{limit: limit, wake: make(chan struct{}, 1)} }
+func newQueue() *queue {
+	return &queue{limit: maxPendingBytes, window: Window, share: fairShare, wake: make(chan struct{}, 1)}
+}
 
 type offered uint8
 
@@ -118,7 +122,7 @@ func (q *queue) full(r request) bool {
 	if r.extent != nil {
 		own = r.extent.waiting
 	}
-	return q.mu.bytes+r.bytes > q.limit || own > 0 && own+r.bytes > Window || own > fairShare && q.mu.bytes > q.limit/2
+	return q.mu.bytes+r.bytes > q.limit || own > 0 && own+r.bytes > q.window || own > q.share && q.mu.bytes > q.limit/2
 }
 
 // offer adds a request. A request without bytes always fits.
