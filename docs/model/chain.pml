@@ -23,6 +23,7 @@ unsigned session : 2 = 1;       /* the publisher's */
 bit at;                         /* the host it talks to */
 byte sending = 1;               /* message that it sends next */
 unsigned answered : 5;          /* bit m: success was told */
+unsigned givenUp  : 5;          /* bit m: the publisher never sends it again */
 unsigned doubtful : 5;          /* bit m: unknown was told in this session */
 byte resent;                    /* host 0 has settled the old extent up to here */
 
@@ -66,7 +67,7 @@ inline enter(m, s) {
 }
 #define MAY_ENTER(s) (head && ((s) >= current || BREAK == UNKNOWN_AGAIN))
 
-#define CERTAIN (doubtful == 0 || BREAK == PAST_UNKNOWN || BREAK == UNKNOWN_AGAIN)
+#define CERTAIN (doubtful == 0 || BREAK == PAST_UNKNOWN)
 
 proctype oldHost() {
   byte s;
@@ -111,7 +112,7 @@ proctype oldHost() {
   od
 }
 
-#define ANSWERED(m) ((answered >> (m)) & 1)
+#define RESOLVED(m) (((answered | givenUp) >> (m)) & 1)
 
 proctype publisher() {
   byte m;
@@ -131,9 +132,9 @@ proctype publisher() {
        if :: at = 0 :: at = 1 fi;
        m = 1;
        do
-       :: m < sending && ANSWERED(m) -> m++
-       :: m < sending && !ANSWERED(m) -> m++      /* given up: never sent again */
-       :: m >= sending || !ANSWERED(m) -> break
+       :: m < sending && RESOLVED(m) -> m++
+       :: m < sending && !RESOLVED(m) -> givenUp = givenUp | (1 << m); m++
+       :: m >= sending || !RESOLVED(m) -> break
        od;
        sending = m; doubtful = 0; m = 0 }
   od

@@ -5,6 +5,7 @@
  *
  * Scope (-D)   RECORDS the writer may send · SEALERS 1 or 2 · FAULTS restarts and disk faults of stores together
  *              KINDS of fault: 1 restart + 2 lying disk + 4 wiped disk · INSTANT: an append is synced in one step
+ *              STOPS: a sealer that has not decided when the row is sealed stops, instead of asking on for nothing
  *              OPENED: all replicas were opened before the run · UNSORTED: no symmetry reduction, for reading a trail
  *              CHAIN: a CP queue, with MESSAGES of one publisher that changes its session at most MOVES times
  * Rule (-D)    BREAK=one of the following: the protocol without that rule. The assertions must catch each of them.

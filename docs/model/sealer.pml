@@ -12,7 +12,13 @@
 #define GRADE(r) (R[r].foreign || R[r].knows > R[r].dur -> (BREAK == SUSPECT_COUNTS -> OK : SUSPECT) \
   : (!R[r].header -> (BREAK == ABSENT_IS_OK && R[r].dur == 0 -> OK : WEAK) : (R[r].stale -> WEAK : OK)))
 
-#define ASKS(r) :: atomic { R[r].mark[id] == UNHEARD -> \
+#ifdef STOPS
+#define ASKING (row != SEALED)
+#else
+#define ASKING true
+#endif
+
+#define ASKS(r) :: atomic { ASKING && !decided && R[r].mark[id] == UNHEARD -> \
     if :: BREAK == LENGTH_FIRST :: else -> fence(r) fi; \
     R[r].mark[id] = GRADE(r); \
     R[r].size[id] = (R[r].mark[id] == SUSPECT -> 0 : R[r].dur); \
@@ -20,7 +26,7 @@
     order() }
 
 /* The fence arrives, its answer is lost. */
-#define FENCES(r) :: atomic { !R[r].fenced && !R[r].foreign -> fence(r); order() }
+#define FENCES(r) :: atomic { ASKING && !R[r].fenced && !R[r].foreign -> fence(r); order() }
 
 #define WEIGHS(r) if :: COUNTS(r) -> counting = counting | (1 << r); \
     goal = (BREAK == L_IS_MIN -> MIN(goal, R[r].size[id]) : MAX(goal, R[r].size[id])) :: else fi;
@@ -83,18 +89,17 @@ proctype sealer(byte id) {
 
   atomic { row != SEALED -> row = SEALING }
 begin:
-  atomic {                                         /* the request may or may not have come through */
-    if
-    :: row == SEALED -> goto end
-    :: row != SEALED && writer == ASKED && asked > floor -> floor = asked
-    :: row != SEALED
-    fi;
-    base = floor
-  }
+  if
+  :: row == SEALED -> goto end
+  :: row != SEALED
+  fi;
   do
+  /* The writer's request may come before the fences, between them or never. */
+  :: atomic { row == SEALING && !decided && writer != RUN && asked > base -> floor = MAX(floor, asked); base = floor }
   EACH(ASKS)
   EACH(FENCES)
-  :: atomic { !decided && HEARD > 0 -> decide() }
+  :: atomic { ASKING && !decided && HEARD > 0 -> decide() }
+  :: atomic { !ASKING && !decided -> goto end }
   :: atomic { decided || HEARD > 0 -> forget(); base = 0; order(); goto begin } /* the try ends */
   COPIES(0, 1) COPIES(0, 2) COPIES(1, 0) COPIES(1, 2) COPIES(2, 0) COPIES(2, 1)
   EACH(COMPLETES)
