@@ -24,12 +24,16 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return nil
 }
 
-// loop is the only sender. Each turn it looks at the state and does one thing, or waits for a change.
+// loop is the only sender. Each turn it looks at the state and does one thing, or waits for a change. All that it waits for comes through wake: a select
+// costs more than the rest of a turn.
 func (p *Publisher) loop(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
+	timer := time.AfterFunc(time.Hour, func() { signal(p.wake) })
 	defer timer.Stop()
-	for {
-		t := p.turn(p.now())
+	defer context.AfterFunc(ctx, func() { signal(p.wake) })()
+	armed := int64(0) // when the timer fires, if later than now
+	for ctx.Err() == nil && !p.stopped() {
+		now := p.now()
+		t := p.turn(now)
 		switch {
 		case t.connect:
 			p.wg.Go(func() { p.connect(ctx, t.aim) })
@@ -38,19 +42,20 @@ func (p *Publisher) loop(ctx context.Context) {
 			p.send(t.session, t.batch, t.first)
 			continue
 		}
-		var due <-chan time.Time
-		if t.until < never {
-			timer.Reset(time.Duration(t.until - p.now()))
-			due = timer.C
+		if t.until < never && (armed <= now || t.until < armed) {
+			armed = max(t.until, now+int64(time.Microsecond))
+			timer.Reset(time.Duration(armed - now))
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.stop:
-			return
-		case <-p.wake:
-		case <-due:
-		}
+		<-p.wake
+	}
+}
+
+func (p *Publisher) stopped() bool {
+	select {
+	case <-p.stop:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -290,6 +290,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	err := p.Flush(ctx)
 	p.stopOnce.Do(func() { close(p.stop) })
+	signal(p.wake)
 	<-p.ended
 	return err
 }
