@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 	"github.com/columbamq/columba/wire"
@@ -20,7 +22,8 @@ import (
 // measures what a message costs of the processors, the sender's side included: cpu-ns/msg is to be about the same.
 func BenchmarkSteady(b *testing.B) {
 	for _, extents := range []int{1, 1000} {
-		b.Run(fmt.Sprintf("extents=%d", extents), func(b *testing.B) { benchSteady(b, extents) })
+		b.Run(fmt.Sprintf("extents=%d", extents), func(b *testing.B) { benchSteady(b, extents, false) })
+		b.Run(fmt.Sprintf("read/extents=%d", extents), func(b *testing.B) { benchSteady(b, extents, true) })
 	}
 }
 
@@ -30,16 +33,23 @@ const (
 	steadyRate = 10 // messages in a tick
 )
 
-func benchSteady(b *testing.B, extents int) {
+func benchSteady(b *testing.B, extents int, read bool) {
 	s := startStore(b, "s1")
 	l := s.dial()
 	streams := make([]*steadyStream, extents)
+	reader := s.dial()
 	for i := range streams {
-		streams[i] = openSteady(l)
+		e := extent("s1")
+		streams[i] = openSteady(l, e)
+		if read {
+			streams[i].commit = l.mux.Conn
+			reader.readSteady(e)
+		}
 	}
 	perTick := min(extents, steadyRate)
 	count := steadyRate / perTick
 	var frames []byte
+	answers.Store(0)
 	cpu, mallocs, next := processorTime(b), mallocs(), 0
 	start := time.Now()
 	ticks := 0
@@ -61,6 +71,7 @@ func benchSteady(b *testing.B, extents int) {
 			time.Sleep(steadyTick)
 		}
 	}
+	b.ReportMetric(float64(answers.Swap(0))/float64(ticks), "answers/tick")
 	messages := float64(ticks * steadyRate)
 	b.ReportMetric(float64(processorTime(b)-cpu)/messages, "cpu-ns/msg")
 	b.ReportMetric(float64(mallocsSince(mallocs))/messages, "mallocs/msg")
@@ -68,32 +79,44 @@ func benchSteady(b *testing.B, extents int) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// answers counts the messages that came.
+var answers atomic.Int64
+
 // steadyStream takes acks without a goroutine of its own.
 type steadyStream struct {
 	id     uint32
 	w      extentlogtest.Writer
 	opened chan struct{}
 	acked  atomic.Uint64
+	commit *ws.Conn // told what is committed as soon as it is acknowledged; nil: with the next batch
 }
 
-func openSteady(l *link) *steadyStream {
+func openSteady(l *link, e core.Extent) *steadyStream {
 	st := &steadyStream{opened: make(chan struct{}, 1)}
 	var err error
 	st.id, err = l.mux.Open(st)
 	must(l.t, err)
 	s := &stream{l: l, id: st.id}
-	s.sendProto(wire.TypeOpenAppend, openRequest(extent("s1")))
+	s.sendProto(wire.TypeOpenAppend, openRequest(e))
 	<-st.opened
 	return st
 }
 
-func (st *steadyStream) HandleFrame(f wire.Frame, _ *ws.Message) {
+func (st *steadyStream) HandleFrame(f wire.Frame, m *ws.Message) {
+	if len(f.Body) > 0 && &f.Body[0] == &m.Bytes[wire.FrameHeaderLen] {
+		answers.Add(1)
+	}
 	switch f.Type {
 	case wire.TypeOpened:
 		st.opened <- struct{}{}
 	case wire.TypeAppendAck:
 		if v, err := wire.DecodePosition(f.Body); err == nil {
 			st.acked.Store(v)
+			if st.commit != nil {
+				var frame [wire.FrameHeaderLen + 8]byte
+				b := wire.AppendFrameHeader(frame[:0], wire.TypeCommitted, 0, st.id, 8)
+				st.commit.TrySend(wire.AppendPosition(b, v))
+			}
 		}
 	default:
 		panic(describe(f))
@@ -101,6 +124,19 @@ func (st *steadyStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 }
 
 func (st *steadyStream) Closed(error) {}
+
+// discarding is a reader that takes everything.
+type discarding struct{}
+
+func (discarding) HandleFrame(wire.Frame, *ws.Message) {}
+func (discarding) Closed(error)                        {}
+
+func (l *link) readSteady(e core.Extent) {
+	id, err := l.mux.Open(discarding{})
+	must(l.t, err)
+	s := &stream{l: l, id: id}
+	s.sendProto(wire.TypeOpenRead, &pb.OpenRead{Extent: convert.ExtentToProto(e), From: 1, Credit: maxCredit})
+}
 
 // processorTime is what the process has used of the processors.
 func processorTime(b *testing.B) time.Duration {

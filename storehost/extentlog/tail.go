@@ -32,6 +32,7 @@ type chunk struct {
 	bytes   []byte
 	batches []tailBatch
 	used    time.Time // last append
+	left    bool      // no longer counted; under the lock of all tails
 }
 
 type tailBatch struct {
@@ -201,12 +202,14 @@ func (a *tails) discharge(chunks ...*chunk) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, c := range chunks {
+		c.left = true
+	}
 	a.mu.chunks = slices.DeleteFunc(a.mu.chunks, func(c *chunk) bool {
-		if !slices.Contains(chunks, c) {
-			return false
+		if c.left {
+			a.mu.bytes -= cap(c.bytes)
 		}
-		a.mu.bytes -= cap(c.bytes)
-		return true
+		return c.left
 	})
 }
 
@@ -215,12 +218,14 @@ func (a *tails) sweep(now time.Time) {
 	a.mu.Lock()
 	chunks := slices.Clone(a.mu.chunks)
 	a.mu.Unlock()
+	var idle []*chunk
 	for _, c := range chunks {
 		if c.owner.idle(c, now) {
 			c.owner.evict(c)
-			a.discharge(c)
+			idle = append(idle, c)
 		}
 	}
+	a.discharge(idle...)
 }
 
 func (t *tail) idle(c *chunk, now time.Time) bool {
