@@ -32,7 +32,7 @@ type Config struct {
 	RollAge         time.Duration // … or at this age
 	IdleAfter       time.Duration // an extent nobody published to is sealed without replacement
 	Window          int           // bytes a publisher may have in flight on one stream
-	MaxInFlight     int64         // bytes in flight on the whole host; above it publishers are told to wait
+	MaxInFlight     int64         // bytes in flight on the whole host; at it publishers are told to wait
 }
 
 // DefaultConfig is right for most clusters.

@@ -2,13 +2,19 @@ package inputhost
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -248,3 +254,92 @@ func (r *rig) acknowledged() (out []string) {
 	}
 	return out
 }
+
+// A host that is full says so, with a time, takes what it has, and is published to again afterwards.
+func TestHost_ThrottlesWithATime(t *testing.T) {
+	bubble(t, 3, func(c *Config) { c.MaxInFlight = 10_000 }, func(r *rig) {
+		for _, s := range r.stores {
+			s.set(func() { s.delay = 50 * time.Millisecond })
+		}
+		p, other := r.publisher("p", path), r.publisher("o", path)
+		for range 2000 {
+			p.send()
+			other.send()
+		}
+		p.flush()
+		other.flush()
+		r.all(4000)
+		if n := r.host.inFlight.Load(); n != 0 {
+			t.Errorf("%d bytes in flight when everything is answered", n)
+		}
+	})
+}
+
+// A queue whose extent is full goes on with it until it has a successor.
+func TestHost_RollsWithoutAGap(t *testing.T) {
+	bubble(t, 3, func(c *Config) { c.RollBytes = 5_000; c.MinOpenExtents = 1 }, func(r *rig) {
+		p := r.publisher("p", path)
+		p.load(5*time.Second, 5*time.Millisecond)
+		p.flush()
+		r.all(p.n)
+		r.gapUpTo(20 * time.Millisecond)
+		if n := len(r.open(path)); n != 1 {
+			t.Errorf("%d extents open, want one", n)
+		}
+		time.Sleep(time.Second)
+		if n := len(r.ctl.seals); n < 5 || n > 20 {
+			t.Errorf("%d extents of 5 kB were sealed for %d small messages", n, p.n)
+		}
+	})
+}
+
+// Publishers are told when an input host of their queue comes; those that rank it first go there.
+func TestHost_TellsPublishersOfOtherHosts(t *testing.T) {
+	bubble(t, 3, nil, func(r *rig) {
+		q := r.publisher("p", path)
+		q.send()
+		q.flush()
+		link, err := r.pool.Link(r.t.Context(), r.self.Address, "/v1/publish")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(frames, 10)
+		stream, err := link.Open(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello, err := proto.Marshal(&pb.PublishHello{Queue: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHello, stream, hello))
+		if f := <-got; f.Type != wire.TypePublishHelloOK {
+			t.Fatalf("frame %d for a hello", f.Type)
+		}
+		all := append(r.members.Hosts(""), membership.Host{ID: "other", Roles: []string{"inputhost"}, Address: "other:1"})
+		for range 2 { // the second changes nothing
+			if err := r.members.Set(all); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := <-got
+		var m pb.Reconfigure
+		if err := proto.Unmarshal(f.Body, &m); f.Type != wire.TypeReconfigure || err != nil || len(m.Hosts) != 2 || m.Version == 0 {
+			t.Fatalf("frame %d, %v, %v; want a list of two hosts", f.Type, &m, err)
+		}
+		time.Sleep(10 * time.Second)
+		if len(got) > 0 {
+			t.Errorf("another frame, %d, though nothing changed", (<-got).Type)
+		}
+		link.Forget(stream)
+	})
+}
+
+type frames chan wire.Frame
+
+func (c frames) HandleFrame(f wire.Frame, _ *ws.Message) {
+	f.Body = slices.Clone(f.Body)
+	c <- f
+}
+
+func (c frames) Closed(error) {}

@@ -152,7 +152,7 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	}
 	m.Retain()
 	c := writer.Chunk{Records: pub.Records, Hold: m, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
-	if h.inFlight.Add(bytes) > h.cfg.MaxInFlight {
+	if h.inFlight.Add(bytes)-bytes >= h.cfg.MaxInFlight {
 		p.throttle(c.Arrived)
 		p.Answer(c, writer.Refused(core.CodeThrottled))
 		return
