@@ -23,8 +23,8 @@ var Builds = []Build{
 		Name: "fence not persisted", Means: "a store that restarts takes appends to an extent it had fenced",
 		Edits: []Edit{{
 			"storehost/extentlog/control.go",
-			"if already {\n\t\t\treturn nil\n\t\t}\n\t\treturn e.stageRow(g, x)",
-			"_ = already\n\t\tg.touch(x)\n\t\treturn nil",
+			"if err := e.stageExhumation(g, ext.ID); err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn e.stageRow(g, x)\n\t}})\n\treturn after, err",
+			"g.touch(x)\n\t\treturn nil\n\t}})\n\treturn after, err",
 		}},
 		Checks: []Check{{Package: "storehost/extentlog", Run: "^TestEngine_(Conformance|Crash)$"}},
 	},
