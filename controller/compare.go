@@ -19,13 +19,13 @@ const (
 	maxStrays = 10_000
 )
 
-// compareReplica looks at what a store says of one replica. An inventory is old when it is read: whatever takes something away is
-// confirmed with the store first.
-func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays *strays) {
+// compareReplica looks at what a store says of one replica, and answers whether all is well with it. An inventory is old when it is read:
+// whatever takes something away is confirmed with the store first.
+func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays *strays) (well bool) {
 	e, known := h.extents.get(tuple.ID)
 	if !known {
 		strays.add(st, tuple, h.deps.now())
-		return
+		return true
 	}
 	is := holder{st.ID, st.identity.Disk}
 	held := slices.ContainsFunc(e.holders, func(x holder) bool { return x.store == is.store && (x.disk.IsZero() || x.disk == is.disk) })
@@ -33,6 +33,7 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 	case e.state == core.ExtentOpen && r.Damaged:
 		h.sealSoon(e.Extent, "replica damaged")
 	case e.state != core.ExtentSealed:
+		return !r.Damaged && !r.Sealed
 	case r.Sealed && core.Seq(r.L) != e.l:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "l", r.L, "row", e.l)
@@ -40,11 +41,14 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		h.look(e.ID, func(ctx context.Context) { h.doubt(ctx, e.ID, is) })
 	case held && !r.Sealed:
 		h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
-	case !held && len(e.holders) < e.wanted():
+	case held:
+		return true
+	case len(e.holders) < e.wanted():
 		h.repairs.want(e.ID)
-	case !held:
+	default:
 		h.look(e.ID, func(ctx context.Context) { h.removeSurplus(ctx, e, is) })
 	}
+	return false
 }
 
 // doubt asks a holder itself, and takes it out of the holders when it does not have what it should.

@@ -166,6 +166,9 @@ func (s *fakeStore) Fence(_ context.Context, req *connect.Request[pb.FenceReques
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !e.Disk(s.id).IsZero() && len(req.Msg.Expected.GetDisk()) == 0 {
+		s.r.t.Errorf("store %s is fenced without a word which disk is meant", s.id)
+	}
 	if g, ok := s.removed[e.ID]; ok && req.Msg.Version <= g.version {
 		return nil, convert.RPCError(core.Errorf(core.CodeConflict, "removed"))
 	}
@@ -233,6 +236,8 @@ func (s *fakeStore) ReadRange(_ context.Context, req *connect.Request[pb.ReadRan
 		return nil, convert.RPCError(core.Errorf(core.CodeNotFound, "no such extent"))
 	case x.wrong:
 		return nil, convert.RPCError(core.Errorf(core.CodeCorrupt, "damaged"))
+	case !req.Msg.Copy && (!x.sealed || core.Seq(req.Msg.From) > x.l):
+		return nil, convert.RPCError(core.Errorf(core.CodeConflict, "not for readers"))
 	case core.Seq(req.Msg.From) > x.last():
 		return nil, convert.RPCError(core.Errorf(core.CodeIncomplete, "ends at %d", x.last()))
 	}

@@ -18,6 +18,8 @@ const (
 	wholeEvery = 24 * time.Hour
 	// inventoriesAtOnce bounds the stores that are asked side by side.
 	inventoriesAtOnce = 8
+	// maxOpen is how many replicas with something to be done are remembered; with more, all are listed again.
+	maxOpen = 10_000
 	// mostOdd is how often digests may differ for no reason before they are not believed any more.
 	mostOdd = 3
 	// inventoryTimeout bounds one store's turn.
@@ -28,14 +30,17 @@ const (
 type mirror struct {
 	run      core.RunID
 	position uint64
-	replicas map[core.ExtentID]uint64 // → the digest of what it said
+	replicas map[core.ExtentID]uint64      // → the digest of what it said
+	open     map[core.ExtentID]*pb.Replica // those that something is to be done about, looked at again each time
 	digests  [core.InventoryBuckets]uint64
 	whole    time.Time // when all was compared
 	next     time.Time // when it is asked again
 	odd      int       // how often in a row its digests differed although all was listed again
 }
 
-func newMirror() *mirror { return &mirror{replicas: make(map[core.ExtentID]uint64)} }
+func newMirror() *mirror {
+	return &mirror{replicas: make(map[core.ExtentID]uint64), open: make(map[core.ExtentID]*pb.Replica)}
+}
 
 func (m *mirror) put(id core.ExtentID, digest uint64) {
 	m.digests[core.InventoryBucket(id)] ^= m.replicas[id] ^ digest
@@ -45,6 +50,7 @@ func (m *mirror) put(id core.ExtentID, digest uint64) {
 func (m *mirror) remove(id core.ExtentID) {
 	m.digests[core.InventoryBucket(id)] ^= m.replicas[id]
 	delete(m.replicas, id)
+	delete(m.open, id)
 }
 
 // clear forgets all of some buckets; nil is all.
@@ -123,7 +129,15 @@ func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *st
 	if h.deps.now().Sub(m.whole) >= wholeEvery {
 		m.position = 0
 	}
-	whole, removed := false, false
+	whole, removed := len(m.open) > maxOpen, false
+	if whole {
+		m.position = 0
+	}
+	for id, r := range m.open {
+		if e, err := convert.Extent(r.Extent); err != nil || h.compareReplica(st, e, r, strays) {
+			delete(m.open, id)
+		}
+	}
 	for {
 		resp, err := h.inventory(ctx, st, &pb.InventoryRequest{Run: m.run.ID[:], Since: m.position})
 		if err != nil {
@@ -183,7 +197,11 @@ func (h *Host) takeInventory(st store, m *mirror, resp *pb.InventoryResponse, st
 			continue
 		}
 		m.put(e.ID, digestOf(e.ID, r))
-		h.compareReplica(st, e, r, strays)
+		if h.compareReplica(st, e, r, strays) {
+			delete(m.open, e.ID)
+		} else if len(m.open) <= maxOpen {
+			m.open[e.ID] = r
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func TestInventory_ExtentOfAnUnknownQueueIsLeftAlone(t *testing.T) {
 			Durability: core.DurabilityFsync, Input: "in", InputRun: newRun(), Token: core.WriterToken{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"s0"},
 		}
 		r.stores[0].write(e, "a")
-		r.sleep(time.Hour)
+		r.sleep(11 * time.Minute)
 		x := r.stores[0].has(e.ID)
 		if x == nil || x.fenced || r.row(e).State != "" {
 			t.Errorf("replica %+v, row %+v", x, r.row(e))
@@ -141,4 +142,18 @@ func TestMirror_DigestsFollowEveryChange(t *testing.T) {
 	if len(m.replicas) != 0 || m.digests != [core.InventoryBuckets]uint64{} {
 		t.Error("something is left")
 	}
+}
+
+// TestInventory_WhatCouldNotBeDoneIsTriedAgain: the store does not change between, so its inventory does not show the replica again.
+func TestInventory_WhatCouldNotBeDoneIsTriedAgain(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e := r.sealed(r.queue(3, 2), 3)
+		release := make(chan struct{})
+		r.ctl.look(e.ID, func(context.Context) { <-release }) // somebody else looks after it
+		bad := r.replicas(e)[0]
+		bad.edit(e.ID, func(x *fakeReplica) { x.wrong = true })
+		r.sleep(2 * time.Minute)
+		close(release)
+		r.eventually("it is quarantined", time.Minute, func() bool { return r.row(e).Version > 1 })
+	})
 }

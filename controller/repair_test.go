@@ -200,3 +200,30 @@ func TestRepair_CopiesBelowMinimumIsAnAlarm(t *testing.T) {
 		}
 	})
 }
+
+// TestRepair_RemovesOnlyBesideVerifiedCopies: a copy looks like one too many, but another one is damaged and nobody has said so yet.
+func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e := r.sealed(r.queue(3, 2), 3)
+		spare := r.others(e)[0]
+		r.kill(r.replicas(e)[0].id)
+		r.eventually("it is copied", 6*time.Minute, func() bool { return len(r.row(e).Holders) == 4 })
+		bad := r.replicas(e)[1]
+		bad.with(func() { bad.replicas[e.ID].wrong = true })
+		row := r.row(e)
+		known, _ := r.ctl.extents.get(e.ID)
+		r.ok(r.ctl.dropSurplus(r.t.Context(), known, row, r.ctl.storeView()))
+		if got := r.row(e).Holders; len(got) != 4 {
+			t.Errorf("holders %v: one of two good copies was dropped", got)
+		}
+		row, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error {
+			setHolders(s, slices.DeleteFunc(holdersOf(*s), func(x holder) bool { return x.store == spare.id }))
+			return nil
+		})
+		r.ok(err)
+		r.ctl.removeSurplus(r.t.Context(), known, holder{spare.id, spare.disk})
+		if spare.has(e.ID) == nil {
+			t.Errorf("a good copy was removed beside the holders %v", row.Holders)
+		}
+	})
+}

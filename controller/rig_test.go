@@ -281,7 +281,7 @@ func (r *rig) eventually(what string, most time.Duration, f func() bool) time.Du
 		if time.Since(began) > most {
 			r.t.Fatalf("not after %s: %s", most, what)
 		}
-		r.sleep(10 * time.Millisecond)
+		r.sleep(min(max(most/1000, time.Millisecond), time.Second))
 	}
 	return time.Since(began)
 }

@@ -93,6 +93,22 @@ func TestSeal_NothingBelowTheFloor(t *testing.T) {
 	})
 }
 
+// TestSeal_FloorThatRoseMeanwhile: a decision taken by an older floor is not recorded.
+func TestSeal_FloorThatRoseMeanwhile(t *testing.T) {
+	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+		e := r.extent(r.queue(2, 2), 5)
+		row, err := r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 3})
+		r.ok(err)
+		in := r.ctl.fence(r.t.Context(), e, row.Floor)
+		d := seal.Decide(in)
+		_, err = r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 6})
+		r.ok(err)
+		if _, err := r.ctl.endSeal(r.t.Context(), e.ID, d, nil, 0); core.CodeOf(err) != core.CodeConflict {
+			t.Errorf("recorded the end %d below the floor: %v", d.L, err)
+		}
+	})
+}
+
 // TestSeal_OneHolderIsRepairedAtOnce: the writer asks until two stores hold what it may acknowledge.
 func TestSeal_OneHolderIsRepairedAtOnce(t *testing.T) {
 	bubble(t, rigOptions{stores: 4}, func(r *rig) {
