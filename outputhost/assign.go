@@ -22,7 +22,7 @@ func (h *Host) relist(ctx context.Context) {
 		if err != nil {
 			h.log.Info("no list of shares yet", "err", err)
 			pause = wait
-			wait = min(2*wait, h.cfg.RelistEvery)
+			wait = min(2*wait, maxRelistRetry)
 		} else {
 			wait = 50 * time.Millisecond
 		}
@@ -48,6 +48,8 @@ func (h *Host) relistPause() time.Duration {
 const (
 	relistPerShare = 2 * time.Millisecond
 	maxRelist      = 30 * time.Second
+	// maxRelistRetry is about how long a host that was cut off goes on delivering what others own by then.
+	maxRelistRetry = time.Second
 )
 
 // askShares asks one controller after another.

@@ -39,16 +39,18 @@ func (s *share) finished() bool { return s.end && s.rules.Done(s.l) }
 // addShare resumes a share from what its owners saved.
 func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID) error {
 	g.mu.Lock()
-	if s := g.mu.shares[e.ID]; s != nil {
-		s.generation = generation
-		if len(holders) > 0 {
-			s.holders = holders
-		}
-		g.mu.Unlock()
+	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch
+	moved := have != nil && have.generation != generation
+	if have != nil && len(holders) > 0 {
+		have.holders = holders
+	}
+	g.mu.Unlock()
+	switch {
+	case moved: // another host owned it in between, unnoticed here: what that one settled counts
+		g.giveAway(have, g.h.deps.Now())
+	case have != nil:
 		return nil
 	}
-	epoch := g.mu.record.Epoch
-	g.mu.Unlock()
 	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is dropped only
 	// after its done row is written, so it is enough to look now.
 	done, err := g.h.isDone(ctx, g.id, e.ID, epoch)
@@ -65,7 +67,8 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	if g.mu.closed || g.mu.shares[e.ID] != nil {
 		return nil
 	}
-	if old := g.mu.given[e.ID]; old != nil { // it comes back
+	old := g.mu.given[e.ID]
+	if old != nil { // it comes back
 		delete(g.mu.given, e.ID)
 		state.Merge(old.late.state)
 		old.late = nil
@@ -75,6 +78,9 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	g.mu.shares[e.ID] = s
 	g.mu.ordered = nil
 	g.mu.byRules[s.rules] = s
+	if old != nil {
+		g.renameHandlesLocked(old, s)
+	}
 	return nil
 }
 
@@ -154,6 +160,16 @@ func (s *share) dropLocked() *reader {
 func (g *group) forgetHandlesLocked(s *share) {
 	for _, c := range g.mu.consumers {
 		c.forgetLocked(s)
+	}
+}
+
+// renameHandlesLocked has what consumers hold of a share that came back settled there.
+func (g *group) renameHandlesLocked(old, now *share) {
+	for _, c := range g.mu.consumers {
+		if handle, known := c.handles[old]; known {
+			delete(c.handles, old)
+			c.handles[now], c.shares[handle] = handle, now
+		}
 	}
 }
 
