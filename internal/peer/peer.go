@@ -36,9 +36,6 @@ const (
 // options of all RPC clients. Answers are small, or are records as they are: compressing them costs more than it saves.
 var options = []connect.ClientOption{connect.WithReadMaxBytes(callBytes), connect.WithAcceptCompression("gzip", nil, nil)}
 
-// clientOptions are those of all calls. Answers are not compressed: most are small, and the network is the cluster's own.
-var clientOptions = connect.WithClientOptions(connect.WithReadMaxBytes(callBytes), connect.WithAcceptCompression("gzip", nil, nil))
-
 // Pool reaches hosts by address. Safe for concurrent use.
 type Pool struct {
 	cfg        Config
