@@ -46,6 +46,7 @@ type Options struct {
 	Input      func(*inputhost.Config)
 	Output     func(*outputhost.Config)
 	Meta       func(metadata.Store) metadata.Store // stands before the metadata, for faults
+	Logs       func(string)                        // takes what the hosts said when the test has failed; nil: the test's log does
 	Gossip     func() time.Duration                // how long one host takes to hear of another's coming or going; nil: no time
 }
 
@@ -99,7 +100,10 @@ func Start(t testing.TB, o Options) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	c.Client = c.dial(t, c.net.attach("client"))
+	var err error
+	if c.Client, err = c.dial(c.net.attach("client")); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
@@ -113,13 +117,8 @@ func (c *Cluster) add(id core.HostID, role string) {
 }
 
 // dial makes a client that reaches the cluster from a port.
-func (c *Cluster) dial(t testing.TB, from *port) *client.Client {
-	t.Helper()
-	cl, err := client.Dial(t.Context(), c.hosts[Frontend].addr, client.WithName("test"), client.WithNetDial(from.dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cl
+func (c *Cluster) dial(from *port) (*client.Client, error) {
+	return client.Dial(c.t.Context(), c.hosts[Frontend].addr, client.WithName("test"), client.WithNetDial(from.dial))
 }
 
 // Close stops everything, gracefully. A bubble must not end without it.
@@ -135,8 +134,11 @@ func (c *Cluster) Close() {
 	}
 	close(c.closed)
 	c.wg.Wait()
+	time.Sleep(c.net.delays(0, nil)) // so long may reads of connections that are gone still wait
 	c.behind.Close()
-	if c.t.Failed() {
+	if c.t.Failed() && c.o.Logs != nil {
+		c.o.Logs(c.log.text())
+	} else if c.t.Failed() {
 		c.t.Logf("logs of the hosts:\n%s", c.log.text())
 	}
 }
@@ -225,7 +227,7 @@ type logs struct {
 	}
 }
 
-const maxLogs = 1 << 20
+const maxLogs = 4 << 20
 
 func (l *logs) Write(b []byte) (int, error) {
 	l.mu.Lock()

@@ -56,7 +56,7 @@ func (h *host) start() error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(h.c.log, nil)).With("host", h.id)
-	h.meta = &gate{Store: h.c.behind}
+	h.meta = &gate{Store: h.c.behind, net: h.c.net, addr: h.addr}
 	p := &process{meta: h.meta, port: h.c.net.attach(h.addr)}
 	p.pool = peer.NewPool(peer.Config{NetDial: p.port.dial, Log: log})
 	if p.role, err = h.role(p, log, members); err != nil {

@@ -41,11 +41,13 @@ func newNetwork() *network {
 	return n
 }
 
-// delays makes reads wait up to latency.
-func (n *network) delays(latency time.Duration, random *rand.Rand) {
+// delays makes reads wait up to latency, and answers what it was before.
+func (n *network) delays(latency time.Duration, random *rand.Rand) (before time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	before = n.mu.latency
 	n.mu.latency, n.mu.random = latency, random
+	return before
 }
 
 // updateLocked makes all ends what they should be after a change.
@@ -81,6 +83,20 @@ func (n *network) standsStill(addr string) <-chan struct{} {
 		return n.mu.changed
 	}
 	return nil
+}
+
+// unreachable is a channel to wait for while packets between two addresses, or back, are lost.
+func (n *network) unreachable(a, b string) <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unreachableLocked(a, b) {
+		return n.mu.changed
+	}
+	return nil
+}
+
+func (n *network) unreachableLocked(a, b string) bool {
+	return n.mu.dropped[path{a, b}] > 0 || n.mu.dropped[path{b, a}] > 0 || n.mu.paused[a]
 }
 
 // drop loses what goes along the paths, until the returned function is called.
@@ -188,7 +204,7 @@ func (p *port) tryDial(addr string) (c net.Conn, wait <-chan struct{}, err error
 		return nil, nil, core.Errorf(core.CodeUnavailable, "the process at %s is dead", p.addr)
 	default:
 	}
-	if n.mu.dropped[path{p.addr, addr}] > 0 || n.mu.dropped[path{addr, p.addr}] > 0 || n.mu.paused[p.addr] {
+	if n.unreachableLocked(p.addr, addr) {
 		return nil, n.mu.changed, nil
 	}
 	l := n.mu.listeners[addr]

@@ -94,10 +94,11 @@ func (r *roster) learn(observer, subject core.HostID) error {
 	return r.tellLocked(observer)
 }
 
-// learnAll makes what all believe true.
-func (r *roster) learnAll() error {
+// trustAll makes what all believe true.
+func (r *roster) trustAll() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	clear(r.mu.suspected)
 	for observer, believed := range r.mu.believed {
 		clear(believed)
 		for id, h := range r.mu.up {

@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/faulty"
+	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+)
+
+// nemesis does to a cluster what a schedule says. One goroutine uses it.
+type nemesis struct {
+	*trial
+	random  *rand.Rand
+	began   time.Time
+	todo    []step // in the order of their time
+	started int    // steps so far, for the order of those at one time
+	broken  chan core.HostID
+	ends    map[int]func() // of what goes on, by number
+	down    map[core.HostID]time.Time
+}
+
+// step is a thing to do at a time.
+type step struct {
+	at time.Time
+	n  int
+	do func()
+}
+
+func newNemesis(t *trial) *nemesis {
+	return &nemesis{
+		trial: t, random: rand.New(rand.NewPCG(t.plan.seed, 2)), began: time.Now(), broken: make(chan core.HostID, 16),
+		ends: make(map[int]func()), down: make(map[core.HostID]time.Time),
+	}
+}
+
+func (n *nemesis) at(at time.Time, do func()) {
+	n.started++
+	n.todo = append(n.todo, step{at, n.started, do})
+	slices.SortStableFunc(n.todo, func(a, b step) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.n, b.n)) })
+}
+
+// run plays the schedule to its end, then heals everything.
+func (n *nemesis) run(events []event) {
+	for _, e := range events {
+		n.at(n.began.Add(e.at), func() { n.begin(e) })
+	}
+	n.until(n.began.Add(events[len(events)-1].at + 2*time.Second))
+	n.heal()
+}
+
+// until does what is to do up to a time.
+func (n *nemesis) until(end time.Time) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		next := end
+		if len(n.todo) > 0 && n.todo[0].at.Before(end) {
+			next = n.todo[0].at
+		}
+		timer.Reset(max(time.Until(next), 0))
+		select {
+		case id := <-n.broken:
+			n.say("the disk of %s breaks", id)
+			n.kill(id, (*extentlogtest.Disk).Cut, 3*time.Second)
+			continue
+		case <-timer.C:
+		}
+		if len(n.todo) == 0 || n.todo[0].at.After(time.Now()) {
+			return
+		}
+		s := n.todo[0]
+		n.todo = n.todo[1:]
+		s.do()
+	}
+}
+
+// lasting notes a fault that ends by itself after a while.
+func (n *nemesis) lasting(e event, end func()) {
+	from := time.Now()
+	n.started++
+	number := n.started
+	once := func() {
+		if n.ends[number] != nil {
+			delete(n.ends, number)
+			end()
+			n.crashed(string(e.kind)+" "+string(e.a), from, time.Now())
+		}
+	}
+	n.ends[number] = once
+	n.at(time.Now().Add(e.lasts), once)
+}
+
+func (n *nemesis) begin(e event) {
+	n.say("%s", e)
+	h := n.hosts[e.a]
+	switch e.kind {
+	case kindCrash:
+		n.kill(e.a, (*extentlogtest.Disk).Crash, e.lasts)
+	case kindPower:
+		n.kill(e.a, (*extentlogtest.Disk).Cut, e.lasts)
+	case kindAllStores:
+		for i := range n.plan.stores {
+			n.kill(Store(i), (*extentlogtest.Disk).Cut, e.lasts)
+		}
+	case kindRestart:
+		n.restart(e.a)
+	case kindPause:
+		n.lasting(e, n.Hold(e.a))
+	case kindIsolate:
+		n.lasting(e, n.separate([]core.HostID{e.a}))
+	case kindSplit:
+		n.lasting(e, n.separate(e.side))
+	case kindOneWay:
+		n.lasting(e, n.net.drop(path{h.addr, n.hosts[e.b].addr}))
+	case kindCut:
+		n.lasting(e, n.net.drop(path{h.addr, n.hosts[e.b].addr}, path{n.hosts[e.b].addr, h.addr}))
+	case kindNoMeta:
+		n.lasting(e, n.net.drop(path{h.addr, metaAddr}))
+	case kindAllMeta:
+		n.lasting(e, n.separate([]core.HostID{"metadata-0"}))
+	case kindBadMeta:
+		n.badMeta(e)
+	case kindReset:
+		n.Cut(e.a, e.b)
+		n.crashed("reset", time.Now(), time.Now())
+	case kindSlow:
+		h.disk.Slow(time.Duration(50+e.n%1000) * time.Millisecond)
+		n.lasting(e, func() { h.disk.Slow(0) })
+	case kindBroken:
+		if h.process != nil {
+			h.disk.FailAt(1+int(e.n%50), func() { n.broken <- e.a })
+		}
+	case kindWipe:
+		n.kill(e.a, (*extentlogtest.Disk).Wipe, e.lasts)
+	case kindDamage:
+		n.kill(e.a, n.damage, e.lasts)
+	case kindClock:
+		h.skew.Store(int64(time.Duration(e.n%240-120) * time.Second))
+		n.crashed("clock", time.Now(), time.Now())
+	case kindSuspect:
+		n.must(n.roster.suspect(e.b, e.a, 1))
+		n.lasting(e, func() { n.must(n.roster.suspect(e.b, e.a, -1)) })
+	}
+}
+
+func (n *nemesis) damage(d *extentlogtest.Disk) {
+	d.Cut()
+	what, err := d.Damage(n.random)
+	n.must(err)
+	n.say("damage: %s", what)
+}
+
+// kill ends a host that runs, and starts it again later.
+func (n *nemesis) kill(id core.HostID, left func(*extentlogtest.Disk), lasts time.Duration) {
+	h := n.hosts[id]
+	if h.process == nil {
+		return
+	}
+	if h.disk != nil {
+		h.disk.FailAt(0, nil)
+	}
+	h.crash(left)
+	n.down[id] = time.Now()
+	n.at(time.Now().Add(lasts), func() { n.up(id) })
+}
+
+func (n *nemesis) restart(id core.HostID) {
+	h := n.hosts[id]
+	if h.process == nil {
+		return
+	}
+	n.down[id] = time.Now()
+	if h.disk != nil {
+		h.disk.FailAt(0, nil)
+	}
+	h.stop()
+	n.up(id)
+}
+
+// up starts a host, and tries again when it cannot start now. A store whose disk is beyond repair gets an empty one.
+func (n *nemesis) up(id core.HostID) {
+	h := n.hosts[id]
+	if h.process != nil {
+		return
+	}
+	h.run = newRun()
+	err := h.start()
+	switch {
+	case err == nil:
+		n.tell(id)
+		n.crashed("down "+string(id), n.down[id], time.Now())
+		return
+	case core.CodeOf(err) == core.CodeCorrupt && h.disk != nil:
+		h.disk.Wipe()
+	}
+	n.say("%s does not start: %v", id, err)
+	n.at(time.Now().Add(time.Second), func() { n.up(id) })
+}
+
+// separate loses all packets between the hosts of a side and the others; clients are with the others. Membership follows.
+func (n *nemesis) separate(side []core.HostID) (heal func()) {
+	addr := func(id core.HostID) string { return string(id) + ":1" }
+	all := append(slices.Clone(n.order), "metadata-0")
+	var paths []path
+	var news []func()
+	for _, in := range side {
+		paths = append(paths, path{addr(in), "client"}, path{"client", addr(in)})
+		for _, out := range all {
+			if slices.Contains(side, out) {
+				continue
+			}
+			paths = append(paths, path{addr(in), addr(out)}, path{addr(out), addr(in)})
+			if n.hosts[in] != nil && n.hosts[out] != nil {
+				news = append(news, n.estrange(in, out), n.estrange(out, in))
+			}
+		}
+	}
+	through := n.net.drop(paths...)
+	return func() {
+		through()
+		for _, f := range news {
+			f()
+		}
+	}
+}
+
+// estrange makes an observer miss a host after a while, and find it again a while after the end.
+func (n *nemesis) estrange(observer, subject core.HostID) (end func()) {
+	var mu sync.Mutex
+	over, missed := false, false
+	n.later(2*time.Second+n.gossip(), func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if missed = !over; missed {
+			n.must(n.roster.suspect(observer, subject, 1))
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if over = true; missed {
+			n.later(n.gossip(), func() { n.must(n.roster.suspect(observer, subject, -1)) })
+		}
+	}
+}
+
+// badMeta loses answers of the metadata, does some calls late, and others never.
+func (n *nemesis) badMeta(e event) {
+	h := n.hosts[e.a]
+	if h.process == nil {
+		return
+	}
+	gate := h.process.meta
+	bad := faulty.New(open{n.behind}, faulty.Faults{Seed: uint64(e.n), Before: 0.2, Lost: 0.2, Delay: 50 * time.Millisecond})
+	store := metadata.Store(bad)
+	gate.way.Store(&store)
+	n.lasting(e, func() {
+		gate.way.Store(nil)
+		n.wg.Go(func() { bad.Close() })
+	})
+}
+
+// open is a store that its user cannot close.
+type open struct{ metadata.Store }
+
+func (open) Close() error { return nil }
+
+// heal ends all faults and starts everything.
+func (n *nemesis) heal() {
+	for len(n.ends) > 0 {
+		for _, number := range sortedKeys(n.ends) {
+			if end := n.ends[number]; end != nil {
+				end()
+			}
+		}
+	}
+	for _, h := range n.hosts {
+		if h.disk != nil {
+			h.disk.FailAt(0, nil)
+		}
+	}
+	n.todo = nil
+	for range 60 {
+		n.until(time.Now().Add(time.Second))
+		up := true
+		for _, id := range n.order {
+			if n.hosts[id].process == nil {
+				up = false
+				n.up(id)
+			}
+		}
+		if up {
+			break
+		}
+	}
+	n.until(time.Now().Add(10 * time.Second)) // all news have spread
+	n.must(n.roster.trustAll())
+}
+
+func sortedKeys[V any](m map[int]V) []int {
+	var out []int
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

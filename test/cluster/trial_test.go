@@ -1,0 +1,204 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost"
+	"github.com/columbamq/columba/tools/verify"
+)
+
+// trial is one run of a schedule against a cluster under load.
+type trial struct {
+	*Cluster
+	t    *testing.T
+	plan *schedule
+	load *load
+	calm chan struct{} // closed when the faults are over
+
+	mu struct {
+		sync.Mutex
+		random *rand.Rand
+		diary  bytes.Buffer
+	}
+}
+
+// slack is how long before a fault an acknowledgement may be forgotten, and how long after one its effects are seen.
+const slack = 5 * time.Second
+
+// try runs a schedule and judges what came of it.
+func try(t *testing.T, s *schedule) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &trial{t: t, plan: s, load: newLoad(s), calm: make(chan struct{})}
+		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
+		r.Cluster = Start(t, Options{
+			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep,
+			Input: func(c *inputhost.Config) { c.RollBytes = s.roll },
+		})
+		defer r.Close()
+		defer r.report()
+		r.net.delays(s.latency, rand.New(rand.NewPCG(s.seed, 4)))
+		r.run()
+	})
+}
+
+func (t *trial) run() {
+	for _, q := range t.load.queues {
+		_, err := t.Client.Admin().CreateQueue(t.t.Context(), q)
+		t.must(err)
+	}
+	for _, g := range t.load.groups {
+		_, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
+		t.must(err)
+	}
+	var publishers, consumers sync.WaitGroup
+	stopPublishers, stopConsumers := make(chan struct{}), make(chan struct{})
+	seeds := rand.New(rand.NewPCG(t.plan.seed, 5))
+	for _, q := range t.load.queues {
+		for i := range 2 {
+			random := rand.New(rand.NewPCG(seeds.Uint64(), 0))
+			publishers.Go(func() { t.publish(t.Client, q.Path, fmt.Sprintf("p%d", i), random, stopPublishers) })
+		}
+	}
+	for _, g := range t.load.groups {
+		for i := range 2 {
+			random := rand.New(rand.NewPCG(seeds.Uint64(), 0))
+			consumers.Go(func() { t.consume(g, fmt.Sprintf("%s%d", g.Name, i), random, stopConsumers) })
+		}
+	}
+	newNemesis(t).run(t.plan.events)
+	time.Sleep(2 * time.Second)
+	t.say("calm")
+	close(t.calm)
+	close(stopPublishers)
+	publishers.Wait()
+	t.drain()
+	close(stopConsumers)
+	consumers.Wait()
+	t.judge()
+}
+
+// drain waits until every group has everything.
+func (t *trial) drain() {
+	deadline := time.Now().Add(10 * time.Minute)
+	for {
+		missing, left := t.load.missing(), t.left()
+		if missing == 0 && left == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.t.Errorf("stuck: %d deliveries of acknowledged messages are missing; %s", missing, left)
+			return
+		}
+		time.Sleep(2 * time.Second)
+	}
+	time.Sleep(5 * time.Second) // to be wrong in
+}
+
+// left says which groups have messages left by the servers' count.
+func (t *trial) left() string {
+	var out []string
+	for _, g := range t.load.groups {
+		if u, _, err := t.depth(g); err != nil || u > 0 {
+			out = append(out, fmt.Sprintf("%s %s has %d left (%v)", g.Queue, g.Name, u, err))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (t *trial) depth(g core.GroupSpec) (undone, dead uint64, err error) {
+	d, err := t.Client.Admin().Depth(t.t.Context(), g.Queue, g.Name)
+	if err != nil || len(d) != 1 {
+		return 0, 0, fmt.Errorf("depth of %s %s: %d rows, %w", g.Queue, g.Name, len(d), err)
+	}
+	return d[0].Ready + d[0].InFlight + d[0].Delayed + d[0].Parked, d[0].Dead, nil
+}
+
+// judge is the verdict of the oracle.
+func (t *trial) judge() {
+	h := &t.load.mu.history
+	for _, g := range t.load.groups {
+		undone, dead, err := t.depth(g)
+		t.must(err)
+		h.Groups = append(h.Groups, verify.Left{Queue: g.Queue, Group: g.Name, Undone: undone, Dead: dead})
+		for d, err := range t.Client.Admin().DeadLetters(t.t.Context(), g.Queue, g.Name) {
+			if core.CodeOf(err) == core.CodeNotFound {
+				break
+			}
+			t.must(err)
+			h.Received = append(h.Received, verify.Received{
+				Key: keyOf(g.Queue, d.Message.Body), Group: g.Name, CRC: crc32.Checksum(d.Message.Body, castagnoli), Receipt: d.Origin, Attempt: d.Attempts,
+				Settled: verify.Dead, At: d.DeadSince.Add(time.Millisecond), // whole milliseconds, cut
+			})
+		}
+	}
+	report := verify.Check(h, slack)
+	if !report.OK() {
+		t.t.Errorf("the history is wrong:\n%s", report)
+	}
+	outcomes := make(map[verify.Outcome]int)
+	for _, p := range h.Published {
+		outcomes[p.Outcome]++
+	}
+	t.say("%v %v", outcomes, report.Counts)
+}
+
+// gossip is how long one piece of news takes.
+func (t *trial) gossip() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Duration(t.mu.random.Int64N(int64(t.plan.gossip)))
+}
+
+// crashed notes a fault, which may explain duplicates.
+func (t *trial) crashed(what string, from, to time.Time) {
+	t.load.mu.Lock()
+	defer t.load.mu.Unlock()
+	t.load.mu.history.Crashes = append(t.load.mu.history.Crashes, verify.Crash{What: what, From: from, To: to})
+}
+
+// say writes into the diary, which a failure shows.
+func (t *trial) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(&t.mu.diary, "%s "+format+"\n", append([]any{time.Now().Format("04:05.000")}, args...)...)
+}
+
+func (t *trial) report() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.t.Failed() || testing.Verbose() {
+		t.t.Logf("%s\nwhat happened:\n%s", t.plan, t.mu.diary.String())
+	}
+}
+
+// keep writes down what the hosts of a failed run said, where COLUMBA_SEED_LOGS says.
+func (t *trial) keep(text string) {
+	dir := os.Getenv("COLUMBA_SEED_LOGS")
+	if dir == "" {
+		t.t.Logf("set COLUMBA_SEED_LOGS to a directory to get the logs of the hosts")
+		return
+	}
+	name := filepath.Join(dir, fmt.Sprintf("seed-%d.log", t.plan.seed))
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.t.Error(err)
+	}
+	t.t.Logf("the logs of the hosts are in %s", name)
+}
+
+func (t *trial) must(err error) {
+	t.t.Helper()
+	if err != nil {
+		t.t.Fatal(err)
+	}
+}
