@@ -84,8 +84,12 @@ func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
 	if self := h.deps.Members.Self(); run != self.Run.ID {
 		return core.Errorf(core.CodeStale, "the list is for another run of this host")
 	}
-	h.assigning.Lock()
-	defer h.assigning.Unlock()
+	select {
+	case h.assigning <- struct{}{}:
+		defer func() { <-h.assigning }()
+	case <-ctx.Done():
+		return core.Errorf(core.CodeDeadline, "another list of shares is still being applied: %w", context.Cause(ctx))
+	}
 	h.mu.Lock()
 	older := list.Version < h.mu.version
 	h.mu.version = max(h.mu.version, list.Version)

@@ -85,7 +85,7 @@ type Host struct {
 		stopped  bool
 	}
 	draining    atomic.Bool // nothing is handed out any more
-	assigning   sync.Mutex  // one list is applied at a time
+	assigning   chan struct{} // capacity 1: one list is applied at a time, which takes calls to the metadata
 	nextSession atomic.Uint32
 	readers     atomic.Int64 // open read streams
 }
@@ -109,6 +109,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		deps.Random = rand.Float64
 	}
 	h := &Host{cfg: cfg, log: deps.Log.With("role", "outputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
+	h.assigning = make(chan struct{}, 1)
 	h.deadlines = newDeadlines()
 	h.saver = newSaver(h)
 	h.letters = newLetters(h)
