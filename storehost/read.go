@@ -2,6 +2,7 @@ package storehost
 
 import (
 	"context"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 
@@ -205,17 +206,42 @@ func (r *readStream) send(ctx context.Context, limit core.Seq, bytes int) (sent 
 	r.credit -= n
 	r.s.mu.Unlock()
 	r.s.pushed.Add(n)
-	head := wire.AppendBatchesHead(make([]byte, 0, wire.FrameHeaderLen), r.id, len(piece))
-	err = r.s.mux.Conn.SendOwned(ctx, head, piece, func() {
-		r.s.pushed.Add(-n)
-		r.s.wake()
-	})
-	if err != nil {
+	p := newParcel(r.s, n)
+	if err := r.s.mux.Conn.SendOwned(ctx, wire.AppendBatchesHead(p.head[:0], r.id, len(piece)), piece, p.done); err != nil {
 		return false, err
 	}
 	r.s.h.metrics.readBytes.Add(float64(n))
 	r.next = last + 1
 	return true, nil
+}
+
+// parcel is a piece on its way through the send queue. It is pooled with its callback, so that small ones cost no allocation.
+type parcel struct {
+	s     *session
+	bytes int64
+	head  [wire.FrameHeaderLen]byte
+	done  func()
+}
+
+var parcels sync.Pool
+
+func newParcel(s *session, bytes int64) *parcel {
+	p, _ := parcels.Get().(*parcel)
+	if p == nil {
+		p = new(parcel)
+		p.done = p.sent
+	}
+	p.s, p.bytes = s, bytes
+	return p
+}
+
+// sent is called once, when the piece was written or the connection has ended.
+func (p *parcel) sent() {
+	s := p.s
+	s.pushed.Add(-p.bytes)
+	p.s = nil
+	parcels.Put(p)
+	s.wake()
 }
 
 // finish tells the end of a sealed extent. A replica that is shorter than its end never claims to be at it.
