@@ -84,7 +84,7 @@ type Host struct {
 		version  uint64 // of the list of shares
 		stopped  bool
 	}
-	draining    atomic.Bool // nothing is handed out any more
+	draining    atomic.Bool   // nothing is handed out any more
 	assigning   chan struct{} // capacity 1: one list is applied at a time, which takes calls to the metadata
 	nextSession atomic.Uint32
 	readers     atomic.Int64 // open read streams
