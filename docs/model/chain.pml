@@ -27,6 +27,8 @@ unsigned givenUp  : 5;          /* bit m: the publisher never sends it again */
 unsigned doubtful : 5;          /* bit m: unknown was told in this session */
 byte resent;                    /* host 0 has settled the old extent up to here */
 
+byte walk, met;                 /* of orderKept; 0 between its runs */
+
 /* I5: in the sealed extent, then the next one, messages appear for the first time in the order they were published.
  * I1: all that were reported as a success appear. */
 inline orderKept() {
@@ -49,9 +51,6 @@ inline orderKept() {
     walk = 0; met = 0
   }
 }
-hidden byte walk;
-hidden byte met;
-
 /* An append at the head. A newer session fences an older one there. */
 inline enter(m, s) {
   next[filled] = m; filled++;
