@@ -24,8 +24,11 @@ type promise struct {
 	opened bool
 	fenced bool
 	sealed bool
-	last   core.Seq // acknowledged, or L
-	bytes  []byte   // of everything ever appended, for comparison
+	// removing is set before the removal, from when on the extent may be gone; removed after it, from when on it must be.
+	removing, removed bool
+	version           uint64   // of the holders, with sealed
+	last              core.Seq // acknowledged, or L
+	bytes             []byte   // of everything ever appended, for comparison
 }
 
 // promises collects them while a workload runs.
@@ -143,9 +146,13 @@ func workload(t *testing.T, l extentlog.Log, p *promises) {
 		if i == 0 {
 			continue
 		}
-		must(t, l.Seal(e.ID, s.Last, s.Checksum, 0))
-		p.update(e.ID, func(v *promise) { v.sealed = true })
+		must(t, l.Seal(e.ID, s.Last, s.Checksum, uint64(i)))
+		p.update(e.ID, func(v *promise) { v.sealed, v.version = true, uint64(i) })
 	}
+	gone := extents[0]
+	p.update(gone.ID, func(v *promise) { v.removing = true })
+	must(t, l.Remove(gone.ID, 1))
+	p.update(gone.ID, func(v *promise) { v.removed = true })
 	unheard := Extent()
 	_, err := l.Fence(unheard, 0)
 	must(t, err)
@@ -165,8 +172,15 @@ func (c crash) verify(t *testing.T, open OpenFunc, when string) {
 		}
 		s, err := l.State(id)
 		switch {
+		case p.removing && core.CodeOf(err) == core.CodeNotFound:
+			wantCode(t, l.Open(p.extent), core.CodeFenced)
+			continue
+		case p.removed:
+			t.Fatalf("%s: extent %s was removed and is back: %+v, %v", when, id, s, err)
 		case err != nil:
 			t.Fatalf("%s: %v", when, err)
+		case s.Version < p.version:
+			t.Fatalf("%s: version %d of the holders was promised, %d came back", when, p.version, s.Version)
 		case s.Last < p.last, p.opened && !s.Opened, p.fenced && !s.Fenced, p.sealed && (!s.Sealed || s.L != p.last), !s.Extent.Equal(p.extent):
 			t.Fatalf("%s: state %+v breaks the promise of last %d, opened %v, fenced %v, sealed %v", when, s, p.last, p.opened, p.fenced, p.sealed)
 		case p.fenced && s.Last != p.last:
@@ -241,7 +255,7 @@ func readsDamage(t *testing.T, open OpenFunc, fs vfs.FS, promised map[core.Exten
 	defer l.Close()
 	for id, p := range promised {
 		s, err := l.State(id)
-		if prefix && core.CodeOf(err) == core.CodeNotFound {
+		if (prefix || p.removed) && core.CodeOf(err) == core.CodeNotFound {
 			continue
 		}
 		if err != nil || s.Last < p.last && !prefix {
