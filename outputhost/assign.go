@@ -56,9 +56,12 @@ const (
 func (h *Host) askShares(ctx context.Context) error {
 	err := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
 	for _, c := range h.deps.Members.Hosts("controller") {
+		h.mu.Lock()
+		before := h.mu.version
+		h.mu.Unlock()
 		var list *pb.AssignmentList
 		if list, err = h.askController(ctx, c.Address); err == nil {
-			return h.assign(ctx, list)
+			return h.assignAfter(ctx, list, before)
 		}
 	}
 	return err
@@ -75,8 +78,14 @@ func (h *Host) askController(ctx context.Context, addr string) (*pb.AssignmentLi
 	return resp.Msg, nil
 }
 
-// assign makes the host's shares those of the list.
+// assign makes the host's shares those of the list, unless it had a newer one.
 func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
+	return h.assignAfter(ctx, list, 0)
+}
+
+// assignAfter is assign for a list that was asked for when the newest one had version before. If that is still so, the answer is the
+// truth even with a lower version: the controller has begun anew, with a clock behind that of the one before.
+func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before uint64) error {
 	run, err := core.IDFromBytes(list.Run)
 	if err != nil {
 		return err
@@ -91,8 +100,10 @@ func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
 		return core.Errorf(core.CodeDeadline, "another list of shares is still being applied: %w", context.Cause(ctx))
 	}
 	h.mu.Lock()
-	older := list.Version < h.mu.version
-	h.mu.version = max(h.mu.version, list.Version)
+	older := list.Version < h.mu.version && h.mu.version != before
+	if !older {
+		h.mu.version = list.Version
+	}
 	h.mu.Unlock()
 	if older {
 		return nil
