@@ -170,3 +170,20 @@ func TestCluster_DamagedGroupAfterARestart(t *testing.T) {
 		w.close(con)
 	})
 }
+
+// TestCluster_ControllerWhoseClockWentBack starts it anew with lists that look older than what hosts have.
+func TestCluster_ControllerWhoseClockWentBack(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", nil)
+		con := w.consumer("g")
+		w.publish("a")
+		w.ok(w.next(con, "a", 1).Ack())
+		w.Crash(Controller)
+		w.hosts[Controller].skew.Store(-int64(time.Hour))
+		w.Crash(Input) // so that "b" needs a new extent
+		w.Up(Input, Controller)
+		w.publish("b")
+		w.ok(w.next(con, "b", 1).Ack())
+		w.close(con)
+	})
+}
