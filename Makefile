@@ -11,6 +11,7 @@ BUF       ?= npx --yes @bufbuild/buf@1.75.0
 PACKAGES  ?= ./...
 FUZZTIME  ?= 20s
 FAULTTIME ?= 75s
+SEEDS     ?= 10000
 BENCHTIME ?= 1s
 CLUSTERPORT ?= 4922
 CLUSTERDATA ?=
@@ -59,9 +60,10 @@ flake: ## rings 1 to 3 COUNT times over, then the whole of `make test` three tim
 	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test TESTFLAGS=-count=1; done
 
 .PHONY: faults
-faults: ## processes killed, stopped and cut off under load, and builds that are broken on purpose; the tables go to bin/faults.md
+faults: ## clusters under faults: SEEDS schedules in virtual time, real processes, builds broken on purpose; tables in bin/faults.md
 	@mkdir -p bin && rm -f bin/faults.md
 	@export COLUMBA_FAULTS=$(FAULTTIME) COLUMBA_FAULTS_REPORT=$(CURDIR)/bin/faults.md; status=0; \
+	$(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) || status=1; \
 	$(GO) test -v -count=1 -timeout 4h ./test/faults || status=1; \
 	$(GO) test -v -count=1 -timeout 1h ./test/sabotage || status=1; \
 	echo; cat bin/faults.md; exit $$status
