@@ -116,6 +116,9 @@ func (n *Node) openMembership(ctx context.Context, res *resources) (err error) {
 
 func (n *Node) openGossip(ctx context.Context, res *resources, cfg gossip.Config) (*gossip.Monitor, error) {
 	cfg.Log = n.o.Log.With("part", "gossip")
+	if cfg.Self.ID != res.self.ID {
+		cfg.Log = cfg.Log.With("store", cfg.Self.ID)
+	}
 	m, err := gossip.New(cfg)
 	if err != nil {
 		return nil, err
@@ -134,10 +137,16 @@ const rivalWait = 5 * time.Second
 func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 	if !n.cfg.holdsMetadata() {
 		res.finder = &finder{log: n.o.Log.With("part", membership.RoleMetadata), members: res.members, join: n.cfg.Join}
+		conns := newTether(res.peers.Dial)
 		client := &http.Transport{
-			DialContext: res.peers.Dial, MaxIdleConnsPerHost: metadataConns, IdleConnTimeout: time.Minute, DisableCompression: true,
+			DialContext: conns.Dial, MaxIdleConnsPerHost: metadataConns, IdleConnTimeout: time.Minute, DisableCompression: true,
 		}
 		res.opened(func() error { client.CloseIdleConnections(); return nil })
+		stop := res.members.Changed(func() {
+			addr, _ := res.finder.locate() // "" while they are away
+			conns.keep(addr)
+		})
+		res.opened(func() error { stop(); return nil })
 		res.meta = remote.NewLocated(&http.Client{Transport: client}, res.finder.locate)
 		res.opened(res.meta.Close)
 		return nil
