@@ -135,9 +135,16 @@ func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
 
 // choose fills in the replicas and their disks.
 func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, avoid []core.HostID) error {
-	h.stores.described(ctx, h.deps.Members.Hosts("storehost"), h.cfg.DescribeTimeout)
+	need := placement.Need{Want: spec.Replicas, Min: spec.MinReplicas}
+	if h.stores.fresh(h.deps.Members.Hosts("storehost")) {
+		h.stores.describeNow(ctx, h.cfg.DescribeTimeout)
+	}
 	candidates, refusing := h.stores.candidates(avoid)
-	e.Replicas = placement.Replicas(e.ID.String(), placement.Need{Want: spec.Replicas, Min: spec.MinReplicas}, candidates)
+	if len(candidates) < need.Min { // one may be back that nobody has asked yet
+		h.stores.describeNow(ctx, h.cfg.DescribeTimeout)
+		candidates, refusing = h.stores.candidates(avoid)
+	}
+	e.Replicas = placement.Replicas(e.ID.String(), need, candidates)
 	switch n := len(e.Replicas); {
 	case n < spec.MinReplicas && refusing > 0:
 		return core.Errorf(core.CodeNoSpace, "queue %s wants at least %d replicas; %d stores can take one and %d have no space left or refuse writes: free space, or add stores", spec.Path, spec.MinReplicas, n, refusing)

@@ -132,6 +132,30 @@ func TestEnsure_KilledStoreIsNotChosenAgain(t *testing.T) {
 	})
 }
 
+// TestEnsure_StoresThatAreBackAtOnce were killed and started again, and nobody has asked them since.
+func TestEnsure_StoresThatAreBackAtOnce(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.queue(3, 2)
+		e := r.extent(queue, 1)
+		for _, s := range r.stores {
+			r.kill(s.id)
+		}
+		if _, err := r.seal(e, 1); err == nil {
+			t.Fatal("sealed without stores")
+		}
+		for _, s := range r.stores {
+			s.with(func() { s.run = newRun() })
+			r.up(s)
+		}
+		began := time.Now()
+		_, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+		r.ok(err)
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 // TestEnsure_ExtentsThatFailAtOnceSlowDown: stores accept the creation and refuse every open.
 func TestEnsure_ExtentsThatFailAtOnceSlowDown(t *testing.T) {
 	bubble(t, rigOptions{stores: 1}, func(r *rig) {

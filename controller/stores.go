@@ -208,18 +208,21 @@ func (s *stores) endRound() {
 	s.mu.round = make(chan struct{})
 }
 
-// described waits for the end of the next round, if a store is there that was never asked; not longer than limit.
-func (s *stores) described(ctx context.Context, members []membership.Host, limit time.Duration) {
+// fresh reports whether a member was never asked.
+func (s *stores) fresh(members []membership.Host) bool {
 	s.mu.Lock()
-	round := s.mu.round
-	fresh := slices.ContainsFunc(members, func(m membership.Host) bool {
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(members, func(m membership.Host) bool {
 		st := s.mu.byID[m.ID]
 		return st == nil || st.identity.Disk.IsZero() && st.failures == 0
 	})
+}
+
+// describeNow waits for the end of the next round, not longer than limit.
+func (s *stores) describeNow(ctx context.Context, limit time.Duration) {
+	s.mu.Lock()
+	round := s.mu.round
 	s.mu.Unlock()
-	if !fresh {
-		return
-	}
 	poke(s.wake)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -47,7 +47,7 @@ func Owner(key string, from []Candidate) (owner core.HostID, ok bool) {
 // Need is how many hosts are looked for.
 type Need struct {
 	Want  int
-	Min   int      // tiers behind the first are used to reach this many only
+	Min   int      // tiers behind the best there is are used to reach this many only
 	Zones []string // of the hosts that have the work already
 }
 
@@ -59,7 +59,11 @@ func Replicas(key string, need Need, from []Candidate) []core.HostID {
 		used[z]++
 	}
 	var out []core.HostID
-	for tier, limit := Good, need.Want; tier < tiers; tier, limit = tier+1, need.Min {
+	for tier := Good; tier < tiers; tier++ {
+		limit := need.Want
+		if len(out) > 0 {
+			limit = need.Min
+		}
 		var ranked []Candidate
 		for _, c := range from {
 			if c.Tier == tier {
