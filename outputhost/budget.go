@@ -17,9 +17,9 @@ const minPart = 128 << 10
 // room is how many bytes a share may read that holds so many.
 func (b *budget) room(held int) int {
 	free := b.bound - int(b.held.Load())
-	part := b.bound / max(int(b.holders.Load()), 1)
 	if free > b.bound/2 {
-		return max(free/2, part-held, minPart-held)
+		return max(free/2, minPart-held)
 	}
+	part := b.bound / max(int(b.holders.Load()), 1)
 	return max(min(free, part-held), minPart-held, 0)
 }

@@ -1,0 +1,158 @@
+package outputhost
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
+)
+
+// TestSaver_BusyGroupsAreSavedSoonerButNotTooOften asks what is due as time passes.
+func TestSaver_BusyGroupsAreSavedSoonerButNotTooOften(t *testing.T) {
+	b := newBench(t)
+	now := time.Unix(1000, 0)
+	quiet, busy, retry := &group{h: b.Host}, &group{h: b.Host}, &group{h: b.Host}
+	busy.savedAt.Store(now.UnixNano())
+	b.saver.note(quiet, saveSoon)
+	b.saver.note(busy, saveSoon)
+	b.saver.note(busy, saveBusy)
+	b.saver.note(busy, saveSoon)
+	b.saver.note(retry, saveNow)
+	due, next := b.saver.due(false, now.Add(40*time.Millisecond))
+	if len(due) != 1 || due[0] != retry || next != 60*time.Millisecond {
+		t.Errorf("after 40 ms %d are due, the next in %s; want the one with retries, and the busy one in 60 ms", len(due), next)
+	}
+	due, next = b.saver.due(false, now.Add(100*time.Millisecond))
+	if len(due) != 1 || due[0] != busy || next != time.Hour {
+		t.Errorf("after 100 ms %d are due, the next in %s; want the busy one", len(due), next)
+	}
+	if due = b.saver.all(); len(due) != 1 || due[0] != quiet {
+		t.Errorf("at the end of the second %d are due, want the quiet one", len(due))
+	}
+}
+
+// share gives the host one share, with n records read, the first taken of them handed out.
+func (b *bench) share(n, taken int) (*group, *share) {
+	b.t.Helper()
+	_, a := b.group()
+	if err := b.give(1, a); err != nil {
+		b.t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.mu.shares {
+		r := dispatch.Records{Base: 1, Offsets: make([]uint32, n+1), Bytes: make([]byte, n)}
+		for i := range r.Offsets {
+			r.Offsets[i] = uint32(i)
+		}
+		if err := s.rules.Offer(r, b.deps.Now()); err != nil {
+			b.t.Fatal(err)
+		}
+		g.mu.rules.Take(1, dispatch.Credit{Messages: taken, Bytes: 1 << 20}, b.deps.Now(), nil)
+		return g, s
+	}
+	panic("no share")
+}
+
+// TestShare_LateAcksReachTheNewOwner moves a share from one host to another while messages are in flight, and acks them at the old one.
+func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(10, 6)
+	c := &consumer{h: b.Host, handles: map[*share]uint32{s: 0}, shares: []*share{s}}
+	s.rules.Ack(1, 2, 1, b.deps.Now(), nil)
+	g.giveAway(s, b.deps.Now())
+	b.saver.save(t.Context(), b.saver.all(), false)
+	state, others, err := b.savedState(t.Context(), g.id, s.extent.ID, 0)
+	if err != nil || state.Frontier() != 2 || len(others) != 0 {
+		t.Fatalf("saved: frontier %d, %d others, %v", state.Frontier(), len(others), err)
+	}
+
+	// another owner begins from there
+	next := &share{group: g, extent: s.extent, others: map[metadata.Key]*other{{Partition: "x", Row: "y"}: {}}}
+	next.rules = dispatch.NewGroup(g.mu.record.Spec).AddShare(s.extent.ID, state, b.deps.Now())
+
+	g.mu.Lock()
+	late := c.lateLocked(0)
+	bad := late.ackLateLocked(2, 3, 1, nil)
+	bad = late.ackLateLocked(9, 1, 1, bad)
+	g.mu.Unlock()
+	if len(bad) != 2 || bad[0].Base != 2 || bad[1].Base != 9 || bad[0].Code != core.CodeMoved {
+		t.Errorf("refused %v, want 2, which was settled, and 9, which was not handed out", bad)
+	}
+	b.saver.note(g, saveNow)
+	b.saver.save(t.Context(), b.saver.all(), false)
+
+	rows, err := b.checkpoints(t.Context(), g.id, s.extent.ID, metadata.One)
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	decoded, err := dispatch.DecodeState(rows[0].Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := next.rules.Absorb(decoded, b.deps.Now()); n != 2 || next.rules.Frontier() != 4 {
+		t.Errorf("the new owner took over %d acks, its frontier is %d; want 2 and 4", n, next.rules.Frontier())
+	}
+}
+
+// TestShare_ComesBackWithWhatAnotherOwnerSettled gives a share away and back, unnoticed, by its generation alone.
+func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
+	b := newBench(t)
+	r, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	var e core.ExtentID
+	for id := range g.mu.shares {
+		e = id
+	}
+	old := g.mu.shares[e]
+	state := dispatch.StartAfter(7)
+	key := metadata.CheckpointKey(r.ID, e, 0, core.RunID{ID: core.ID{9}})
+	if err := b.meta.Put(t.Context(), metadata.Checkpoints, key, state.Append(nil), b.deps.Now(), 0, metadata.One); err != nil {
+		t.Fatal(err)
+	}
+	a.Counter += 2
+	if err := b.give(2, a); err != nil {
+		t.Fatal(err)
+	}
+	s := g.mu.shares[e]
+	if s == old || s.rules.Frontier() != 7 || len(g.mu.given) != 0 {
+		t.Fatalf("the same share %v, frontier %d, %d given away", s == old, s.rules.Frontier(), len(g.mu.given))
+	}
+
+	// that owner is dead: its row goes once ours is durable, not before
+	g.mu.merged = time.Time{}
+	if err := g.mergeOthers(t.Context()); err != nil || len(s.others) != 1 {
+		t.Fatalf("before ours is saved: %d others, %v", len(s.others), err)
+	}
+	s.rules.AckProven(8, b.deps.Now())
+	b.saver.note(g, saveNow)
+	b.saver.save(t.Context(), b.saver.all(), false)
+	g.mu.merged = time.Time{}
+	if err := g.mergeOthers(t.Context()); err != nil || len(s.others) != 0 {
+		t.Errorf("after: %d others, %v", len(s.others), err)
+	}
+	got, _, err := b.savedState(t.Context(), r.ID, e, 0)
+	if err != nil || got.Frontier() != 8 {
+		t.Errorf("saved frontier %d, %v; want 8", got.Frontier(), err)
+	}
+}
+
+// BenchmarkCheckpoint is one checkpoint of a busy group's share with 2,000 messages in flight: up to ten of these a second.
+func BenchmarkCheckpoint(b *testing.B) {
+	bench := newBench(b)
+	g, s := bench.share(10_000, 2_000)
+	seq := core.Seq(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.rules.Ack(seq%2000+1, 1, 1, bench.deps.Now(), nil)
+		seq += 7
+		bench.saver.note(g, saveNow)
+		bench.saver.save(b.Context(), bench.saver.all(), false)
+	}
+}

@@ -1,0 +1,124 @@
+package outputhost
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
+	"github.com/columbamq/columba/metadata"
+)
+
+// stores makes these ids store hosts beside the output host.
+func (b *bench) stores(zones map[core.HostID]string) {
+	b.t.Helper()
+	hosts := []membership.Host{b.deps.Members.Self()}
+	for id, zone := range zones {
+		hosts = append(hosts, membership.Host{ID: id, Roles: []string{"storehost"}, Address: string(id) + ":1", Zone: zone})
+	}
+	if err := b.deps.Members.(*static.Monitor).Set(hosts); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func idsOf(from []source) []core.HostID {
+	var out []core.HostID
+	for _, s := range from {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+func TestSources_LiveHoldersInTurn(t *testing.T) {
+	b := newBench(t)
+	b.stores(map[core.HostID]string{"a": "", "b": "", "c": "", "d": ""})
+	e := core.Extent{ID: core.ExtentID{ID: core.ID{7}}, Replicas: []core.HostID{"a", "b", "c", "gone"}}
+	now := time.Unix(1000, 0)
+	first := idsOf(b.sources(e, nil, nil, now))
+	if slices.Sort(slices.Clone(first)); len(first) != 3 || slices.Contains(first, "gone") {
+		t.Fatalf("open: %v, want the three live replicas", first)
+	}
+	if got := idsOf(b.sources(e, []core.HostID{"d", "b"}, nil, now)); len(got) != 2 || slices.Contains(got, "a") {
+		t.Errorf("sealed: %v, want the holders, a repaired one too, and no other", got)
+	}
+	b.Host.stores.shun(first[0], now)
+	if got := idsOf(b.sources(e, nil, nil, now)); got[2] != first[0] || got[0] != first[1] {
+		t.Errorf("after %s failed: %v", first[0], got)
+	}
+	failed := map[core.HostID]time.Time{first[1]: now.Add(time.Second)}
+	if got := idsOf(b.sources(e, nil, failed, now)); got[0] != first[2] || got[1] != first[1] {
+		t.Errorf("after the extent failed at %s, too: %v; want it before the store that failed for longer", first[1], got)
+	}
+	if got := idsOf(b.sources(e, nil, failed, now.Add(shunFor))); !slices.Equal(got, first) {
+		t.Errorf("later: %v, want %v again", got, first)
+	}
+}
+
+func TestSources_OwnZoneFirst(t *testing.T) {
+	b := newBench(t)
+	b.stores(map[core.HostID]string{"a": "far", "b": "", "c": "far"})
+	for i := range byte(20) {
+		e := core.Extent{ID: core.ExtentID{ID: core.ID{i}}, Replicas: []core.HostID{"a", "b", "c"}}
+		if got := idsOf(b.sources(e, nil, nil, time.Unix(1000, 0))); got[0] != "b" {
+			t.Fatalf("extent %d: %v, want the store of the own zone first", i, got)
+		}
+	}
+}
+
+// TestReader_PausesAfterARound counts how failures are spaced.
+func TestReader_PausesAfterARound(t *testing.T) {
+	b := newBench(t)
+	b.stores(map[core.HostID]string{"a": "", "b": "", "c": ""})
+	e := core.Extent{ID: core.ExtentID{ID: core.ID{7}}, Replicas: []core.HostID{"a", "b", "c"}}
+	g := &group{h: b.Host}
+	s := &share{group: g, extent: e}
+	now := time.Unix(1000, 0)
+	var asked []core.HostID
+	for i := range 9 {
+		from := s.sourcesLocked(now)
+		r := &reader{g: g, s: s, store: from[0].ID}
+		asked = append(asked, r.store)
+		pause := r.failed(core.Errorf(core.CodeIncomplete, "short"), now)
+		if (pause > 0) != (i%3 == 2) {
+			t.Errorf("failure %d: pause %s; want one after each round of three", i+1, pause)
+		}
+		now = now.Add(time.Millisecond + pause)
+	}
+	for i := range 6 {
+		if asked[i] != asked[i+3] {
+			t.Fatalf("asked %v, want all in turn", asked)
+		}
+	}
+}
+
+// TestGroup_LooksForHoldersAndEnd reads a seal row that repair has changed.
+func TestGroup_LooksForHoldersAndEnd(t *testing.T) {
+	b := newBench(t)
+	_, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	e, err := convert.Extent(a.Extent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := g.mu.shares[e.ID]
+	if err := g.look(t.Context(), s); err != nil || s.end {
+		t.Fatalf("not sealed: %v, end %v", err, s.end)
+	}
+	b.write(metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 9, Holders: []core.HostID{"elsewhere"}})
+	if err := g.look(t.Context(), s); err != nil || !s.end || s.l != 9 || !slices.Equal(s.holders, []core.HostID{"elsewhere"}) {
+		t.Errorf("%v, end %v at %d, held by %v", err, s.end, s.l, s.holders)
+	}
+	r := &reader{g: g, s: s}
+	if err := r.position(true, 8); core.CodeOf(err) != core.CodeCorrupt {
+		t.Errorf("a store with another end: %v, want %s", err, core.CodeCorrupt)
+	}
+	if err := r.position(true, 9); err != nil {
+		t.Error(err)
+	}
+}
