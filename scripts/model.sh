@@ -51,7 +51,7 @@ check() {
 }
 
 TIMEFORMAT=%1U # processor time: a busy machine takes longer, not more
-printf '%-43s %9s %7s %7s  %-6s %s\n' run states depth cpu found ''
+printf '%-43s %9s %7s %6s %7s  %-6s %s\n' run states depth MiB cpu found ''
 runs=0 wrong=0
 while IFS='|' read -r set expected name options; do
   set=${set// /} expected=${expected// /}
@@ -67,9 +67,9 @@ while IFS='|' read -r set expected name options; do
   if [ "$found" != "$expected" ]; then
     verdict="<-- expected $expected" wrong=$((wrong + 1))
   fi
-  printf '%-43s %9s %7s %6ss  %-6s %s\n' "$name" \
+  printf '%-43s %9s %7s %6.0f %6ss  %-6s %s\n' "$name" \
     "$(awk '/states, stored/ {print $1; exit}' "$work/out")" "$(sed -n 's/.*depth reached \([0-9]*\).*/\1/p' "$work/out" | head -1)" \
-    "$(cat "$work/time")" "$found" "$verdict"
+    "$(awk '/total actual memory/ {print $1; exit}' "$work/out")" "$(cat "$work/time")" "$found" "$verdict"
   [ "$found" != broken ] || sed 's/^/    /' "$work/out" | head -20
 done <runs.txt
 
