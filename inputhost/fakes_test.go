@@ -175,7 +175,7 @@ func (a *appends) append(body []byte) {
 	}
 	delay, last := a.s.delay, e.taken
 	a.s.r.wg.Go(func() {
-		time.Sleep(delay)
+		<-time.After(delay)
 		a.s.mu.Lock()
 		defer a.s.mu.Unlock()
 		switch {
@@ -191,7 +191,7 @@ func (a *appends) append(body []byte) {
 
 // sync is a group commit.
 func (s *store) sync() {
-	time.Sleep(s.group)
+	<-time.After(s.group)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.waiting {
@@ -301,7 +301,7 @@ func (c *controller) SealExtent(_ context.Context, req *connect.Request[pb.SealE
 	if away {
 		return nil, convert.RPCError(core.Errorf(core.CodeUnavailable, "the controller is away"))
 	}
-	time.Sleep(delay)
+	<-time.After(delay)
 	e, err := convert.Extent(req.Msg.Extent)
 	if err != nil {
 		return nil, convert.RPCError(err)

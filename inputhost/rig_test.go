@@ -217,7 +217,7 @@ func (p *client) send() {
 
 // load sends every interval for a time.
 func (p *client) load(d, every time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(every) {
+	for end := time.Now().Add(d); time.Now().Before(end); <-time.After(every) {
 		p.send()
 	}
 }
