@@ -77,6 +77,7 @@ func TestSeal_WipedDiskIsNoCopy(t *testing.T) {
 		r.wake(r.stores[2])
 		r.eventually("it is sealed", 40*time.Second, func() bool { return r.row(e).State == core.ExtentSealed })
 		r.eventually("the new disk has a copy", 40*time.Second, func() bool { return len(r.row(e).Holders) == 3 })
+		r.sleep(5 * time.Second) // those that hung are told with the next round
 		r.whole(e, 5, 3)
 	})
 }

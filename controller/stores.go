@@ -46,8 +46,9 @@ type stores struct {
 	wake chan struct{} // a description is wanted now
 	mu   struct {
 		sync.Mutex
-		byID  map[core.HostID]*store
-		round chan struct{} // closed at the end of the next round
+		byID    map[core.HostID]*store
+		round   chan struct{} // closed at the end of the next round
+		running bool          // it has begun
 	}
 }
 
@@ -134,10 +135,11 @@ func (h *Host) noteDescription(id core.HostID, d *pb.StoreDescription, err error
 	return changed
 }
 
-// adopt takes over the membership, and answers all stores that are worth asking.
+// adopt begins a round: it takes over the membership, and answers all stores that are worth asking.
 func (s *stores) adopt(members []membership.Host, now time.Time) []membership.Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.mu.running = true
 	for _, st := range s.mu.byID {
 		st.member = false
 	}
@@ -204,6 +206,7 @@ func (s *stores) callFailed(id core.HostID, err error) {
 func (s *stores) endRound() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.mu.running = false
 	close(s.mu.round)
 	s.mu.round = make(chan struct{})
 }
@@ -218,18 +221,25 @@ func (s *stores) fresh(members []membership.Host) bool {
 	})
 }
 
-// describeNow waits for the end of the next round, not longer than limit.
+// describeNow waits for the end of a round that begins now, not longer than limit.
 func (s *stores) describeNow(ctx context.Context, limit time.Duration) {
-	s.mu.Lock()
-	round := s.mu.round
-	s.mu.Unlock()
-	poke(s.wake)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	select {
-	case <-round:
-	case <-timer.C:
-	case <-ctx.Done():
+	for {
+		s.mu.Lock()
+		round, early := s.mu.round, s.mu.running // one that has begun may have asked before
+		s.mu.Unlock()
+		poke(s.wake)
+		select {
+		case <-round:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+		if !early {
+			return
+		}
 	}
 }
 
