@@ -22,6 +22,8 @@ type Extent struct {
 	Replicas   []HostID    `json:"replicas"` // store hosts
 	// Disks of the replicas, in their order. A zero one was not known when the extent was made; nil: none was.
 	Disks []DiskID `json:"disks,omitempty"`
+	// Chain is the extent's place in the chain of a CP queue, from 1; 0 in an AP queue.
+	Chain uint64 `json:"chain,omitempty"`
 }
 
 // Disk of a replica; zero when it is not known or the store is none of the extent's replicas.
@@ -35,7 +37,7 @@ func (e Extent) Disk(store HostID) DiskID {
 // Equal compares whole tuples.
 func (e Extent) Equal(o Extent) bool {
 	return e.ID == o.ID && e.Queue == o.Queue && e.Kind == o.Kind && e.Durability == o.Durability &&
-		e.Input == o.Input && e.InputRun == o.InputRun && e.Token == o.Token && slices.Equal(e.Replicas, o.Replicas) && slices.Equal(e.Disks, o.Disks)
+		e.Input == o.Input && e.InputRun == o.InputRun && e.Token == o.Token && slices.Equal(e.Replicas, o.Replicas) && slices.Equal(e.Disks, o.Disks) && e.Chain == o.Chain
 }
 
 // ExtentState is where an extent is in its life:

@@ -27,7 +27,10 @@ type PublishHello struct {
 	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`   // path
 	Client string                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"` // name for logs
 	// internal lets a host append to built-in queues (dead letters, retry); refused from users.
-	Internal      bool `protobuf:"varint,3,opt,name=internal,proto3" json:"internal,omitempty"`
+	Internal bool `protobuf:"varint,3,opt,name=internal,proto3" json:"internal,omitempty"`
+	// producer (16 bytes) and session name a publisher and its streams, from 1, one more with each: in a cp queue a newer one ends those before it.
+	Producer      []byte `protobuf:"bytes,4,opt,name=producer,proto3" json:"producer,omitempty"`
+	Session       uint64 `protobuf:"varint,5,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -83,12 +86,28 @@ func (x *PublishHello) GetInternal() bool {
 	return false
 }
 
+func (x *PublishHello) GetProducer() []byte {
+	if x != nil {
+		return x.Producer
+	}
+	return nil
+}
+
+func (x *PublishHello) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
 type PublishHelloOK struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	QueueId       string                 `protobuf:"bytes,1,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	MaxMessage    int64                  `protobuf:"varint,2,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"` // bytes of payload
-	MaxBatch      int64                  `protobuf:"varint,3,opt,name=max_batch,json=maxBatch,proto3" json:"max_batch,omitempty"`       // bytes of records in one Publish
-	Window        int64                  `protobuf:"varint,4,opt,name=window,proto3" json:"window,omitempty"`                           // bytes in flight on this stream
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	QueueId    string                 `protobuf:"bytes,1,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
+	MaxMessage int64                  `protobuf:"varint,2,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"` // bytes of payload
+	MaxBatch   int64                  `protobuf:"varint,3,opt,name=max_batch,json=maxBatch,proto3" json:"max_batch,omitempty"`       // bytes of records in one Publish
+	Window     int64                  `protobuf:"varint,4,opt,name=window,proto3" json:"window,omitempty"`                           // bytes in flight on this stream
+	// ordered: a cp queue. A record without a success ends the stream's turn: the publisher goes on with a new session, from that record.
+	Ordered       bool `protobuf:"varint,5,opt,name=ordered,proto3" json:"ordered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +168,13 @@ func (x *PublishHelloOK) GetWindow() int64 {
 		return x.Window
 	}
 	return 0
+}
+
+func (x *PublishHelloOK) GetOrdered() bool {
+	if x != nil {
+		return x.Ordered
+	}
+	return false
 }
 
 type Throttled struct {
@@ -545,17 +571,20 @@ var File_columba_v1_frames_proto protoreflect.FileDescriptor
 const file_columba_v1_frames_proto_rawDesc = "" +
 	"\n" +
 	"\x17columba/v1/frames.proto\x12\n" +
-	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"X\n" +
+	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8e\x01\n" +
 	"\fPublishHello\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x1a\n" +
-	"\binternal\x18\x03 \x01(\bR\binternal\"\x81\x01\n" +
+	"\binternal\x18\x03 \x01(\bR\binternal\x12\x1a\n" +
+	"\bproducer\x18\x04 \x01(\fR\bproducer\x12\x18\n" +
+	"\asession\x18\x05 \x01(\x04R\asession\"\x9b\x01\n" +
 	"\x0ePublishHelloOK\x12\x19\n" +
 	"\bqueue_id\x18\x01 \x01(\tR\aqueueId\x12\x1f\n" +
 	"\vmax_message\x18\x02 \x01(\x03R\n" +
 	"maxMessage\x12\x1b\n" +
 	"\tmax_batch\x18\x03 \x01(\x03R\bmaxBatch\x12\x16\n" +
-	"\x06window\x18\x04 \x01(\x03R\x06window\"G\n" +
+	"\x06window\x18\x04 \x01(\x03R\x06window\x12\x18\n" +
+	"\aordered\x18\x05 \x01(\bR\aordered\"G\n" +
 	"\tThrottled\x12:\n" +
 	"\vretry_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\"V\n" +

@@ -533,7 +533,8 @@ type Extent struct {
 	InputRun      []byte                 `protobuf:"bytes,6,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Token         []byte                 `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`
 	Replicas      []string               `protobuf:"bytes,8,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Disks         [][]byte               `protobuf:"bytes,9,rep,name=disks,proto3" json:"disks,omitempty"` // of the replicas, in their order; an empty one is not known
+	Disks         [][]byte               `protobuf:"bytes,9,rep,name=disks,proto3" json:"disks,omitempty"`   // of the replicas, in their order; an empty one is not known
+	Chain         uint64                 `protobuf:"varint,10,opt,name=chain,proto3" json:"chain,omitempty"` // place in the chain of a cp queue, from 1; 0 in an ap queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -629,6 +630,13 @@ func (x *Extent) GetDisks() [][]byte {
 		return x.Disks
 	}
 	return nil
+}
+
+func (x *Extent) GetChain() uint64 {
+	if x != nil {
+		return x.Chain
+	}
+	return 0
 }
 
 // ExtentInfo is an extent as users see it.
@@ -1238,7 +1246,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
 	"\x04spec\x18\x03 \x01(\v2\x15.columba.v1.GroupSpecR\x04spec\x124\n" +
 	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x19\n" +
-	"\bdlq_path\x18\x05 \x01(\tR\adlqPath\"\xdd\x01\n" +
+	"\bdlq_path\x18\x05 \x01(\tR\adlqPath\"\xf3\x01\n" +
 	"\x06Extent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\fR\x05queue\x12\x12\n" +
@@ -1250,7 +1258,9 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\tinput_run\x18\x06 \x01(\fR\binputRun\x12\x14\n" +
 	"\x05token\x18\a \x01(\fR\x05token\x12\x1a\n" +
 	"\breplicas\x18\b \x03(\tR\breplicas\x12\x14\n" +
-	"\x05disks\x18\t \x03(\fR\x05disks\"\xab\x02\n" +
+	"\x05disks\x18\t \x03(\fR\x05disks\x12\x14\n" +
+	"\x05chain\x18\n" +
+	" \x01(\x04R\x05chain\"\xab\x02\n" +
 	"\n" +
 	"ExtentInfo\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +

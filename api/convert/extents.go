@@ -24,6 +24,7 @@ func Extent(p *pb.Extent) (core.Extent, error) {
 		ID: core.ExtentID{ID: ids[0]}, Queue: core.QueueID{ID: ids[1]},
 		Kind: core.ExtentKind(p.Kind), Durability: core.Durability(p.Durability),
 		Input: core.HostID(p.Input), InputRun: core.RunID{ID: ids[2]}, Token: core.WriterToken{ID: ids[3]},
+		Chain: p.Chain,
 	}
 	for _, r := range p.Replicas {
 		e.Replicas = append(e.Replicas, core.HostID(r))
@@ -51,6 +52,7 @@ func ExtentToProto(e core.Extent) *pb.Extent {
 	p := &pb.Extent{
 		Id: e.ID.ID[:], Queue: e.Queue.ID[:], Kind: string(e.Kind), Durability: string(e.Durability),
 		Input: string(e.Input), InputRun: e.InputRun.ID[:], Token: e.Token.ID[:],
+		Chain: e.Chain,
 	}
 	for _, r := range e.Replicas {
 		p.Replicas = append(p.Replicas, string(r))
