@@ -36,7 +36,7 @@ func (w *world) drain(con *client.Consumer, n int, got map[string]int) {
 		}
 		got[string(d.Body)]++
 		d.Ack() // its connection may be lost
-		time.Sleep(5 * time.Millisecond)
+		w.sleep(5 * time.Millisecond)
 	}
 }
 
