@@ -53,8 +53,16 @@ const (
 // ensureExtent answers an open extent of that run of the input host which is not among those it has, and creates one if there is
 // none.
 func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
+	create := h.createExtent
+	chained, err := h.chained(ctx, w.queue)
+	if err != nil {
+		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
+	}
+	if chained {
+		create = h.ensureHead
+	}
 	for _, e := range h.extents.openOf(w.queue) {
-		if e.InputRun != w.run || e.Kind != w.kind || slices.Contains(w.have, e.ID) {
+		if chained || e.InputRun != w.run || e.Kind != w.kind || slices.Contains(w.have, e.ID) {
 			continue
 		}
 		if h.writable(e.Extent, w.avoid) {
@@ -79,7 +87,7 @@ func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 	// Others wait for it: it must not end with the first caller's patience.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.CallTimeout)
 	defer cancel()
-	e.extent, e.err = h.createExtent(ctx, w)
+	e.extent, e.err = create(ctx, w)
 	h.mu.Lock()
 	delete(h.mu.ensures, key)
 	h.mu.Unlock()
@@ -102,27 +110,42 @@ func (h *Host) writable(e core.Extent, avoid []core.HostID) bool {
 }
 
 func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
+	r, err := h.newExtent(ctx, w, 0)
+	if err != nil {
+		return core.Extent{}, err
+	}
+	return h.register(ctx, w, r)
+}
+
+// newExtent is an extent that nobody knows of yet; chain is its place in the chain of a CP queue.
+func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.ExtentRecord, err error) {
 	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.One)
 	if err != nil {
-		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
+		return r, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
 	if q.Spec.Status == core.StatusDeleted {
-		return core.Extent{}, core.Errorf(core.CodeNotFound, "queue %s was deleted", q.Spec.Path)
+		return r, core.Errorf(core.CodeNotFound, "queue %s was deleted", q.Spec.Path)
 	}
 	now := h.deps.now()
 	if wait := h.backOff(ensureKey{w.queue, w.run, w.kind}, now); wait > 0 {
-		return core.Extent{}, core.Errorf(core.CodeUnavailable, "the last extents of queue %s failed at once; the next one is made in %s", q.Spec.Path, wait)
+		return r, core.Errorf(core.CodeUnavailable, "the last extents of queue %s failed at once; the next one is made in %s", q.Spec.Path, wait)
 	}
-	r := metadata.ExtentRecord{
+	if cp := q.Spec.Consistency == core.CP; cp != (chain > 0) {
+		return r, core.Errorf(core.CodeInternal, "queue %s is %s: its extents are made otherwise", q.Spec.Path, q.Spec.Consistency)
+	}
+	r = metadata.ExtentRecord{
 		Extent: core.Extent{
 			ID: core.ExtentID{ID: core.NewID(now)}, Queue: w.queue, Kind: w.kind, Durability: q.Spec.Durability, Input: w.input, InputRun: w.run,
-			Token: core.WriterToken{ID: core.NewID(now)},
+			Token: core.WriterToken{ID: core.NewID(now)}, Chain: chain,
 		},
 		Created: now, Wanted: q.Spec.Replicas,
 	}
-	if err := h.choose(ctx, &r.Extent, q.Spec, w.avoid); err != nil {
-		return core.Extent{}, err
-	}
+	return r, h.choose(ctx, &r.Extent, q.Spec, w.avoid)
+}
+
+// register writes the rows of a new extent and takes it in.
+func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (core.Extent, error) {
+	now := h.deps.now()
 	if err := h.writeExtent(ctx, r, now); err != nil {
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
 	}
@@ -212,7 +235,10 @@ func (h *Host) forgetCreations(now time.Time) {
 
 // openExtents is how many extents of a queue an input host should hold open while it is published to: the setting, less those
 // that other input hosts have open.
-func (h *Host) openExtents(w wish) int {
+func (h *Host) openExtents(w wish, e core.Extent) int {
+	if e.Chain > 0 {
+		return 1
+	}
 	least := h.cfg.MinOpenExtents
 	if least == 0 {
 		least = 1

@@ -35,6 +35,10 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 			continue
 		}
 		for _, g := range q.groups {
+			if chain, ok := h.giveChain(g, outputs, runs); ok {
+				changes = append(changes, chain...)
+				continue
+			}
 			for id, e := range g.pending {
 				old := h.shares.owner(share{g.ID, id})
 				owner, _ := placement.Owner(g.ID.String()+id.String(), outputs)
@@ -49,12 +53,12 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 		}
 	}
 	for len(changes) > 0 {
-		n := min(len(changes), rowsAtOnce)
+		n := wholeChains(changes, min(len(changes), rowsAtOnce))
 		if err := h.writeAssignments(ctx, changes[:n]); err != nil {
 			return superseded, core.Errorf(core.CodeOf(err), "write %d assignments: %w", n, err)
 		}
-		for _, r := range changes[:n] {
-			if old := h.shares.set(r); old.Counter > 0 {
+		for _, old := range h.shares.setAll(changes[:n]) {
+			if old.Counter > 0 {
 				superseded = append(superseded, old)
 			}
 		}

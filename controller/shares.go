@@ -96,9 +96,23 @@ func (s *shares) owner(k share) metadata.AssignmentRecord {
 
 // set makes a decision count, and answers the one it supersedes.
 func (s *shares) set(r metadata.AssignmentRecord) (old metadata.AssignmentRecord) {
-	k := share{r.Group, r.Extent.ID}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.setLocked(r)
+}
+
+// setAll is set for several at once: no list shows some of them without the others.
+func (s *shares) setAll(rs []metadata.AssignmentRecord) (old []metadata.AssignmentRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range rs {
+		old = append(old, s.setLocked(r))
+	}
+	return old
+}
+
+func (s *shares) setLocked(r metadata.AssignmentRecord) (old metadata.AssignmentRecord) {
+	k := share{r.Group, r.Extent.ID}
 	old = s.dropLocked(k)
 	s.mu.owned[k] = r
 	if s.mu.byOwner[r.Owner] == nil {

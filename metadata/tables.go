@@ -7,6 +7,7 @@ var (
 	Groups      = Table{"group", RuleCAS}      // (queue id, group name) → GroupRecord
 	Extents     = Table{"extent", RulePut}     // (queue id, extent id) → ExtentRecord, written once
 	Seals       = Table{"seal", RuleCAS}       // ("id", extent id) → SealRecord
+	Heads       = Table{"head", RuleCAS}       // ("id", queue id) → HeadRecord: the newest extent of a CP queue's chain
 	Work        = Table{"work", RulePut}       // ("open" | "live", extent id) → ExtentRecord: hints for controllers: not sealed yet | not retired yet
 	Assignments = Table{"assignment", RulePut} // (group id, extent id/counter/by) → AssignmentRecord, never updated, the highest wins
 	Dones       = Table{"done", RulePut}       // (group id, extent id) → DoneRecord: the group has consumed the extent

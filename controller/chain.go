@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/columbamq/columba/controller/placement"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// chained reports whether a queue is CP: it has one open extent, the head of its chain.
+func (h *Host) chained(ctx context.Context, queue core.QueueID) (bool, error) {
+	if known := h.extents.of(queue); len(known) > 0 {
+		return known[0].Chain > 0, nil
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)
+	return q.Spec.Consistency == core.CP, err
+}
+
+// ensureHead answers the head of a CP queue's chain when it is the asker's and open, and else makes the next one for it, once the end of the
+// old one is fixed:
+//
+//	open, of a live input host ──▶ CodeMoved, which names it
+//	open, of a host that is gone; sealing ──seal──▶ sealed ──CAS of the head──▶ the asker's next extent ──▶ its rows
+//
+// The CAS makes the extent; its other rows are repaired from the head.
+func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
+	old, err := metadata.ReadHead(ctx, h.deps.Meta, w.queue, metadata.Serial)
+	if err != nil {
+		return core.Extent{}, core.Errorf(core.CodeOf(err), "read the head of queue %s: %w", w.queue, err)
+	}
+	if old.Extent.Chain > 0 {
+		state, err := h.adoptHead(ctx, old)
+		if err != nil {
+			return core.Extent{}, err
+		}
+		if state == core.ExtentOpen {
+			if ours, err := h.headOf(old.Extent, w); ours || err != nil {
+				return old.Extent, err
+			}
+		}
+		if !state.HasEnd() {
+			if _, err := h.seal(ctx, order{extent: old.Extent, reason: "chain moves on"}); err != nil {
+				return core.Extent{}, core.Errorf(core.CodeUnavailable, "queue %s takes no messages until extent %s is sealed: %w", w.queue, old.Extent.ID, err)
+			}
+		}
+	}
+	r, err := h.newExtent(ctx, w, old.Extent.Chain+1)
+	if err != nil {
+		return core.Extent{}, err
+	}
+	now := h.deps.now()
+	next := metadata.HeadRecord{Queue: w.queue, Extent: r.Extent, Changed: now, Attempt: core.NewID(now)}
+	if err := metadata.MoveHead(ctx, h.deps.Meta, old, next); err != nil {
+		code := core.CodeOf(err)
+		if code == core.CodeConflict || code == core.CodeUnknown { // who asks again is told how it ended
+			code = core.CodeUnavailable
+		}
+		return core.Extent{}, core.Errorf(code, "move the head of queue %s: %w", w.queue, err)
+	}
+	return h.register(ctx, w, r)
+}
+
+// headOf reports whether the open head is the asker's to use; false without an error: nobody will use it any more.
+func (h *Host) headOf(head core.Extent, w wish) (bool, error) {
+	if head.Input == w.input && head.InputRun == w.run {
+		if slices.Contains(w.have, head.ID) {
+			return false, core.Errorf(core.CodeUnavailable, "input host %s has the head %s of the queue already", w.input, head.ID)
+		}
+		return h.writable(head, w.avoid), nil
+	}
+	switch h.hosts.fate(head.Input, head.InputRun, h.deps.now()) {
+	case alive:
+		return false, core.Errorf(core.CodeMoved, "input host %s takes the messages of the queue", head.Input)
+	case unsure:
+		return false, core.Errorf(core.CodeUnavailable, "it is not known yet whether input host %s, which takes the messages of the queue, is there", head.Input)
+	}
+	return false, nil
+}
+
+// adoptHead brings what is known of the head up to its seal row, and writes the rows of one whose maker did not come to that.
+func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.ExtentState, error) {
+	id := head.Extent.ID
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
+	switch {
+	case err == nil:
+		return row.State, h.note(ctx, row)
+	case core.CodeOf(err) != core.CodeNotFound:
+		return "", core.Errorf(core.CodeOf(err), "look up the head %s: %w", id, err)
+	}
+	if _, known := h.extents.get(id); known {
+		return core.ExtentOpen, nil
+	}
+	r := metadata.ExtentRecord{Extent: head.Extent, Created: head.Changed}
+	if err := h.writeExtent(ctx, r, h.deps.now()); err != nil {
+		return "", core.Errorf(core.CodeOf(err), "register the head %s: %w", id, err)
+	}
+	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen})
+	h.shares.touch(head.Queue)
+	return core.ExtentOpen, nil
+}
+
+// giveChain is giveOwners for a group of a CP queue: one host owns all of it, and it moves as a whole. ok is false for a group of an AP queue.
+func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map[core.HostID]core.RunID) (changes []metadata.AssignmentRecord, ok bool) {
+	for _, e := range g.pending {
+		if e.Chain == 0 {
+			return nil, false
+		}
+		break
+	}
+	owner, _ := placement.Owner(g.ID.String(), outputs)
+	now := h.deps.now()
+	for id, e := range g.pending {
+		old := h.shares.owner(share{g.ID, id})
+		if old.Counter > 0 && h.hosts.fate(old.Owner, old.Run, now) == unsure {
+			return nil, true
+		}
+		if old.Owner != owner || old.Run != runs[owner] {
+			changes = append(changes, metadata.AssignmentRecord{
+				Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
+				Counter: old.Counter + 1, By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
+			})
+		}
+	}
+	slices.SortFunc(changes, func(a, b metadata.AssignmentRecord) int { return cmp.Compare(a.Extent.Chain, b.Extent.Chain) })
+	return changes, true
+}
+
+// wholeChains is how many of the changes, n or more, end with the end of a group of a CP queue.
+func wholeChains(changes []metadata.AssignmentRecord, n int) int {
+	for n < len(changes) && changes[n].Extent.Chain > 0 && changes[n].Group == changes[n-1].Group {
+		n++
+	}
+	return n
+}
