@@ -171,6 +171,26 @@ func TestCheck_Crash(t *testing.T) {
 	}
 }
 
+// TestCheck_Split has two hosts hand out what they both counted, and a duplicate given back after its first delivery was acknowledged.
+func TestCheck_Split(t *testing.T) {
+	h := good()
+	h.Received = append(h.Received,
+		delivery("h", 2, 101).change(func(r *Received) { r.Settled, r.Attempt = Back, 2 }),
+		delivery("h", 2, 102).change(func(r *Received) { r.Settled, r.Attempt = Back, 2 }),
+	)
+	if got := Check(h, time.Second).Findings; len(got) != 1 || got[0].Kind != Miscounted {
+		t.Errorf("an attempt that came twice without a split: %v", got)
+	}
+	h.Crashes[0].Split = true
+	if r := Check(h, time.Second); !r.OK() {
+		t.Errorf("across a split:\n%s", r)
+	}
+	h.first("h", 2).Settled = Dropped
+	if got := Check(h, time.Second).Findings; len(got) != 1 || got[0].Kind != Lost {
+		t.Errorf("never acknowledged: %v", got)
+	}
+}
+
 func TestCheck_Empty(t *testing.T) {
 	if r := Check(&History{}, 0); !r.OK() {
 		t.Errorf("an empty history: %s", r)

@@ -59,7 +59,7 @@ type Received struct {
 	At       time.Time    `json:"at"`
 }
 
-// Crash is a time in which something was down: a duplicate across it is to be expected.
+// Crash is a time in which something was down or out of reach: a duplicate across it is to be expected.
 type Crash struct {
 	What string    `json:"what"`
 	From time.Time `json:"from"`
