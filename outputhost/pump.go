@@ -22,7 +22,8 @@ func (g *group) pump() {
 		now := g.h.deps.Now()
 		var out []delivery
 		var dead []dispatch.Dead
-		if g.h.pulse.steady(now) {
+		steady := g.h.pulse.steady(now)
+		if steady {
 			g.mu.rules.Tick(now)
 			g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
 			out = g.takeLocked(now)
@@ -33,7 +34,7 @@ func (g *group) pump() {
 		at, ok := g.mu.rules.NextDeadline()
 		g.mu.Unlock()
 
-		g.h.deadlines.set(g, at, ok)
+		g.h.deadlines.set(g, at, ok && steady) // else what is past due comes up again at once; the beat pumps after a doubt
 		for _, d := range out {
 			d.send()
 		}
