@@ -235,10 +235,7 @@ func (h *Host) forgetCreations(now time.Time) {
 
 // openExtents is how many extents of a queue an input host should hold open while it is published to: the setting, less those
 // that other input hosts have open.
-func (h *Host) openExtents(w wish, e core.Extent) int {
-	if e.Chain > 0 {
-		return 1
-	}
+func (h *Host) openExtents(w wish) int {
 	least := h.cfg.MinOpenExtents
 	if least == 0 {
 		least = 1

@@ -45,7 +45,10 @@ func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.Ensu
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	out := &pb.EnsureExtentResponse{Extent: convert.ExtentToProto(e), Open: uint32(s.h.openExtents(w, e))}
+	out := &pb.EnsureExtentResponse{Extent: convert.ExtentToProto(e), Open: uint32(s.h.openExtents(w))}
+	if e.Chain > 0 {
+		out.Open = 1
+	}
 	for _, r := range e.Replicas {
 		st, ok := s.h.stores.get(r)
 		if !ok || st.Address == "" {
