@@ -70,6 +70,9 @@ func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 		}
 		h.sealSoon(e.Extent, "a store is gone") // nobody writes to it, and with this replica set nobody can
 	}
+	if len(w.avoid) > 0 {
+		poke(h.stores.wake) // what one host has met, others need not meet
+	}
 	key := ensureKey{w.queue, w.run, w.kind}
 	h.mu.Lock()
 	if e := h.mu.ensures[key]; e != nil {

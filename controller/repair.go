@@ -14,7 +14,7 @@ const (
 	sweepEvery = 10 * time.Second
 	// repairTimeout bounds one try; the next one goes on where the copy ends.
 	repairTimeout = 5 * time.Minute
-	minRetry      = 500 * time.Millisecond
+	minRetry      = 100 * time.Millisecond
 	maxRetry      = time.Minute
 )
 

@@ -227,3 +227,26 @@ func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
 		}
 	})
 }
+
+// TestRepair_UrgentCopyGoesToTheNextStore: a replica that stops at the seal is the first to be tried, and does not answer.
+func TestRepair_UrgentCopyGoesToTheNextStore(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e := r.extent(r.queue(2, 2), 5)
+		r.hang(r.replicas(e)[0])
+		began := time.Now()
+		for {
+			got, err := r.seal(e, 5)
+			r.ok(err)
+			if len(got.Holders) == 2 {
+				break
+			}
+			r.sleep(20 * time.Millisecond)
+			if time.Since(began) > 5*time.Second {
+				t.Fatalf("one copy after %s", time.Since(began))
+			}
+		}
+		if took := time.Since(began); took > 1500*time.Millisecond {
+			t.Errorf("two copies after %s", took)
+		}
+	})
+}

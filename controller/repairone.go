@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -12,6 +13,13 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	// urgentTries is how many stores are tried in turn for a copy that somebody may wait for.
+	urgentTries = 3
+	// targetTimeout is how long a store may take to answer the fence before a copy.
+	targetTimeout = time.Second
 )
 
 // errMoved: somebody else changed the holders meanwhile.
@@ -49,14 +57,21 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 	if !ok {
 		return core.Errorf(core.CodeUnavailable, "no store that holds it answers")
 	}
-	target := known[targets[0]]
-	pace := h.pace.wait
-	if urgent {
-		pace = nil
+	pace, tries := h.pace.wait, 1
+	if urgent { // somebody may wait for it: if one store does not take it, the next one may
+		pace, tries = nil, urgentTries
 	}
-	row, err := h.copyTo(ctx, row, source, target, pace)
+	var target store
+	var err error
+	for _, id := range targets[:min(tries, len(targets))] {
+		target = known[id]
+		if row, err = h.copyTo(ctx, row, source, target, pace); err == nil {
+			break
+		}
+		err = core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source, target.ID, err)
+	}
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source, target.ID, err)
+		return err
 	}
 	row, err = h.addHolder(ctx, row, holder{target.ID, target.identity.Disk}, known)
 	if err != nil {
@@ -85,7 +100,9 @@ func firstAnswering(e extent, known map[core.HostID]store) (core.HostID, bool) {
 // copyTo makes the target's replica complete, as far as it is not, and answers the row it did that by.
 func (h *Host) copyTo(ctx context.Context, row metadata.SealRecord, source core.HostID, target store, pace func(context.Context, int) error) (metadata.SealRecord, error) {
 	at := holder{target.ID, target.identity.Disk}
-	a, err := h.fenceOne(ctx, row.Extent, at.store, at.disk, row.Version+1)
+	fctx, cancel := context.WithTimeout(ctx, targetTimeout)
+	a, err := h.fenceOne(fctx, row.Extent, at.store, at.disk, row.Version+1)
+	cancel()
 	if err != nil {
 		return row, err
 	}
