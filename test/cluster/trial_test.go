@@ -144,13 +144,27 @@ func (t *trial) judge() {
 	}
 	report := verify.Check(h, slack)
 	if !report.OK() {
-		t.t.Errorf("the history is wrong:\n%s", report)
+		t.t.Errorf("the history is wrong:\n%s%s", report, t.lives(report.Findings))
 	}
 	outcomes := make(map[verify.Outcome]int)
 	for _, p := range h.Published {
 		outcomes[p.Outcome]++
 	}
 	t.say("%v %v", outcomes, report.Counts)
+}
+
+// lives tells what became of the first messages of which something is wrong.
+func (t *trial) lives(findings []verify.Finding) string {
+	var b strings.Builder
+	for _, f := range findings[:min(len(findings), 3)] {
+		fmt.Fprintf(&b, "%s was stored as %s\n", f.Key, t.load.mu.receipts[f.Key])
+		for _, r := range t.load.mu.history.Received {
+			if r.Key == f.Key && r.Group == f.Group {
+				fmt.Fprintf(&b, "\t%s %s: %s attempt %d, %s\n", r.At.Format("04:05.000"), r.Consumer, r.Receipt, r.Attempt, r.Settled)
+			}
+		}
+	}
+	return b.String()
 }
 
 // gossip is how long one piece of news takes.
@@ -160,11 +174,11 @@ func (t *trial) gossip() time.Duration {
 	return time.Duration(t.mu.random.Int64N(int64(t.plan.gossip)))
 }
 
-// crashed notes a fault, which may explain duplicates.
+// crashed notes a fault, which may explain duplicates. All but those of a consumer may leave two output hosts that serve one share.
 func (t *trial) crashed(what string, from, to time.Time) {
 	t.load.mu.Lock()
 	defer t.load.mu.Unlock()
-	t.load.mu.history.Crashes = append(t.load.mu.history.Crashes, verify.Crash{What: what, From: from, To: to})
+	t.load.mu.history.Crashes = append(t.load.mu.history.Crashes, verify.Crash{What: what, From: from, To: to, Split: !strings.HasPrefix(what, "consumer")})
 }
 
 // say writes into the diary, which a failure shows.
