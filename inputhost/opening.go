@@ -52,6 +52,9 @@ func (q *queue) open(ctx context.Context) {
 		if failures++; failures == 1 {
 			q.h.log.Warn("cannot open an extent", "queue", q.path, "err", err)
 		}
+		if q.ordered {
+			q.unopened(err, news)
+		}
 		if q.expire(err) {
 			return
 		}
@@ -72,6 +75,9 @@ func (q *queue) needLocked(now time.Time) (needed, urgent bool) {
 	switch {
 	case q.mu.closed:
 		return false, false
+	case q.ordered:
+		needed = q.neededLocked()
+		return needed, needed
 	case len(q.mu.open.slots) == 0:
 		urgent = len(q.mu.waiting) > 0
 		return urgent || q.publishingLocked(now), urgent
@@ -89,6 +95,7 @@ func (q *queue) opened(w *writer.Writer) {
 	var old *slot
 	if !closed && w.Open() { // else it has ended, and told so before it was known
 		q.mu.open.add(w, now, q.mu.publishers)
+		q.mu.chain.admitLocked()
 		if old = q.mu.open.replaced(); old != nil {
 			q.mu.open.drop(old.w)
 		}
@@ -119,7 +126,7 @@ func (q *queue) expire(err error) bool {
 		}
 	}
 	q.mu.waiting = kept
-	done := len(kept) == 0
+	done := len(kept) == 0 && len(q.mu.chain.claims) == 0
 	if done {
 		q.mu.opening = false
 		q.mu.notBefore = now.Add(replacePause)
@@ -135,6 +142,7 @@ func (q *queue) abandon() {
 	left := q.mu.waiting
 	q.mu.waiting = nil
 	q.mu.opening = false
+	q.mu.chain.refuseLocked(core.Errorf(core.CodeDraining, "input host is stopping"))
 	q.mu.Unlock()
 	refuse(left, core.CodeDraining)
 }
@@ -150,6 +158,9 @@ func (q *queue) openExtent(ctx context.Context, urgent bool) (w *writer.Writer, 
 	extent, addresses, err := q.ensure(ctx)
 	if err != nil {
 		return nil, false, err
+	}
+	if q.ordered {
+		q.link(extent.Chain)
 	}
 	w = writer.New(extent, q.h.limits(), q.env())
 	q.mu.Lock()

@@ -29,9 +29,12 @@ type publisher struct {
 	hello      atomic.Bool  // answered
 	inFlight   atomic.Int64 // bytes taken and not answered
 	closed     atomic.Bool
-	once       sync.Once // of the queue's release
-	home       *slot     // the extent it uses; the queue's
-	left       bool      // it uses none any more; the queue's
+	once       sync.Once   // of the queue's release
+	producer   core.ID     // of a CP queue: the publisher whose …
+	number     uint64      // … session this is
+	ended      atomic.Bool // of a CP queue: nothing more of it is appended
+	home       *slot       // the extent it uses; the queue's
+	left       bool        // it uses none any more; the queue's
 }
 
 // HandleFrame implements ws.StreamHandler.
@@ -82,8 +85,20 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 	}
 	p.queue = p.s.h.queueOf(record, p)
 	p.maxPayload = p.queue.maxPayload()
+	if p.queue.ordered {
+		err := p.greet(hello)
+		if err == nil {
+			err = p.queue.join(ctx, p)
+		}
+		if err != nil {
+			p.once.Do(func() { p.queue.leave(p) })
+			p.fail(err)
+			return
+		}
+	}
 	body, err := proto.Marshal(&pb.PublishHelloOK{
 		QueueId: record.ID.String(), MaxMessage: int64(p.maxPayload), MaxBatch: wire.MaxBatchBytes, Window: int64(p.s.h.cfg.Window),
+		Ordered: p.queue.ordered,
 	})
 	if err != nil {
 		p.fail(core.Errorf(core.CodeInternal, "encode hello: %w", err))
@@ -184,16 +199,22 @@ func (p *publisher) throttle(now time.Time) {
 }
 
 // Gone implements writer.Publisher.
-func (p *publisher) Gone() bool { return p.closed.Load() || p.s.gone.Load() }
+func (p *publisher) Gone() bool { return p.ended.Load() || p.away() }
+
+// away: nobody is there to be answered.
+func (p *publisher) away() bool { return p.closed.Load() || p.s.gone.Load() }
 
 // Answer implements writer.Publisher. A publisher that does not read its answers is cut off.
 func (p *publisher) Answer(c writer.Chunk, o writer.Outcome) {
+	if p.queue.ordered && o.Status != wire.AckOK {
+		p.ended.Store(true) // what came after it must not be stored before it
+	}
 	bytes := int64(len(c.Records))
 	p.inFlight.Add(-bytes)
 	p.s.h.inFlight.Add(-bytes)
 	c.Hold.Release()
 	p.s.h.metrics.answered(o.Status, c, p.s.h.deps.now())
-	if p.Gone() {
+	if p.away() {
 		return
 	}
 	run := wire.AckRun{First: c.First, Count: c.Count, Status: o.Status, Extent: o.Extent, Base: o.Base, Code: o.Code}

@@ -17,10 +17,11 @@ import (
 //
 // An extent that fails, is full or is old leaves the set; another takes its streams at once.
 type queue struct {
-	h    *Host
-	path string
-	id   core.QueueID
-	mu   struct {
+	h       *Host
+	path    string
+	id      core.QueueID
+	ordered bool // CP
+	mu      struct {
 		sync.Mutex
 		record     metadata.QueueRecord
 		publishers map[*publisher]struct{}
@@ -36,24 +37,30 @@ type queue struct {
 		feeding    bool                        // somebody gives them to the open extents
 		closed     bool                        // draining: takes nothing more
 		writers    map[*writer.Writer]struct{} // not sealed yet
+		chain      chain                       // of a CP queue
 	}
 }
 
 func newQueue(h *Host, record metadata.QueueRecord) *queue {
-	q := &queue{h: h, path: record.Spec.Path, id: record.ID}
+	q := &queue{h: h, path: record.Spec.Path, id: record.ID, ordered: record.Spec.Consistency == core.CP}
 	q.mu.record = record
 	q.mu.checked = h.deps.now()
 	q.mu.publishers = make(map[*publisher]struct{})
 	q.mu.writers = make(map[*writer.Writer]struct{})
+	q.mu.chain = newChain()
 	return q
 }
 
 // env is what this queue's writers need.
 func (q *queue) env() writer.Env {
+	again := q.again
+	if q.ordered {
+		again = q.front
+	}
 	return writer.Env{
 		Log:    q.h.log.With("queue", q.path),
 		Seal:   q.h.seal,
-		Again:  q.again,
+		Again:  again,
 		Tell:   q.h.teller.add,
 		Full:   q.full,
 		Ended:  q.ended,
@@ -69,7 +76,7 @@ func (q *queue) publish(p *publisher, c writer.Chunk) {
 		q.mu.Lock()
 		q.noteLocked(c.Arrived)
 		var home *slot
-		if !q.mu.closed && !q.mu.feeding && len(q.mu.waiting) == 0 {
+		if !q.ordered && !q.mu.closed && !q.mu.feeding && len(q.mu.waiting) == 0 {
 			home = q.mu.open.home(p)
 		}
 		q.mu.Unlock()
@@ -152,6 +159,7 @@ func (q *queue) feed() {
 			q.mu.open.drop(home.w)
 			q.mu.waiting = append([]writer.Chunk{c}, q.mu.waiting...)
 		}
+		q.restLocked()
 	}
 	if len(q.mu.waiting) == 0 {
 		q.mu.waiting = nil
@@ -167,6 +175,10 @@ func refuse(chunks []writer.Chunk, code core.Code) {
 
 // full is told by a writer whose extent has reached its size.
 func (q *queue) full(w *writer.Writer) {
+	if q.ordered {
+		q.roll(w)
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.open.markReplace(w)
@@ -203,6 +215,7 @@ func (q *queue) beginClose() {
 	waiting := q.mu.waiting
 	q.mu.waiting = nil
 	q.mu.closed = true
+	q.mu.chain.refuseLocked(core.Errorf(core.CodeDraining, "input host is draining"))
 	q.mu.Unlock()
 	refuse(waiting, core.CodeDraining)
 	for _, w := range writers {
@@ -222,6 +235,7 @@ func (q *queue) leave(p *publisher) {
 	q.mu.Lock()
 	delete(q.mu.publishers, p)
 	q.mu.open.leave(p)
+	q.mu.chain.leaveLocked(p)
 	q.mu.Unlock()
 }
 

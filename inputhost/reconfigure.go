@@ -22,6 +22,9 @@ func hostsOf(queue core.QueueID, inputs []membership.Host) []membership.Host {
 func (h *Host) reconfigure(was, inputs []membership.Host) {
 	version := uint64(h.deps.now().UnixNano())
 	for _, q := range h.list() {
+		if q.ordered { // its publishers stay where the head of the chain is
+			continue
+		}
 		hosts := hostsOf(q.id, inputs)
 		if len(hosts) == 0 || slices.EqualFunc(hosts, hostsOf(q.id, was), sameAddress) {
 			continue

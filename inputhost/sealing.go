@@ -50,6 +50,9 @@ func (q *queue) sealed(w *writer.Writer, reason string) {
 	q.h.metrics.seals.WithLabelValues(reason).Inc()
 	q.mu.Lock()
 	delete(q.mu.writers, w)
+	if q.ordered && q.neededLocked() {
+		q.openLocked()
+	}
 	q.mu.Unlock()
 }
 

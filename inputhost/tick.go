@@ -90,6 +90,13 @@ func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64)
 			s.replace = true
 		}
 	}
+	if q.ordered {
+		for s := q.mu.open.replaced(); s != nil; s = q.mu.open.replaced() {
+			q.mu.open.drop(s.w)
+			ends = append(ends, s.w)
+		}
+		return ends, "rolled"
+	}
 	if now.Sub(q.mu.looked) >= loadEvery {
 		q.mu.looked = now
 		*rates = q.mu.open.rates(now, *rates)

@@ -19,6 +19,7 @@ func (w *Writer) send() {
 	for w.mu.state != ended && len(w.mu.pending) > 0 &&
 		len(w.mu.inFlight) < maxInFlightBatches && w.mu.inFlightBytes < maxInFlightBytes {
 		b := w.takeLocked()
+		w.mu.forming = true
 		committed := w.mu.tracker.Committed()
 		w.mu.told = committed
 		last, lastTime, sum := w.mu.last, w.mu.lastTime, w.mu.checksum
@@ -34,9 +35,18 @@ func (w *Writer) send() {
 		b.base, b.last, b.sent = h.Base, h.Last(), now
 
 		w.mu.Lock()
+		w.mu.forming = false
 		if w.mu.state == ended { // failed meanwhile, without these
+			late := append([]Chunk(nil), b.chunks...)
+			if w.chained() {
+				w.mu.late = late
+				w.formed <- struct{}{}
+				late = nil
+			}
 			w.mu.Unlock()
-			w.env.Again(append([]Chunk(nil), b.chunks...))
+			if late != nil {
+				w.env.Again(late)
+			}
 			b.release()
 			w.mu.Lock()
 			break

@@ -37,9 +37,10 @@ func (w *Writer) settle(ctx context.Context, reason string, sent []*batch, unsen
 	replicas := w.replicas
 	w.mu.Unlock()
 	closeAll(replicas)
-	// Behind chunks whose outcome is open, order within the queue is not promised.
-	w.appendAgain(unsent)
 	s := settlement{w: w}
+	if !w.chained() { // behind chunks whose outcome is open, order within the queue is not promised
+		w.appendAgain(unsent)
+	}
 	for _, b := range sent {
 		base := b.base
 		for _, c := range b.chunks {
@@ -47,6 +48,9 @@ func (w *Writer) settle(ctx context.Context, reason string, sent []*batch, unsen
 			base += core.Seq(c.Count)
 		}
 		b.release()
+	}
+	if w.chained() {
+		s.left = append(s.left, w.unsent(unsent)...)
 	}
 	s.run(ctx, floor, reason)
 	w.env.Sealed(w, reason)

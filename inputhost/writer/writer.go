@@ -33,7 +33,7 @@ type Env struct {
 	// Seal asks the controller for the end of the extent; the writer has acknowledged everything up to floor and will acknowledge
 	// nothing more by itself. It answers L and how many replicas hold everything up to it. owing: a publisher waits for the answer.
 	Seal func(ctx context.Context, e core.Extent, floor core.Seq, reason string, owing bool) (l core.Seq, holders int, err error)
-	// Again appends chunks, in order, to another extent of the queue.
+	// Again appends chunks, in order, to another extent of the queue. In a chain they come before all that was taken later.
 	Again func(chunks []Chunk)
 	// Full is called once, when the extent has reached its size and wants a successor.
 	Full func(w *Writer)
@@ -76,11 +76,14 @@ type Writer struct {
 	env    Env
 	limits Limits
 
-	replicas []Replica // set once, by Start, under mu
+	formed   chan struct{} // capacity 1: late is set
+	replicas []Replica     // set once, by Start, under mu
 	mu       struct {
 		sync.Mutex
 		state         state
-		sending       bool // one goroutine is in send
+		sending       bool    // one goroutine is in send
+		forming       bool    // it makes a batch, which is neither in pending nor in inFlight
+		late          []Chunk // of a batch that was being made when the writer of a chain failed
 		started       bool
 		reason        string // of Close
 		pending       []Chunk
@@ -99,7 +102,7 @@ type Writer struct {
 
 // New makes a writer that takes chunks at once and sends them from Start on.
 func New(e core.Extent, limits Limits, env Env) *Writer {
-	w := &Writer{Extent: e, env: env, limits: limits}
+	w := &Writer{Extent: e, env: env, limits: limits, formed: make(chan struct{}, 1)}
 	w.mu.tracker = quorum.New(len(e.Replicas))
 	w.mu.slowest = make([]time.Duration, len(e.Replicas))
 	return w
