@@ -118,6 +118,26 @@ func (r *rig) replicatedNATS(name string) (replicated, error) {
 	return r.drive(func(j job) (outcome, error) { return n.run(r.ctx, j) }, n.cpu)
 }
 
+// manyCost is CPU time by role: in seconds, or in µs a message.
+type manyCost struct{ input, stores, controller float64 }
+
+func (m manyCost) sum() float64 { return m.input + m.stores + m.controller }
+
+func (c *cluster) cost() (m manyCost, err error) {
+	if m.input, err = c.input.cpu(); err != nil {
+		return m, err
+	}
+	for _, s := range c.stores {
+		v, err := s.cpu()
+		if err != nil {
+			return m, err
+		}
+		m.stores += v
+	}
+	m.controller, err = c.controller.cpu()
+	return m, err
+}
+
 // many compares what many queues with little traffic cost with what one queue with as much in all costs.
 func (r *rig) many() error {
 	var ratios, one, many []float64
@@ -130,8 +150,9 @@ func (r *rig) many() error {
 		if err != nil {
 			return err
 		}
-		one, many, ratios = append(one, a), append(many, b), append(ratios, b/a)
-		r.report.say("repetition %d: one queue %.1f µs of the servers' CPU a message, %d queues %.1f µs", i+1, a, manyQueues, b)
+		one, many, ratios = append(one, a.sum()), append(many, b.sum()), append(ratios, b.sum()/a.sum())
+		r.report.say("repetition %d: µs of CPU a message, of the input host, the three stores and the controller: one queue %.1f + %.1f + %.1f, %d queues %.1f + %.1f + %.1f",
+			i+1, a.input, a.stores, a.controller, manyQueues, b.input, b.stores, b.controller)
 	}
 	r.report.info("one queue at 10,000 msg/s", median(one), "µs", "of the servers' CPU, a message")
 	r.report.info("1,000 queues at 10 msg/s each", median(many), "µs", "of the servers' CPU, a message")
@@ -139,32 +160,37 @@ func (r *rig) many() error {
 	return nil
 }
 
-func (r *rig) manyOnce(name string, queues int) (float64, error) {
+// manyOnce is what the roles spend on a message.
+func (r *rig) manyOnce(name string, queues int) (m manyCost, err error) {
 	c, err := r.cluster(name)
 	if err != nil {
-		return 0, err
+		return m, err
 	}
 	defer c.remove()
 	paths := []string{queuePath}
-	for i := 0; queues > 1 && i < queues; i++ {
-		paths = append(paths, fmt.Sprintf("%s-%d", queuePath, i))
+	if queues > 1 {
+		paths = paths[:0]
+		for i := range queues {
+			paths = append(paths, fmt.Sprintf("%s-%d", queuePath, i))
+		}
 	}
 	if err := c.createQueue(r, paths...); err != nil {
-		return 0, err
+		return m, err
 	}
 	j := job{Kind: "steady", Addr: c.controller.addr, Queue: queuePath, Queues: queues, Size: 1024, Rate: steadyRate, Warm: warm, For: 3 * time.Second}
 	if _, err := r.worker(j); err != nil { // opens the extents
-		return 0, err
+		return m, err
 	}
-	before, err := c.cpu()
+	before, err := c.cost()
 	if err != nil {
-		return 0, err
+		return m, err
 	}
 	j.For = 3 * r.slice
 	o, err := r.worker(j)
 	if err != nil {
-		return 0, err
+		return m, err
 	}
-	after, err := c.cpu()
-	return 1e6 * (after - before) / float64(max(1, o.Total)), err
+	after, err := c.cost()
+	per := func(before, after float64) float64 { return 1e6 * (after - before) / float64(max(1, o.Total)) }
+	return manyCost{per(before.input, after.input), per(before.stores, after.stores), per(before.controller, after.controller)}, err
 }
