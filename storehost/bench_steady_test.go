@@ -64,11 +64,11 @@ func benchSteady(b *testing.B, extents int, read bool) {
 		}
 		must(b, l.mux.Conn.Send(b.Context(), frames))
 		ticks++
-		time.Sleep(time.Until(start.Add(time.Duration(ticks) * steadyTick)))
+		<-time.After(time.Until(start.Add(time.Duration(ticks) * steadyTick)))
 	}
 	for _, st := range streams {
 		for core.Seq(st.acked.Load()) < st.w.Last {
-			time.Sleep(steadyTick)
+			runtime.Gosched()
 		}
 	}
 	b.ReportMetric(float64(answers.Swap(0))/float64(ticks), "answers/tick")
