@@ -17,7 +17,10 @@ var Builds = []Build{
 			{"storehost/extentlog/commit.go", "e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync)", "e.db.Apply(r.group.batch, pebble.NoSync)"},
 			{"storehost/extentlog/commit.go", "if err := g.batch.SyncWait(); err != nil {", "if err := e.refusing(); err != nil {"},
 		},
-		Checks: []Check{{Package: "storehost/extentlog", Run: "^TestEngine_Crash$"}},
+		Checks: []Check{
+			{Package: "storehost/extentlog", Run: "^TestEngine_Crash$"},
+			{Package: "test/cluster", Run: "^TestSeeds$", Args: []string{"-many=40"}, Sign: ": acknowledged at "},
+		},
 	},
 	{
 		Name: "fence not persisted", Means: "a store that restarts takes appends to an extent it had fenced",

@@ -15,7 +15,8 @@ import (
 type Check struct {
 	Package string   // from the module's root
 	Run     string   // the pattern of -run
-	Env     []string // more of the environment
+	Args    []string // flags of these tests
+	Sign    string   // what the failure has to say; "" for any
 }
 
 func (c Check) String() string { return c.Package + " " + c.Run }
@@ -41,9 +42,10 @@ var (
 func (c Check) Try(ctx context.Context, root, overlay string) (Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-timeout", limit.String(), "-run", c.Run, "./"+c.Package)
+	args := append([]string{"test", "-timeout", limit.String(), "-run", c.Run, "./" + c.Package}, c.Args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Env = os.Environ()
 	if overlay != "" {
 		// By the environment, so that a test that builds the program builds the sabotaged one.
 		cmd.Env = append(cmd.Env, strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
@@ -62,16 +64,23 @@ func (c Check) Try(ctx context.Context, root, overlay string) (Verdict, error) {
 		return v, nil
 	case m == nil:
 		return v, fmt.Errorf("%s: nothing was tested: %w\n%.2000s", c, err, v.Output)
+	case !strings.Contains(v.Output, c.Sign):
+		return v, nil // it fails for another reason
 	default:
 		v.Caught, v.Test = true, m[1]
-		v.Says = says(v.Output)
+		v.Says = says(v.Output, c.Sign)
 		return v, nil
 	}
 }
 
-// says is the first message of a failed test, in one line.
-func says(output string) string {
+// says is the first message of a failed test, in one line, or the one with the sign.
+func says(output, sign string) string {
 	text := ""
+	for line := range strings.Lines(output) {
+		if sign != "" && strings.Contains(line, sign) {
+			return shortened(strings.TrimSpace(line))
+		}
+	}
 	for _, m := range said.FindAllStringSubmatch(output, -1) {
 		if text = m[1]; !strings.HasPrefix(text, "seed ") {
 			break
@@ -80,6 +89,10 @@ func says(output string) string {
 	if i := strings.Index(output, "\npanic: "); text == "" && i >= 0 {
 		text, _, _ = strings.Cut(output[i+1:], "\n")
 	}
+	return shortened(text)
+}
+
+func shortened(text string) string {
 	if len(text) > 110 {
 		text = text[:107] + "…"
 	}
