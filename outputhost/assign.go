@@ -111,6 +111,9 @@ func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before 
 	given := make(map[core.ExtentID]map[core.GroupID]bool)
 	touched := make(map[*group]bool)
 	var failed []error
+	missing := make(gaps)
+	sortChains(list.Assignments)
+	h.setGaps(h.gapsIn(list.Assignments))
 	for _, a := range list.Assignments {
 		id, err := core.IDFromBytes(a.Group)
 		if err != nil {
@@ -124,8 +127,12 @@ func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before 
 			given[e.ID] = make(map[core.GroupID]bool)
 		}
 		given[e.ID][core.GroupID{ID: id}] = true
+		if missing.before(core.GroupID{ID: id}, e) {
+			continue
+		}
 		g, err := h.giveShare(ctx, e, a, core.GroupID{ID: id})
 		if err != nil {
+			missing.note(core.GroupID{ID: id}, e)
 			failed = append(failed, err) // the others must not wait for it; the controller sends its list again
 		}
 		if g != nil {
@@ -134,6 +141,7 @@ func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before 
 		}
 	}
 	h.dropOthers(given)
+	h.setGaps(missing)
 	for g := range touched {
 		g.pump()
 	}

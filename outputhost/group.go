@@ -30,6 +30,7 @@ type group struct {
 		given     map[core.ExtentID]*share // to other hosts, lately
 		merged    time.Time                // when checkpoints of other owners were looked at
 		settled   int                      // messages since the last checkpoint
+		gap       uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
 		ordered   []*share                 // of shares, oldest extent first; nil when they changed
 		consumers []*consumer              // in turn
 		turn      int

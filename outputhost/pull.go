@@ -83,6 +83,7 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 	}
 	var out []*pb.PulledMessage
 	var err error
+	g.orderLocked()
 	for _, r := range g.mu.rules.Take(0, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := g.mu.byRules[r.Share]
 		g.h.metrics.handedOut(r, now)

@@ -25,6 +25,7 @@ func (g *group) pump() {
 		steady := g.h.pulse.steady(now)
 		if steady {
 			g.mu.rules.Tick(now)
+			g.orderLocked()
 			g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
 			out = g.takeLocked(now)
 			dead = g.deadLocked()

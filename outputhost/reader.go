@@ -86,7 +86,7 @@ func (g *group) readLocked() (actions []func()) {
 // orderedLocked are the group's shares, oldest extent first.
 func (g *group) orderedLocked() []*share {
 	if g.mu.ordered == nil {
-		g.mu.ordered = slices.SortedFunc(maps.Values(g.mu.shares), func(a, b *share) int { return slices.Compare(a.extent.ID.ID[:], b.extent.ID.ID[:]) })
+		g.mu.ordered = slices.SortedFunc(maps.Values(g.mu.shares), compareShares)
 	}
 	return g.mu.ordered
 }

@@ -44,6 +44,7 @@ type Share struct {
 	saved   uint64          // token of the last one that is durable
 	changed bool
 	full    bool
+	waits   bool // see Wait
 }
 
 // saving is a retry that waits for the checkpoint of token.
@@ -170,7 +171,7 @@ func (s *Share) hasWork() bool {
 
 // canBegin reports whether a first delivery is possible.
 func (s *Share) canBegin() bool {
-	return s.buffered > 0 && !s.full && s.table.n-s.missing < MaxOutstanding
+	return s.buffered > 0 && !s.full && !s.waits && s.table.n-s.missing < MaxOutstanding
 }
 
 // rest gives back the memory of busier times, when nothing is outstanding.

@@ -1,0 +1,91 @@
+package outputhost
+
+import (
+	"cmp"
+	"slices"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+// In a group of a CP queue an extent's messages are handed out for the first time only when all of every earlier extent of the chain have been.
+// What is delivered again – after a nack, a lost lock, a lost consumer – may come later than what followed it.
+
+// orderLocked lets the first extents of the chain begin, up to the first one of which something was not handed out yet.
+func (g *group) orderLocked() {
+	wait := false
+	for _, s := range g.orderedLocked() {
+		if s.extent.Chain == 0 {
+			return
+		}
+		wait = wait || g.mu.gap > 0 && s.extent.Chain > g.mu.gap
+		s.rules.Wait(wait)
+		wait = wait || !s.end || !s.rules.Begun(s.l)
+	}
+}
+
+// compareShares: by their place in the chain, else the oldest extent first.
+func compareShares(a, b *share) int {
+	return cmp.Or(cmp.Compare(a.extent.Chain, b.extent.Chain), slices.Compare(a.extent.ID.ID[:], b.extent.ID.ID[:]))
+}
+
+// sortChains puts the assignments of each chain in its order.
+func sortChains(list []*pb.Assignment) {
+	slices.SortStableFunc(list, func(a, b *pb.Assignment) int {
+		return cmp.Or(slices.Compare(a.Group, b.Group), cmp.Compare(a.GetExtent().GetChain(), b.GetExtent().GetChain()))
+	})
+}
+
+// gaps are the lowest places of chains that are a group's and not resumed yet: later ones have to wait for them.
+type gaps map[core.GroupID]uint64
+
+// note adds a place that is missing.
+func (x gaps) note(group core.GroupID, e core.Extent) {
+	if old, known := x[group]; e.Chain > 0 && (!known || e.Chain < old) {
+		x[group] = e.Chain
+	}
+}
+
+// before reports whether an earlier place than that of e is missing.
+func (x gaps) before(group core.GroupID, e core.Extent) bool {
+	gap, known := x[group]
+	return known && e.Chain > gap
+}
+
+// gapsIn are the gaps that a list will close, or else leave.
+func (h *Host) gapsIn(list []*pb.Assignment) gaps {
+	groups := make(map[core.GroupID]*group)
+	for _, g := range h.groupList() {
+		groups[g.id] = g
+	}
+	out := make(gaps)
+	for _, a := range list {
+		chain := a.GetExtent().GetChain()
+		id, err := core.IDFromBytes(a.Group)
+		g := groups[core.GroupID{ID: id}]
+		if chain == 0 || err != nil || g == nil {
+			continue
+		}
+		extent, err := core.IDFromBytes(a.GetExtent().GetId())
+		if err != nil {
+			continue
+		}
+		g.mu.Lock()
+		s := g.mu.shares[core.ExtentID{ID: extent}]
+		there := s != nil && s.generation == a.Counter
+		g.mu.Unlock()
+		if !there {
+			out.note(g.id, core.Extent{Chain: chain})
+		}
+	}
+	return out
+}
+
+// setGaps tells the groups which places they have to wait for.
+func (h *Host) setGaps(x gaps) {
+	for _, g := range h.groupList() {
+		g.mu.Lock()
+		g.mu.gap = x[g.id]
+		g.mu.Unlock()
+	}
+}
