@@ -43,7 +43,7 @@ func (q *queue) join(ctx context.Context, p *publisher) error {
 	old := c.newest[p.producer]
 	if old != nil && old.number >= p.number {
 		q.mu.Unlock()
-		return core.Errorf(core.CodeConflict, "session %d of this publisher is not its newest: that is %d", p.number, old.number)
+		return core.Errorf(core.CodeMoved, "session %d of this publisher is not its newest: that is %d", p.number, old.number)
 	}
 	c.newest[p.producer] = p
 	var wait chan error

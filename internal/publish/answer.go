@@ -15,7 +15,7 @@ func (p *Publisher) answer(s *session, runs []wire.AckRun) error {
 	now := p.now()
 	p.mu.Lock()
 	var bad error
-	var move bool
+	var move, spoiled bool
 	for i := range runs {
 		r := &runs[i]
 		if r.First >= s.next || uint64(r.Count) > s.next-r.First {
@@ -25,6 +25,12 @@ func (p *Publisher) answer(s *session, runs []wire.AckRun) error {
 		if p.answerRunLocked(s, r, now) {
 			move = true
 		}
+		spoiled = spoiled || r.Status != wire.AckOK
+	}
+	if spoiled && s.ordered && bad == nil {
+		p.mu.Unlock()
+		p.beginAgain(s)
+		return nil
 	}
 	leave := move && p.moveAwayLocked(s, p.mu.lastErr)
 	if len(s.inflight) == 0 && slices.Contains(p.mu.leaving, s) {

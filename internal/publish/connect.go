@@ -70,7 +70,7 @@ func (p *Publisher) connect(ctx context.Context, a aim) {
 func (p *Publisher) open(ctx context.Context, a aim) (*session, error) {
 	known := p.known()
 	var err error
-	if a.to != "" || a.avoid != "" {
+	if a.to != "" || a.avoid != "" && !p.ordered() {
 		var rest []Host
 		for _, h := range known {
 			if a.to == "" && h.ID != a.avoid || h.ID == a.to {
@@ -124,7 +124,9 @@ func (p *Publisher) openOn(ctx context.Context, h Host) (*session, error) {
 	if s.stream, err = mux.Open(s); err != nil {
 		return nil, err
 	}
-	body, err := proto.Marshal(&pb.PublishHello{Queue: p.cfg.Queue, Client: p.cfg.Client, Internal: p.cfg.Internal})
+	body, err := proto.Marshal(&pb.PublishHello{
+		Queue: p.cfg.Queue, Client: p.cfg.Client, Internal: p.cfg.Internal, Producer: p.id[:], Session: p.nextSession(),
+	})
 	if err == nil {
 		err = mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypePublishHello, s.stream, body))
 	}
@@ -138,7 +140,7 @@ func (p *Publisher) openOn(ctx context.Context, h Host) (*session, error) {
 	if err == nil {
 		return s, nil
 	}
-	mux.Forget(s.stream)
+	s.leave()
 	if _, known := err.(*core.Error); !known {
 		err = core.Errorf(core.CodeUnavailable, "greet input host %s: %w", h.ID, err)
 	}
@@ -184,7 +186,7 @@ func (p *Publisher) reconfigure(s *session, version uint64, hosts []Host) {
 	switch first := core.Rank(p.key, hosts, hostID)[0].ID; {
 	case gone:
 		idle = p.moveAwayLocked(s, core.ErrMoved)
-	case p.mu.active == s && first != s.host.ID:
+	case p.mu.active == s && first != s.host.ID && !s.ordered:
 		p.mu.better = first
 	default:
 		p.mu.better = ""

@@ -99,6 +99,10 @@ func (p *Publisher) turnLocked(now int64) turn {
 		if p.mu.connecting {
 			return t
 		}
+		if p.mu.ordered && len(p.mu.leaving) > 0 {
+			p.mu.stuck = true // what a session has in flight comes before what the next one sends
+			return t
+		}
 		if now < p.mu.pausedUntil {
 			t.until = min(t.until, p.mu.pausedUntil)
 			return t

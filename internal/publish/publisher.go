@@ -30,7 +30,8 @@ func (f DoneFunc) Settled(id core.MessageID, at core.Receipt, err error) { f(id,
 type Publisher struct {
 	cfg   Config
 	epoch time.Time
-	key   string // by which it ranks hosts
+	key   string  // by which it ranks hosts
+	id    core.ID // by which hosts know its sessions
 
 	wake     chan struct{} // something changed that the loop waits for
 	outcomes chan struct{} // something for the completer
@@ -60,6 +61,8 @@ type Publisher struct {
 
 		active      *session
 		leaving     []*session // finish what they have in flight
+		sessions    uint64     // begun so far
+		ordered     bool       // a cp queue: one session at a time
 		connecting  bool
 		over        bool         // the loop has ended
 		connects    []chan error // of those who wait in Connect
@@ -87,6 +90,7 @@ func New(cfg Config) *Publisher {
 		wake: make(chan struct{}, 1), outcomes: make(chan struct{}, 1),
 		stop: make(chan struct{}), ended: make(chan struct{}),
 	}
+	p.id = core.NewID(p.epoch)
 	p.mu.ids = newIDSource()
 	p.mu.nextExpiry = never
 	return p

@@ -26,6 +26,7 @@ type session struct {
 
 	version  uint64 // of the list of hosts it sent
 	greeted  bool
+	ordered  bool // a record without a success ends it
 	over     bool
 	window   int
 	next     uint64   // number of the next record
@@ -126,6 +127,7 @@ func (s *session) greet(body []byte) error {
 		s.window = defaultWindow
 	}
 	s.p.mu.maxPayload = int(ok.MaxMessage)
+	s.ordered, s.p.mu.ordered = ok.Ordered, ok.Ordered
 	s.p.mu.Unlock()
 	if !again {
 		s.hello <- nil
