@@ -74,9 +74,6 @@ func (s *service) checkQueue(spec core.QueueSpec) (core.QueueSpec, error) {
 	if err := spec.Validate(); err != nil {
 		return spec, err
 	}
-	if spec.Consistency == core.CP {
-		return spec, core.Errorf(core.CodeUnsupported, "consistency cp comes with replication, which is not there yet; create the queue with --consistency ap")
-	}
 	if stores := len(s.members.Hosts(roleStore)); stores > 0 && spec.MinReplicas > stores {
 		return spec, core.Errorf(core.CodeBadArgument, "the queue needs at least %d replicas and this cluster has %d live stores; start more, ask for --replicas %d, or for --min-replicas %d to begin with fewer copies",
 			spec.MinReplicas, stores, stores, stores)

@@ -98,7 +98,6 @@ func TestCreateQueue_RefusesBadSpecs(t *testing.T) {
 		"reserved":       {&pb.QueueSpec{Path: "/t/a/g.dlq"}, core.CodeBadName},
 		"reserved retry": {&pb.QueueSpec{Path: "/t/g.retry"}, core.CodeBadName},
 		"consistency":    {&pb.QueueSpec{Path: "/t/b", Consistency: "maybe"}, core.CodeBadArgument},
-		"cp":             {&pb.QueueSpec{Path: "/t/b", Consistency: "cp"}, core.CodeUnsupported},
 		"durability":     {&pb.QueueSpec{Path: "/t/b", Durability: "none"}, core.CodeBadArgument},
 		"replicas":       {&pb.QueueSpec{Path: "/t/b", Replicas: 8}, core.CodeBadArgument},
 		"few replicas":   {&pb.QueueSpec{Path: "/t/b", Replicas: -1}, core.CodeBadArgument},

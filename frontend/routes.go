@@ -43,7 +43,11 @@ func (s *service) publishRoute(ctx context.Context, path string) ([]membership.H
 	if err != nil {
 		return nil, err
 	}
-	hosts := s.ranked(roleInput, q.ID.ID)
+	hosts, err := s.chainRoute(ctx, q)
+	if err != nil || len(hosts) > 0 {
+		return hosts, err
+	}
+	hosts = s.ranked(roleInput, q.ID.ID)
 	if len(hosts) == 0 {
 		return nil, core.Errorf(core.CodeUnavailable, "no input host is known; try again")
 	}
