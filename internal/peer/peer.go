@@ -44,6 +44,9 @@ type Pool struct {
 	cancel     context.CancelCauseFunc
 	wg         sync.WaitGroup
 	controller atomic.Pointer[controller]
+	stores     kept[columbav1connect.StoreServiceClient]
+	outputs    kept[columbav1connect.OutputServiceClient]
+	messages   kept[columbav1connect.MessageServiceClient]
 	mu         struct {
 		sync.Mutex
 		links  map[linkKey]*dialing
@@ -96,8 +99,8 @@ func (p *Pool) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return d.DialContext(ctx, network, addr)
 }
 
-// Controller, Store, Output and Messages are RPC clients for the host at addr. Those of the latest controller are kept: input hosts ask often, and a
-// client costs more to make than a call.
+// Controller, Store, Output and Messages are RPC clients for the host at addr. They are kept; that of the latest controller, which
+// input hosts ask often, is found without a lock.
 func (p *Pool) Controller(addr string) columbav1connect.ControllerServiceClient {
 	if c := p.controller.Load(); c != nil && c.addr == addr {
 		return c.ControllerServiceClient
@@ -114,15 +117,21 @@ type controller struct {
 }
 
 func (p *Pool) Store(addr string) columbav1connect.StoreServiceClient {
-	return columbav1connect.NewStoreServiceClient(p.client, "http://"+addr, options...)
+	return p.stores.at(addr, func() columbav1connect.StoreServiceClient {
+		return columbav1connect.NewStoreServiceClient(p.client, "http://"+addr, options...)
+	})
 }
 
 func (p *Pool) Output(addr string) columbav1connect.OutputServiceClient {
-	return columbav1connect.NewOutputServiceClient(p.client, "http://"+addr, options...)
+	return p.outputs.at(addr, func() columbav1connect.OutputServiceClient {
+		return columbav1connect.NewOutputServiceClient(p.client, "http://"+addr, options...)
+	})
 }
 
 func (p *Pool) Messages(addr string) columbav1connect.MessageServiceClient {
-	return columbav1connect.NewMessageServiceClient(p.client, "http://"+addr, options...)
+	return p.messages.at(addr, func() columbav1connect.MessageServiceClient {
+		return columbav1connect.NewMessageServiceClient(p.client, "http://"+addr, options...)
+	})
 }
 
 // Link is the one websocket of this process to addr and path, shared by all streams. It is dialled on demand; after it has
