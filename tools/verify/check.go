@@ -21,6 +21,7 @@ const (
 	Miscounted  Kind = "miscounted"  // an attempt was not one more than the one before
 	Resurrected Kind = "resurrected" // received after it had been found among the dead letters
 	Stuck       Kind = "stuck"       // left over, and not delivered
+	Disordered  Kind = "disordered"  // of a CP queue: a publisher's order is lost
 	Forked      Kind = "forked"      // a ledger has one message twice
 )
 
@@ -84,6 +85,9 @@ func Check(h *History, slack time.Duration) *Report {
 	}
 	for g, list := range received {
 		c.find(Invented, g.group, list[0].Key, "the history knows no such group of %s", g.queue)
+	}
+	for _, chain := range h.Chains {
+		c.order(chain)
 	}
 	slices.SortStableFunc(c.report.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Key.Publisher, b.Key.Publisher), cmp.Compare(a.Key.Seq, b.Key.Seq))

@@ -84,6 +84,7 @@ type History struct {
 	Published []Published
 	Received  []Received
 	Crashes   []Crash
+	Chains    []Chain // of CP queues
 }
 
 // line is one line of a history in JSON; one field is set.
@@ -92,6 +93,7 @@ type line struct {
 	Published *Published `json:"published,omitempty"`
 	Received  *Received  `json:"received,omitempty"`
 	Crash     *Crash     `json:"crash,omitempty"`
+	Chain     *Chain     `json:"chain,omitempty"`
 }
 
 // Write writes a history, one JSON object per line.
@@ -110,6 +112,9 @@ func (h *History) Write(to io.Writer) error {
 	}
 	for i := range h.Crashes {
 		lines = append(lines, line{Crash: &h.Crashes[i]})
+	}
+	for i := range h.Chains {
+		lines = append(lines, line{Chain: &h.Chains[i]})
 	}
 	for _, l := range lines {
 		if err := enc.Encode(l); err != nil {
@@ -144,6 +149,8 @@ func (h *History) Read(from io.Reader) error {
 			h.Received = append(h.Received, *l.Received)
 		case l.Crash != nil:
 			h.Crashes = append(h.Crashes, *l.Crash)
+		case l.Chain != nil:
+			h.Chains = append(h.Chains, *l.Chain)
 		default:
 			return core.Errorf(core.CodeCorrupt, "history, entry %d says nothing", n)
 		}
