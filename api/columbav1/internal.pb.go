@@ -30,7 +30,7 @@ type EnsureExtentRequest struct {
 	InputRun      []byte                 `protobuf:"bytes,3,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"`   // extents this host knows of and does not ask for
-	Avoid         []string               `protobuf:"bytes,6,rep,name=avoid,proto3" json:"avoid,omitempty"` // stores that were slow or broken for this host a moment ago; used only when there are too few others
+	Avoid         []string               `protobuf:"bytes,6,rep,name=avoid,proto3" json:"avoid,omitempty"` // stores that were slow or broken for this host a moment ago, the worst first; used only when there are too few others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
