@@ -17,7 +17,7 @@ type wish struct {
 	run   core.RunID
 	kind  core.ExtentKind
 	have  []core.ExtentID // not these
-	avoid []core.HostID   // stores that are slow or broken for it
+	avoid []core.HostID   // stores that are slow or broken for it, the worst first
 }
 
 // ensureKey names wishes that want the same extent.
@@ -165,10 +165,10 @@ func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, 
 	if h.stores.fresh(h.deps.Members.Hosts("storehost")) {
 		h.stores.describeNow(ctx, h.cfg.DescribeTimeout)
 	}
-	candidates, refusing := h.stores.candidates(avoid)
+	candidates, refusing := h.stores.candidates(avoid, need.Min)
 	if len(candidates) < need.Min { // one may be back that nobody has asked yet
 		h.stores.describeNow(ctx, h.cfg.DescribeTimeout)
-		candidates, refusing = h.stores.candidates(avoid)
+		candidates, refusing = h.stores.candidates(avoid, need.Min)
 	}
 	e.Replicas = placement.Replicas(e.ID.String(), need, candidates)
 	switch n := len(e.Replicas); {

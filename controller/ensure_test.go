@@ -73,6 +73,27 @@ func TestEnsure_AvoidsStoresWhileOthersAreLeft(t *testing.T) {
 	})
 }
 
+// TestEnsure_WorstAvoidedStoreLast: one store was killed and is back, another was killed a moment ago, and nobody but the input host has met that.
+func TestEnsure_WorstAvoidedStoreLast(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		w := r.wish(r.queue(3, 2))
+		w.avoid = []core.HostID{"s1", "s0"}
+		for range 20 {
+			e, err := r.ctl.createExtent(r.t.Context(), w)
+			r.ok(err)
+			if len(e.Replicas) != 2 || slices.Contains(e.Replicas, "s1") {
+				t.Fatalf("replicas %v, want s2 and s0", e.Replicas)
+			}
+		}
+		w.avoid = []core.HostID{"s2", "s1", "s0"}
+		e, err := r.ctl.createExtent(r.t.Context(), w)
+		r.ok(err)
+		if len(e.Replicas) != 2 || slices.Contains(e.Replicas, "s2") {
+			t.Errorf("replicas %v, want s0 and s1", e.Replicas)
+		}
+	})
+}
+
 func TestEnsure_StoresThatTakeNothing(t *testing.T) {
 	bubble(t, rigOptions{stores: 3}, func(r *rig) {
 		queue := r.queue(3, 2)

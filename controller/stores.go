@@ -285,8 +285,9 @@ func (s *stores) count(which func(store) bool) int {
 	return n
 }
 
-// candidates are the stores that may get a replica; refusing is how many answer but take nothing.
-func (s *stores) candidates(avoid []core.HostID) (out []placement.Candidate, refusing int) {
+// candidates are the stores that may get a replica; refusing is how many answer but take nothing. Of those to avoid, the worst first, no more are
+// given the better tier than it takes to have least: one that broke a moment ago is not drawn while one that broke before it may be back.
+func (s *stores) candidates(avoid []core.HostID, least int) (out []placement.Candidate, refusing int) {
 	for _, st := range s.all() {
 		c := placement.Candidate{ID: st.ID, Zone: st.Zone, Weight: st.load.Weight()}
 		switch {
@@ -300,7 +301,28 @@ func (s *stores) candidates(avoid []core.HostID) (out []placement.Candidate, ref
 		}
 		out = append(out, c)
 	}
+	pardon(out, avoid, least)
 	return out, refusing
+}
+
+// pardon makes the least bad of the avoided stores good, until as many are good as are needed.
+func pardon(from []placement.Candidate, avoid []core.HostID, least int) {
+	good := 0
+	for _, c := range from {
+		if c.Tier == placement.Good {
+			good++
+		}
+	}
+	for _, id := range slices.Backward(avoid) {
+		if good >= least {
+			return
+		}
+		i := slices.IndexFunc(from, func(c placement.Candidate) bool { return c.ID == id && c.Tier == placement.Avoided })
+		if i >= 0 {
+			from[i].Tier = placement.Good
+			good++
+		}
+	}
 }
 
 // storeAt is the service of a store, wherever it was last heard of.
