@@ -129,6 +129,7 @@ func (h *Host) Run(ctx context.Context) error {
 		}
 	})()
 	inputs := h.deps.Members.Hosts("inputhost")
+	h.stores.members(h.deps.Members.Hosts("storehost"))
 	for {
 		select {
 		case <-ctx.Done():
@@ -138,6 +139,7 @@ func (h *Host) Run(ctx context.Context) error {
 			was := inputs
 			inputs = h.deps.Members.Hosts("inputhost")
 			h.reconfigure(was, inputs)
+			h.stores.members(h.deps.Members.Hosts("storehost"))
 		case <-tick.C:
 			t.tick(h.deps.now())
 		}

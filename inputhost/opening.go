@@ -219,6 +219,7 @@ func (q *queue) openReplicas(ctx context.Context, w *writer.Writer, addresses []
 	defer stop(nil)
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	began := q.h.deps.now()
 	replicas := make([]writer.Replica, len(addresses))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -230,7 +231,7 @@ func (q *queue) openReplicas(ctx context.Context, w *writer.Writer, addresses []
 			defer mu.Unlock()
 			if oerr == nil {
 				replicas[i] = r
-				q.h.stores.opened(store)
+				q.h.stores.opened(began, store)
 				return
 			}
 			if context.Cause(ctx) == errOtherFailed {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 )
 
 // storeLimits are when a store counts as failed.
@@ -35,12 +36,13 @@ type lag struct {
 // I/O. Safe for concurrent use.
 //
 //	well ──slow for 5 s while another is not, or 5 s without an ack──▶ evicted (one per second), avoided for a minute ──▶ well
-//	  └──────link broke, refused──────▶ avoided for 10 s, or until an extent was opened on it──────────────────────────▲
+//	  └──────link broke, refused──────▶ avoided for 10 s, or until an extent was opened on it, or it was started anew──▲
 type stores struct {
 	limits storeLimits
 	mu     struct {
 		sync.Mutex
 		known   map[core.HostID]*storeHealth
+		runs    map[core.HostID]core.RunID // as membership shows them
 		looked  time.Time
 		resumed time.Time // the end of the last standstill of this host
 		evicted time.Time // the last eviction
@@ -50,6 +52,7 @@ type stores struct {
 type storeHealth struct {
 	slowSince time.Time // zero: it is not slow
 	slowAt    time.Time // the last look at which it was
+	failed    time.Time // the last failure
 	broken    time.Time // avoided until then
 	evicted   time.Time // avoided, and not evicted for slowness, until then
 }
@@ -57,6 +60,7 @@ type storeHealth struct {
 func newStores(l storeLimits) *stores {
 	s := &stores{limits: l}
 	s.mu.known = make(map[core.HostID]*storeHealth)
+	s.mu.runs = make(map[core.HostID]core.RunID)
 	return s
 }
 
@@ -144,7 +148,7 @@ func (s *stores) chooseLocked(now time.Time, lags map[core.HostID]lag, well bool
 		evict, why = slow, core.Errorf(core.CodeDeadline, "store %s has been slower than %s for %s", slow, s.limits.slow, s.limits.slowFor)
 	}
 	h := s.healthLocked(evict)
-	h.slowSince, h.evicted, s.mu.evicted = time.Time{}, now.Add(avoidSlow), now
+	h.slowSince, h.evicted, h.failed, s.mu.evicted = time.Time{}, now.Add(avoidSlow), now, now
 	return evict, why
 }
 
@@ -159,20 +163,35 @@ func (s *stores) failed(now time.Time, id core.HostID, cause error) (news bool) 
 	defer s.mu.Unlock()
 	h := s.healthLocked(id)
 	news = !h.avoided(now)
-	h.broken = now.Add(avoidBroken)
+	h.failed, h.broken = now, now.Add(avoidBroken)
 	return news
 }
 
-// opened notes that a store took an extent.
-func (s *stores) opened(id core.HostID) {
+// opened notes that a store took an extent that it was asked to since. If it failed meanwhile, that is what counts.
+func (s *stores) opened(since time.Time, id core.HostID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.mu.known[id]; h != nil {
+	if h := s.mu.known[id]; h != nil && !h.failed.After(since) {
 		h.broken = time.Time{}
 	}
 }
 
-// avoid are the stores to leave out when there are others.
+// members takes over which runs of stores membership shows. What broke with one run says nothing about the next.
+func (s *stores) members(hosts []membership.Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range hosts {
+		if h := s.mu.known[m.ID]; h != nil && s.mu.runs[m.ID] != m.Run {
+			h.broken = time.Time{}
+		}
+	}
+	clear(s.mu.runs)
+	for _, m := range hosts {
+		s.mu.runs[m.ID] = m.Run
+	}
+}
+
+// avoid are the stores to leave out when there are others, the one that failed last first: of the others it is likelier that they are well again.
 func (s *stores) avoid(now time.Time) []core.HostID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,6 +201,8 @@ func (s *stores) avoid(now time.Time) []core.HostID {
 			out = append(out, id)
 		}
 	}
-	slices.SortFunc(out, cmp.Compare)
+	slices.SortFunc(out, func(a, b core.HostID) int {
+		return cmp.Or(s.mu.known[b].failed.Compare(s.mu.known[a].failed), cmp.Compare(a, b))
+	})
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 )
 
 var testStoreLimits = storeLimits{deadline: 5 * time.Second, slow: 500 * time.Millisecond, slowFor: 5 * time.Second}
@@ -154,7 +155,7 @@ func TestStores_Failed(t *testing.T) {
 	if got := w.avoid(w.now); !slices.Equal(got, []core.HostID{"a"}) {
 		t.Errorf("avoided: %v, want a", got)
 	}
-	w.opened("a")
+	w.opened(w.now, "a")
 	if got := w.avoid(w.now); len(got) > 0 {
 		t.Errorf("avoided though an extent was opened there: %v", got)
 	}
@@ -199,4 +200,47 @@ func TestStores_Properties(t *testing.T) {
 			t.Fatalf("keeps %d stores of %d", len(w.mu.known), len(ids))
 		}
 	})
+}
+
+// The store that failed last comes first: it is the one that is likeliest to be gone still.
+func TestStores_AvoidsTheLastFirst(t *testing.T) {
+	w := newWatch()
+	broke := errors.New("the link broke")
+	for i, id := range []core.HostID{"b", "a", "c", "a"} {
+		w.failed(w.now.Add(time.Duration(i)*time.Second), id, broke)
+	}
+	if got := w.avoid(w.now.Add(4 * time.Second)); !slices.Equal(got, []core.HostID{"a", "c", "b"}) {
+		t.Errorf("avoided: %v, want a, c, b", got)
+	}
+}
+
+func TestStores_StartedAnew(t *testing.T) {
+	w := newWatch()
+	run := func() core.RunID { return core.RunID{ID: core.NewID(w.now)} }
+	a, b := membership.Host{ID: "a", Run: run()}, membership.Host{ID: "b", Run: run()}
+	w.members([]membership.Host{a, b})
+	w.failed(w.now, "a", errors.New("the link broke"))
+	w.members([]membership.Host{a, b})
+	if got := w.avoid(w.now); !slices.Equal(got, []core.HostID{"a"}) {
+		t.Errorf("avoided: %v, want a: it is the run that broke", got)
+	}
+	a.Run = run()
+	w.members([]membership.Host{a, b})
+	if got := w.avoid(w.now); len(got) > 0 {
+		t.Errorf("avoided: %v after a new start", got)
+	}
+	if !w.failed(w.now, "a", errors.New("the link broke")) {
+		t.Error("a failure of the new run must be news")
+	}
+}
+
+// An answer to an opening says nothing about a store that broke since.
+func TestStores_BrokeWhileOpening(t *testing.T) {
+	w := newWatch()
+	began := w.now
+	w.failed(w.now.Add(time.Millisecond), "a", errors.New("the link broke"))
+	w.opened(began, "a")
+	if got := w.avoid(w.now.Add(2 * time.Millisecond)); !slices.Equal(got, []core.HostID{"a"}) {
+		t.Errorf("avoided: %v, want a", got)
+	}
 }
