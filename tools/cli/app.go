@@ -69,7 +69,7 @@ func (a *app) root() *cobra.Command {
 		addr = v
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.addr, "addr", addr, "address of any server of the cluster (env COLUMBA_ADDR)")
+	flags.StringVar(&a.addr, "addr", addr, "address of a server with the role frontend (env COLUMBA_ADDR)")
 	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json (one object per line) or yaml")
 	suggest(root, "output", formatTable, formatJSON, formatYAML)
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "give up on a request after this long")

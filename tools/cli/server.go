@@ -77,6 +77,9 @@ func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *
 // lostError is the cause of a connection that was lost after it had been made.
 type lostError struct{ error }
 
+// notReady is how a server refuses what it does not serve yet, or any more: nothing was done.
+const notReady = "503 Service Unavailable"
+
 func (a *app) lost(cause error) error {
 	return core.Errorf(core.CodeUnavailable, "the connection to %s was lost: %w", a.addr, lostError{rootCause(cause)})
 }
@@ -129,9 +132,12 @@ func (a *app) callError(ctx context.Context, err error) error {
 		}
 		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
 	case core.CodeUnavailable:
+		if ce.Message() == notReady {
+			return core.Errorf(core.CodeUnavailable, "the server at %s is starting or stopping; try again in a moment, and see its log", a.addr)
+		}
 		return a.lost(ce)
 	case core.CodeUnimplemented:
-		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request", a.addr)
+		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request; name one with the role frontend with --addr, or use a later version of the server", a.addr)
 	}
 	return err
 }

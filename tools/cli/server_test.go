@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -209,5 +211,20 @@ func TestCreateQueue_Thousands(t *testing.T) {
 	stdout, stderr, code := runCLI(addr, []string{"create", "queue", "--from-stdin", "-o", "json"}, text)
 	if lines := strings.Count(stdout, "\n"); code != core.ExitOK || stderr != "" || lines != len(s.queues) || lines != 3*createChunk+1 {
 		t.Errorf("exit code %d, %d lines for %d queues, stderr %q", code, lines, len(s.queues), stderr)
+	}
+}
+
+func TestServer_NotServing(t *testing.T) {
+	for status, want := range map[int]string{
+		http.StatusServiceUnavailable: "is starting or stopping (unavailable) – try again in a moment",
+		http.StatusNotFound:           "does not know this request (unimplemented) – name one with the role frontend",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		for _, args := range []string{"list hosts", "delete queue /a/b"} {
+			if _, stderr, _ := runCLI(server.Listener.Addr().String(), strings.Fields(args), ""); !strings.Contains(stderr, want) {
+				t.Errorf("%s, answered with %d: stderr %q, want %s", args, status, stderr, want)
+			}
+		}
+		server.Close()
 	}
 }
