@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 )
 
 // detail is how much a checkpoint tells: less, when it would not fit.
@@ -29,19 +30,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	if s.group.unwanted {
 		s.uncount()
 	}
-	entries := s.entries(final, t)
-	level := everything
-	for ; ; level++ {
-		entries = reduce(entries, level)
-		var whole bool
-		blob, whole = appendState(dst, &s.done, entries, level == cutShort)
-		if whole && len(blob)-len(dst) <= MaxCheckpoint {
-			break
-		}
-		if level == cutShort {
-			break
-		}
-	}
+	blob, level := fit(dst, &s.done, s.entries(final, t))
 	s.full = level >= withoutFirst
 	if level < cutShort && !s.group.unwanted { // else what was cut off may be among the retries: they wait for a better one
 		for i := range s.pending.all() {
@@ -53,6 +42,18 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	s.rest()
 	s.wake()
 	return blob, s.token
+}
+
+// fit appends what is done and the entries, in as much detail as MaxCheckpoint has room for.
+func fit(dst []byte, done *acklevel.Window, entries []entry) (blob []byte, level detail) {
+	for ; ; level++ {
+		entries = reduce(entries, level)
+		var whole bool
+		blob, whole = appendState(dst, done, entries, level == cutShort)
+		if whole && len(blob)-len(dst) <= MaxCheckpoint || level == cutShort {
+			return blob, level
+		}
+	}
 }
 
 // uncount has the retries that may be handed out wait for a checkpoint again.

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,5 +93,27 @@ func TestState_AckTakesWhatWasHandedOut(t *testing.T) {
 	decoded, err := DecodeState(st.Append(nil))
 	if err != nil || decoded.Frontier() != 2 {
 		t.Errorf("saved as frontier %d, %v", decoded.Frontier(), err)
+	}
+}
+
+// TestState_AppendKeepsAttemptsOfAll: what consumers said must not push out how often the other messages were handed out.
+func TestState_AppendKeepsAttemptsOfAll(t *testing.T) {
+	const n = 2000
+	st := State{messages: make(map[core.Seq]entry)}
+	for seq := core.Seq(1); seq <= n; seq++ {
+		st.messages[seq] = entry{kind: waiting, failure: Nacked, attempts: 3, due: int64(seq), text: strings.Repeat("x", MaxReason-8) + strconv.Itoa(int(seq))}
+	}
+	blob := st.Append(nil)
+	if len(blob) > MaxCheckpoint {
+		t.Fatalf("%d bytes", len(blob))
+	}
+	got, err := DecodeState(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := core.Seq(1); seq <= n; seq++ {
+		if got.messages[seq].attempts != 3 {
+			t.Fatalf("message %d of %d was handed out %d times, the checkpoint says, want 3", seq, n, got.messages[seq].attempts)
+		}
 	}
 }

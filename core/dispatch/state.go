@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"encoding/binary"
 	"hash/crc32"
 	"maps"
@@ -236,14 +235,14 @@ func (st State) Pending() int { return len(st.messages) }
 // order is the seqs of the messages, rising.
 func (st State) order() []core.Seq { return slices.Sorted(maps.Keys(st.messages)) }
 
-// Append appends the state's blob to dst: what a share that never began would save.
+// Append appends the state's blob to dst, at most MaxCheckpoint bytes like a share's Checkpoint: what a share that never began would save.
 func (st *State) Append(dst []byte) []byte {
-	entries := make([]entry, 0, len(st.messages))
-	for seq, e := range st.messages {
-		e.first, e.count = seq, 1
-		entries = append(entries, e)
+	entries := make([]entry, 0, min(len(st.messages), 1024))
+	for _, seq := range st.order() {
+		e := st.messages[seq]
+		e.first, e.count, e.firstTry = seq, 1, e.kind == locked && e.attempts == 1
+		entries = join(entries, e)
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.first, b.first) })
-	blob, _ := appendState(dst, &st.done, entries, true)
+	blob, _ := fit(dst, &st.done, entries)
 	return blob
 }
