@@ -375,6 +375,170 @@ func (x *GetRowRequest) GetConsistency() ReadConsistency {
 	return ReadConsistency_READ_CONSISTENCY_UNSPECIFIED
 }
 
+type RowKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     []byte                 `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowKey) Reset() {
+	*x = RowKey{}
+	mi := &file_columba_v1_metadata_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowKey) ProtoMessage() {}
+
+func (x *RowKey) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_metadata_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowKey.ProtoReflect.Descriptor instead.
+func (*RowKey) Descriptor() ([]byte, []int) {
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RowKey) GetPartition() []byte {
+	if x != nil {
+		return x.Partition
+	}
+	return nil
+}
+
+func (x *RowKey) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+type GetRowsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         *Table                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Keys          []*RowKey              `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"` // at most 1,000
+	Consistency   ReadConsistency        `protobuf:"varint,3,opt,name=consistency,proto3,enum=columba.v1.ReadConsistency" json:"consistency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRowsRequest) Reset() {
+	*x = GetRowsRequest{}
+	mi := &file_columba_v1_metadata_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRowsRequest) ProtoMessage() {}
+
+func (x *GetRowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_metadata_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRowsRequest.ProtoReflect.Descriptor instead.
+func (*GetRowsRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetRowsRequest) GetTable() *Table {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *GetRowsRequest) GetKeys() []*RowKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *GetRowsRequest) GetConsistency() ReadConsistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return ReadConsistency_READ_CONSISTENCY_UNSPECIFIED
+}
+
+type GetRowsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*Row                 `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	Looked        int32                  `protobuf:"varint,2,opt,name=looked,proto3" json:"looked,omitempty"` // how many keys, from the first, were looked up: not all when the rows are large, at least one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRowsResponse) Reset() {
+	*x = GetRowsResponse{}
+	mi := &file_columba_v1_metadata_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRowsResponse) ProtoMessage() {}
+
+func (x *GetRowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_metadata_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRowsResponse.ProtoReflect.Descriptor instead.
+func (*GetRowsResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetRowsResponse) GetRows() []*Row {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *GetRowsResponse) GetLooked() int32 {
+	if x != nil {
+		return x.Looked
+	}
+	return 0
+}
+
 type ListRowsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Table         *Table                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
@@ -388,7 +552,7 @@ type ListRowsRequest struct {
 
 func (x *ListRowsRequest) Reset() {
 	*x = ListRowsRequest{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[3]
+	mi := &file_columba_v1_metadata_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +564,7 @@ func (x *ListRowsRequest) String() string {
 func (*ListRowsRequest) ProtoMessage() {}
 
 func (x *ListRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[3]
+	mi := &file_columba_v1_metadata_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +577,7 @@ func (x *ListRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRowsRequest.ProtoReflect.Descriptor instead.
 func (*ListRowsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{3}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListRowsRequest) GetTable() *Table {
@@ -461,7 +625,7 @@ type ListRowsResponse struct {
 
 func (x *ListRowsResponse) Reset() {
 	*x = ListRowsResponse{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[4]
+	mi := &file_columba_v1_metadata_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +637,7 @@ func (x *ListRowsResponse) String() string {
 func (*ListRowsResponse) ProtoMessage() {}
 
 func (x *ListRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[4]
+	mi := &file_columba_v1_metadata_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +650,7 @@ func (x *ListRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRowsResponse.ProtoReflect.Descriptor instead.
 func (*ListRowsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{4}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListRowsResponse) GetRows() []*Row {
@@ -514,7 +678,7 @@ type ChangeRowRequest struct {
 
 func (x *ChangeRowRequest) Reset() {
 	*x = ChangeRowRequest{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[5]
+	mi := &file_columba_v1_metadata_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +690,7 @@ func (x *ChangeRowRequest) String() string {
 func (*ChangeRowRequest) ProtoMessage() {}
 
 func (x *ChangeRowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[5]
+	mi := &file_columba_v1_metadata_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +703,7 @@ func (x *ChangeRowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRowRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRowRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{5}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChangeRowRequest) GetTable() *Table {
@@ -571,7 +735,7 @@ type ChangeRowResponse struct {
 
 func (x *ChangeRowResponse) Reset() {
 	*x = ChangeRowResponse{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[6]
+	mi := &file_columba_v1_metadata_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +747,7 @@ func (x *ChangeRowResponse) String() string {
 func (*ChangeRowResponse) ProtoMessage() {}
 
 func (x *ChangeRowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[6]
+	mi := &file_columba_v1_metadata_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +760,7 @@ func (x *ChangeRowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRowResponse.ProtoReflect.Descriptor instead.
 func (*ChangeRowResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{6}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{9}
 }
 
 type PutRowsRequest struct {
@@ -612,7 +776,7 @@ type PutRowsRequest struct {
 
 func (x *PutRowsRequest) Reset() {
 	*x = PutRowsRequest{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[7]
+	mi := &file_columba_v1_metadata_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +788,7 @@ func (x *PutRowsRequest) String() string {
 func (*PutRowsRequest) ProtoMessage() {}
 
 func (x *PutRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[7]
+	mi := &file_columba_v1_metadata_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +801,7 @@ func (x *PutRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRowsRequest.ProtoReflect.Descriptor instead.
 func (*PutRowsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{7}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PutRowsRequest) GetTable() *Table {
@@ -683,7 +847,7 @@ type PutRowsResponse struct {
 
 func (x *PutRowsResponse) Reset() {
 	*x = PutRowsResponse{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[8]
+	mi := &file_columba_v1_metadata_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +859,7 @@ func (x *PutRowsResponse) String() string {
 func (*PutRowsResponse) ProtoMessage() {}
 
 func (x *PutRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[8]
+	mi := &file_columba_v1_metadata_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +872,7 @@ func (x *PutRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRowsResponse.ProtoReflect.Descriptor instead.
 func (*PutRowsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{8}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{11}
 }
 
 type WatchPartitionRequest struct {
@@ -721,7 +885,7 @@ type WatchPartitionRequest struct {
 
 func (x *WatchPartitionRequest) Reset() {
 	*x = WatchPartitionRequest{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[9]
+	mi := &file_columba_v1_metadata_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +897,7 @@ func (x *WatchPartitionRequest) String() string {
 func (*WatchPartitionRequest) ProtoMessage() {}
 
 func (x *WatchPartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[9]
+	mi := &file_columba_v1_metadata_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +910,7 @@ func (x *WatchPartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPartitionRequest.ProtoReflect.Descriptor instead.
 func (*WatchPartitionRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchPartitionRequest) GetTable() *Table {
@@ -772,7 +936,7 @@ type WatchPartitionResponse struct {
 
 func (x *WatchPartitionResponse) Reset() {
 	*x = WatchPartitionResponse{}
-	mi := &file_columba_v1_metadata_proto_msgTypes[10]
+	mi := &file_columba_v1_metadata_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +948,7 @@ func (x *WatchPartitionResponse) String() string {
 func (*WatchPartitionResponse) ProtoMessage() {}
 
 func (x *WatchPartitionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_metadata_proto_msgTypes[10]
+	mi := &file_columba_v1_metadata_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +961,7 @@ func (x *WatchPartitionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPartitionResponse.ProtoReflect.Descriptor instead.
 func (*WatchPartitionResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_metadata_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchPartitionResponse) GetChanged() bool {
@@ -826,7 +990,17 @@ const file_columba_v1_metadata_proto_rawDesc = "" +
 	"\x05table\x18\x01 \x01(\v2\x11.columba.v1.TableR\x05table\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\fR\tpartition\x12\x10\n" +
 	"\x03row\x18\x03 \x01(\fR\x03row\x12=\n" +
-	"\vconsistency\x18\x04 \x01(\x0e2\x1b.columba.v1.ReadConsistencyR\vconsistency\"\xc3\x01\n" +
+	"\vconsistency\x18\x04 \x01(\x0e2\x1b.columba.v1.ReadConsistencyR\vconsistency\"8\n" +
+	"\x06RowKey\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\fR\tpartition\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"\xa0\x01\n" +
+	"\x0eGetRowsRequest\x12'\n" +
+	"\x05table\x18\x01 \x01(\v2\x11.columba.v1.TableR\x05table\x12&\n" +
+	"\x04keys\x18\x02 \x03(\v2\x12.columba.v1.RowKeyR\x04keys\x12=\n" +
+	"\vconsistency\x18\x03 \x01(\x0e2\x1b.columba.v1.ReadConsistencyR\vconsistency\"N\n" +
+	"\x0fGetRowsResponse\x12#\n" +
+	"\x04rows\x18\x01 \x03(\v2\x0f.columba.v1.RowR\x04rows\x12\x16\n" +
+	"\x06looked\x18\x02 \x01(\x05R\x06looked\"\xc3\x01\n" +
 	"\x0fListRowsRequest\x12'\n" +
 	"\x05table\x18\x01 \x01(\v2\x11.columba.v1.TableR\x05table\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\fR\tpartition\x12\x14\n" +
@@ -866,9 +1040,10 @@ const file_columba_v1_metadata_proto_rawDesc = "" +
 	"\x16ROW_CHANGE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ROW_CHANGE_INSERT\x10\x01\x12\x15\n" +
 	"\x11ROW_CHANGE_UPDATE\x10\x02\x12\x15\n" +
-	"\x11ROW_CHANGE_DELETE\x10\x032\xf7\x02\n" +
+	"\x11ROW_CHANGE_DELETE\x10\x032\xbb\x03\n" +
 	"\x0fMetadataService\x124\n" +
-	"\x06GetRow\x12\x19.columba.v1.GetRowRequest\x1a\x0f.columba.v1.Row\x12E\n" +
+	"\x06GetRow\x12\x19.columba.v1.GetRowRequest\x1a\x0f.columba.v1.Row\x12B\n" +
+	"\aGetRows\x12\x1a.columba.v1.GetRowsRequest\x1a\x1b.columba.v1.GetRowsResponse\x12E\n" +
 	"\bListRows\x12\x1b.columba.v1.ListRowsRequest\x1a\x1c.columba.v1.ListRowsResponse\x12H\n" +
 	"\tChangeRow\x12\x1c.columba.v1.ChangeRowRequest\x1a\x1d.columba.v1.ChangeRowResponse\x12B\n" +
 	"\aPutRows\x12\x1a.columba.v1.PutRowsRequest\x1a\x1b.columba.v1.PutRowsResponse\x12Y\n" +
@@ -887,7 +1062,7 @@ func file_columba_v1_metadata_proto_rawDescGZIP() []byte {
 }
 
 var file_columba_v1_metadata_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_columba_v1_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_columba_v1_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_columba_v1_metadata_proto_goTypes = []any{
 	(ReadConsistency)(0),           // 0: columba.v1.ReadConsistency
 	(TableRule)(0),                 // 1: columba.v1.TableRule
@@ -895,46 +1070,55 @@ var file_columba_v1_metadata_proto_goTypes = []any{
 	(*Table)(nil),                  // 3: columba.v1.Table
 	(*Row)(nil),                    // 4: columba.v1.Row
 	(*GetRowRequest)(nil),          // 5: columba.v1.GetRowRequest
-	(*ListRowsRequest)(nil),        // 6: columba.v1.ListRowsRequest
-	(*ListRowsResponse)(nil),       // 7: columba.v1.ListRowsResponse
-	(*ChangeRowRequest)(nil),       // 8: columba.v1.ChangeRowRequest
-	(*ChangeRowResponse)(nil),      // 9: columba.v1.ChangeRowResponse
-	(*PutRowsRequest)(nil),         // 10: columba.v1.PutRowsRequest
-	(*PutRowsResponse)(nil),        // 11: columba.v1.PutRowsResponse
-	(*WatchPartitionRequest)(nil),  // 12: columba.v1.WatchPartitionRequest
-	(*WatchPartitionResponse)(nil), // 13: columba.v1.WatchPartitionResponse
-	(*durationpb.Duration)(nil),    // 14: google.protobuf.Duration
+	(*RowKey)(nil),                 // 6: columba.v1.RowKey
+	(*GetRowsRequest)(nil),         // 7: columba.v1.GetRowsRequest
+	(*GetRowsResponse)(nil),        // 8: columba.v1.GetRowsResponse
+	(*ListRowsRequest)(nil),        // 9: columba.v1.ListRowsRequest
+	(*ListRowsResponse)(nil),       // 10: columba.v1.ListRowsResponse
+	(*ChangeRowRequest)(nil),       // 11: columba.v1.ChangeRowRequest
+	(*ChangeRowResponse)(nil),      // 12: columba.v1.ChangeRowResponse
+	(*PutRowsRequest)(nil),         // 13: columba.v1.PutRowsRequest
+	(*PutRowsResponse)(nil),        // 14: columba.v1.PutRowsResponse
+	(*WatchPartitionRequest)(nil),  // 15: columba.v1.WatchPartitionRequest
+	(*WatchPartitionResponse)(nil), // 16: columba.v1.WatchPartitionResponse
+	(*durationpb.Duration)(nil),    // 17: google.protobuf.Duration
 }
 var file_columba_v1_metadata_proto_depIdxs = []int32{
 	1,  // 0: columba.v1.Table.rule:type_name -> columba.v1.TableRule
 	3,  // 1: columba.v1.GetRowRequest.table:type_name -> columba.v1.Table
 	0,  // 2: columba.v1.GetRowRequest.consistency:type_name -> columba.v1.ReadConsistency
-	3,  // 3: columba.v1.ListRowsRequest.table:type_name -> columba.v1.Table
-	0,  // 4: columba.v1.ListRowsRequest.consistency:type_name -> columba.v1.ReadConsistency
-	4,  // 5: columba.v1.ListRowsResponse.rows:type_name -> columba.v1.Row
-	3,  // 6: columba.v1.ChangeRowRequest.table:type_name -> columba.v1.Table
-	2,  // 7: columba.v1.ChangeRowRequest.change:type_name -> columba.v1.RowChange
-	4,  // 8: columba.v1.ChangeRowRequest.row:type_name -> columba.v1.Row
-	3,  // 9: columba.v1.PutRowsRequest.table:type_name -> columba.v1.Table
-	4,  // 10: columba.v1.PutRowsRequest.rows:type_name -> columba.v1.Row
-	14, // 11: columba.v1.PutRowsRequest.ttl:type_name -> google.protobuf.Duration
-	0,  // 12: columba.v1.PutRowsRequest.consistency:type_name -> columba.v1.ReadConsistency
-	3,  // 13: columba.v1.WatchPartitionRequest.table:type_name -> columba.v1.Table
-	5,  // 14: columba.v1.MetadataService.GetRow:input_type -> columba.v1.GetRowRequest
-	6,  // 15: columba.v1.MetadataService.ListRows:input_type -> columba.v1.ListRowsRequest
-	8,  // 16: columba.v1.MetadataService.ChangeRow:input_type -> columba.v1.ChangeRowRequest
-	10, // 17: columba.v1.MetadataService.PutRows:input_type -> columba.v1.PutRowsRequest
-	12, // 18: columba.v1.MetadataService.WatchPartition:input_type -> columba.v1.WatchPartitionRequest
-	4,  // 19: columba.v1.MetadataService.GetRow:output_type -> columba.v1.Row
-	7,  // 20: columba.v1.MetadataService.ListRows:output_type -> columba.v1.ListRowsResponse
-	9,  // 21: columba.v1.MetadataService.ChangeRow:output_type -> columba.v1.ChangeRowResponse
-	11, // 22: columba.v1.MetadataService.PutRows:output_type -> columba.v1.PutRowsResponse
-	13, // 23: columba.v1.MetadataService.WatchPartition:output_type -> columba.v1.WatchPartitionResponse
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	3,  // 3: columba.v1.GetRowsRequest.table:type_name -> columba.v1.Table
+	6,  // 4: columba.v1.GetRowsRequest.keys:type_name -> columba.v1.RowKey
+	0,  // 5: columba.v1.GetRowsRequest.consistency:type_name -> columba.v1.ReadConsistency
+	4,  // 6: columba.v1.GetRowsResponse.rows:type_name -> columba.v1.Row
+	3,  // 7: columba.v1.ListRowsRequest.table:type_name -> columba.v1.Table
+	0,  // 8: columba.v1.ListRowsRequest.consistency:type_name -> columba.v1.ReadConsistency
+	4,  // 9: columba.v1.ListRowsResponse.rows:type_name -> columba.v1.Row
+	3,  // 10: columba.v1.ChangeRowRequest.table:type_name -> columba.v1.Table
+	2,  // 11: columba.v1.ChangeRowRequest.change:type_name -> columba.v1.RowChange
+	4,  // 12: columba.v1.ChangeRowRequest.row:type_name -> columba.v1.Row
+	3,  // 13: columba.v1.PutRowsRequest.table:type_name -> columba.v1.Table
+	4,  // 14: columba.v1.PutRowsRequest.rows:type_name -> columba.v1.Row
+	17, // 15: columba.v1.PutRowsRequest.ttl:type_name -> google.protobuf.Duration
+	0,  // 16: columba.v1.PutRowsRequest.consistency:type_name -> columba.v1.ReadConsistency
+	3,  // 17: columba.v1.WatchPartitionRequest.table:type_name -> columba.v1.Table
+	5,  // 18: columba.v1.MetadataService.GetRow:input_type -> columba.v1.GetRowRequest
+	7,  // 19: columba.v1.MetadataService.GetRows:input_type -> columba.v1.GetRowsRequest
+	9,  // 20: columba.v1.MetadataService.ListRows:input_type -> columba.v1.ListRowsRequest
+	11, // 21: columba.v1.MetadataService.ChangeRow:input_type -> columba.v1.ChangeRowRequest
+	13, // 22: columba.v1.MetadataService.PutRows:input_type -> columba.v1.PutRowsRequest
+	15, // 23: columba.v1.MetadataService.WatchPartition:input_type -> columba.v1.WatchPartitionRequest
+	4,  // 24: columba.v1.MetadataService.GetRow:output_type -> columba.v1.Row
+	8,  // 25: columba.v1.MetadataService.GetRows:output_type -> columba.v1.GetRowsResponse
+	10, // 26: columba.v1.MetadataService.ListRows:output_type -> columba.v1.ListRowsResponse
+	12, // 27: columba.v1.MetadataService.ChangeRow:output_type -> columba.v1.ChangeRowResponse
+	14, // 28: columba.v1.MetadataService.PutRows:output_type -> columba.v1.PutRowsResponse
+	16, // 29: columba.v1.MetadataService.WatchPartition:output_type -> columba.v1.WatchPartitionResponse
+	24, // [24:30] is the sub-list for method output_type
+	18, // [18:24] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_metadata_proto_init() }
@@ -948,7 +1132,7 @@ func file_columba_v1_metadata_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_metadata_proto_rawDesc), len(file_columba_v1_metadata_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,8 @@ const (
 const (
 	// MetadataServiceGetRowProcedure is the fully-qualified name of the MetadataService's GetRow RPC.
 	MetadataServiceGetRowProcedure = "/columba.v1.MetadataService/GetRow"
+	// MetadataServiceGetRowsProcedure is the fully-qualified name of the MetadataService's GetRows RPC.
+	MetadataServiceGetRowsProcedure = "/columba.v1.MetadataService/GetRows"
 	// MetadataServiceListRowsProcedure is the fully-qualified name of the MetadataService's ListRows
 	// RPC.
 	MetadataServiceListRowsProcedure = "/columba.v1.MetadataService/ListRows"
@@ -51,6 +53,8 @@ const (
 // MetadataServiceClient is a client for the columba.v1.MetadataService service.
 type MetadataServiceClient interface {
 	GetRow(context.Context, *connect.Request[columbav1.GetRowRequest]) (*connect.Response[columbav1.Row], error)
+	// GetRows reads many rows of a table; those that are not there are left out.
+	GetRows(context.Context, *connect.Request[columbav1.GetRowsRequest]) (*connect.Response[columbav1.GetRowsResponse], error)
 	ListRows(context.Context, *connect.Request[columbav1.ListRowsRequest]) (*connect.Response[columbav1.ListRowsResponse], error)
 	// ChangeRow inserts, updates or deletes one row of a compare-and-set table.
 	ChangeRow(context.Context, *connect.Request[columbav1.ChangeRowRequest]) (*connect.Response[columbav1.ChangeRowResponse], error)
@@ -75,6 +79,12 @@ func NewMetadataServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			httpClient,
 			baseURL+MetadataServiceGetRowProcedure,
 			connect.WithSchema(metadataServiceMethods.ByName("GetRow")),
+			connect.WithClientOptions(opts...),
+		),
+		getRows: connect.NewClient[columbav1.GetRowsRequest, columbav1.GetRowsResponse](
+			httpClient,
+			baseURL+MetadataServiceGetRowsProcedure,
+			connect.WithSchema(metadataServiceMethods.ByName("GetRows")),
 			connect.WithClientOptions(opts...),
 		),
 		listRows: connect.NewClient[columbav1.ListRowsRequest, columbav1.ListRowsResponse](
@@ -107,6 +117,7 @@ func NewMetadataServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 // metadataServiceClient implements MetadataServiceClient.
 type metadataServiceClient struct {
 	getRow         *connect.Client[columbav1.GetRowRequest, columbav1.Row]
+	getRows        *connect.Client[columbav1.GetRowsRequest, columbav1.GetRowsResponse]
 	listRows       *connect.Client[columbav1.ListRowsRequest, columbav1.ListRowsResponse]
 	changeRow      *connect.Client[columbav1.ChangeRowRequest, columbav1.ChangeRowResponse]
 	putRows        *connect.Client[columbav1.PutRowsRequest, columbav1.PutRowsResponse]
@@ -116,6 +127,11 @@ type metadataServiceClient struct {
 // GetRow calls columba.v1.MetadataService.GetRow.
 func (c *metadataServiceClient) GetRow(ctx context.Context, req *connect.Request[columbav1.GetRowRequest]) (*connect.Response[columbav1.Row], error) {
 	return c.getRow.CallUnary(ctx, req)
+}
+
+// GetRows calls columba.v1.MetadataService.GetRows.
+func (c *metadataServiceClient) GetRows(ctx context.Context, req *connect.Request[columbav1.GetRowsRequest]) (*connect.Response[columbav1.GetRowsResponse], error) {
+	return c.getRows.CallUnary(ctx, req)
 }
 
 // ListRows calls columba.v1.MetadataService.ListRows.
@@ -141,6 +157,8 @@ func (c *metadataServiceClient) WatchPartition(ctx context.Context, req *connect
 // MetadataServiceHandler is an implementation of the columba.v1.MetadataService service.
 type MetadataServiceHandler interface {
 	GetRow(context.Context, *connect.Request[columbav1.GetRowRequest]) (*connect.Response[columbav1.Row], error)
+	// GetRows reads many rows of a table; those that are not there are left out.
+	GetRows(context.Context, *connect.Request[columbav1.GetRowsRequest]) (*connect.Response[columbav1.GetRowsResponse], error)
 	ListRows(context.Context, *connect.Request[columbav1.ListRowsRequest]) (*connect.Response[columbav1.ListRowsResponse], error)
 	// ChangeRow inserts, updates or deletes one row of a compare-and-set table.
 	ChangeRow(context.Context, *connect.Request[columbav1.ChangeRowRequest]) (*connect.Response[columbav1.ChangeRowResponse], error)
@@ -161,6 +179,12 @@ func NewMetadataServiceHandler(svc MetadataServiceHandler, opts ...connect.Handl
 		MetadataServiceGetRowProcedure,
 		svc.GetRow,
 		connect.WithSchema(metadataServiceMethods.ByName("GetRow")),
+		connect.WithHandlerOptions(opts...),
+	)
+	metadataServiceGetRowsHandler := connect.NewUnaryHandler(
+		MetadataServiceGetRowsProcedure,
+		svc.GetRows,
+		connect.WithSchema(metadataServiceMethods.ByName("GetRows")),
 		connect.WithHandlerOptions(opts...),
 	)
 	metadataServiceListRowsHandler := connect.NewUnaryHandler(
@@ -191,6 +215,8 @@ func NewMetadataServiceHandler(svc MetadataServiceHandler, opts ...connect.Handl
 		switch r.URL.Path {
 		case MetadataServiceGetRowProcedure:
 			metadataServiceGetRowHandler.ServeHTTP(w, r)
+		case MetadataServiceGetRowsProcedure:
+			metadataServiceGetRowsHandler.ServeHTTP(w, r)
 		case MetadataServiceListRowsProcedure:
 			metadataServiceListRowsHandler.ServeHTTP(w, r)
 		case MetadataServiceChangeRowProcedure:
@@ -210,6 +236,10 @@ type UnimplementedMetadataServiceHandler struct{}
 
 func (UnimplementedMetadataServiceHandler) GetRow(context.Context, *connect.Request[columbav1.GetRowRequest]) (*connect.Response[columbav1.Row], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.MetadataService.GetRow is not implemented"))
+}
+
+func (UnimplementedMetadataServiceHandler) GetRows(context.Context, *connect.Request[columbav1.GetRowsRequest]) (*connect.Response[columbav1.GetRowsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.MetadataService.GetRows is not implemented"))
 }
 
 func (UnimplementedMetadataServiceHandler) ListRows(context.Context, *connect.Request[columbav1.ListRowsRequest]) (*connect.Response[columbav1.ListRowsResponse], error) {
