@@ -22,7 +22,7 @@ const (
 )
 
 // beat is how often a watch shows that it lives.
-const beat = 10 * time.Second
+const beat = 2 * time.Second
 
 // NewHandler serves a store to other processes; it stays the caller's. The path is where the handler belongs in a mux.
 func NewHandler(store metadata.Store, opts ...connect.HandlerOption) (path string, handler http.Handler) {

@@ -37,7 +37,8 @@ var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
 // New makes a store that asks the server at the base URL; it does no I/O. The client must not have a timeout of its own:
 // watches last.
 func New(client connect.HTTPClient, base string, opts ...connect.ClientOption) *Store {
-	opts = append([]connect.ClientOption{connect.WithReadMaxBytes(2 * maxRequest)}, opts...)
+	// Rows are small and the network is near: to compress them costs more than all else of a call.
+	opts = append([]connect.ClientOption{connect.WithReadMaxBytes(2 * maxRequest), connect.WithAcceptCompression("gzip", nil, nil)}, opts...)
 	s := &Store{rpc: columbav1connect.NewMetadataServiceClient(client, base, opts...), base: base}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s

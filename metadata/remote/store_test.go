@@ -310,3 +310,44 @@ func TestWatch_ServerMoves(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	second.Close()
 }
+
+// Many rows are read in the order asked for, page by page when they are large or many; what is not there is left out.
+func TestStore_GetRows(t *testing.T) {
+	var calls atomic.Int64
+	s := serve(memory.New(), func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/GetRows") {
+				calls.Add(1)
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	defer s.Close()
+	ctx := context.Background()
+	var keys []metadata.Key
+	for i := range 40 {
+		k := key(fmt.Sprintf("large%d", i))
+		if err := s.behind.Insert(ctx, swaps, k, make([]byte, metadata.MaxValue)); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k, key(fmt.Sprintf("none%d", i)))
+	}
+	for i := range 2000 {
+		keys = append(keys, key(fmt.Sprintf("other%d", i)))
+	}
+	rows, err := metadata.GetRows(ctx, s, swaps, keys, metadata.One)
+	if err != nil || len(rows) != 40 {
+		t.Fatalf("%d rows, %v; want 40", len(rows), err)
+	}
+	for i, row := range rows {
+		if want := fmt.Sprintf("large%d", i); row.Key.Row != want || row.Version != 1 || len(row.Value) != metadata.MaxValue {
+			t.Errorf("row %d is %s at version %d with %d bytes, want %s", i, row.Key.Row, row.Version, len(row.Value), want)
+		}
+	}
+	if n := calls.Load(); n < 4 || n > 6 {
+		t.Errorf("%d calls for 10 MiB and 2,080 keys, want 5 or so", n)
+	}
+	if _, err := metadata.GetRows(ctx, s, swaps, []metadata.Key{{}}, metadata.One); core.CodeOf(err) != core.CodeBadArgument {
+		t.Errorf("rows without a key: %v", err)
+	}
+}

@@ -1,0 +1,69 @@
+package remote
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+var _ metadata.RowsGetter = (*Store)(nil)
+
+// GetRows implements metadata.RowsGetter.
+func (s *Store) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
+	ctx, cancel := metadata.Deadline(ctx)
+	defer cancel()
+	for _, k := range keys {
+		if err := metadata.CheckKey(t, k); err != nil {
+			return nil, err
+		}
+	}
+	rows := make([]metadata.Row, 0, len(keys))
+	for len(keys) > 0 {
+		req := &pb.GetRowsRequest{Table: tableToProto(t), Consistency: consistencyToProto(c)}
+		for _, k := range keys[:min(len(keys), maxPageRows)] {
+			req.Keys = append(req.Keys, &pb.RowKey{Partition: []byte(k.Partition), Row: []byte(k.Row)})
+		}
+		resp, err := call(ctx, s, false, s.rpc.GetRows, req)
+		if err != nil {
+			return nil, err
+		}
+		if resp.Looked < 1 || int(resp.Looked) > len(req.Keys) {
+			return nil, core.Errorf(core.CodeUnavailable, "metadata at %s looked up %d rows of %d", s.base, resp.Looked, len(req.Keys))
+		}
+		for _, p := range resp.Rows {
+			rows = append(rows, rowFromProto(p))
+		}
+		keys = keys[resp.Looked:]
+	}
+	return rows, nil
+}
+
+func (s *server) GetRows(ctx context.Context, req *connect.Request[pb.GetRowsRequest]) (*connect.Response[pb.GetRowsResponse], error) {
+	t, err := tableFromProto(req.Msg.Table)
+	if err == nil && len(req.Msg.Keys) > maxPageRows {
+		err = core.Errorf(core.CodeBadArgument, "%d rows are asked for at once; at most %d are allowed", len(req.Msg.Keys), maxPageRows)
+	}
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	c, out, size := consistencyFromProto(req.Msg.Consistency), &pb.GetRowsResponse{}, 0
+	for _, k := range req.Msg.Keys {
+		row, err := s.store.Get(ctx, t, metadata.Key{Partition: string(k.GetPartition()), Row: string(k.GetRow())}, c)
+		switch {
+		case err == nil:
+			size += len(row.Value)
+			out.Rows = append(out.Rows, rowToProto(row))
+		case core.CodeOf(err) != core.CodeNotFound:
+			return nil, convert.RPCError(err)
+		}
+		if out.Looked++; size >= maxPage {
+			break
+		}
+	}
+	return connect.NewResponse(out), nil
+}
