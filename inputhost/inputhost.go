@@ -77,6 +77,7 @@ type Host struct {
 	tasks    *lifecycle.Tasks // sessions, and what opens and refreshes queues
 	stores   *stores
 	teller   *teller
+	settings *settings
 	openings gate
 	sealings gate
 	inFlight atomic.Int64 // bytes taken and not answered
@@ -99,6 +100,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		teller:   newTeller(),
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}
+	h.settings = newSettings(h)
 	h.mu.queues = make(map[core.QueueID]*queue)
 	h.mu.sessions = make(map[*session]struct{})
 	return h, nil
@@ -118,6 +120,8 @@ func (h *Host) Start(context.Context) error { return nil }
 // Run watches deadlines, ages and idleness until ctx ends, then drains.
 func (h *Host) Run(ctx context.Context) error {
 	h.tasks.Go(h.teller.run)
+	h.tasks.Go(h.settings.watch)
+	h.tasks.Go(h.settings.run)
 	t := &ticker{h: h, lags: make(map[core.HostID]lag)}
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -186,18 +190,21 @@ func (h *Host) Stop(context.Context) error {
 	return nil
 }
 
-// queueOf finds or makes the router of a queue and takes a publisher in.
-func (h *Host) queueOf(record metadata.QueueRecord, p *publisher) *queue {
+// queueOf finds or makes the router of a queue, whose record at that version was read for a publisher, and takes the publisher in.
+func (h *Host) queueOf(record metadata.QueueRecord, version metadata.Version, p *publisher) *queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q := h.mu.queues[record.ID]
 	if q == nil {
-		q = newQueue(h, record)
+		q = newQueue(h, record, version)
 		q.mu.closed = h.mu.draining
 		h.mu.queues[record.ID] = q
 	}
 	q.mu.Lock()
 	q.mu.publishers[p] = struct{}{}
+	if version > q.mu.version {
+		q.mu.record, q.mu.version = record, version
+	}
 	q.mu.Unlock()
 	return q
 }

@@ -78,6 +78,8 @@ func (q *queue) needLocked(now time.Time) (needed, urgent bool) {
 	case q.ordered:
 		needed = q.neededLocked()
 		return needed, needed
+	case !q.mu.record.Spec.Status.CanPublish() && len(q.mu.waiting) == 0:
+		return false, false
 	case len(q.mu.open.slots) == 0:
 		urgent = len(q.mu.waiting) > 0
 		return urgent || q.publishingLocked(now), urgent
@@ -91,9 +93,15 @@ func (q *queue) needLocked(now time.Time) (needed, urgent bool) {
 func (q *queue) opened(w *writer.Writer) {
 	now := q.h.deps.now()
 	q.mu.Lock()
-	closed := q.mu.closed
+	why := "" // it is not wanted any more
+	switch {
+	case q.mu.closed:
+		why = "drain"
+	case !q.mu.record.Spec.Status.CanPublish() && len(q.mu.waiting) == 0:
+		why = "status"
+	}
 	var old *slot
-	if !closed && w.Open() { // else it has ended, and told so before it was known
+	if why == "" && w.Open() { // else it has ended, and told so before it was known
 		q.mu.open.add(w, now, q.mu.publishers)
 		q.mu.chain.admitLocked()
 		if old = q.mu.open.replaced(); old != nil {
@@ -101,8 +109,8 @@ func (q *queue) opened(w *writer.Writer) {
 		}
 	}
 	q.mu.Unlock()
-	if closed {
-		w.Close("drain")
+	if why != "" {
+		w.Close(why)
 	}
 	if old != nil {
 		old.w.Close("rolled")

@@ -78,12 +78,14 @@ func (p *publisher) fail(err error) {
 func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	record, err := p.s.h.lookUp(ctx, hello)
+	changes := p.s.h.settings.changes.Load()
+	record, version, err := p.s.h.lookUp(ctx, hello)
 	if err != nil {
 		p.fail(err)
 		return
 	}
-	p.queue = p.s.h.queueOf(record, p)
+	p.queue = p.s.h.queueOf(record, version, p)
+	p.s.h.settings.since(changes)
 	p.maxPayload = p.queue.maxPayload()
 	if p.queue.ordered {
 		err := p.greet(hello)
@@ -113,30 +115,30 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 }
 
 // lookUp finds the queue of a hello that may publish to it.
-func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.QueueRecord, error) {
+func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.QueueRecord, metadata.Version, error) {
 	var none metadata.QueueRecord
 	path, err := core.ParseAnyQueuePath(hello.Queue)
 	if err != nil {
-		return none, err
+		return none, 0, err
 	}
 	name, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.One)
 	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero() { // a deleted queue leaves its name behind
-		return none, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
+		return none, 0, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
 	}
 	if err != nil {
-		return none, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+		return none, 0, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
 	}
-	record, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(name.Queue), metadata.One)
+	record, version, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(name.Queue), metadata.One)
 	if err != nil {
-		return none, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+		return none, 0, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
 	}
 	switch {
 	case !record.Owner.IsZero() && !hello.Internal:
-		return none, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
+		return none, 0, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
 	case !record.Spec.Status.CanPublish():
-		return none, statusError(path, record.Spec.Status)
+		return none, 0, statusError(path, record.Spec.Status)
 	}
-	return record, nil
+	return record, version, nil
 }
 
 // publish takes one frame of records.

@@ -25,7 +25,7 @@ type queue struct {
 		sync.Mutex
 		record     metadata.QueueRecord
 		publishers map[*publisher]struct{}
-		checked    time.Time // when the record was read last
+		version    metadata.Version // of the record
 		open       openSet
 		demand     demand
 		began      time.Time // of publishing, after idleness
@@ -41,10 +41,9 @@ type queue struct {
 	}
 }
 
-func newQueue(h *Host, record metadata.QueueRecord) *queue {
+func newQueue(h *Host, record metadata.QueueRecord, version metadata.Version) *queue {
 	q := &queue{h: h, path: record.Spec.Path, id: record.ID, ordered: record.Spec.Consistency == core.CP}
-	q.mu.record = record
-	q.mu.checked = h.deps.now()
+	q.mu.record, q.mu.version = record, version
 	q.mu.publishers = make(map[*publisher]struct{})
 	q.mu.writers = make(map[*writer.Writer]struct{})
 	q.mu.chain = newChain()

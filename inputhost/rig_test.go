@@ -31,7 +31,8 @@ import (
 // rig is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual time.
 type rig struct {
 	t       testing.TB
-	listen  func(addr string) net.Listener // nil: in memory
+	listen  func(addr string) net.Listener      // nil: in memory
+	over    func(metadata.Store) metadata.Store // nil: the host uses meta itself
 	host    *Host
 	ctl     *controller
 	stores  []*store
@@ -100,7 +101,11 @@ func (r *rig) start(stores int, edit func(*Config)) {
 		edit(&cfg)
 	}
 	r.pool = peer.NewPool(peer.Config{NetDial: r.dial, Log: slog.New(slog.DiscardHandler)})
-	r.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: r.meta, Peers: r.pool, Members: r.members})
+	meta := r.meta
+	if r.over != nil {
+		meta = r.over(meta)
+	}
+	r.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: meta, Peers: r.pool, Members: r.members})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,19 +1,15 @@
 package inputhost
 
 import (
-	"context"
 	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
-	"github.com/columbamq/columba/metadata"
 )
 
 const (
 	tickEvery = 250 * time.Millisecond
 	loadEvery = time.Second
-	// refreshEvery is how soon a changed status reaches publishers that are connected.
-	refreshEvery = 2 * time.Second
 )
 
 // ticker looks after all queues of a host, with room that it uses again.
@@ -54,16 +50,9 @@ func (t *ticker) observe(store core.HostID, oldest, slowest time.Duration) {
 // tick looks after load, age and idleness.
 func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []float64 {
 	q.mu.Lock()
-	check := now.Sub(q.mu.checked) >= refreshEvery && len(q.mu.publishers) > 0
-	if check {
-		q.mu.checked = now
-	}
 	if len(q.mu.open.slots) == 0 && !q.mu.opening {
 		idle := q.idleLocked()
 		q.mu.Unlock()
-		if check {
-			q.h.tasks.Go(q.refresh)
-		}
 		if idle {
 			q.h.forget(q)
 		}
@@ -71,9 +60,6 @@ func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []floa
 	}
 	ends, reason := q.tendLocked(now, limits, &rates)
 	q.mu.Unlock()
-	if check {
-		q.h.tasks.Go(q.refresh)
-	}
 	for _, w := range ends {
 		w.Close(reason)
 	}
@@ -122,42 +108,4 @@ func (q *queue) takeOutLocked() (writers []*writer.Writer) {
 	q.mu.open.slots = nil
 	q.mu.demand = demand{}
 	return writers
-}
-
-// refresh reads the queue's record again and ends its publishers when it takes no messages any more.
-func (q *queue) refresh(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	record, _, err := metadata.Read[metadata.QueueRecord](ctx, q.h.deps.Meta, metadata.Queues, metadata.QueueKey(q.id), metadata.One)
-	switch {
-	case core.CodeOf(err) == core.CodeNotFound:
-		record.Spec.Status = core.StatusDeleted
-	case err != nil:
-		q.h.log.Info("cannot read a queue's settings", "queue", q.path, "err", err)
-		return
-	}
-	q.mu.Lock()
-	q.mu.record.Spec = record.Spec
-	var end []*publisher
-	var close []*writer.Writer
-	if !record.Spec.Status.CanPublish() {
-		for p := range q.mu.publishers {
-			end = append(end, p)
-		}
-		close = q.takeOutLocked()
-	}
-	q.mu.Unlock()
-	for _, p := range end {
-		p.fail(statusError(q.path, record.Spec.Status))
-	}
-	for _, w := range close {
-		w.Close("status")
-	}
-}
-
-func statusError(path string, s core.Status) error {
-	if s == core.StatusDeleted {
-		return core.Errorf(core.CodeNotFound, "queue %s was deleted", path)
-	}
-	return core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, s)
 }
