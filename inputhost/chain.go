@@ -28,12 +28,12 @@ func newChain() chain {
 
 // greet takes over what a hello says of the publisher.
 func (p *publisher) greet(hello *pb.PublishHello) error {
-	if len(hello.Producer) == 0 {
-		return core.Errorf(core.CodeBadArgument, "queue %s keeps its publishers' order: a hello needs a producer and a session", hello.Queue)
-	}
 	id, err := core.IDFromBytes(hello.Producer)
+	if err != nil || id.IsZero() || hello.Session == 0 {
+		return core.Errorf(core.CodeBadArgument, "queue %s keeps its publishers' order: a hello needs a producer of 16 bytes and a session from 1", hello.Queue)
+	}
 	p.producer, p.number = id, hello.Session
-	return err
+	return nil
 }
 
 // join begins a session once this host owns the head of the chain; older ones of the same publisher end. CodeMoved: another host owns it.

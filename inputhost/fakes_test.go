@@ -225,8 +225,9 @@ type controller struct {
 	mu struct {
 		sync.Mutex
 		away    bool
-		blind   bool // places on stores that are down
-		holders int  // says so many of them; 0: as it is
+		blind   bool                   // places on stores that are down
+		chain   func() (uint64, error) // of a CP queue: the place of the next extent
+		holders int                    // says so many of them; 0: as it is
 		ensures int
 		sealing int // calls under way, and the most there were
 		most    int
@@ -283,6 +284,14 @@ func (c *controller) EnsureExtent(_ context.Context, req *connect.Request[pb.Ens
 	e := core.Extent{
 		ID: core.ExtentID{ID: core.NewID(now)}, Queue: core.QueueID{ID: queue}, Kind: core.KindLog, Durability: core.DurabilityFsync,
 		Input: c.r.self.ID, InputRun: c.r.self.Run, Token: core.WriterToken{ID: core.NewID(now)}, Replicas: good,
+	}
+	c.mu.Lock()
+	chain := c.mu.chain
+	c.mu.Unlock()
+	if chain != nil {
+		if e.Chain, err = chain(); err != nil {
+			return nil, convert.RPCError(err)
+		}
 	}
 	out := &pb.EnsureExtentResponse{Extent: convert.ExtentToProto(e)}
 	for _, id := range good {

@@ -124,6 +124,9 @@ func (r *rig) queue(path string) core.QueueID {
 	r.t.Helper()
 	id := core.QueueID{ID: core.NewID(time.Now())}
 	spec := core.QueueSpec{Path: path}.WithDefaults(3, 2)
+	if path == chainPath {
+		spec.Consistency = core.CP
+	}
 	q := metadata.QueueRecord{ID: id, Spec: spec}
 	if err := metadata.Create(context.Background(), r.meta, metadata.Queues, metadata.QueueKey(id), q); err != nil {
 		r.t.Fatal(err)
