@@ -65,8 +65,8 @@ func (h *Host) doubt(ctx context.Context, id core.ExtentID, at holder) {
 	}
 }
 
-// findMissing looks for extents that a store should hold and does not list.
-func (h *Host) findMissing(st store, m *mirror) {
+// findMissing looks for extents that a store should hold and does not list, and reports whether there are any.
+func (h *Host) findMissing(st store, m *mirror) bool {
 	at := holder{st.ID, st.identity.Disk}
 	missing := h.extents.pick(func(e *extent) bool {
 		if e.state != core.ExtentSealed || !e.holds(at.store) {
@@ -78,6 +78,7 @@ func (h *Host) findMissing(st store, m *mirror) {
 	for _, e := range missing {
 		h.look(e.ID, func(ctx context.Context) { h.doubt(ctx, e.ID, at) })
 	}
+	return len(missing) > 0
 }
 
 // removeSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at.

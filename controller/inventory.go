@@ -35,6 +35,7 @@ type mirror struct {
 	digests  [core.InventoryBuckets]uint64
 	whole    time.Time // when all was compared
 	next     time.Time // when it is asked again
+	lacking  bool      // something that it should hold may be missing: looked for each time until nothing is
 	odd      int       // how often in a row its digests differed although all was listed again
 }
 
@@ -129,7 +130,7 @@ func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *st
 	if h.deps.now().Sub(m.whole) >= wholeEvery {
 		m.position = 0
 	}
-	whole, removed := len(m.open) > maxOpen, false
+	whole := len(m.open) > maxOpen
 	if whole {
 		m.position = 0
 	}
@@ -147,7 +148,7 @@ func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *st
 			m.clear(nil)
 			whole = true
 		}
-		removed = removed || len(resp.Removed) > 0
+		m.lacking = m.lacking || whole || len(resp.Removed) > 0
 		h.takeInventory(st, m, resp, strays)
 		m.run, m.position = st.identity.Run, resp.Position
 		if !resp.More {
@@ -160,8 +161,8 @@ func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *st
 	if whole {
 		m.whole = h.deps.now()
 	}
-	if whole || removed {
-		h.findMissing(st, m)
+	if m.lacking {
+		m.lacking = h.findMissing(st, m)
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func (h *Host) compareDigests(ctx context.Context, st store, m *mirror, digests 
 			break
 		}
 	}
-	h.findMissing(st, m)
+	m.lacking = true
 	if left := m.differing(digests); len(left) > 0 {
 		if m.odd++; m.odd == mostOdd { // it may have changed between the pages before
 			h.log.Warn("the digests of a store do not fit what it lists", "store", st.ID, "buckets", len(left))

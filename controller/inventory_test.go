@@ -157,3 +157,49 @@ func TestInventory_WhatCouldNotBeDoneIsTriedAgain(t *testing.T) {
 		r.eventually("it is quarantined", time.Minute, func() bool { return r.row(e).Version > 1 })
 	})
 }
+
+// TestInventory_ManyReplicasThatVanished: more than are looked after at once, while nothing else changes.
+func TestInventory_ManyReplicasThatVanished(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.queue(3, 2)
+		const extents = looksAtOnce + 40
+		for range extents {
+			e := r.extent(queue, 1)
+			_, err := r.seal(e, 1)
+			r.ok(err)
+		}
+		r.sleep(2 * time.Minute)
+		s := r.stores[0]
+		r.kill(s.id)
+		s.with(func() { clear(s.replicas) })
+		r.hang(r.stores[1]) // so that looks take their time, and copies do not change the inventory
+		r.hang(r.stores[2])
+		r.restart(s)
+		r.sleep(time.Minute)
+		r.wake(r.stores[1])
+		r.wake(r.stores[2])
+		r.eventually("all are copied again", 10*time.Minute, func() bool {
+			n := 0
+			for _, e := range r.ctl.extents.of(queue) {
+				if x := s.has(e.ID); x != nil && x.sealed && e.holds(s.id) {
+					n++
+				}
+			}
+			return n == extents
+		})
+	})
+}
+
+// TestRepair_ReplicaThatTakesNoCopy answers, and refuses: the copy goes to another store.
+func TestRepair_ReplicaThatTakesNoCopy(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		bad := r.replicas(e)[0]
+		bad.edit(e.ID, func(x *fakeReplica) { x.batches = [][]byte{batch(1, "odd", 0)} }) // its beginning is another one
+		_, err := r.seal(e, 5)
+		r.ok(err)
+		r.eventually("three copies", 10*time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+		r.sleep(time.Minute)
+		r.whole(e, 5, 3)
+	})
+}

@@ -109,6 +109,13 @@ func (r *repairs) ended(id core.ExtentID, err error, now time.Time) {
 	poke(r.wake)
 }
 
+// failing reports whether making a copy has failed more than once in a row.
+func (r *repairs) failing(id core.ExtentID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.failed[id].pause > minRetry
+}
+
 // takeSweep reports whether all extents are to be looked at, once.
 func (r *repairs) takeSweep() bool {
 	r.mu.Lock()

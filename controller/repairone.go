@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// urgentTries is how many stores are tried in turn for a copy that somebody may wait for.
+	// urgentTries is how many stores are tried in turn for a copy that somebody may wait for, or that one store has refused.
 	urgentTries = 3
 	// targetTimeout is how long a store may take to answer the fence before a copy.
 	targetTimeout = time.Second
@@ -58,8 +58,11 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 		return core.Errorf(core.CodeUnavailable, "no store that holds it answers")
 	}
 	pace, tries := h.pace.wait, 1
-	if urgent { // somebody may wait for it: if one store does not take it, the next one may
-		pace, tries = nil, urgentTries
+	if urgent || h.repairs.failing(e.ID) { // if one store does not take it, the next one may
+		tries = urgentTries
+	}
+	if urgent { // somebody may wait for it
+		pace = nil
 	}
 	var target store
 	var err error
