@@ -162,14 +162,19 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 // choose fills in the replicas and their disks.
 func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, avoid []core.HostID) error {
 	need := placement.Need{Want: spec.Replicas, Min: spec.MinReplicas}
-	if h.stores.fresh(h.deps.Members.Hosts("storehost")) {
-		h.stores.describeNow(ctx, h.cfg.DescribeTimeout)
+	members := h.deps.Members.Hosts("storehost")
+	if h.stores.fresh(members) {
+		h.askStores(ctx, h.cfg.DescribeTimeout, func() bool { return !h.stores.fresh(members) })
 	}
-	candidates, refusing := h.stores.candidates(avoid, need.Min)
-	if len(candidates) < need.Min { // one may be back that nobody has asked yet
-		h.stores.describeNow(ctx, h.cfg.DescribeTimeout)
-		candidates, refusing = h.stores.candidates(avoid, need.Min)
+	enough := func() bool {
+		candidates, _ := h.stores.candidates(avoid)
+		return countGood(candidates) >= need.Min || !h.stores.silent(time.Time{})
 	}
+	if !enough() { // one may be back that nobody has asked yet
+		h.askStores(ctx, askTimeout, enough)
+	}
+	candidates, refusing := h.stores.candidates(avoid)
+	pardon(candidates, avoid, need.Min)
 	e.Replicas = placement.Replicas(e.ID.String(), need, candidates)
 	switch n := len(e.Replicas); {
 	case n < spec.MinReplicas && refusing > 0:

@@ -94,6 +94,58 @@ func TestEnsure_WorstAvoidedStoreLast(t *testing.T) {
 	})
 }
 
+// TestEnsure_StoreThatIsBackNextToOneThatIsGone: the controller knows of neither; one question finds the first, and the one that hangs in between
+// holds nobody up.
+func TestEnsure_StoreThatIsBackNextToOneThatIsGone(t *testing.T) {
+	for name, gone := range map[string]func(r *rig, s *fakeStore){
+		"killed": func(r *rig, s *fakeStore) { r.kill(s.id) },
+		"hangs":  func(r *rig, s *fakeStore) { r.hang(s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: 3, edit: func(c *Config) { c.DescribeEvery = time.Hour }}, func(r *rig) {
+				w := r.wish(r.queue(3, 2))
+				r.kill("s0")
+				r.ctl.describeStores(r.t.Context())
+				r.up(r.stores[0])
+				gone(r, r.stores[1])
+				w.avoid = []core.HostID{"s1"}
+				for range 10 {
+					began := time.Now()
+					e, err := r.ctl.createExtent(r.t.Context(), w)
+					r.ok(err)
+					if len(e.Replicas) != 2 || slices.Contains(e.Replicas, "s1") {
+						t.Fatalf("replicas %v, want s0 and s2", e.Replicas)
+					}
+					if took := time.Since(began); took > 10*time.Millisecond {
+						t.Fatalf("it took %s", took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestEnsure_StoreThatIsStarting refuses for a moment and is wanted.
+func TestEnsure_StoreThatIsStarting(t *testing.T) {
+	bubble(t, rigOptions{stores: 3, edit: func(c *Config) { c.DescribeEvery = time.Hour }}, func(r *rig) {
+		w := r.wish(r.queue(3, 2))
+		r.kill("s0")
+		r.ctl.describeStores(r.t.Context())
+		r.kill("s1")
+		w.avoid = []core.HostID{"s1"}
+		r.wg.Go(func() {
+			<-time.After(100 * time.Millisecond)
+			r.up(r.stores[0])
+		})
+		began := time.Now()
+		e, err := r.ctl.createExtent(r.t.Context(), w)
+		r.ok(err)
+		if took := time.Since(began); len(e.Replicas) != 2 || slices.Contains(e.Replicas, "s1") || took > 150*time.Millisecond {
+			t.Errorf("replicas %v after %s, want s0 and s2 as soon as s0 is there", e.Replicas, took)
+		}
+	})
+}
+
 func TestEnsure_StoresThatTakeNothing(t *testing.T) {
 	bubble(t, rigOptions{stores: 3}, func(r *rig) {
 		queue := r.queue(3, 2)

@@ -37,6 +37,8 @@ const (
 	describeAtOnce = 64
 	// refused is the weight of a connection that was refused: nobody listens there.
 	refused = 2
+	// restart is for how long a store that does not answer is asked more often.
+	restart = 30 * time.Second
 	// forgetAfter is for how long a store that left the membership is remembered with its address.
 	forgetAfter = 24 * time.Hour
 )
@@ -46,33 +48,39 @@ type stores struct {
 	wake chan struct{} // a description is wanted now
 	mu   struct {
 		sync.Mutex
-		byID    map[core.HostID]*store
-		round   chan struct{} // closed at the end of the next round
-		running bool          // it has begun
+		byID  map[core.HostID]*store
+		asked map[core.HostID]struct{} // by askStores, and not answered yet
+		heard chan struct{}            // closed when a store has answered, or failed to
 	}
 }
 
 func newStores() *stores {
 	s := &stores{wake: make(chan struct{}, 1)}
 	s.mu.byID = make(map[core.HostID]*store)
-	s.mu.round = make(chan struct{})
+	s.mu.asked = make(map[core.HostID]struct{})
+	s.mu.heard = make(chan struct{})
 	return s
 }
 
-// watchStores asks all stores for their descriptions until ctx ends: every now and then, and at once when membership changes.
+// watchStores asks all stores for their descriptions until ctx ends: every now and then, more often while one does not answer, and at once when
+// membership changes.
 func (h *Host) watchStores(ctx context.Context) {
 	stop := h.deps.Members.Changed(func() { poke(h.stores.wake) })
 	defer stop()
-	tick := time.NewTicker(h.cfg.DescribeEvery)
-	defer tick.Stop()
+	next := time.NewTimer(h.cfg.DescribeEvery)
+	defer next.Stop()
 	for ctx.Err() == nil {
 		if h.describeStores(ctx) {
-			h.repairs.poke()
-			h.freeStuck()
+			h.storesChanged()
 		}
+		pause := h.cfg.DescribeEvery
+		if h.stores.silent(h.deps.now().Add(-restart)) { // membership shows stores a moment before they serve
+			pause /= 10
+		}
+		next.Reset(pause)
 		select {
 		case <-ctx.Done():
-		case <-tick.C:
+		case <-next.C:
 		case <-h.stores.wake:
 		}
 	}
@@ -102,7 +110,6 @@ func (h *Host) describeStores(ctx context.Context) (changed bool) {
 		})
 	}
 	g.Wait()
-	h.stores.endRound()
 	h.metrics.stores.Set(float64(h.stores.count(store.answering)))
 	return changed
 }
@@ -135,11 +142,10 @@ func (h *Host) noteDescription(id core.HostID, d *pb.StoreDescription, err error
 	return changed
 }
 
-// adopt begins a round: it takes over the membership, and answers all stores that are worth asking.
+// adopt takes over the membership, and answers all stores that are worth asking.
 func (s *stores) adopt(members []membership.Host, now time.Time) []membership.Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.running = true
 	for _, st := range s.mu.byID {
 		st.member = false
 	}
@@ -167,6 +173,7 @@ func (s *stores) adopt(members []membership.Host, now time.Time) []membership.Ho
 func (s *stores) answered(id core.HostID, identity core.StoreIdentity, d *pb.StoreDescription, now time.Time) (old core.StoreIdentity, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.heardLocked()
 	st := s.mu.byID[id]
 	if st == nil {
 		return old, false
@@ -183,6 +190,7 @@ func (s *stores) answered(id core.HostID, identity core.StoreIdentity, d *pb.Sto
 func (s *stores) failed(id core.HostID, err error) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.heardLocked()
 	st := s.mu.byID[id]
 	if st == nil {
 		return false
@@ -203,14 +211,6 @@ func (s *stores) callFailed(id core.HostID, err error) {
 	}
 }
 
-func (s *stores) endRound() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.running = false
-	close(s.mu.round)
-	s.mu.round = make(chan struct{})
-}
-
 // fresh reports whether a member was never asked.
 func (s *stores) fresh(members []membership.Host) bool {
 	s.mu.Lock()
@@ -221,26 +221,9 @@ func (s *stores) fresh(members []membership.Host) bool {
 	})
 }
 
-// describeNow waits for the end of a round that begins now, not longer than limit.
-func (s *stores) describeNow(ctx context.Context, limit time.Duration) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	for {
-		s.mu.Lock()
-		round, early := s.mu.round, s.mu.running // one that has begun may have asked before
-		s.mu.Unlock()
-		poke(s.wake)
-		select {
-		case <-round:
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-		if !early {
-			return
-		}
-	}
+// silent reports whether a member does not answer that did since.
+func (s *stores) silent(since time.Time) bool {
+	return s.count(func(st store) bool { return st.member && !st.answering() && st.seen.After(since) }) > 0
 }
 
 // get is what is known of a store.
@@ -285,9 +268,8 @@ func (s *stores) count(which func(store) bool) int {
 	return n
 }
 
-// candidates are the stores that may get a replica; refusing is how many answer but take nothing. Of those to avoid, the worst first, no more are
-// given the better tier than it takes to have least: one that broke a moment ago is not drawn while one that broke before it may be back.
-func (s *stores) candidates(avoid []core.HostID, least int) (out []placement.Candidate, refusing int) {
+// candidates are the stores that may get a replica; refusing is how many answer but take nothing.
+func (s *stores) candidates(avoid []core.HostID) (out []placement.Candidate, refusing int) {
 	for _, st := range s.all() {
 		c := placement.Candidate{ID: st.ID, Zone: st.Zone, Weight: st.load.Weight()}
 		switch {
@@ -301,18 +283,13 @@ func (s *stores) candidates(avoid []core.HostID, least int) (out []placement.Can
 		}
 		out = append(out, c)
 	}
-	pardon(out, avoid, least)
 	return out, refusing
 }
 
-// pardon makes the least bad of the avoided stores good, until as many are good as are needed.
+// pardon makes the least bad of the avoided stores good, the worst of which come first, until as many are good as are needed: one that broke a
+// moment ago is not drawn while one that broke before it may be back.
 func pardon(from []placement.Candidate, avoid []core.HostID, least int) {
-	good := 0
-	for _, c := range from {
-		if c.Tier == placement.Good {
-			good++
-		}
-	}
+	good := countGood(from)
 	for _, id := range slices.Backward(avoid) {
 		if good >= least {
 			return
@@ -323,6 +300,15 @@ func pardon(from []placement.Candidate, avoid []core.HostID, least int) {
 			good++
 		}
 	}
+}
+
+func countGood(from []placement.Candidate) (n int) {
+	for _, c := range from {
+		if c.Tier == placement.Good {
+			n++
+		}
+	}
+	return n
 }
 
 // storeAt is the service of a store, wherever it was last heard of.
