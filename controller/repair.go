@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -24,24 +25,30 @@ type retry struct {
 	pause time.Duration
 }
 
+// repairing is a look at an extent that is under way.
+type repairing struct {
+	urgent bool
+	stop   context.CancelCauseFunc
+}
+
 // repairs are the extents whose copies are to be looked at. Safe for concurrent use.
 type repairs struct {
 	wake chan struct{}
 	mu   struct {
 		sync.Mutex
-		sweep  bool // look at all extents
-		queued map[core.ExtentID]struct{}
-		urgent []core.ExtentID // below the minimum, or somebody waits
-		others []core.ExtentID
-		busy   map[core.ExtentID]struct{}
+		sweep  bool                   // look at all extents
+		queued map[core.ExtentID]bool // → in urgent
+		urgent []core.ExtentID        // below the minimum, or somebody waits
+		others []core.ExtentID        // those moved to urgent since stay, and are passed over
+		busy   map[core.ExtentID]*repairing
 		failed map[core.ExtentID]retry
 	}
 }
 
 func newRepairs() *repairs {
 	r := &repairs{wake: make(chan struct{}, 1)}
-	r.mu.queued = make(map[core.ExtentID]struct{})
-	r.mu.busy = make(map[core.ExtentID]struct{})
+	r.mu.queued = make(map[core.ExtentID]bool)
+	r.mu.busy = make(map[core.ExtentID]*repairing)
 	r.mu.failed = make(map[core.ExtentID]retry)
 	return r
 }
@@ -63,10 +70,15 @@ func (r *repairs) poke() {
 func (r *repairs) add(id core.ExtentID, urgent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.mu.queued[id]; ok {
+	r.addLocked(id, urgent)
+}
+
+func (r *repairs) addLocked(id core.ExtentID, urgent bool) {
+	was, ok := r.mu.queued[id]
+	if ok && (was || !urgent) {
 		return
 	}
-	r.mu.queued[id] = struct{}{}
+	r.mu.queued[id] = urgent
 	if urgent {
 		r.mu.urgent = append(r.mu.urgent, id)
 	} else {
@@ -74,32 +86,57 @@ func (r *repairs) add(id core.ExtentID, urgent bool) {
 	}
 }
 
-// next takes an extent that may be looked at now, and marks it busy.
-func (r *repairs) next(now time.Time) (core.ExtentID, bool) {
+// below asks for a look at an extent that has too few copies. A slow copy of it that is under way goes on in haste.
+func (r *repairs) below(id core.ExtentID) {
+	r.mu.Lock()
+	x := r.mu.busy[id]
+	r.addLocked(id, true)
+	r.mu.Unlock()
+	if x != nil && !x.urgent {
+		x.stop(errUrgent)
+	}
+}
+
+// next takes an urgent extent, or another, that may be looked at now, and marks it busy.
+func (r *repairs) next(urgent bool, now time.Time, stop context.CancelCauseFunc) (core.ExtentID, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, queue := range []*[]core.ExtentID{&r.mu.urgent, &r.mu.others} {
-		for len(*queue) > 0 {
-			id := (*queue)[0]
-			*queue = (*queue)[1:]
-			delete(r.mu.queued, id)
-			_, busy := r.mu.busy[id]
-			if busy || now.Before(r.mu.failed[id].after) {
-				continue // the sweep, or who waits, brings it back
-			}
-			r.mu.busy[id] = struct{}{}
-			return id, true
+	queue := &r.mu.others
+	if urgent {
+		queue = &r.mu.urgent
+	}
+	for len(*queue) > 0 {
+		id := (*queue)[0]
+		*queue = (*queue)[1:]
+		if is, ok := r.mu.queued[id]; !ok || is != urgent {
+			continue
 		}
+		delete(r.mu.queued, id)
+		_, busy := r.mu.busy[id]
+		if busy || now.Before(r.mu.failed[id].after) {
+			continue // the sweep, or who waits, brings it back
+		}
+		r.mu.busy[id] = &repairing{urgent, stop}
+		return id, true
 	}
 	return core.ExtentID{}, false
 }
 
+var (
+	errNotUrgent = errors.New("it can wait, with the others") // what was asked for in haste
+	errUrgent    = errors.New("it has become urgent")         // what was done slowly
+)
+
+// ended takes an extent back that was looked at.
 func (r *repairs) ended(id core.ExtentID, err error, now time.Time) {
 	r.mu.Lock()
 	delete(r.mu.busy, id)
-	if err == nil {
+	switch {
+	case err == nil:
 		delete(r.mu.failed, id)
-	} else {
+	case errors.Is(err, errNotUrgent), errors.Is(err, errUrgent):
+		r.addLocked(id, errors.Is(err, errUrgent))
+	default:
 		f := r.mu.failed[id]
 		f.pause = min(max(2*f.pause, minRetry), maxRetry)
 		f.after = now.Add(f.pause)
@@ -146,9 +183,10 @@ func (r *repairs) forget(live func(core.ExtentID) bool) {
 func (h *Host) repairLoop(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	slots := make(chan struct{}, h.cfg.RepairsAtOnce)
+	urgent, others := make(chan struct{}, h.cfg.RepairsAtOnce), make(chan struct{}, h.cfg.RepairsAtOnce)
 	for ctx.Err() == nil {
-		h.startRepairs(slots)
+		h.startRepairs(true, urgent) // these never wait for slow copies that nobody is in need of
+		h.startRepairs(false, others)
 		select {
 		case <-ctx.Done():
 			return
@@ -163,27 +201,33 @@ func (h *Host) repairLoop(ctx context.Context) {
 }
 
 // startRepairs hands out slots while there are any.
-func (h *Host) startRepairs(slots chan struct{}) {
+func (h *Host) startRepairs(urgent bool, slots chan struct{}) {
 	for {
 		select {
 		case slots <- struct{}{}:
 		default:
 			return
 		}
-		id, ok := h.repairs.next(h.deps.now())
+		base, stop := context.WithCancelCause(h.tasks.Context())
+		id, ok := h.repairs.next(urgent, h.deps.now(), stop)
 		if ok {
-			ok = h.tasks.Go(func(ctx context.Context) {
-				ctx, cancel := context.WithTimeout(ctx, repairTimeout)
+			ok = h.tasks.Go(func(context.Context) {
+				ctx, cancel := context.WithTimeout(base, repairTimeout)
 				defer cancel()
-				err := h.repair(ctx, id)
-				if err != nil && ctx.Err() == nil {
+				err := h.repair(ctx, id, urgent)
+				if err != nil && context.Cause(base) == errUrgent {
+					err = errUrgent
+				}
+				if err != nil && !errors.Is(err, errNotUrgent) && ctx.Err() == nil {
 					h.log.Warn("the copies of an extent stay as they are for now", "extent", id, "err", err)
 				}
+				stop(nil)
 				<-slots
 				h.repairs.ended(id, err, h.deps.now())
 			})
 		}
 		if !ok {
+			stop(nil)
 			<-slots
 			return
 		}
@@ -204,7 +248,11 @@ func (h *Host) sweep() {
 			short++
 		}
 		if j.Repair && (len(h.targets(e, known)) > 0) || j.Surplus > 0 {
-			h.repairs.add(e.ID, j.Below)
+			if j.Below {
+				h.repairs.below(e.ID)
+			} else {
+				h.repairs.add(e.ID, false)
+			}
 		}
 	}
 	h.metrics.below.Set(float64(below))

@@ -250,3 +250,36 @@ func TestRepair_UrgentCopyGoesToTheNextStore(t *testing.T) {
 		}
 	})
 }
+
+// TestRepair_UrgentCopiesDoNotWaitForOthers: slow copies, that nobody is in need of, take all the room there is for such.
+func TestRepair_UrgentCopiesDoNotWaitForOthers(t *testing.T) {
+	bubble(t, rigOptions{stores: 5, edit: func(c *Config) { c.RepairPerSecond, c.RepairsAtOnce = 1, 1 }}, func(r *rig) {
+		queue := r.queue(3, 2)
+		var all []core.Extent
+		for range 8 {
+			e := r.extent(queue, 4)
+			_, err := r.seal(e, 4)
+			r.ok(err)
+			all = append(all, e)
+		}
+		r.sleep(time.Minute)
+		first, second := r.replicas(all[0])[0], r.replicas(all[0])[1]
+		r.kill(first.id)
+		r.sleep(6 * time.Minute) // copies of what it had have begun
+		r.kill(second.id)
+		r.eventually("all have two copies that are there", 20*time.Second, func() bool {
+			for _, e := range all {
+				there := 0
+				for _, id := range r.row(e).Holders {
+					if id != first.id && id != second.id {
+						there++
+					}
+				}
+				if there < 2 {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}

@@ -28,7 +28,9 @@ var errMoved = errors.New("the holders changed meanwhile")
 // repair makes the one copy that an extent lacks, or drops the one it has too many:
 //
 //	row ──▶ fence the target ──▶ copy from a holder ──▶ seal there at version + 1, fsynced ──▶ CAS: holder added, version + 1
-func (h *Host) repair(ctx context.Context, id core.ExtentID) error {
+//
+// In a hurry it does so only below the minimum, else errNotUrgent.
+func (h *Host) repair(ctx context.Context, id core.ExtentID, hurry bool) error {
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
 	if err != nil {
 		return err
@@ -40,6 +42,8 @@ func (h *Host) repair(ctx context.Context, id core.ExtentID) error {
 	}
 	known := h.storeView()
 	switch j := h.judge(e, known, h.deps.now()); {
+	case j.Repair && hurry && !j.Below:
+		return errNotUrgent
 	case j.Repair:
 		return h.addCopy(ctx, e, row, known, j.Below)
 	case j.Surplus > 0:
