@@ -76,10 +76,10 @@ func (t *trial) publish(cl *client.Client, queue, name string, random *rand.Rand
 			t.t.Errorf("publisher %s: %v", name, err)
 			break
 		}
-		if random.IntN(10) > 0 {
+		if random.IntN(4) > 0 { // else a burst
 			select {
 			case <-stop:
-			case <-time.After(time.Duration(random.ExpFloat64() * float64(150*time.Millisecond))):
+			case <-time.After(time.Duration(random.ExpFloat64() * float64(400*time.Millisecond))):
 			}
 		}
 	}

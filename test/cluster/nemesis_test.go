@@ -23,6 +23,7 @@ type nemesis struct {
 	broken  chan core.HostID
 	ends    map[int]func() // of what goes on, by number
 	down    map[core.HostID]time.Time
+	damaged core.HostID
 }
 
 // step is a thing to do at a time.
@@ -139,6 +140,9 @@ func (n *nemesis) begin(e event) {
 	case kindWipe:
 		n.kill(e.a, (*extentlogtest.Disk).Wipe, e.lasts)
 	case kindDamage:
+		if h.process != nil {
+			n.damaged = e.a
+		}
 		n.kill(e.a, n.damage, e.lasts)
 	case kindClock:
 		h.skew.Store(int64(time.Duration(e.n%240-120) * time.Second))
@@ -196,7 +200,7 @@ func (n *nemesis) up(id core.HostID) {
 		n.tell(id)
 		n.crashed("down "+string(id), n.down[id], time.Now())
 		return
-	case core.CodeOf(err) == core.CodeCorrupt && h.disk != nil:
+	case n.damaged == id: // nothing on the disk can be used
 		h.disk.Wipe()
 	}
 	n.say("%s does not start: %v", id, err)
@@ -299,7 +303,7 @@ func (n *nemesis) heal() {
 			break
 		}
 	}
-	n.until(time.Now().Add(10 * time.Second)) // all news have spread
+	n.until(time.Now().Add(n.trial.plan.gossip + time.Second)) // all news have spread
 	n.must(n.roster.trustAll())
 }
 

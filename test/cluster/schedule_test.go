@@ -69,7 +69,7 @@ func draw(seed uint64, steps int) *schedule {
 	s := &schedule{seed: seed, stores: 3 + r.IntN(3)}
 	s.latency = []time.Duration{0, 200 * time.Microsecond, 5 * time.Millisecond}[r.IntN(3)]
 	s.gossip = []time.Duration{time.Millisecond, time.Second, 4 * time.Second}[r.IntN(3)]
-	s.roll = []uint64{2_000, 10_000, 1 << 30}[r.IntN(3)]
+	s.roll = []uint64{2_000, 5_000, 1 << 30}[r.IntN(3)]
 	hosts := s.hosts()
 	var stores []core.HostID
 	for i := range s.stores {
@@ -83,7 +83,7 @@ func draw(seed uint64, steps int) *schedule {
 	destroyed := false
 	at := time.Duration(0)
 	for range steps {
-		at += time.Duration(r.IntN(4000)) * time.Millisecond
+		at += time.Duration(r.IntN(3000)) * time.Millisecond
 		e := event{at: at, lasts: time.Duration(100+r.ExpFloat64()*4000) * time.Millisecond, n: r.Int64()}
 		pick := r.IntN(total)
 		for _, w := range weights {
@@ -116,7 +116,7 @@ func draw(seed uint64, steps int) *schedule {
 		}
 		s.events = append(s.events, e)
 	}
-	s.single = !destroyed
+	s.single = !destroyed && r.IntN(2) == 0
 	return s
 }
 

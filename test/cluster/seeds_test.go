@@ -10,7 +10,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
 	stepsFlag = flag.Int("steps", 8, "faults of a schedule")
 	firstFlag = flag.Uint64("first", 1, "first seed")
-	manyFlag  = flag.Int("many", 5, "seeds to run")
+	manyFlag  = flag.Int("many", 100, "seeds to run")
 )
 
 // TestSeeds runs random schedules of faults against clusters under load.
@@ -23,6 +23,9 @@ func TestSeeds(t *testing.T) {
 	}
 	for i := range *manyFlag {
 		seed := *firstFlag + uint64(i)
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { try(t, draw(seed, *stepsFlag)) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			try(t, draw(seed, *stepsFlag))
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost"
+	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/tools/verify"
 )
 
@@ -25,6 +26,8 @@ type trial struct {
 	plan *schedule
 	load *load
 	calm chan struct{} // closed when the faults are over
+
+	witness *witness
 
 	mu struct {
 		sync.Mutex
@@ -43,7 +46,8 @@ func try(t *testing.T, s *schedule) {
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
 			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep,
-			Input: func(c *inputhost.Config) { c.RollBytes = s.roll },
+			Meta:  func(behind metadata.Store) metadata.Store { r.witness = newWitness(behind); return r.witness },
+			Input: func(c *inputhost.Config) { c.RollBytes, c.IdleAfter = s.roll, 10*time.Second },
 		})
 		defer r.Close()
 		defer r.report()
@@ -71,13 +75,12 @@ func (t *trial) run() {
 		}
 	}
 	for _, g := range t.load.groups {
-		for i := range 2 {
+		for i := range map[string]int{"calm": 1, "work": 2}[g.Name] {
 			random := rand.New(rand.NewPCG(seeds.Uint64(), 0))
 			consumers.Go(func() { t.consume(g, fmt.Sprintf("%s%d", g.Name, i), random, stopConsumers) })
 		}
 	}
 	newNemesis(t).run(t.plan.events)
-	time.Sleep(2 * time.Second)
 	t.say("calm")
 	close(t.calm)
 	close(stopPublishers)
@@ -86,6 +89,10 @@ func (t *trial) run() {
 	close(stopConsumers)
 	consumers.Wait()
 	t.judge()
+	t.compare(t.settle())
+	for _, w := range t.witness.findings() {
+		t.t.Error(w)
+	}
 }
 
 // drain waits until every group has everything.

@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
+)
+
+// witness stands before the metadata and sees to it that no decision is ever changed: the end of an extent, and what is acknowledged.
+// Safe for concurrent use.
+type witness struct {
+	metadata.Store
+	mu struct {
+		sync.Mutex
+		seals  map[metadata.Key]metadata.SealRecord
+		levels map[metadata.Key]core.Seq // of acknowledgements, by checkpoint
+		wrong  []string
+	}
+}
+
+func newWitness(behind metadata.Store) *witness {
+	w := &witness{Store: behind}
+	w.mu.seals = make(map[metadata.Key]metadata.SealRecord)
+	w.mu.levels = make(map[metadata.Key]core.Seq)
+	return w
+}
+
+func (w *witness) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	err := w.Store.Insert(ctx, t, k, value)
+	if err == nil && t.Name == metadata.Seals.Name {
+		w.seal(k, value)
+	}
+	return err
+}
+
+func (w *witness) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+	if t.Name != metadata.Seals.Name {
+		return w.Store.Update(ctx, t, k, old, value)
+	}
+	w.mu.Lock() // so that changes are seen in their order
+	defer w.mu.Unlock()
+	err := w.Store.Update(ctx, t, k, old, value)
+	if err == nil {
+		w.sealLocked(k, value)
+	}
+	return err
+}
+
+func (w *witness) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
+	if t.Name == metadata.Checkpoints.Name {
+		for _, r := range rows {
+			w.level(r)
+		}
+	}
+	return w.Store.PutAll(ctx, t, rows, c)
+}
+
+func (w *witness) seal(k metadata.Key, value []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sealLocked(k, value)
+}
+
+func (w *witness) sealLocked(k metadata.Key, value []byte) {
+	var r metadata.SealRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		w.sayLocked("seal row %s does not decode: %v", k.Row, err)
+		return
+	}
+	old, known := w.mu.seals[k]
+	w.mu.seals[k] = r
+	switch {
+	case r.State.HasEnd() && len(r.Holders) == 0:
+		w.sayLocked("extent %s is %s without a holder", k.Row, r.State)
+	case r.State.HasEnd() && r.L < r.Floor:
+		w.sayLocked("extent %s ends at %d, below its floor %d", k.Row, r.L, r.Floor)
+	case !known:
+	case !r.Extent.Equal(old.Extent):
+		w.sayLocked("the tuple of extent %s became %+v, was %+v", k.Row, r.Extent, old.Extent)
+	case old.State.HasEnd() && (!r.State.HasEnd() || r.L != old.L || r.Checksum != old.Checksum):
+		w.sayLocked("extent %s became %s at %d (%08x), was %s at %d (%08x)", k.Row, r.State, r.L, r.Checksum, old.State, old.L, old.Checksum)
+	case r.Version < old.Version || r.Floor < old.Floor:
+		w.sayLocked("extent %s went from version %d, floor %d to version %d, floor %d", k.Row, old.Version, old.Floor, r.Version, r.Floor)
+	}
+}
+
+// level looks at a checkpoint that one run of an output host writes: what it says is acknowledged stays so.
+func (w *witness) level(r metadata.Row) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := dispatch.DecodeState(r.Value); err != nil {
+		w.sayLocked("checkpoint %v does not decode: %v", r.Key, err)
+		return
+	}
+	window, _, err := acklevel.Decode(r.Value[1:], len(r.Value)) // behind the version
+	if err != nil {
+		w.sayLocked("the window of checkpoint %v does not decode: %v", r.Key, err)
+		return
+	}
+	now := window.Frontier()
+	if now < w.mu.levels[r.Key] {
+		w.sayLocked("the ack level of %v went back from %d to %d", r.Key, w.mu.levels[r.Key], now)
+	}
+	w.mu.levels[r.Key] = now
+}
+
+func (w *witness) sayLocked(format string, args ...any) {
+	w.mu.wrong = append(w.mu.wrong, fmt.Sprintf(format, args...))
+}
+
+// findings are what was wrong so far.
+func (w *witness) findings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.wrong
+}
