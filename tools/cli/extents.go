@@ -45,7 +45,6 @@ func (a *app) listExtentsCommand() *cobra.Command {
 			return a.pages(out, "extents", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListExtents, &pb.ListExtentsRequest{Queue: queue, After: after})
 				for _, e := range page.GetExtents() {
-					e.Queue = queue // the server says its id
 					out.item(extentFields(e))
 				}
 				return page.GetNext(), err
@@ -118,7 +117,7 @@ func (a *app) canSeal(ctx context.Context, queue, id string) error {
 	if err != nil {
 		return err
 	}
-	if e.GetQueue() != q.GetId() {
+	if e.GetQueue() != q.GetSpec().GetPath() {
 		return core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s; see `columba list extents %s`", id, queue, queue)
 	}
 	return core.Errorf(core.CodeConflict, "extent %s is sealed already at %d; see `columba list extents %s` for the open ones", id, e.GetLastSeq(), queue)

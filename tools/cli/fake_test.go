@@ -211,13 +211,13 @@ func (s *fakeServer) DeleteGroup(ctx context.Context, r *connect.Request[pb.Dele
 
 func extent(state string) *pb.ExtentInfo {
 	return &pb.ExtentInfo{
-		Extent: fakeExtent, Queue: fakeID, Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1"},
+		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1"},
 		LastSeq: 42, Bytes: 4096, Created: fakeTime, Home: "own",
 	}
 }
 
 func (s *fakeServer) ListExtents(context.Context, *connect.Request[pb.ListExtentsRequest]) (*connect.Response[pb.ListExtentsResponse], error) {
-	return connect.NewResponse(&pb.ListExtentsResponse{Extents: []*pb.ExtentInfo{extent("sealed"), {Extent: fakeID, Queue: fakeID, Kind: "log", State: "open"}}}), nil
+	return connect.NewResponse(&pb.ListExtentsResponse{Extents: []*pb.ExtentInfo{extent("sealed"), {Extent: fakeID, Queue: "/demo/a", Kind: "log", State: "open"}}}), nil
 }
 
 func (s *fakeServer) GetExtent(_ context.Context, r *connect.Request[pb.GetExtentRequest]) (*connect.Response[pb.ExtentInfo], error) {
