@@ -295,3 +295,32 @@ func TestChain_AnotherHostsHeadEndsAllSessions(t *testing.T) {
 		})
 	}
 }
+
+// What waits for the end of an older extent is answered by its deadline, however long that end is not decided.
+func TestChain_WaitsNoLongerThanThePublishDeadline(t *testing.T) {
+	chained(t, nil, func(r *rig) {
+		s := r.helloOK(core.NewID(time.Now()), 1)
+		s.send()
+		if status, err := s.answer(); status != wire.AckOK || err != nil {
+			t.Fatalf("status %d, %v", status, err)
+		}
+		r.ctl.set(func() { r.ctl.mu.away = true })
+		r.theQueue().head().Fail("", core.Errorf(core.CodeInternal, "a test ends it"))
+		time.Sleep(time.Second)
+		s.send()
+		began := time.Now()
+		select {
+		case f := <-s.got:
+			var ack wire.PublishAck
+			if err := ack.Decode(f.Body); err != nil || ack.Runs[0].Status != wire.AckRefused {
+				t.Errorf("frame %d, %+v, %v; want a refusal: it was never sent to a store", f.Type, ack.Runs, err)
+			}
+		case <-time.After(2 * time.Minute):
+			t.Error("no answer")
+		}
+		if took, most := time.Since(began), DefaultConfig().PublishDeadline+time.Second; took > most {
+			t.Errorf("the answer came after %s, want at most %s", took, most)
+		}
+		s.link.Forget(s.number)
+	})
+}

@@ -125,16 +125,8 @@ func (q *queue) expire(err error) bool {
 	now := q.h.deps.now()
 	late := now.Add(-q.h.cfg.PublishDeadline)
 	q.mu.Lock()
-	var failed, kept []writer.Chunk
-	for _, c := range q.mu.waiting {
-		if final || c.Arrived.Before(late) || c.From.Gone() {
-			failed = append(failed, c)
-		} else {
-			kept = append(kept, c)
-		}
-	}
-	q.mu.waiting = kept
-	done := len(kept) == 0 && len(q.mu.chain.claims) == 0
+	failed := q.takeLocked(func(c *writer.Chunk) bool { return final || c.Arrived.Before(late) || c.From.Gone() })
+	done := len(q.mu.waiting) == 0 && len(q.mu.chain.claims) == 0
 	if done {
 		q.mu.opening = false
 		q.mu.notBefore = now.Add(replacePause)
@@ -142,6 +134,20 @@ func (q *queue) expire(err error) bool {
 	q.mu.Unlock()
 	refuse(failed, core.CodeOf(err))
 	return done
+}
+
+// takeLocked takes out of what waits the chunks that which is true for.
+func (q *queue) takeLocked(which func(*writer.Chunk) bool) (out []writer.Chunk) {
+	var kept []writer.Chunk
+	for i := range q.mu.waiting {
+		if c := &q.mu.waiting[i]; which(c) {
+			out = append(out, *c)
+		} else {
+			kept = append(kept, *c)
+		}
+	}
+	q.mu.waiting = kept
+	return out
 }
 
 // abandon refuses everything that waits: the host is stopping.
@@ -160,7 +166,7 @@ func (q *queue) abandon() {
 func (q *queue) openExtent(ctx context.Context, urgent bool) (w *writer.Writer, news bool, err error) {
 	leave, err := q.h.openings.enter(ctx, urgent)
 	if err != nil {
-		return nil, false, core.Errorf(core.CodeDraining, "open an extent: %w", err)
+		return nil, false, core.Errorf(core.CodeOf(err), "open an extent: %w", err)
 	}
 	defer leave()
 	extent, addresses, err := q.ensure(ctx)

@@ -50,6 +50,11 @@ func (t *ticker) observe(store core.HostID, oldest, slowest time.Duration) {
 // tick looks after load, age and idleness.
 func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []float64 {
 	q.mu.Lock()
+	if late := q.overdueLocked(now); len(late) > 0 {
+		q.mu.Unlock()
+		refuse(late, core.CodeUnavailable)
+		q.mu.Lock()
+	}
 	if len(q.mu.open.slots) == 0 && !q.mu.opening {
 		idle := q.idleLocked()
 		q.mu.Unlock()
@@ -66,6 +71,19 @@ func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []floa
 	return rates
 }
 
+// overdueLocked takes out what has waited too long for the end of an older extent of the chain: while that is open, nobody opens the next one.
+func (q *queue) overdueLocked(now time.Time) []writer.Chunk {
+	if !q.ordered || len(q.mu.waiting) == 0 {
+		return nil
+	}
+	deadline := now.Add(-q.h.cfg.PublishDeadline)
+	over := func(c *writer.Chunk) bool { return c.Arrived.Before(deadline) || c.From.Gone() }
+	if !over(&q.mu.waiting[0]) {
+		return nil
+	}
+	return q.takeLocked(over)
+}
+
 // tendLocked takes out of the set what is to be closed, and has opened what is missing.
 func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64) (ends []*writer.Writer, reason string) {
 	if now.Sub(q.mu.active) >= q.h.cfg.IdleAfter {
@@ -73,6 +91,9 @@ func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64)
 	}
 	for _, s := range q.mu.open.slots {
 		if now.Sub(s.opened) >= q.h.cfg.RollAge && s.w.Bytes() > 0 {
+			s.replace = true
+		}
+		if len(s.w.Extent.Replicas) < q.mu.record.Spec.Replicas && q.h.stores.spare(now, s.opened, s.w.Extent) {
 			s.replace = true
 		}
 	}

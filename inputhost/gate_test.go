@@ -1,0 +1,41 @@
+package inputhost
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Whoever waits for room has deadlines of publishers to look after.
+func TestGate_NobodyWaitsForRoomWithoutEnd(t *testing.T) {
+	bubble(t, 3, nil, func(r *rig) {
+		p := r.publisher("p", path)
+		p.send()
+		p.flush()
+		q, e := r.host.list()[0], r.open(path)[0]
+		for range atOnce {
+			for _, g := range []gate{r.host.openings, r.host.sealings} {
+				leave, err := g.enter(r.t.Context(), true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer leave()
+			}
+		}
+		ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute)
+		defer cancel()
+		for name, call := range map[string]func() error{
+			"open":  func() error { _, _, err := q.openExtent(ctx, true); return err },
+			"seal":  func() error { _, _, err := r.host.seal(ctx, e, 0, "test", true); return err },
+			"quiet": func() error { _, _, err := r.host.seal(ctx, e, 0, "test", false); return err },
+		} {
+			began := time.Now()
+			err := call()
+			if took := time.Since(began); core.CodeOf(err) != core.CodeUnavailable || took > 2*callTimeout {
+				t.Errorf("%s: %v after %s", name, err, took)
+			}
+		}
+	})
+}
