@@ -23,6 +23,8 @@ const (
 	standstill  = time.Second      // looks further apart than this: this host itself stood still, and no store is to blame
 	forgetSlow  = 2 * time.Second  // without any traffic
 	avoidBroken = 10 * time.Second // a store whose link broke, or that refused
+	backAfter   = 2 * time.Second  // a store is usable again: extents with too few replicas are replaced
+	backSpread  = 8 * time.Second  // … over this time
 	avoidSlow   = time.Minute      // one that was evicted; it is not evicted for slowness again meanwhile
 )
 
@@ -43,6 +45,8 @@ type stores struct {
 		sync.Mutex
 		known   map[core.HostID]*storeHealth
 		runs    map[core.HostID]core.RunID // as membership shows them
+		usable  map[core.HostID]core.RunID // of those, the ones that are not avoided
+		back    time.Time                  // when one became usable last
 		looked  time.Time
 		resumed time.Time // the end of the last standstill of this host
 		evicted time.Time // the last eviction
@@ -61,6 +65,7 @@ func newStores(l storeLimits) *stores {
 	s := &stores{limits: l}
 	s.mu.known = make(map[core.HostID]*storeHealth)
 	s.mu.runs = make(map[core.HostID]core.RunID)
+	s.mu.usable = make(map[core.HostID]core.RunID)
 	return s
 }
 
@@ -98,10 +103,38 @@ func (s *stores) look(now time.Time, lags map[core.HostID]lag) (evict core.HostI
 			delete(s.mu.known, id)
 		}
 	}
+	s.followLocked(now)
 	if now.Sub(s.mu.evicted) < evictEvery {
 		return "", nil
 	}
 	return s.chooseLocked(now, lags, well)
+}
+
+// followLocked notes which stores can be used.
+func (s *stores) followLocked(now time.Time) {
+	for id := range s.mu.usable {
+		if _, member := s.mu.runs[id]; !member {
+			delete(s.mu.usable, id)
+		}
+	}
+	for id, run := range s.mu.runs {
+		if h := s.mu.known[id]; h != nil && h.avoided(now) {
+			delete(s.mu.usable, id)
+			continue
+		}
+		if was, ok := s.mu.usable[id]; !ok || was != run {
+			s.mu.usable[id], s.mu.back = run, now
+		}
+	}
+}
+
+// spare reports whether an extent that was opened at a time, on so many stores, could be on one more now. The moment differs by
+// the extent, so that not all are replaced at once.
+func (s *stores) spare(now, opened time.Time, e core.Extent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	after := backAfter + backSpread*time.Duration(e.ID.ID[len(e.ID.ID)-1])/256
+	return len(s.mu.usable) > len(e.Replicas) && opened.Before(s.mu.back) && now.Sub(s.mu.back) >= after
 }
 
 // note reports whether the store is well; without evidence it is not.
