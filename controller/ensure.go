@@ -150,6 +150,9 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (core.Extent, error) {
 	now := h.deps.now()
 	if err := h.writeExtent(ctx, r, now); err != nil {
+		if core.CodeOf(err) != core.CodeUnavailable || h.hinted(ctx, r.ID) {
+			h.unmake(r, now)
+		}
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
 	}
 	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen})

@@ -50,3 +50,40 @@ func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now tim
 	}
 	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
 }
+
+// unmake removes the rows of a new extent that could not be written whole, or whose write may come late: nobody was told of it, so
+// nobody would ever seal it. What cannot be removed in a minute is left to the next start.
+func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
+	h.look(r.ID, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		for wait := time.Second; ; wait *= 2 {
+			err := h.removeRows(ctx, r, written)
+			if err == nil {
+				return
+			}
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				h.log.Warn("rows of an extent that was not made stay behind", "extent", r.ID, "err", err)
+				return
+			}
+		}
+	})
+}
+
+// hinted reports whether the hints of an extent may have been written, though its row was not.
+func (h *Host) hinted(ctx context.Context, id core.ExtentID) bool {
+	_, err := h.deps.Meta.Get(ctx, metadata.Work, metadata.WorkKey(metadata.PartitionLive, id), metadata.One)
+	return err == nil
+}
+
+// removeRows wins over writes of that time, also over those that come later.
+func (h *Host) removeRows(ctx context.Context, r metadata.ExtentRecord, written time.Time) error {
+	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} {
+		if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, r.ID), written, metadata.One); err != nil {
+			return err
+		}
+	}
+	return h.deps.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), written, metadata.One)
+}
