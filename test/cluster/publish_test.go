@@ -288,3 +288,22 @@ func TestCluster_ReplicaSetThatIsGone(t *testing.T) {
 		w.ok(p.Close(w.t.Context()))
 	})
 }
+
+// TestCluster_ExtentThatIsNotMadeLeavesNothing fails in the middle of making one.
+func TestCluster_ExtentThatIsNotMadeLeavesNothing(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", nil)
+		var failed atomic.Bool
+		w.OnMeta(Controller, func(_ context.Context, op Op) error {
+			if op.Name == "Put" && op.Table == metadata.Extents.Name && !failed.Swap(true) {
+				return core.Errorf(core.CodeUnavailable, "injected")
+			}
+			return nil
+		})
+		w.publish("a")
+		w.sleep(2 * time.Second)
+		if n := w.rows(metadata.Work, metadata.PartitionLive); n != 1 || !failed.Load() {
+			t.Errorf("%d live extents, want the one that was published to", n)
+		}
+	})
+}
