@@ -54,11 +54,15 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	return &Host{svc: svc, stopPolls: stopPolls}, nil
 }
 
+// compressFrom is the size of an answer, bytes, from which on compressing it is worth the CPU time: routes and receipts are far below it.
+const compressFrom = 16 << 10
+
 // Routes adds AdminService and MessageService. They refuse calls before Start and after Stop.
 func (h *Host) Routes(mux *http.ServeMux) {
 	opts := []connect.HandlerOption{
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(h.svc.intercept)),
 		connect.WithReadMaxBytes(h.svc.cfg.MaxRequest),
+		connect.WithCompressMinBytes(compressFrom),
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 	}
 	handle := func(path string, service http.Handler) { mux.Handle(path, limitBody(h.svc.cfg.MaxRequest, service)) }
