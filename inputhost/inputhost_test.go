@@ -183,6 +183,7 @@ func TestHost_SealsAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		r.stores[0].kill()
+		r.forget(r.stores[0])
 		for _, p := range all {
 			p.send()
 		}

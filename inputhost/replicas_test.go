@@ -24,6 +24,15 @@ func (r *rig) restart(s *store) {
 	}
 }
 
+// forget has membership show a store no more.
+func (r *rig) forget(s *store) {
+	r.t.Helper()
+	hosts := slices.DeleteFunc(r.members.Hosts(""), func(h membership.Host) bool { return h.ID == s.id })
+	if err := r.members.Set(hosts); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // fewest is of the replicas of the open extents.
 func (r *rig) fewest(path string) int {
 	open := r.open(path)
