@@ -151,14 +151,20 @@ func (r *reader) choose(ctx context.Context) (at source, alone bool, err error) 
 	return from[0], len(from) == 1, nil
 }
 
+// silent reports whether the error is about the store as a whole.
+func silent(err error) bool {
+	switch core.CodeOf(err) {
+	case core.CodeUnavailable, core.CodeDraining, core.CodeDeadline:
+		return true
+	}
+	return false
+}
+
 // failed notes that reading from the store failed, and says how long to wait before the next one is asked.
 func (r *reader) failed(err error, now time.Time) time.Duration {
 	s := r.s
-	switch core.CodeOf(err) {
-	case core.CodeUnavailable, core.CodeDraining, core.CodeDeadline:
-		if r.store != "" {
-			r.g.h.stores.shun(r.store, now)
-		}
+	if r.store != "" && silent(err) {
+		r.g.h.stores.shun(r.store, now)
 	}
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()

@@ -2,12 +2,14 @@ package outputhost
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 )
@@ -37,6 +39,9 @@ func (h *Host) watch(ctx context.Context) {
 	defer stop()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	probing := make(chan struct{}, 1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,11 +51,17 @@ func (h *Host) watch(ctx context.Context) {
 			continue
 		case <-tick.C:
 		}
-		lost, quiet := h.quietReaders(h.deps.Now())
+		lost, quiet := h.quietReaders(h.deps.Now(), len(probing) == 0)
 		for _, r := range lost {
 			r.lost(core.Errorf(core.CodeUnavailable, "store %s has sent nothing for a while although there is more", r.store))
 		}
-		h.probe(ctx, quiet)
+		if len(quiet) > 0 { // answers may be slow in coming: meanwhile others are lost
+			probing <- struct{}{}
+			probes.Go(func() {
+				h.probe(ctx, quiet)
+				<-probing
+			})
+		}
 	}
 }
 
@@ -72,9 +83,9 @@ func (h *Host) membersChanged(ctx context.Context) {
 	}
 }
 
-// quietReaders are those whose store owes them bytes for too long while there is another one to ask, and those that have heard nothing
-// for a while and are to be probed.
-func (h *Host) quietReaders(now time.Time) (lost, quiet []*reader) {
+// quietReaders are those whose store owes them bytes for too long while there is another one to ask, and, if any can be now, those that
+// have heard nothing for a while and are to be probed.
+func (h *Host) quietReaders(now time.Time, probe bool) (lost, quiet []*reader) {
 	for _, g := range h.groupList() {
 		g.mu.Lock()
 		for _, s := range g.mu.shares {
@@ -88,7 +99,7 @@ func (h *Host) quietReaders(now time.Time) (lost, quiet []*reader) {
 				if (silent >= stallAfter || !h.stores.shunnedUntil(r.store, now).IsZero()) && len(s.sourcesLocked(now)) > 1 {
 					lost = append(lost, r)
 				}
-			case !owed && silent >= r.probe && !r.probing:
+			case probe && !owed && silent >= r.probe && !r.probing:
 				r.probing = true
 				quiet = append(quiet, r)
 			}
@@ -117,9 +128,11 @@ func (h *Host) probe(ctx context.Context, readers []*reader) {
 // ask looks how far the extent goes: in its seal row, else at a replica that is not the reader's. It is asked again later and later.
 func (r *reader) ask(ctx context.Context) {
 	g, s := r.g, r.s
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	lctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	err := g.look(lctx, s)
+	cancel()
+	ctx, cancel = context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	err := g.look(ctx, s)
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	var others []source
@@ -130,12 +143,14 @@ func (r *reader) ask(ctx context.Context) {
 	g.mu.Unlock()
 	last := core.Seq(0)
 	for _, o := range others {
-		if o.ID == store {
+		if o.ID == store || !g.h.stores.shunnedUntil(o.ID, now).IsZero() { // one that hangs must not hold up the look at other readers
 			continue
 		}
 		var resp *connect.Response[pb.Replica]
 		if resp, err = g.h.deps.Peers.Store(o.Address).GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: s.extent.ID.ID[:]})); err == nil {
 			last = readableOf(resp.Msg)
+		} else if silent(convert.FromRPC(err)) {
+			g.h.stores.shun(o.ID, g.h.deps.Now())
 		}
 		break
 	}
