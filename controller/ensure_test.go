@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 )
 
 func TestEnsure_NamesTheDisks(t *testing.T) {
@@ -303,5 +304,15 @@ func TestEnsure_RPC(t *testing.T) {
 				t.Errorf("address %v", at)
 			}
 		}
+	})
+}
+
+// TestHosts_AddressOfAnother: a host dies, and another one gets its address: who answers there is not the dead one.
+func TestHosts_AddressOfAnother(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 1)
+		r.leave(r.input.ID)
+		r.join(membership.Host{ID: "in2", Roles: []string{"inputhost"}, Address: r.input.Address, Run: newRun()})
+		r.eventually("its extent is sealed", 10*time.Second, func() bool { return r.row(e).State == core.ExtentSealed })
 	})
 }

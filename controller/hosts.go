@@ -114,14 +114,17 @@ func answers(ctx context.Context, probe *http.Client, addr string) bool {
 	return true
 }
 
-// adopt takes over the membership; changed: a run was not there before; missing: those it lacks that were not found gone.
+// adopt takes over the membership; changed: a run was not there before; missing: those it lacks that were not found gone. One whose address
+// is another's by now is gone: who answers there would be the other.
 func (x *hosts) adopt(members []membership.Host, now time.Time) (changed bool, missing []membership.Host) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.mu.byID {
 		s.member = false
 	}
+	taken := make(map[string]bool, len(members))
 	for _, m := range members {
+		taken[m.Address] = true
 		old := x.mu.byID[m.ID]
 		changed = changed || old == nil || old.Run != m.Run || !old.gone.IsZero()
 		x.mu.byID[m.ID] = &seen{Host: m, member: true}
@@ -129,6 +132,8 @@ func (x *hosts) adopt(members []membership.Host, now time.Time) (changed bool, m
 	for id, s := range x.mu.byID {
 		switch {
 		case s.member:
+		case s.gone.IsZero() && taken[s.Address]:
+			s.gone, changed = now, true
 		case s.gone.IsZero():
 			missing = append(missing, s.Host)
 		case now.Sub(s.gone) > forgetAfter:
