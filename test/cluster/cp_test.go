@@ -47,6 +47,7 @@ func tryChains(t *testing.T, seed uint64) {
 	s := draw(seed, *stepsFlag)
 	s.single = false
 	random := rand.New(rand.NewPCG(seed, 7))
+	aimAtInputs(s, random)
 	patience := []time.Duration{2 * time.Second, 30 * time.Second}
 	publish, wait := patience[random.IntN(2)], patience[random.IntN(2)]
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +64,23 @@ func tryChains(t *testing.T, seed uint64) {
 	})
 }
 
-// newChains is the load of two queues with two groups, each with one consumer at a time.
+// aimAtInputs turns half of the faults of hosts to those that write.
+func aimAtInputs(s *schedule, random *rand.Rand) {
+	for i := range s.events {
+		e := &s.events[i]
+		switch e.kind {
+		case kindCrash, kindRestart, kindPause, kindIsolate, kindOneWay, kindCut, kindNoMeta, kindReset, kindSuspect:
+			if random.IntN(2) == 0 {
+				e.a = InputOf(random.IntN(2))
+			}
+			for hosts := s.hosts(); e.a == e.b; {
+				e.b = hosts[random.IntN(len(hosts))]
+			}
+		}
+	}
+}
+
+// newChains is the load of two queues, each with a group that consumes at once and one that consumes when all is over.
 func newChains() *load {
 	l := &load{queues: []core.QueueSpec{
 		{Path: "/s/strict", Consistency: core.CP, Replicas: 3, MinReplicas: 2},
@@ -72,8 +89,10 @@ func newChains() *load {
 	l.mu.receipts = make(map[verify.Key]core.Receipt)
 	l.mu.got = make(map[string]map[verify.Key]bool)
 	for _, q := range l.queues {
-		l.groups = append(l.groups, group(q.Path, "calm"))
-		l.mu.got[q.Path+" calm"] = make(map[verify.Key]bool)
+		for _, name := range []string{"calm", "late"} {
+			l.groups = append(l.groups, group(q.Path, name))
+			l.mu.got[q.Path+" "+name] = make(map[verify.Key]bool)
+		}
 	}
 	return l
 }
@@ -90,14 +109,20 @@ func (t *trial) runChains(random *rand.Rand, timeout time.Duration) {
 	var publishers, consumers sync.WaitGroup
 	stopPublishers, stopConsumers := make(chan struct{}), make(chan struct{})
 	for _, q := range t.load.queues {
-		for i := range 3 {
+		for i := range 2 {
 			random := rand.New(rand.NewPCG(random.Uint64(), 0))
 			publishers.Go(func() { t.publishInOrder(q.Path, fmt.Sprintf("p%d", i), random, timeout, stopPublishers) })
 		}
 	}
 	for _, g := range t.load.groups {
 		random := rand.New(rand.NewPCG(random.Uint64(), 0))
-		consumers.Go(func() { t.consume(g, g.Name, random, stopConsumers) })
+		consumers.Go(func() {
+			if g.Name == "late" {
+				<-t.calm
+				time.Sleep(2 * slack) // nothing explains what it gets in another order
+			}
+			t.consume(g, g.Name, random, stopConsumers)
+		})
 	}
 	newNemesis(t).run(t.plan.events)
 	t.say("calm")
