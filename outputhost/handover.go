@@ -103,7 +103,7 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 		return err
 	}
 	live := g.h.liveRuns()
-	var over []metadata.Key
+	var over []metadata.Row
 	changed := false
 	g.mu.Lock()
 	if s.removed {
@@ -128,7 +128,7 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 			s.others[row.Key] = &other{value: string(row.Value), since: now}
 			changed = s.rules.Absorb(state, now) > 0 || changed
 		case s.saved && !s.rules.Changed() && (!live[runOf(row.Key)] || now.Sub(o.since) >= settledAfter):
-			over = append(over, row.Key)
+			over = append(over, row)
 		}
 	}
 	for k := range s.others {
@@ -140,12 +140,12 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	if changed {
 		g.pump()
 	}
-	for _, k := range over {
-		if err := g.h.deps.Meta.Remove(ctx, metadata.Checkpoints, k, g.h.deps.Now(), metadata.One); err != nil {
+	for _, row := range over { // what was read, and not what its owner, whose clock may be behind, writes later
+		if err := g.h.deps.Meta.Remove(ctx, metadata.Checkpoints, row.Key, row.Written, metadata.One); err != nil {
 			return err
 		}
 		g.mu.Lock()
-		delete(s.others, k)
+		delete(s.others, row.Key)
 		g.mu.Unlock()
 	}
 	return nil
