@@ -3,8 +3,9 @@ package dispatch
 import "github.com/columbamq/columba/core"
 
 // Wait keeps first deliveries back while it is on; what was handed out before goes on. So the shares of a chain of extents begin one after
-// another.
+// another, and within one of them what came back goes before what was never handed out.
 func (s *Share) Wait(on bool) {
+	s.chained = true
 	if s.waits == on {
 		return
 	}

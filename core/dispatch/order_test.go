@@ -30,3 +30,14 @@ func TestShare_Wait(t *testing.T) {
 		t.Errorf("begun up to 3: %t, up to 4: %t", s.Begun(3), s.Begun(4))
 	}
 }
+
+// What a consumer gives back unread goes out before what nobody has had.
+func TestShare_ChainedReturnsComeFirst(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 6)
+	s.Wait(false)
+	want(t, "first", take(g, 4, start), "1+4@1")
+	if bad := s.Return(2, 3, 1, start, nil); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	want(t, "again", take(g, 4, start), "2+4@1")
+}

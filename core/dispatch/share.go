@@ -44,7 +44,8 @@ type Share struct {
 	saved   uint64          // token of the last one that is durable
 	changed bool
 	full    bool
-	waits   bool // see Wait
+	chained bool // see Wait
+	waits   bool
 }
 
 // saving is a retry that waits for the checkpoint of token.

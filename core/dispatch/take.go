@@ -42,11 +42,11 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	return h.runs
 }
 
-// take hands out one turn's worth: up to half of it retries, if there is something else.
+// take hands out one turn's worth: up to half of it retries, if there is something else. In a chain what came back goes before it.
 func (s *Share) take(h *handout) {
 	messages := min(h.messages, turnMessages)
 	part := messages
-	if s.canBegin() {
+	if s.canBegin() && !s.chained {
 		part = (messages + 1) / 2
 	}
 	left := messages - s.takeRetries(h, part)
