@@ -149,8 +149,13 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 // register writes the rows of a new extent and takes it in.
 func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (core.Extent, error) {
 	now := h.deps.now()
-	if err := h.writeExtent(ctx, r, now); err != nil {
-		if core.CodeOf(err) != core.CodeUnavailable || h.hinted(ctx, r.ID) {
+	err := h.writeHints(ctx, r, now)
+	hinted := core.CodeOf(err) != core.CodeUnavailable
+	if err == nil {
+		err = h.writeRow(ctx, r, now)
+	}
+	if err != nil {
+		if hinted {
 			h.unmake(r, now)
 		}
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)

@@ -37,6 +37,13 @@ func (h *Host) load(ctx context.Context) error {
 
 // writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
 func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	if err := h.writeHints(ctx, r, now); err != nil {
+		return err
+	}
+	return h.writeRow(ctx, r, now)
+}
+
+func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
 	hints := make([]metadata.Row, 0, 2)
 	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
 		row, err := metadata.NewRow(metadata.Work, metadata.WorkKey(partition, r.ID), r, now)
@@ -45,9 +52,10 @@ func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now tim
 		}
 		hints = append(hints, row)
 	}
-	if err := h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One); err != nil {
-		return err
-	}
+	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
+}
+
+func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
 	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
 }
 
@@ -70,12 +78,6 @@ func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
 			}
 		}
 	})
-}
-
-// hinted reports whether the hints of an extent may have been written, though its row was not.
-func (h *Host) hinted(ctx context.Context, id core.ExtentID) bool {
-	_, err := h.deps.Meta.Get(ctx, metadata.Work, metadata.WorkKey(metadata.PartitionLive, id), metadata.One)
-	return err == nil
 }
 
 // removeRows wins over writes of that time, also over those that come later.
