@@ -32,9 +32,12 @@ func TestCheck_Order(t *testing.T) {
 		seq      uint64 // of the finding; 0: there is none
 		sabotage func(h *History)
 	}{
-		"good":             {0, func(*History) {}},
-		"delivered again":  {0, func(h *History) { h.Received = append(h.Received, h.Received[1]); h.last().At = at(117) }},
-		"a retry is later": {0, func(h *History) { h.Received[2].Receipt, h.Received[2].Attempt = h.Received[2].Receipt, 2 }},
+		"good":            {0, func(*History) {}},
+		"delivered again": {0, func(h *History) { h.Received = append(h.Received, h.Received[1]); h.last().At = at(117) }},
+		"a retry is later": {0, func(h *History) {
+			h.Received[1], h.Received[2] = h.Received[2], h.Received[1]
+			h.Received[2].Attempt, h.Received[2].At = 2, h.Received[1].At
+		}},
 		"swapped in an extent": {3, func(h *History) {
 			h.Received[1].Key, h.Received[2].Key = h.Received[2].Key, h.Received[1].Key
 			h.Received[1].CRC, h.Received[2].CRC = h.Received[2].CRC, h.Received[1].CRC
