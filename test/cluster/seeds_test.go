@@ -1,8 +1,16 @@
 package cluster
 
 import (
+	"bufio"
 	"flag"
 	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -10,22 +18,97 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
 	stepsFlag = flag.Int("steps", 8, "faults of a schedule")
 	firstFlag = flag.Uint64("first", 1, "first seed")
-	manyFlag  = flag.Int("many", 100, "seeds to run")
+	manyFlag  = flag.Int("many", seeds(100), "seeds to run; those of testdata/seeds are always run")
 )
 
-// TestSeeds runs random schedules of faults against clusters under load.
+// seeds is COLUMBA_SEEDS, or otherwise.
+func seeds(otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMBA_SEEDS")); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// chunk is how many seeds one process runs: a bubble leaves some memory behind, and one that hangs must not take all with it.
+const chunk = 100
+
+// TestSeeds runs random schedules of faults against clusters under load, in virtual time. All choices come from the seed; what the
+// runtime's scheduler chooses does not, so a seed that has failed may have to be repeated.
 //
 //	go test ./test/cluster -run Seeds -seed=N -steps=K
+//	COLUMBA_SEEDS=10000 go test ./test/cluster -run Seeds
 func TestSeeds(t *testing.T) {
-	if *seedFlag > 0 {
+	switch {
+	case *seedFlag > 0:
 		try(t, draw(*seedFlag, *stepsFlag))
-		return
+	case *manyFlag > chunk:
+		inChunks(t)
+	default:
+		for i := range *manyFlag {
+			run(t, *firstFlag+uint64(i), *stepsFlag)
+		}
 	}
-	for i := range *manyFlag {
-		seed := *firstFlag + uint64(i)
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			try(t, draw(seed, *stepsFlag))
+}
+
+func run(t *testing.T, seed uint64, steps int) {
+	t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Parallel()
+		try(t, draw(seed, steps))
+	})
+}
+
+// TestFailedSeeds runs those that have failed before: lines of a seed, its steps and what was wrong.
+func TestFailedSeeds(t *testing.T) {
+	f, err := os.Open("testdata/seeds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var seed uint64
+		var steps int
+		if text, _, _ := strings.Cut(lines.Text(), "#"); strings.TrimSpace(text) == "" {
+			continue
+		}
+		if _, err := fmt.Sscan(lines.Text(), &seed, &steps); err != nil {
+			t.Fatalf("testdata/seeds: %q: %v", lines.Text(), err)
+		}
+		run(t, seed, steps)
+	}
+}
+
+var failedSeed = regexp.MustCompile(`(?m)^\s+--- FAIL: TestSeeds/(\d+)`)
+
+// inChunks runs the seeds in processes of their own, as many at once as there are processors.
+func inChunks(t *testing.T) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for first := *firstFlag; first < *firstFlag+uint64(*manyFlag); first += chunk {
+		many := min(chunk, int(*firstFlag+uint64(*manyFlag)-first))
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=20m", "-test.parallel=1",
+				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-many=%d", many), fmt.Sprintf("-steps=%d", *stepsFlag))
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				return
+			}
+			var failed []string
+			for _, m := range failedSeed.FindAllSubmatch(out, -1) {
+				failed = append(failed, string(m[1]))
+			}
+			t.Errorf("seeds %d to %d: %v; failed: %s\n%s", first, first+uint64(many)-1, err, strings.Join(failed, " "), clip(out))
 		})
 	}
+	wg.Wait()
+}
+
+// clip keeps the ends of a long output: of a process that hangs it is the stacks of everybody.
+func clip(out []byte) []byte {
+	const end = 32 << 10
+	if len(out) <= 2*end {
+		return out
+	}
+	return append(append(out[:end:end], "\n…\n"...), out[len(out)-end:]...)
 }
