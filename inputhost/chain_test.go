@@ -115,7 +115,7 @@ func TestChain_NoPublishingUntilTheEndIsDecided(t *testing.T) {
 		}
 		r.ctl.set(func() { r.ctl.mu.holders = 1 })
 		p.send() // the other two have it
-		time.Sleep(5 * time.Millisecond)
+		sleep(5 * time.Millisecond)
 		r.theQueue().head().Fail("", core.Errorf(core.CodeInternal, "a test ends it"))
 		p.load(2*time.Second, 100*time.Millisecond)
 		if n := len(r.acknowledged()); n != 1 || len(r.open(chainPath)) != 0 {
@@ -218,7 +218,7 @@ func TestChain_NewerSessionEndsTheOlder(t *testing.T) {
 		r.stuck()
 		r.theQueue().head().Fail("", core.Errorf(core.CodeInternal, "a test ends it"))
 		first.send() // waits
-		time.Sleep(100 * time.Millisecond)
+		sleep(100 * time.Millisecond)
 		done := make(chan *stream)
 		go func() { done <- r.helloOK(producer, 2) }()
 		if status, err := first.answer(); status != wire.AckRefused || err != nil {
@@ -250,9 +250,9 @@ func TestChain_UnknownEndsTheSession(t *testing.T) {
 		s := r.helloOK(core.NewID(time.Now()), 1)
 		r.stuck()
 		s.send()
-		time.Sleep(5 * time.Millisecond)
+		sleep(5 * time.Millisecond)
 		r.theQueue().head().Fail("", core.Errorf(core.CodeInternal, "a test ends it"))
-		time.Sleep(1500 * time.Millisecond)
+		sleep(1500 * time.Millisecond)
 		s.send() // its own time is up later
 		if status, err := s.answer(); status != wire.AckUnknown || err != nil {
 			t.Fatalf("in flight: %v %v, want unknown", status, err)
@@ -306,7 +306,7 @@ func TestChain_WaitsNoLongerThanThePublishDeadline(t *testing.T) {
 		}
 		r.ctl.set(func() { r.ctl.mu.away = true })
 		r.theQueue().head().Fail("", core.Errorf(core.CodeInternal, "a test ends it"))
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		s.send()
 		began := time.Now()
 		select {

@@ -305,3 +305,6 @@ func (r *rig) homeOf(*client) *writer.Writer {
 	r.t.Fatal("no stream")
 	return nil
 }
+
+// sleep lets the time of the bubble pass.
+func sleep(d time.Duration) { time.Sleep(d) }
