@@ -6,7 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"connectrpc.com/connect"
+
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
@@ -79,6 +82,28 @@ func (h *Host) findMissing(st store, m *mirror) bool {
 		h.look(e.ID, func(ctx context.Context) { h.doubt(ctx, e.ID, at) })
 	}
 	return len(missing) > 0
+}
+
+// unopenedAfter is how long an input host may take to open an extent that was made for it, which is a matter of seconds.
+const unopenedAfter = 2 * time.Minute
+
+// findUnopened has the extents sealed that were made for an input host that never opened them: the answer was lost, and it published
+// nothing since. Nothing can have been acknowledged in an extent of which one replica does not know.
+func (h *Host) findUnopened(st store, m *mirror) {
+	now := h.deps.now()
+	for _, e := range h.extents.unfinished() {
+		if _, listed := m.replicas[e.ID]; listed || e.state != core.ExtentOpen || now.Sub(e.Created) < unopenedAfter || !slices.Contains(e.Replicas, st.ID) {
+			continue
+		}
+		h.look(e.ID, func(ctx context.Context) {
+			cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+			_, err := h.deps.Peers.Store(st.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
+			cancel()
+			if core.CodeOf(convert.FromRPC(err)) == core.CodeNotFound {
+				h.sealUnasked(ctx, e.Extent, "never opened")
+			}
+		})
+	}
 }
 
 // removeSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at.

@@ -164,6 +164,7 @@ func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *st
 	if m.lacking {
 		m.lacking = h.findMissing(st, m)
 	}
+	h.findUnopened(st, m)
 	return nil
 }
 

@@ -42,13 +42,15 @@ func (h *Host) reachesAHolder(e extent) bool {
 
 // sealSoon seals an extent that nobody waits for.
 func (h *Host) sealSoon(e core.Extent, reason string) {
-	h.look(e.ID, func(ctx context.Context) {
-		_, err := h.seal(ctx, order{extent: e, reason: reason})
-		h.noteStuck(e.ID, err != nil)
-		if err != nil && ctx.Err() == nil {
-			h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
-		}
-	})
+	h.look(e.ID, func(ctx context.Context) { h.sealUnasked(ctx, e, reason) })
+}
+
+func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
+	_, err := h.seal(ctx, order{extent: e, reason: reason})
+	h.noteStuck(e.ID, err != nil)
+	if err != nil && ctx.Err() == nil {
+		h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
+	}
 }
 
 // stuck reports whether an extent could not be sealed a moment ago.
