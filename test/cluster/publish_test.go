@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost"
@@ -304,6 +307,28 @@ func TestCluster_ExtentThatIsNotMadeLeavesNothing(t *testing.T) {
 		w.sleep(2 * time.Second)
 		if n := w.rows(metadata.Work, metadata.PartitionLive); n != 1 || !failed.Load() {
 			t.Errorf("%d live extents, want the one that was published to", n)
+		}
+	})
+}
+
+// TestCluster_ExtentThatIsNeverOpenedIsSealed makes an extent whose input host does not hear of it.
+func TestCluster_ExtentThatIsNeverOpenedIsSealed(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		q, err := w.Client.Admin().GetQueue(w.t.Context(), queue)
+		w.ok(err)
+		p := w.peers()
+		defer p.Close()
+		run := w.hosts[Input].run
+		_, err = p.Controller(w.hosts[Controller].addr).EnsureExtent(w.t.Context(), connect.NewRequest(&pb.EnsureExtentRequest{
+			Queue: q.ID.ID[:], Input: string(Input), InputRun: run.ID[:], Kind: string(core.KindLog),
+		}))
+		w.ok(err)
+		if n := w.extents(queue); n[core.ExtentOpen] != 1 {
+			t.Fatalf("extents %v, want an open one", n)
+		}
+		w.sleep(4 * time.Minute)
+		if n := w.extents(queue); n[core.ExtentOpen] != 0 {
+			t.Errorf("extents %v four minutes later, want none open", n)
 		}
 	})
 }

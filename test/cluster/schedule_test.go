@@ -15,6 +15,7 @@ type schedule struct {
 	seed    uint64
 	stores  int
 	single  bool // there is a queue without replication
+	destroy bool // a disk loses what it had, or some of it
 	latency time.Duration
 	gossip  time.Duration // most that news of a host take
 	roll    uint64        // bytes of an extent
@@ -117,6 +118,7 @@ func draw(seed uint64, steps int) *schedule {
 		s.events = append(s.events, e)
 	}
 	s.single = !destroyed && r.IntN(2) == 0
+	s.destroy = destroyed
 	return s
 }
 

@@ -89,7 +89,7 @@ func (t *trial) run() {
 	close(stopConsumers)
 	consumers.Wait()
 	t.judge()
-	t.compare(t.settle())
+	t.compareAll()
 	for _, w := range t.witness.findings() {
 		t.t.Error(w)
 	}
