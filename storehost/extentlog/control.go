@@ -10,7 +10,8 @@ import (
 )
 
 // exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones leave with the
-// next table that is dropped: cutting costs a sync of the manifest.
+// next table that is dropped: cutting costs a sync of the manifest. What is damaged is always cut out: a repaired copy would be read
+// through the damage below it.
 const exciseAbove = 64 << 10
 
 // do sends a step through the queue and waits for its answer.
@@ -169,7 +170,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 
 // Remove implements Log.
 func (e *Engine) Remove(id core.ExtentID, version uint64) error {
-	var bytes uint64
+	var cut bool
 	var x *extent
 	err := e.do(request{stage: func(g *group) error {
 		if x = e.extent(id); x != nil && x.isRemoved() {
@@ -185,7 +186,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		if version < x.next.Version {
 			return core.Errorf(core.CodeConflict, "extent %s: version %d of its holders is known here, and %d decided to remove it; decide again", id, x.next.Version, version)
 		}
-		bytes = x.next.bytes
+		cut = x.next.bytes >= exciseAbove || x.damaged()
 		return e.stageRemoval(g, x, version)
 	}})
 	if err != nil || x == nil {
@@ -194,7 +195,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	x.tail.drop(e.tails)
 	// The id stays taken until its range is cut out: a new replica under it would be cut too.
 	defer e.forget(id)
-	if bytes < exciseAbove {
+	if !cut {
 		return nil
 	}
 	span := pebble.KeyRange{Start: extentKey(prefixBatch, id), End: afterExtent(prefixBatch, id)}
