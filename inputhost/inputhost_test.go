@@ -116,7 +116,7 @@ func TestHost_SlowStoreIsLeft(t *testing.T) {
 				}
 			}
 		}
-		if n := len(r.ctl.seals); n != 2 {
+		if n := r.ctl.ends(); n != 2 {
 			t.Errorf("%d extents were sealed, want the two that were on the slow store", n)
 		}
 	})
@@ -137,7 +137,7 @@ func TestHost_HiccupOfAllStores(t *testing.T) {
 		p.load(2*time.Second, 10*time.Millisecond)
 		p.flush()
 		r.all(p.n)
-		if n := len(r.ctl.seals); n != 0 {
+		if n := r.ctl.ends(); n != 0 {
 			t.Errorf("%d extents were sealed for a hiccup", n)
 		}
 	})
@@ -218,7 +218,7 @@ func TestHost_ZombieAcknowledgesOnlyWhatIsSealed(t *testing.T) {
 		}
 		p.flush()
 		r.all(p.n)
-		if len(r.ctl.seals) < 20 {
+		if r.ctl.ends() < 20 {
 			t.Errorf("%d extents were sealed", len(r.ctl.seals))
 		}
 	})
