@@ -95,8 +95,8 @@ func TestChain_OrderOverFailuresAndRolls(t *testing.T) {
 		r.all(p.n + o.n)
 		r.inOrder("p")
 		r.inOrder("o")
-		if most != 1 || r.ctl.ends() < 10 {
-			t.Errorf("up to %d open extents, %d seals; want one and at least ten", most, r.ctl.ends())
+		if most != 1 || r.ctl.sealed() < 10 {
+			t.Errorf("up to %d open extents, %d seals; want one and at least ten", most, r.ctl.sealed())
 		}
 	})
 }

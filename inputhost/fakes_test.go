@@ -248,13 +248,6 @@ func (c *controller) set(f func()) {
 	f()
 }
 
-// ends is how many extents have one.
-func (c *controller) ends() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.seals)
-}
-
 func (c *controller) EnsureExtent(_ context.Context, req *connect.Request[pb.EnsureExtentRequest]) (*connect.Response[pb.EnsureExtentResponse], error) {
 	c.mu.Lock()
 	away, blind := c.mu.away, c.mu.blind

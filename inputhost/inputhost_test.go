@@ -116,7 +116,7 @@ func TestHost_SlowStoreIsLeft(t *testing.T) {
 				}
 			}
 		}
-		if n := r.ctl.ends(); n != 2 {
+		if n := r.ctl.sealed(); n != 2 {
 			t.Errorf("%d extents were sealed, want the two that were on the slow store", n)
 		}
 	})
@@ -137,7 +137,7 @@ func TestHost_HiccupOfAllStores(t *testing.T) {
 		p.load(2*time.Second, 10*time.Millisecond)
 		p.flush()
 		r.all(p.n)
-		if n := r.ctl.ends(); n != 0 {
+		if n := r.ctl.sealed(); n != 0 {
 			t.Errorf("%d extents were sealed for a hiccup", n)
 		}
 	})
@@ -192,11 +192,11 @@ func TestHost_SealsAreBounded(t *testing.T) {
 		}
 		r.all(3 * queues)
 		time.Sleep(10 * time.Second)
-		r.ctl.set(func() {
-			if most := r.ctl.mu.most; most > atOnce || most < atOnce/4 || len(r.ctl.seals) != queues {
-				t.Errorf("%d seals at once, %d in all; want up to %d, and %d", most, len(r.ctl.seals), atOnce, queues)
-			}
-		})
+		var most int
+		r.ctl.set(func() { most = r.ctl.mu.most })
+		if n := r.ctl.sealed(); most > atOnce || most < atOnce/4 || n != queues {
+			t.Errorf("%d seals at once, %d in all; want up to %d, and %d", most, n, atOnce, queues)
+		}
 	})
 }
 
@@ -218,7 +218,7 @@ func TestHost_ZombieAcknowledgesOnlyWhatIsSealed(t *testing.T) {
 		}
 		p.flush()
 		r.all(p.n)
-		if r.ctl.ends() < 20 {
+		if r.ctl.sealed() < 20 {
 			t.Errorf("%d extents were sealed", len(r.ctl.seals))
 		}
 	})
