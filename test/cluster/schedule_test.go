@@ -143,7 +143,7 @@ func (e event) String() string {
 
 func (s *schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t\n", s.seed, s.stores, s.latency, s.gossip, s.roll, s.single)
+	fmt.Fprintf(&b, "-seed=%d -steps=%d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t\n", s.seed, len(s.events), s.stores, s.latency, s.gossip, s.roll, s.single)
 	for _, e := range s.events {
 		fmt.Fprintln(&b, e)
 	}

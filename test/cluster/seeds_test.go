@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +17,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
-	stepsFlag = flag.Int("steps", 8, "faults of a schedule")
+	stepsFlag = flag.Int("steps", 0, "faults of a schedule; 0: 6, and 8 of more than 100 seeds")
 	firstFlag = flag.Uint64("first", 1, "first seed")
 	manyFlag  = flag.Int("many", seeds(100), "seeds to run; those of testdata/seeds are always run")
 )
@@ -35,19 +36,30 @@ const chunk = 100
 // TestSeeds runs random schedules of faults against clusters under load, in virtual time. All choices come from the seed; what the
 // runtime's scheduler chooses does not, so a seed that has failed may have to be repeated.
 //
-//	go test ./test/cluster -run Seeds -seed=N -steps=K
-//	COLUMBA_SEEDS=10000 go test ./test/cluster -run Seeds
+//	go test ./test/cluster -run TestSeeds -seed=N -steps=K
+//	COLUMBA_SEEDS=10000 go test ./test/cluster -run TestSeeds -timeout 6h
 func TestSeeds(t *testing.T) {
+	collectLess(t)
+	steps := *stepsFlag
+	if steps == 0 {
+		steps = 6
+	}
 	switch {
 	case *seedFlag > 0:
-		try(t, draw(*seedFlag, *stepsFlag))
+		try(t, draw(*seedFlag, steps))
 	case *manyFlag > chunk:
-		inChunks(t)
+		inChunks(t, max(*stepsFlag, 8))
 	default:
 		for i := range *manyFlag {
-			run(t, *firstFlag+uint64(i), *stepsFlag)
+			run(t, *firstFlag+uint64(i), steps)
 		}
 	}
+}
+
+// collectLess is for many short lives in small heaps: much of them would be spent collecting.
+func collectLess(t *testing.T) {
+	before := debug.SetGCPercent(400)
+	t.Cleanup(func() { debug.SetGCPercent(before) }) // after the parallel ones
 }
 
 func run(t *testing.T, seed uint64, steps int) {
@@ -59,6 +71,7 @@ func run(t *testing.T, seed uint64, steps int) {
 
 // TestFailedSeeds runs those that have failed before: lines of a seed, its steps and what was wrong.
 func TestFailedSeeds(t *testing.T) {
+	collectLess(t)
 	f, err := os.Open("testdata/seeds")
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +93,7 @@ func TestFailedSeeds(t *testing.T) {
 var failedSeed = regexp.MustCompile(`(?m)^\s+--- FAIL: TestSeeds/(\d+)`)
 
 // inChunks runs the seeds in processes of their own, as many at once as there are processors.
-func inChunks(t *testing.T) {
+func inChunks(t *testing.T, steps int) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for first := *firstFlag; first < *firstFlag+uint64(*manyFlag); first += chunk {
@@ -89,7 +102,7 @@ func inChunks(t *testing.T) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=20m", "-test.parallel=1",
-				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-many=%d", many), fmt.Sprintf("-steps=%d", *stepsFlag))
+				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-many=%d", many), fmt.Sprintf("-steps=%d", steps))
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				return
