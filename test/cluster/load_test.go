@@ -68,7 +68,7 @@ func (t *trial) publish(cl *client.Client, queue, name string, random *rand.Rand
 			if closed(stop) {
 				return
 			}
-			time.Sleep(time.Second)
+			sleep(time.Second)
 		}
 	}
 	for seq := uint64(1); !closed(stop); seq++ {
@@ -129,7 +129,7 @@ func (t *trial) consume(g core.GroupSpec, name string, random *rand.Rand, stop <
 		cl, err := t.dial(p)
 		if err != nil {
 			t.say("consumer %s: %v", name, err)
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			continue
 		}
 		ctx, cancel := context.WithCancel(t.t.Context())
@@ -168,7 +168,7 @@ func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, n
 	if err != nil {
 		if ctx.Err() == nil {
 			t.say("consumer %s: %v", name, err)
-			time.Sleep(time.Second)
+			sleep(time.Second)
 		}
 		return
 	}

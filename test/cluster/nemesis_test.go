@@ -24,6 +24,7 @@ type nemesis struct {
 	ends    map[int]func() // of what goes on, by number
 	down    map[core.HostID]time.Time
 	damaged core.HostID
+	doomed  *event // a disk that is to be lost once all others are well: replicas are for one that is not
 }
 
 // step is a thing to do at a time.
@@ -137,13 +138,8 @@ func (n *nemesis) begin(e event) {
 		if h.process != nil {
 			h.disk.FailAt(1+int(e.n%50), func() { n.broken <- e.a })
 		}
-	case kindWipe:
-		n.kill(e.a, (*extentlogtest.Disk).Wipe, e.lasts)
-	case kindDamage:
-		if h.process != nil {
-			n.damaged = e.a
-		}
-		n.kill(e.a, n.damage, e.lasts)
+	case kindWipe, kindDamage:
+		n.doomed = &e
 	case kindClock:
 		h.skew.Store(int64(time.Duration(e.n%240-120) * time.Second))
 		n.crashed("clock", time.Now(), time.Now())
@@ -151,6 +147,17 @@ func (n *nemesis) begin(e event) {
 		n.must(n.roster.suspect(e.b, e.a, 1))
 		n.lasting(e, func() { n.must(n.roster.suspect(e.b, e.a, -1)) })
 	}
+}
+
+// destroy takes a disk away, or some of what is on it.
+func (n *nemesis) destroy(e event) {
+	n.say("now: %s", e)
+	if e.kind == kindWipe {
+		n.kill(e.a, (*extentlogtest.Disk).Wipe, e.lasts)
+		return
+	}
+	n.damaged = e.a
+	n.kill(e.a, n.damage, e.lasts)
 }
 
 func (n *nemesis) damage(d *extentlogtest.Disk) {
@@ -290,6 +297,19 @@ func (n *nemesis) heal() {
 		}
 	}
 	n.todo = nil
+	n.allUp()
+	if e := n.doomed; e != nil {
+		n.until(time.Now().Add(n.trial.plan.gossip + 2*time.Second)) // what has too few copies is copied
+		n.destroy(*e)
+		n.until(time.Now().Add(e.lasts + time.Second))
+		n.allUp()
+	}
+	n.until(time.Now().Add(n.trial.plan.gossip + time.Second)) // all news have spread
+	n.must(n.roster.trustAll())
+}
+
+// allUp starts what is down.
+func (n *nemesis) allUp() {
 	for range 60 {
 		n.until(time.Now().Add(time.Second))
 		up := true
@@ -303,8 +323,6 @@ func (n *nemesis) heal() {
 			break
 		}
 	}
-	n.until(time.Now().Add(n.trial.plan.gossip + time.Second)) // all news have spread
-	n.must(n.roster.trustAll())
 }
 
 func sortedKeys[V any](m map[int]V) []int {

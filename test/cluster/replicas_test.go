@@ -27,7 +27,7 @@ func (t *trial) settle() map[core.ExtentID]metadata.SealRecord {
 			t.t.Errorf("half an hour after all faults: %v", err)
 			return seals
 		}
-		time.Sleep(10 * time.Second)
+		sleep(10 * time.Second)
 	}
 }
 
@@ -89,7 +89,7 @@ func (t *trial) compareAll() {
 				}
 			}
 		}
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		seals = t.settle()
 	}
 	t.compare(seals)

@@ -213,3 +213,6 @@ var errInjected = errors.New("injected")
 
 // sleep lets time pass, which costs none: it is the bubble's.
 func (w *world) sleep(d time.Duration) { time.Sleep(d) }
+
+// sleep lets the time of the bubble pass.
+func sleep(d time.Duration) { time.Sleep(d) }
