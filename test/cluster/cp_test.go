@@ -44,7 +44,7 @@ func TestChains(t *testing.T) {
 }
 
 func tryChains(t *testing.T, seed uint64) {
-	s := draw(seed, *stepsFlag)
+	s := draw(seed, steps(8))
 	s.single = false
 	random := rand.New(rand.NewPCG(seed, 7))
 	aimAtInputs(s, random)

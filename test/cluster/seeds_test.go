@@ -17,7 +17,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
-	stepsFlag = flag.Int("steps", 0, "faults of a schedule; 0: 6, and 8 of more than 100 seeds")
+	stepsFlag = flag.Int("steps", 0, "faults of a schedule; 0: 6, and 8 of more than 100 seeds and of cp schedules")
 	firstFlag = flag.Uint64("first", 1, "first seed")
 	manyFlag  = flag.Int("many", seeds(100), "seeds to run; those of testdata/seeds are always run")
 )
@@ -40,20 +40,24 @@ const chunk = 100
 //	COLUMBA_SEEDS=10000 go test ./test/cluster -run TestSeeds -timeout 6h
 func TestSeeds(t *testing.T) {
 	collectLess(t)
-	steps := *stepsFlag
-	if steps == 0 {
-		steps = 6
-	}
 	switch {
 	case *seedFlag > 0:
-		try(t, draw(*seedFlag, steps))
+		try(t, draw(*seedFlag, steps(6)))
 	case *manyFlag > chunk:
-		inChunks(t, max(*stepsFlag, 8))
+		inChunks(t, steps(8))
 	default:
 		for i := range *manyFlag {
-			run(t, *firstFlag+uint64(i), steps)
+			run(t, *firstFlag+uint64(i), steps(6))
 		}
 	}
+}
+
+// steps is -steps, or otherwise.
+func steps(otherwise int) int {
+	if *stepsFlag > 0 {
+		return *stepsFlag
+	}
+	return otherwise
 }
 
 // collectLess is for many short lives in small heaps: much of them would be spent collecting.

@@ -125,7 +125,7 @@ func (d *Disk) Damage(random *rand.Rand) (what string, err error) {
 		what, b = name+" is cut", b[:at]
 	} else {
 		what = name + " has a bit flipped"
-		b[at] ^= 1 << random.IntN(8)
+		b[at/2] ^= 1 << random.IntN(8) // in the first half: the records. Pebble looks at its own blocks, at the end, without a pause.
 	}
 	return what, d.write(d.fs.PathJoin(home, name), b)
 }
