@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -299,13 +300,30 @@ func (n *nemesis) heal() {
 	n.todo = nil
 	n.allUp()
 	if e := n.doomed; e != nil {
-		n.until(time.Now().Add(n.trial.plan.gossip + 2*time.Second)) // what has too few copies is copied
+		n.until(time.Now().Add(n.trial.plan.gossip + time.Second))
+		for range 60 {
+			if n.twoCopies() {
+				break
+			}
+			n.until(time.Now().Add(time.Second))
+		}
 		n.destroy(*e)
 		n.until(time.Now().Add(e.lasts + time.Second))
 		n.allUp()
 	}
 	n.until(time.Now().Add(n.trial.plan.gossip + time.Second)) // all news have spread
 	n.must(n.roster.trustAll())
+}
+
+// twoCopies reports whether every extent that is not open has an end and more than one copy, if it ever had.
+func (n *nemesis) twoCopies() bool {
+	for r, err := range metadata.All[metadata.SealRecord](context.Background(), n.Meta, metadata.Seals, metadata.PartitionID, metadata.One) {
+		n.must(err)
+		if s := r.Value; !s.State.HasEnd() || len(s.Holders) < min(2, len(s.Extent.Replicas)) {
+			return false
+		}
+	}
+	return true
 }
 
 // allUp starts what is down.
