@@ -93,8 +93,9 @@ func (h *Host) readRange(ctx context.Context, stores []source, extent core.Exten
 			err = convert.FromRPC(rerr)
 			continue
 		}
-		if len(resp.Msg.Batches) == 0 {
-			return nil, nil
+		if len(resp.Msg.Batches) == 0 { // it is behind: not the end of what may be read
+			err = core.Errorf(core.CodeIncomplete, "store %s has nothing of extent %s from seq %d on; try again", s.ID, extent, from)
+			continue
 		}
 		if _, _, _, err = nextBatch(resp.Msg.Batches); err == nil {
 			return resp.Msg.Batches, nil
@@ -123,24 +124,29 @@ func (h *Host) readable(ctx context.Context, e core.Extent) (upTo core.Seq, from
 	}
 	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
 	all := h.sources(e, nil, nil, now)
-	known := false
+	known, best := false, -1
 	for i, s := range all {
 		cctx, cancel := ctx, context.CancelFunc(func() {})
-		if i < len(all)-1 {
+		if i < len(all)-1 || best >= 0 {
 			cctx, cancel = context.WithTimeout(ctx, replicaTimeout)
 		}
 		resp, rerr := h.deps.Peers.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
 		cancel()
 		switch rerr = convert.FromRPC(rerr); {
 		case rerr == nil && !resp.Msg.Damaged:
-			return readableOf(resp.Msg), append([]source{s}, append(slices.Clone(all[:i]), all[i+1:]...)...), nil
+			if r := readableOf(resp.Msg); best < 0 || r > upTo { // one that lost its end knows less than the others
+				upTo, best = r, i
+			}
 		case core.CodeOf(rerr) == core.CodeNotFound:
 			known = true
 		case rerr != nil:
 			err = rerr
 		}
 	}
-	if known {
+	switch {
+	case best >= 0:
+		return upTo, append([]source{all[best]}, slices.Delete(slices.Clone(all), best, best+1)...), nil
+	case known:
 		return 0, nil, nil
 	}
 	return 0, nil, err
