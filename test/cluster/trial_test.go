@@ -138,16 +138,7 @@ func (t *trial) judge() {
 		undone, dead, err := t.depth(g)
 		t.must(err)
 		h.Groups = append(h.Groups, verify.Left{Queue: g.Queue, Group: g.Name, Undone: undone, Dead: dead})
-		for d, err := range t.Client.Admin().DeadLetters(t.t.Context(), g.Queue, g.Name) {
-			if core.CodeOf(err) == core.CodeNotFound {
-				break
-			}
-			t.must(err)
-			h.Received = append(h.Received, verify.Received{
-				Key: keyOf(g.Queue, d.Message.Body), Group: g.Name, CRC: crc32.Checksum(d.Message.Body, castagnoli), Receipt: d.Origin, Attempt: d.Attempts,
-				Settled: verify.Dead, At: d.DeadSince.Add(time.Millisecond), // whole milliseconds, cut
-			})
-		}
+		h.Received = append(h.Received, t.letters(g, int(dead))...)
 	}
 	report := verify.Check(h, slack)
 	if !report.OK() {
@@ -158,6 +149,33 @@ func (t *trial) judge() {
 		outcomes[p.Outcome]++
 	}
 	t.say("%v %v", outcomes, report.Counts)
+}
+
+// letters are a group's dead letters, once all that the server counts can be read, or after a while.
+func (t *trial) letters(g core.GroupSpec, count int) (out []verify.Received) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Second) {
+		out = nil
+		var failed error
+		for d, err := range t.Client.Admin().DeadLetters(t.t.Context(), g.Queue, g.Name) {
+			if err != nil {
+				failed = err
+				break
+			}
+			out = append(out, verify.Received{
+				Key: keyOf(g.Queue, d.Message.Body), Group: g.Name, CRC: crc32.Checksum(d.Message.Body, castagnoli), Receipt: d.Origin, Attempt: d.Attempts,
+				Settled: verify.Dead, At: d.DeadSince.Add(time.Millisecond), // whole milliseconds, cut
+			})
+		}
+		switch {
+		case core.CodeOf(failed) == core.CodeNotFound, failed == nil && len(out) >= count:
+			return out
+		case time.Now().After(deadline):
+			t.say("%d of %d dead letters of %s %s can be read: %v", len(out), count, g.Queue, g.Name, failed)
+			return out
+		case failed == nil:
+			t.say("only %d of %d dead letters of %s %s are listed", len(out), count, g.Queue, g.Name)
+		}
+	}
 }
 
 // lives tells what became of the first messages of which something is wrong.
