@@ -48,11 +48,11 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 .PHONY: test
 test: ## all tests under the race detector, at most 5 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
-	$(GO) test $(RACE) -timeout 280s $(TESTFLAGS) $(PACKAGES)
+	$(GO) test $(RACE) -timeout 600s $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: race
 race: ## like test, never from the cache, and a failure where the race detector cannot run
-	$(GO) test -race -count=1 -timeout 280s $(PACKAGES)
+	$(GO) test -race -count=1 -timeout 600s $(PACKAGES)
 
 .PHONY: flake
 flake: ## rings 1 to 3 COUNT times over, then the whole of `make test` three times
