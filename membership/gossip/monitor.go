@@ -7,7 +7,6 @@ import (
 	"log"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -53,11 +52,7 @@ type Monitor struct {
 	doubleGrace, reconnectEvery time.Duration
 	wrap                        func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 
-	mu struct {
-		sync.Mutex
-		hosts []membership.Host // sorted by id; replaced, never changed in place
-		wakes map[*func()]struct{}
-	}
+	hosts membership.View
 }
 
 var _ membership.Monitor = (*Monitor)(nil)
@@ -80,8 +75,7 @@ func New(cfg Config) (*Monitor, error) {
 		doubleGrace: doubleGrace, reconnectEvery: reconnectEvery,
 		wrap: func(t memberlist.NodeAwareTransport) memberlist.NodeAwareTransport { return t },
 	}
-	m.mu.wakes = make(map[*func()]struct{})
-	m.mu.hosts = []membership.Host{cfg.Self}
+	m.hosts.Replace([]membership.Host{cfg.Self})
 	return m, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -15,41 +14,13 @@ import (
 )
 
 // Hosts implements membership.Monitor: the live members.
-func (m *Monitor) Hosts(role string) []membership.Host {
-	hosts := m.current()
-	if role == "" {
-		return slices.Clone(hosts)
-	}
-	var out []membership.Host
-	for _, h := range hosts {
-		if h.Has(role) {
-			out = append(out, h)
-		}
-	}
-	return out
-}
+func (m *Monitor) Hosts(role string) []membership.Host { return m.hosts.Hosts(role) }
 
 // Self implements membership.Monitor.
 func (m *Monitor) Self() membership.Host { return m.cfg.Self }
 
 // Changed implements membership.Monitor.
-func (m *Monitor) Changed(wake func()) (stop func()) {
-	key := &wake
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.wakes[key] = struct{}{}
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.mu.wakes, key)
-	}
-}
-
-func (m *Monitor) current() []membership.Host {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.mu.hosts
-}
+func (m *Monitor) Changed(wake func()) (stop func()) { return m.hosts.Changed(wake) }
 
 // refresh makes serf's members the view, and wakes those who asked for changes. Called by one goroutine at a time.
 func (m *Monitor) refresh() {
@@ -65,20 +36,14 @@ func (m *Monitor) refresh() {
 		}
 		live = append(live, h)
 	}
-	old := m.current()
+	old := m.hosts.All()
 	hosts, doubles := view(live)
 	m.tellDoubles(doubles, time.Now())
 	if slices.EqualFunc(old, hosts, same) {
 		return
 	}
 	m.tell(old, hosts)
-	m.mu.Lock()
-	m.mu.hosts = hosts
-	wakes := slices.Collect(maps.Keys(m.mu.wakes))
-	m.mu.Unlock()
-	for _, wake := range wakes {
-		(*wake)()
-	}
+	m.hosts.Replace(hosts)
 }
 
 // view is the live hosts sorted by id, of each id the newest run; doubles are the others.

@@ -3,9 +3,7 @@ package static
 
 import (
 	"cmp"
-	"maps"
 	"slices"
-	"sync"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
@@ -13,13 +11,8 @@ import (
 
 // Monitor is a list of hosts that changes only by Set. Safe for concurrent use.
 type Monitor struct {
-	self core.HostID
-
-	mu struct {
-		sync.Mutex
-		hosts []membership.Host // sorted by id; replaced, never changed in place
-		wakes map[*func()]struct{}
-	}
+	self  core.HostID
+	hosts membership.View
 }
 
 var _ membership.Monitor = (*Monitor)(nil)
@@ -27,7 +20,6 @@ var _ membership.Monitor = (*Monitor)(nil)
 // New is a membership of self and others. An error is CodeBadArgument: two hosts of one id, or one without an id.
 func New(self membership.Host, others ...membership.Host) (*Monitor, error) {
 	m := &Monitor{self: self.ID}
-	m.mu.wakes = make(map[*func()]struct{})
 	if err := m.Set(append([]membership.Host{self}, others...)); err != nil {
 		return nil, err
 	}
@@ -55,53 +47,18 @@ func (m *Monitor) Set(hosts []membership.Host) error {
 	if !own {
 		return core.Errorf(core.CodeBadArgument, "the list of hosts lacks this one, %q", m.self)
 	}
-	m.mu.Lock()
-	m.mu.hosts = sorted
-	wakes := slices.Collect(maps.Keys(m.mu.wakes))
-	m.mu.Unlock()
-
-	for _, wake := range wakes {
-		(*wake)()
-	}
+	m.hosts.Replace(sorted)
 	return nil
 }
 
 // Hosts implements membership.Monitor.
-func (m *Monitor) Hosts(role string) []membership.Host {
-	hosts := m.current()
-	if role == "" {
-		return slices.Clone(hosts)
-	}
-	var out []membership.Host
-	for _, h := range hosts {
-		if h.Has(role) {
-			out = append(out, h)
-		}
-	}
-	return out
-}
+func (m *Monitor) Hosts(role string) []membership.Host { return m.hosts.Hosts(role) }
 
 // Self implements membership.Monitor.
 func (m *Monitor) Self() membership.Host {
-	hosts := m.current()
+	hosts := m.hosts.All()
 	return hosts[slices.IndexFunc(hosts, func(h membership.Host) bool { return h.ID == m.self })]
 }
 
 // Changed implements membership.Monitor.
-func (m *Monitor) Changed(wake func()) (stop func()) {
-	key := &wake
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.wakes[key] = struct{}{}
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.mu.wakes, key)
-	}
-}
-
-func (m *Monitor) current() []membership.Host {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.mu.hosts
-}
+func (m *Monitor) Changed(wake func()) (stop func()) { return m.hosts.Changed(wake) }

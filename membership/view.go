@@ -1,0 +1,66 @@
+package membership
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// View is what a Monitor knows just now, and who wants to hear of changes. The zero View has no hosts. Safe for concurrent use.
+type View struct {
+	mu struct {
+		sync.Mutex
+		hosts []Host // sorted by id; replaced, never changed in place
+		wakes map[*func()]struct{}
+	}
+}
+
+// Replace makes hosts, sorted by id and the view's from now on, the view, and wakes those who asked for changes, on the caller's
+// goroutine.
+func (v *View) Replace(hosts []Host) {
+	v.mu.Lock()
+	v.mu.hosts = hosts
+	wakes := slices.Collect(maps.Keys(v.mu.wakes))
+	v.mu.Unlock()
+	for _, wake := range wakes {
+		(*wake)()
+	}
+}
+
+// Hosts are as Monitor says.
+func (v *View) Hosts(role string) []Host {
+	hosts := v.All()
+	if role == "" {
+		return slices.Clone(hosts)
+	}
+	var out []Host
+	for _, h := range hosts {
+		if h.Has(role) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// All are the hosts themselves, not to be changed.
+func (v *View) All() []Host {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.mu.hosts
+}
+
+// Changed is as Monitor says.
+func (v *View) Changed(wake func()) (stop func()) {
+	key := &wake
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.mu.wakes == nil {
+		v.mu.wakes = make(map[*func()]struct{})
+	}
+	v.mu.wakes[key] = struct{}{}
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.mu.wakes, key)
+	}
+}
