@@ -36,7 +36,7 @@ func (w *world) drain(con *client.Consumer, n int, got map[string]int) {
 		}
 		got[string(d.Body)]++
 		d.Ack() // its connection may be lost
-		w.sleep(5 * time.Millisecond)
+		sleep(5 * time.Millisecond)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestConsume_ZombieOwnerDoesNoHarm(t *testing.T) {
 			}
 		}
 		w.drain(con, len(bodies), got) // the credit it was sent meanwhile it may use until it learns
-		w.sleep(30 * time.Second)
+		sleep(30 * time.Second)
 		if d := w.take(con, 2*time.Minute); d != nil {
 			t.Errorf("%s came again at the end, as attempt %d", d.Body, d.Attempt)
 		}

@@ -39,7 +39,7 @@ func TestCluster_OldListBringsNoShareBack(t *testing.T) {
 		if len(old.Msg.Assignments) != 1 {
 			t.Fatalf("%d shares, want one", len(old.Msg.Assignments))
 		}
-		w.sleep(70 * time.Second) // idle: sealed, and so done
+		sleep(70 * time.Second) // idle: sealed, and so done
 		old.Msg.Version += 1 << 60
 		_, err = p.Output(w.hosts[Output].addr).Assign(w.t.Context(), connect.NewRequest(old.Msg))
 		w.ok(err)
@@ -114,7 +114,7 @@ func TestCluster_CheckpointsSurviveACrash(t *testing.T) {
 		w.ok(w.next(con, "later", 1).Nack(client.After(10 * time.Second)))
 		w.ok(w.next(con, "twice", 1).Nack())
 		w.next(con, "twice", 2) // locked too
-		w.sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		w.Crash(Output)
 		w.Up(Output)
 		d := w.next(con, "later", 2)
@@ -159,7 +159,7 @@ func TestCluster_StopSavesWhatWasSettled(t *testing.T) {
 			w.ok(d.Ack())
 			w.ok(con.Flush(w.t.Context()))
 			if len(got)%100 == 50 {
-				w.sleep(10 * time.Millisecond) // the acks have arrived
+				sleep(10 * time.Millisecond) // the acks have arrived
 				w.Restart(Output)
 			}
 		}
@@ -196,7 +196,7 @@ func TestCluster_LockEndsWithoutConsumersAfterACrash(t *testing.T) {
 		w.publish("a")
 		w.next(con, "a", 1)
 		w.close(con)
-		w.sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		w.Crash(w.All()...)
 		w.Up(w.All()...)
 		w.eventually("it is a dead letter", 20*time.Second, func() bool { return w.letters("g") == 1 })
@@ -236,10 +236,10 @@ func TestCluster_DeadLettersWaitForTheirQueue(t *testing.T) {
 				w.ok(d.Ack())
 			}
 		}
-		w.sleep(time.Minute)
+		sleep(time.Minute)
 		w.Up(Input)
 		w.eventually("all are dead letters", 2*time.Minute, func() bool { return w.letters("g") == bad })
-		w.sleep(time.Minute)
+		sleep(time.Minute)
 		if n := w.letters("g"); n != bad {
 			t.Errorf("%d dead letters, want %d", n, bad)
 		}

@@ -23,9 +23,9 @@ func TestCluster_HungStorePilesNothingUp(t *testing.T) {
 		defer release()
 		w.Crash(Input)
 		w.Up(Input)
-		w.sleep(time.Minute)
+		sleep(time.Minute)
 		before := runtime.NumGoroutine()
-		w.sleep(20 * time.Minute)
+		sleep(20 * time.Minute)
 		if after := runtime.NumGoroutine(); after > before+20 {
 			t.Errorf("%d goroutines after a minute, %d after twenty more", before, after)
 		}
@@ -123,7 +123,7 @@ func TestCluster_ConsumedSharesLeaveNoRows(t *testing.T) {
 			w.ok(err)
 			extent = e.Extent
 		}
-		w.sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		checkpoints := metadata.CheckpointPartition(g.ID, extent)
 		if n := w.rows(metadata.Checkpoints, checkpoints); n != 1 {
 			t.Errorf("%d checkpoints of an open extent, want one", n)
@@ -135,7 +135,7 @@ func TestCluster_ConsumedSharesLeaveNoRows(t *testing.T) {
 			}
 			return nil
 		})
-		w.sleep(80 * time.Second)
+		sleep(80 * time.Second)
 		if n := w.rows(metadata.Checkpoints, checkpoints); n != 0 || !failed.Load() {
 			t.Errorf("%d checkpoints of a consumed extent, want none", n)
 		}

@@ -23,7 +23,7 @@ func TestCluster_FaultyMetadataUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(2)
 		bad.on.Store(true)
-		w.sleep(3 * time.Second)
+		sleep(3 * time.Second)
 		acked := stop()
 		got := w.collect(con, len(acked))
 		bad.on.Store(false)
@@ -39,10 +39,10 @@ func TestCluster_GracefulRestartsUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(3)
 		for _, id := range w.All() {
-			w.sleep(200 * time.Millisecond)
+			sleep(200 * time.Millisecond)
 			w.Restart(id)
 		}
-		w.sleep(time.Second)
+		sleep(time.Second)
 		acked := stop()
 		got := w.collect(con, len(acked))
 		missing := 0
@@ -65,7 +65,7 @@ func TestCluster_RollWithoutControllerIsTriedSlowly(t *testing.T) {
 		w.publish("a")
 		w.Crash(Controller)
 		stop := w.load(2)
-		w.sleep(10 * time.Second)
+		sleep(10 * time.Second)
 		acked := append(stop(), "a")
 		if n := strings.Count(w.log.text(), "cannot open an extent"); n < 5 || n > 20 {
 			t.Errorf("%d tries in 10 s, want about one a second", n)

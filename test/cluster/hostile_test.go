@@ -108,7 +108,7 @@ func TestCluster_FramesOutOfPlaceEndTheStreamOnly(t *testing.T) {
 					w.ok(err)
 				}
 				w.ok(link.Conn.Send(w.t.Context(), wire.AppendFrame(nil, frame, id, []byte("garbage"))))
-				w.sleep(100 * time.Millisecond)
+				sleep(100 * time.Millisecond)
 				link.Forget(id)
 			}
 		}

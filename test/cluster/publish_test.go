@@ -35,7 +35,7 @@ func TestCluster_RollsUnderLoad(t *testing.T) {
 		w.group("g", nil)
 		con := w.consumer("g")
 		stop := w.load(10)
-		w.sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -58,7 +58,7 @@ func TestCluster_IdleExtentIsSealed(t *testing.T) {
 		if n := w.extents(queue); n[core.ExtentOpen] != 1 {
 			t.Fatalf("extents %v, want one open", n)
 		}
-		w.sleep(70 * time.Second)
+		sleep(70 * time.Second)
 		if n := w.extents(queue); n[core.ExtentSealed] != 1 || len(n) != 1 {
 			t.Errorf("extents %v after a minute without a message, want one, sealed", n)
 		}
@@ -75,10 +75,10 @@ func TestCluster_BrokenStoreLinksUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(4)
 		for i := range 10 {
-			w.sleep(300 * time.Millisecond)
+			sleep(300 * time.Millisecond)
 			w.Cut(Input, Store(i%2))
 		}
-		w.sleep(time.Second)
+		sleep(time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -91,12 +91,12 @@ func TestCluster_StoreRestartsUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(4)
 		for range 3 {
-			w.sleep(500 * time.Millisecond)
+			sleep(500 * time.Millisecond)
 			w.Crash(Store(0))
-			w.sleep(2 * time.Second)
+			sleep(2 * time.Second)
 			w.Up(Store(0))
 		}
-		w.sleep(time.Second)
+		sleep(time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -108,13 +108,13 @@ func TestCluster_ControllerAwayUnderLoad(t *testing.T) {
 		w.group("g", nil)
 		con := w.consumer("g")
 		stop := w.load(3)
-		w.sleep(time.Second)
+		sleep(time.Second)
 		release := w.Hold(Controller)
-		w.sleep(6 * time.Second)
+		sleep(6 * time.Second)
 		w.Cut(Input, Store(0)) // nothing can be published until the controller is back
-		w.sleep(3 * time.Second)
+		sleep(3 * time.Second)
 		release()
-		w.sleep(5 * time.Second)
+		sleep(5 * time.Second)
 		acked := stop()
 		w.all(w.collect(con, len(acked)), acked, true)
 		w.close(con)
@@ -128,7 +128,7 @@ func TestCluster_ControllerRestartsAlone(t *testing.T) {
 		w.publish("a")
 		w.next(con, "a", 1).Ack()
 		w.Restart(Controller)
-		w.sleep(2 * time.Minute) // the extent of before is sealed
+		sleep(2 * time.Minute) // the extent of before is sealed
 		w.publish("b")
 		began := time.Now()
 		w.ok(w.next(con, "b", 1).Ack())
@@ -145,12 +145,12 @@ func TestCluster_CrashesOfAllUnderLoad(t *testing.T) {
 		con := w.consumer("g")
 		stop := w.load(5)
 		for range 3 {
-			w.sleep(time.Second)
+			sleep(time.Second)
 			w.Crash(w.All()...)
-			w.sleep(time.Second)
+			sleep(time.Second)
 			w.Up(w.All()...)
 		}
-		w.sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		acked := stop()
 		got := w.collect(con, len(acked))
 		missing := 0
@@ -194,7 +194,7 @@ func TestCluster_SealResumesAfterRestart(t *testing.T) {
 		w.eventually("the seal has begun", 10*time.Second, func() bool { return w.extents(queue)[core.ExtentSealing] == 1 })
 		w.Crash(Controller)
 		w.Up(Controller)
-		w.sleep(5 * time.Second)
+		sleep(5 * time.Second)
 		if n := w.extents(queue); n[core.ExtentSealing] != 1 {
 			t.Fatalf("extents %v without a store, want one that is sealing", n)
 		}
@@ -244,7 +244,7 @@ func TestCluster_DeletedQueueEndsPublishers(t *testing.T) {
 		other := w.publisher() // of the queue made again
 		_, err = other.Publish(w.t.Context(), client.Message{Body: []byte("b")})
 		w.ok(err)
-		w.sleep(5 * time.Second)
+		sleep(5 * time.Second)
 		// The first publisher must be cut off from the deleted queue: what it publishes is refused, or goes to the new one.
 		con := w.consumer("g")
 		w.ok(w.next(con, "b", 1).Ack())
@@ -271,7 +271,7 @@ func TestCluster_ReplicaSetThatIsGone(t *testing.T) {
 		w.OnMeta(Controller, func(_ context.Context, op Op) error {
 			if op.Table == metadata.Extents.Name && op.Name == "Put" && writes.Add(1) == 1 {
 				close(first)
-				w.sleep(time.Second) // so that a store can go away between
+				sleep(time.Second) // so that a store can go away between
 			}
 			return nil
 		})
@@ -304,7 +304,7 @@ func TestCluster_ExtentThatIsNotMadeLeavesNothing(t *testing.T) {
 			return nil
 		})
 		w.publish("a")
-		w.sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		if n := w.rows(metadata.Work, metadata.PartitionLive); n != 1 || !failed.Load() {
 			t.Errorf("%d live extents, want the one that was published to", n)
 		}
@@ -326,7 +326,7 @@ func TestCluster_ExtentThatIsNeverOpenedIsSealed(t *testing.T) {
 		if n := w.extents(queue); n[core.ExtentOpen] != 1 {
 			t.Fatalf("extents %v, want an open one", n)
 		}
-		w.sleep(4 * time.Minute)
+		sleep(4 * time.Minute)
 		if n := w.extents(queue); n[core.ExtentOpen] != 0 {
 			t.Errorf("extents %v four minutes later, want none open", n)
 		}
