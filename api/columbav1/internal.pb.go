@@ -902,7 +902,8 @@ type ReadRangeRequest struct {
 	From          uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
 	UpTo          uint64                 `protobuf:"varint,3,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
 	MaxBytes      uint32                 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	Copy          bool                   `protobuf:"varint,5,opt,name=copy,proto3" json:"copy,omitempty"` // of a fenced replica for another one: also what no reader may see yet. Otherwise nothing beyond the committed seq or the end
+	Copy          bool                   `protobuf:"varint,5,opt,name=copy,proto3" json:"copy,omitempty"`        // of a fenced replica for another one: also what no reader may see yet. Otherwise nothing beyond the committed seq or the end
+	Expected      *StoreIdentity         `protobuf:"bytes,6,opt,name=expected,proto3" json:"expected,omitempty"` // empty fields: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -970,6 +971,13 @@ func (x *ReadRangeRequest) GetCopy() bool {
 		return x.Copy
 	}
 	return false
+}
+
+func (x *ReadRangeRequest) GetExpected() *StoreIdentity {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
 }
 
 type ReadRangeResponse struct {
@@ -1219,6 +1227,7 @@ func (x *SeekResponse) GetSeq() uint64 {
 type GetReplicaRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Expected      *StoreIdentity         `protobuf:"bytes,2,opt,name=expected,proto3" json:"expected,omitempty"` // empty fields: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1256,6 +1265,13 @@ func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
 func (x *GetReplicaRequest) GetExtent() []byte {
 	if x != nil {
 		return x.Extent
+	}
+	return nil
+}
+
+func (x *GetReplicaRequest) GetExpected() *StoreIdentity {
+	if x != nil {
+		return x.Expected
 	}
 	return nil
 }
@@ -1912,13 +1928,14 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bchecksum\x18\x03 \x01(\rR\bchecksum\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\x04R\aversion\x125\n" +
 	"\bexpected\x18\x05 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\x15\n" +
-	"\x13SealReplicaResponse\"\x84\x01\n" +
+	"\x13SealReplicaResponse\"\xbb\x01\n" +
 	"\x10ReadRangeRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x13\n" +
 	"\x05up_to\x18\x03 \x01(\x04R\x04upTo\x12\x1b\n" +
 	"\tmax_bytes\x18\x04 \x01(\rR\bmaxBytes\x12\x12\n" +
-	"\x04copy\x18\x05 \x01(\bR\x04copy\"-\n" +
+	"\x04copy\x18\x05 \x01(\bR\x04copy\x125\n" +
+	"\bexpected\x18\x06 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"-\n" +
 	"\x11ReadRangeResponse\x12\x18\n" +
 	"\abatches\x18\x01 \x01(\fR\abatches\"v\n" +
 	"\vCopyRequest\x12\x16\n" +
@@ -1931,9 +1948,10 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\" \n" +
 	"\fSeekResponse\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\"+\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\"b\n" +
 	"\x11GetReplicaRequest\x12\x16\n" +
-	"\x06extent\x18\x01 \x01(\fR\x06extent\"\xa3\x02\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x125\n" +
+	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\xa3\x02\n" +
 	"\aReplica\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x16\n" +
 	"\x06opened\x18\x02 \x01(\bR\x06opened\x12\x16\n" +
@@ -2079,57 +2097,59 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	31, // 7: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
 	29, // 8: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
 	31, // 9: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	31, // 10: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	32, // 11: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	29, // 12: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	31, // 13: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	31, // 14: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	21, // 15: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	31, // 16: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	33, // 17: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 18: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 19: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 20: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	6,  // 21: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	10, // 22: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	12, // 23: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	14, // 24: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	16, // 25: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	18, // 26: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	20, // 27: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	22, // 28: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	24, // 29: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	26, // 30: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	8,  // 31: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	34, // 32: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	28, // 33: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	35, // 34: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	36, // 35: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	37, // 36: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 37: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 38: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 39: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	8,  // 40: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	11, // 41: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	13, // 42: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	15, // 43: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	17, // 44: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	19, // 45: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	21, // 46: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	23, // 47: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	25, // 48: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	27, // 49: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	9,  // 50: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	38, // 51: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	39, // 52: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	40, // 53: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	41, // 54: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	42, // 55: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	37, // [37:56] is the sub-list for method output_type
-	18, // [18:37] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	31, // 10: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	31, // 11: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	32, // 12: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	31, // 13: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	29, // 14: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	31, // 15: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	31, // 16: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	21, // 17: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	31, // 18: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	33, // 19: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 20: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 21: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 22: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	6,  // 23: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	10, // 24: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	12, // 25: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	14, // 26: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	16, // 27: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	18, // 28: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	20, // 29: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	22, // 30: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	24, // 31: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	26, // 32: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	8,  // 33: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	34, // 34: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	28, // 35: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	35, // 36: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	36, // 37: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	37, // 38: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 39: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 40: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 41: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	8,  // 42: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	11, // 43: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	13, // 44: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	15, // 45: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	17, // 46: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	19, // 47: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	21, // 48: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	23, // 49: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	25, // 50: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	27, // 51: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	9,  // 52: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	38, // 53: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	39, // 54: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	40, // 55: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	41, // 56: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	42, // 57: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	39, // [39:58] is the sub-list for method output_type
+	20, // [20:39] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
