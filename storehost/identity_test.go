@@ -39,6 +39,16 @@ func (s *testStore) sealAt(e core.Extent, w *extentlogtest.Writer, version uint6
 	return convert.FromRPC(err)
 }
 
+func (s *testStore) replica(e core.Extent, expected *pb.StoreIdentity) error {
+	_, err := s.rpc.GetReplica(s.t.Context(), connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:], Expected: expected}))
+	return convert.FromRPC(err)
+}
+
+func (s *testStore) readFrom(e core.Extent, expected *pb.StoreIdentity) error {
+	_, err := s.rpc.ReadRange(s.t.Context(), connect.NewRequest(&pb.ReadRangeRequest{Extent: e.ID.ID[:], From: 1, UpTo: 1, Copy: true, Expected: expected}))
+	return convert.FromRPC(err)
+}
+
 // TestIdentity_EveryCallIsChecked: a call that names another store or another disk does nothing.
 func TestIdentity_EveryCallIsChecked(t *testing.T) {
 	s := startStore(t, "s1")
@@ -55,6 +65,8 @@ func TestIdentity_EveryCallIsChecked(t *testing.T) {
 		wantCode(t, err, core.CodeConflict)
 		wantCode(t, s.sealAt(e, w, 1, wrong), core.CodeConflict)
 		wantCode(t, s.remove(e, 1, wrong), core.CodeConflict)
+		wantCode(t, s.replica(e, wrong), core.CodeConflict)
+		wantCode(t, s.readFrom(e, wrong), core.CodeConflict)
 	}
 	last, err := s.copyTo(e, batch, right)
 	must(t, err)
@@ -62,6 +74,8 @@ func TestIdentity_EveryCallIsChecked(t *testing.T) {
 		t.Fatalf("copied up to %d, want 2", last)
 	}
 	must(t, s.sealAt(e, w, 1, right))
+	must(t, s.replica(e, right))
+	must(t, s.readFrom(e, right))
 	must(t, s.remove(e, 1, right))
 }
 

@@ -57,6 +57,9 @@ func (s *service) Seal(_ context.Context, req *connect.Request[pb.SealReplicaReq
 
 func (s *service) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
 	id, err := extentID(req.Msg.Extent)
+	if err == nil {
+		err = s.h.checkIdentity(req.Msg.Expected)
+	}
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -91,6 +94,9 @@ func (s *service) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) 
 
 func (s *service) GetReplica(_ context.Context, req *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
 	id, err := extentID(req.Msg.Extent)
+	if err == nil {
+		err = s.h.checkIdentity(req.Msg.Expected)
+	}
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
