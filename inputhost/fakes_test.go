@@ -29,6 +29,7 @@ type store struct {
 	waiting []*appends
 	refuses core.Code // every append, with it
 	down    bool
+	stopped chan struct{} // not nil: the process stands still until it is closed
 	conns   []*ws.Conn
 	extents map[core.ExtentID]*replica
 }
@@ -89,11 +90,21 @@ func (s *store) kill() {
 	s.cut()
 }
 
+// stop has it read and answer nothing until it goes on.
+func (s *store) stop() (goOn func()) {
+	c := make(chan struct{})
+	s.set(func() { s.stopped = c })
+	return func() {
+		s.set(func() { s.stopped = nil })
+		close(c)
+	}
+}
+
 // fence answers what is durable; the rest is dropped.
 func (s *store) fence(id core.ExtentID) (last core.Seq, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down {
+	if s.down || s.stopped != nil {
 		return 0, false
 	}
 	e := s.extents[id]
@@ -116,6 +127,12 @@ type appends struct {
 func (a *appends) Closed(error) {}
 
 func (a *appends) HandleFrame(f wire.Frame, _ *ws.Message) {
+	a.s.mu.Lock()
+	stopped := a.s.stopped
+	a.s.mu.Unlock()
+	if stopped != nil {
+		<-stopped // the whole connection's reader
+	}
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
 	switch f.Type {

@@ -25,6 +25,7 @@ type Config struct {
 	AppendDeadline  time.Duration // a store that does not acknowledge for longer is evicted: all its extents end
 	SlowStore       time.Duration // a store that takes longer at a stretch of SlowFor is evicted, too, if another does not
 	SlowFor         time.Duration
+	StuckStore      time.Duration // a store that acknowledges nothing, while another replica has what it owes, is evicted after it
 	PublishDeadline time.Duration // after it a publish without an answer is reported as unknown
 	MinOpenExtents  int           // of a queue while it is published to; 0: 2 when there are several stores, else 1
 	ExtentRate      uint64        // bytes per second over which a queue gets another extent
@@ -41,6 +42,7 @@ func DefaultConfig() Config {
 		AppendDeadline:  5 * time.Second,
 		SlowStore:       500 * time.Millisecond,
 		SlowFor:         5 * time.Second,
+		StuckStore:      1500 * time.Millisecond,
 		PublishDeadline: 30 * time.Second,
 		ExtentRate:      32 << 20,
 		RollBytes:       256 << 20,
@@ -76,6 +78,7 @@ type Host struct {
 	metrics  *metrics
 	tasks    *lifecycle.Tasks // sessions, and what opens and refreshes queues
 	stores   *stores
+	links    *links
 	teller   *teller
 	settings *settings
 	openings gate
@@ -91,12 +94,13 @@ type Host struct {
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	if cfg.Window <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 || cfg.SlowStore <= 0 || cfg.ExtentRate == 0 {
+	if cfg.Window <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 || cfg.SlowStore <= 0 || cfg.StuckStore <= 0 || cfg.ExtentRate == 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "input host: window, roll bytes, deadlines and rates must be above zero")
 	}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
-		stores:   newStores(storeLimits{deadline: cfg.AppendDeadline, slow: cfg.SlowStore, slowFor: cfg.SlowFor}),
+		stores:   newStores(storeLimits{deadline: cfg.AppendDeadline, slow: cfg.SlowStore, slowFor: cfg.SlowFor, stuck: cfg.StuckStore}),
+		links:    newLinks(),
 		teller:   newTeller(),
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}

@@ -17,7 +17,7 @@ type metrics struct {
 	outcomes [3]prometheus.Counter // by wire.AckStatus
 	refused  *prometheus.CounterVec
 	seals    *prometheus.CounterVec
-	evicted  prometheus.Counter
+	evicted  *prometheus.CounterVec
 	latency  prometheus.Histogram
 }
 
@@ -28,7 +28,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_message_bytes_total", Help: "Encoded bytes of the messages received."}),
 		refused:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_streams_refused_total", Help: "Publish streams ended by an error, by code."}, []string{"code"}),
 		seals:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_seals_total", Help: "Extents of this host that were sealed, by reason."}, []string{"reason"}),
-		evicted:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_stores_evicted_total", Help: "Stores that were too slow: all extents of this host on them were sealed."}),
+		evicted:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_stores_evicted_total", Help: "Stores that were too slow or stuck: all extents of this host on them were sealed."}, []string{"reason"}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "columba_inputhost_publish_latency_seconds", Help: "From the arrival of a run of messages to its answer.",
 			Buckets: telemetry.LatencyBuckets(),

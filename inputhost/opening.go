@@ -277,7 +277,11 @@ func (h *Host) openReplica(ctx context.Context, address string, w *writer.Writer
 	if err != nil {
 		return nil, err
 	}
-	return writer.OpenReplica(ctx, link, w, i)
+	r, err := writer.OpenReplica(ctx, link, w, i)
+	if err == nil {
+		h.links.used(w.Extent.Replicas[i], link)
+	}
+	return r, err
 }
 
 func (h *Host) controller() (columbav1connect.ControllerServiceClient, error) {

@@ -57,8 +57,9 @@ func (q *queue) sealed(w *writer.Writer, reason string) {
 }
 
 // evict ends all extents of a store.
-func (h *Host) evict(store core.HostID, why error) {
-	h.metrics.evicted.Inc()
+func (h *Host) evict(store core.HostID, reason evictReason) {
+	h.metrics.evicted.WithLabelValues(string(reason)).Inc()
+	why := reason.of(store, h.stores.limits)
 	n := 0
 	for _, q := range h.list() {
 		for _, w := range q.list(nil) {

@@ -16,6 +16,7 @@ type storeLimits struct {
 	deadline time.Duration // the oldest batch without an acknowledgement
 	slow     time.Duration // that batch, or an acknowledgement, for slowFor at a stretch
 	slowFor  time.Duration
+	stuck    time.Duration // no acknowledgement at all, while another replica has what this one does not acknowledge
 }
 
 const (
@@ -28,16 +29,40 @@ const (
 	avoidSlow   = time.Minute      // one that was evicted; it is not evicted for slowness again meanwhile
 )
 
-// lag is what a look finds of one store over all its extents.
+// evictReason is why a store is evicted; the metric shows it.
+type evictReason string
+
+const (
+	evictLate  evictReason = "deadline" // one batch too old
+	evictStuck evictReason = "stuck"    // nothing acknowledged, while another replica has it
+	evictSlow  evictReason = "slow"     // for long
+)
+
+// of is the error that ends the extents.
+func (r evictReason) of(store core.HostID, l storeLimits) error {
+	switch r {
+	case evictStuck:
+		return core.Errorf(core.CodeDeadline, "store %s acknowledged nothing for %s, while others did", store, l.stuck)
+	case evictSlow:
+		return core.Errorf(core.CodeDeadline, "store %s has been slower than %s for %s", store, l.slow, l.slowFor)
+	default:
+		return core.Errorf(core.CodeDeadline, "store %s did not acknowledge within %s", store, l.deadline)
+	}
+}
+
+// lag is what a look finds of one store over all its extents; 0: there is none.
 type lag struct {
-	oldest  time.Duration // the age of the oldest batch that it has not acknowledged; 0: there is none
-	slowest time.Duration // of its acknowledgements since the last look; 0: there was none
+	oldest    time.Duration // the age of the oldest batch that it has not acknowledged
+	slowest   time.Duration // of its acknowledgements since the last look
+	behind    time.Duration // the age of the oldest batch that it has not acknowledged, and another replica has
+	overtaken time.Duration // … and newer ones, too
+	silent    time.Duration // its link brought no sign of life, though it was asked for one
 }
 
 // stores is how this host's stores fare, by what it sees of them itself: the rule by which it turns away from one. It has no clock and does no
 // I/O. Safe for concurrent use.
 //
-//	well ──slow for 5 s while another is not, or 5 s without an ack──▶ evicted (one per second), avoided for a minute ──▶ well
+//	well ──slow for 5 s while another is not, 5 s without an ack, or stuck──▶ evicted (one per second), avoided for a minute ──▶ well
 //	  └──────link broke, refused──────▶ avoided for 10 s, or until an extent was opened on it, or it was started anew──▲
 type stores struct {
 	limits storeLimits
@@ -50,15 +75,17 @@ type stores struct {
 		looked  time.Time
 		resumed time.Time // the end of the last standstill of this host
 		evicted time.Time // the last eviction
+		stuck   time.Time // the last one of a store that was stuck
 	}
 }
 
 type storeHealth struct {
-	slowSince time.Time // zero: it is not slow
-	slowAt    time.Time // the last look at which it was
-	failed    time.Time // the last failure
-	broken    time.Time // avoided until then
-	evicted   time.Time // avoided, and not evicted for slowness, until then
+	slowSince time.Time     // zero: it is not slow
+	slowAt    time.Time     // the last look at which it was
+	stuck     time.Duration // for so long, as far as the looks were on time
+	failed    time.Time     // the last failure
+	broken    time.Time     // avoided until then
+	evicted   time.Time     // avoided, and not evicted for slowness, until then
 }
 
 func newStores(l storeLimits) *stores {
@@ -79,10 +106,11 @@ func (s *stores) healthLocked(id core.HostID) *storeHealth {
 }
 
 // look takes what was found of all stores, and names the one that is to be evicted now, if any: all its extents are to end.
-func (s *stores) look(now time.Time, lags map[core.HostID]lag) (evict core.HostID, why error) {
+func (s *stores) look(now time.Time, lags map[core.HostID]lag) (evict core.HostID, why evictReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.looked.IsZero() || now.Sub(s.mu.looked) > standstill {
+	step := now.Sub(s.mu.looked)
+	if s.mu.looked.IsZero() || step > standstill {
 		s.mu.resumed = now
 		for _, h := range s.mu.known {
 			h.slowSince = time.Time{}
@@ -93,19 +121,24 @@ func (s *stores) look(now time.Time, lags map[core.HostID]lag) (evict core.HostI
 	for id, l := range lags {
 		l.oldest = min(l.oldest, now.Sub(s.mu.resumed))
 		lags[id] = l
-		well = s.healthLocked(id).note(now, l, s.limits.slow) || well
+		h := s.healthLocked(id)
+		h.noteStuck(step, l, s.limits.slow)
+		well = h.note(now, l, s.limits.slow) || well
 	}
 	for id, h := range s.mu.known {
-		if _, seen := lags[id]; !seen && now.Sub(h.slowAt) > forgetSlow {
-			h.slowSince = time.Time{}
+		if _, seen := lags[id]; !seen {
+			h.stuck = 0
+			if now.Sub(h.slowAt) > forgetSlow {
+				h.slowSince = time.Time{}
+			}
 		}
-		if h.slowSince.IsZero() && !h.avoided(now) {
+		if h.slowSince.IsZero() && h.stuck == 0 && !h.avoided(now) {
 			delete(s.mu.known, id)
 		}
 	}
 	s.followLocked(now)
 	if now.Sub(s.mu.evicted) < evictEvery {
-		return "", nil
+		return "", ""
 	}
 	return s.chooseLocked(now, lags, well)
 }
@@ -157,9 +190,9 @@ func (h *storeHealth) avoided(now time.Time) bool {
 	return now.Before(h.broken) || now.Before(h.evicted)
 }
 
-// chooseLocked takes the store that has been silent for longest, or else, if another one is well, the one that has been slow for longest. When all
-// are slow none of them is to blame, and there is none to turn to.
-func (s *stores) chooseLocked(now time.Time, lags map[core.HostID]lag, well bool) (core.HostID, error) {
+// chooseLocked takes the store that has been silent for longest, or else the one that is stuck, or else, if another one is well, the one that has been
+// slow for longest. When all are slow none of them is to blame, and there is none to turn to.
+func (s *stores) chooseLocked(now time.Time, lags map[core.HostID]lag, well bool) (core.HostID, evictReason) {
 	var late, slow core.HostID
 	for _, id := range slices.Sorted(maps.Keys(lags)) {
 		if lags[id].oldest >= s.limits.deadline && (late == "" || lags[id].oldest > lags[late].oldest) {
@@ -173,15 +206,22 @@ func (s *stores) chooseLocked(now time.Time, lags map[core.HostID]lag, well bool
 			slow = id
 		}
 	}
-	evict, why := late, core.Errorf(core.CodeDeadline, "store %s did not acknowledge within %s", late, s.limits.deadline)
-	if late == "" {
-		if slow == "" || !well {
-			return "", nil
-		}
-		evict, why = slow, core.Errorf(core.CodeDeadline, "store %s has been slower than %s for %s", slow, s.limits.slow, s.limits.slowFor)
+	var evict core.HostID
+	var why evictReason
+	stuck := s.stuckLocked(now)
+	switch {
+	case late != "":
+		evict, why = late, evictLate
+	case stuck != "":
+		evict, why = stuck, evictStuck
+		s.mu.stuck = now
+	case slow != "" && well:
+		evict, why = slow, evictSlow
+	default:
+		return "", ""
 	}
 	h := s.healthLocked(evict)
-	h.slowSince, h.evicted, h.failed, s.mu.evicted = time.Time{}, now.Add(avoidSlow), now, now
+	h.slowSince, h.stuck, h.evicted, h.failed, s.mu.evicted = time.Time{}, 0, now.Add(avoidSlow), now, now
 	return evict, why
 }
 

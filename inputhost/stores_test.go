@@ -12,7 +12,7 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-var testStoreLimits = storeLimits{deadline: 5 * time.Second, slow: 500 * time.Millisecond, slowFor: 5 * time.Second}
+var testStoreLimits = storeLimits{deadline: 5 * time.Second, slow: 500 * time.Millisecond, slowFor: 5 * time.Second, stuck: 1500 * time.Millisecond}
 
 // watch looks at stores every tick of virtual time and remembers what it evicted when.
 type watch struct {
@@ -32,10 +32,10 @@ func (w *watch) pass(d time.Duration, lags map[core.HostID][2]int) {
 		w.now = w.now.Add(tickEvery)
 		found := make(map[core.HostID]lag)
 		for id, l := range lags {
-			found[id] = lag{time.Duration(l[0]) * time.Millisecond, time.Duration(l[1]) * time.Millisecond}
+			found[id] = lag{oldest: time.Duration(l[0]) * time.Millisecond, slowest: time.Duration(l[1]) * time.Millisecond}
 		}
 		if id, why := w.look(w.now, found); id != "" {
-			if why == nil {
+			if why == "" {
 				panic("an eviction without a reason")
 			}
 			w.evicted[id] = append(w.evicted[id], w.now.Sub(w.began))
@@ -177,9 +177,18 @@ func TestStores_Properties(t *testing.T) {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 1500).Draw(t, "after")) * time.Millisecond)
 			lags := make(map[core.HostID]lag)
 			for _, id := range ids {
-				l := lag{time.Duration(rapid.IntRange(0, 8000).Draw(t, "oldest")) * time.Millisecond, time.Duration(rapid.IntRange(0, 900).Draw(t, "slowest")) * time.Millisecond}
+				millis := func(most int, of string) time.Duration {
+					return time.Duration(rapid.IntRange(0, most).Draw(t, of)) * time.Millisecond
+				}
+				l := lag{oldest: millis(8000, "oldest"), slowest: millis(900, "slowest"), silent: millis(3000, "silent")}
 				if id == "d" { // always fast
-					l = lag{min(l.oldest, 499*time.Millisecond), min(l.slowest, 499*time.Millisecond)}
+					l.oldest, l.slowest = min(l.oldest, 499*time.Millisecond), min(l.slowest, 499*time.Millisecond)
+				}
+				if rapid.Bool().Draw(t, "behind") {
+					l.behind = l.oldest
+				}
+				if rapid.Bool().Draw(t, "overtaken") {
+					l.behind, l.overtaken = l.oldest, l.oldest
 				}
 				slow[id] = slow[id] || max(l.oldest, l.slowest) >= testStoreLimits.slow
 				lags[id] = l

@@ -32,6 +32,7 @@ func (t *ticker) tick(now time.Time) {
 		}
 	}
 	clear(t.writers)
+	t.h.links.listen(t.lags)
 	if store, why := t.h.stores.look(now, t.lags); store != "" {
 		t.h.evict(store, why)
 	}
@@ -42,9 +43,13 @@ func (t *ticker) tick(now time.Time) {
 	clear(t.queues)
 }
 
-func (t *ticker) observe(store core.HostID, oldest, slowest time.Duration) {
-	l := t.lags[store]
-	t.lags[store] = lag{oldest: max(l.oldest, oldest), slowest: max(l.slowest, slowest)}
+// observe takes what a writer says of a store.
+func (t *ticker) observe(store core.HostID, l writer.Lag) {
+	was := t.lags[store]
+	t.lags[store] = lag{
+		oldest: max(was.oldest, l.Oldest), slowest: max(was.slowest, l.Slowest),
+		behind: max(was.behind, l.Behind), overtaken: max(was.overtaken, l.Overtaken),
+	}
 }
 
 // tick looks after load, age and idleness.

@@ -94,22 +94,39 @@ func (w *Writer) oldestLocked(replica int) *batch {
 	return nil
 }
 
-// Lags tells, for each store, the age of the oldest batch that it has not acknowledged and the slowest of its acknowledgements since the
-// last call; 0: there is none. A writer that has ended waits for no store.
-func (w *Writer) Lags(now time.Time, observe func(store core.HostID, oldest, slowest time.Duration)) {
+// Lag is how one replica's store fares; zero fields: there is none.
+type Lag struct {
+	Oldest    time.Duration // the age of the oldest batch that it has not acknowledged
+	Behind    time.Duration // the same, if another replica has acknowledged that batch
+	Overtaken time.Duration // the same, if another replica has acknowledged newer ones, too
+	Slowest   time.Duration // of its acknowledgements since the last look
+}
+
+// Lags tells, for each store that there is something to say of, how it fares, and begins another look. A writer that has ended waits for no store.
+func (w *Writer) Lags(now time.Time, observe func(store core.HostID, l Lag)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.state == ended {
 		return
 	}
+	newest := core.Seq(0)
+	for i := range w.Extent.Replicas {
+		newest = max(newest, w.mu.tracker.Durable(i))
+	}
 	for i, store := range w.Extent.Replicas {
-		var oldest time.Duration
+		l := Lag{Slowest: w.mu.slowest[i]}
 		if b := w.oldestLocked(i); b != nil {
-			oldest = now.Sub(b.sent)
+			l.Oldest = now.Sub(b.sent)
+			if newest >= b.last {
+				l.Behind = l.Oldest
+			}
+			if newest > b.last {
+				l.Overtaken = l.Oldest
+			}
 		}
-		if slowest := w.mu.slowest[i]; oldest > 0 || slowest > 0 {
+		if l.Oldest > 0 || l.Slowest > 0 {
 			w.mu.slowest[i] = 0
-			observe(store, oldest, slowest)
+			observe(store, l)
 		}
 	}
 }

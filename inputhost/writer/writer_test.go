@@ -242,10 +242,9 @@ func TestWriter_Lags(t *testing.T) {
 		b := newBench(t, 3)
 		b.start()
 		p := &publisher{}
-		type lag struct{ oldest, slowest time.Duration }
-		look := func() map[core.HostID]lag {
-			got := make(map[core.HostID]lag)
-			b.w.Lags(time.Now(), func(store core.HostID, oldest, slowest time.Duration) { got[store] = lag{oldest, slowest} })
+		look := func() map[core.HostID]Lag {
+			got := make(map[core.HostID]Lag)
+			b.w.Lags(time.Now(), func(store core.HostID, l Lag) { got[store] = l })
 			return got
 		}
 		if got := look(); len(got) > 0 {
@@ -257,8 +256,12 @@ func TestWriter_Lags(t *testing.T) {
 		b.w.Acked(0, 2)
 		b.w.Acked(1, 1)
 		time.Sleep(time.Second)
-		want := map[core.HostID]lag{"a": {0, time.Second}, "b": {2 * time.Second, time.Second}, "c": {2 * time.Second, 0}}
-		if d := cmp.Diff(want, look(), cmp.AllowUnexported(lag{})); d != "" {
+		want := map[core.HostID]Lag{
+			"a": {Slowest: time.Second},
+			"b": {Oldest: 2 * time.Second, Behind: 2 * time.Second, Slowest: time.Second},
+			"c": {Oldest: 2 * time.Second, Behind: 2 * time.Second, Overtaken: 2 * time.Second},
+		}
+		if d := cmp.Diff(want, look()); d != "" {
 			t.Fatal(d)
 		}
 		b.w.Fail("c", errors.New("slow"))
