@@ -177,9 +177,11 @@ func (x *PublishHelloOK) GetOrdered() bool {
 	return false
 }
 
+// Throttled holds a publisher back, or says why the messages of its stream that are refused from now on are refused with that code.
 type Throttled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,1,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	Reason        *Error                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +219,13 @@ func (*Throttled) Descriptor() ([]byte, []int) {
 func (x *Throttled) GetRetryAfter() *durationpb.Duration {
 	if x != nil {
 		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *Throttled) GetReason() *Error {
+	if x != nil {
+		return x.Reason
 	}
 	return nil
 }
@@ -584,10 +593,11 @@ const file_columba_v1_frames_proto_rawDesc = "" +
 	"maxMessage\x12\x1b\n" +
 	"\tmax_batch\x18\x03 \x01(\x03R\bmaxBatch\x12\x16\n" +
 	"\x06window\x18\x04 \x01(\x03R\x06window\x12\x18\n" +
-	"\aordered\x18\x05 \x01(\bR\aordered\"G\n" +
+	"\aordered\x18\x05 \x01(\bR\aordered\"r\n" +
 	"\tThrottled\x12:\n" +
 	"\vretry_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"V\n" +
+	"retryAfter\x12)\n" +
+	"\x06reason\x18\x02 \x01(\v2\x11.columba.v1.ErrorR\x06reason\"V\n" +
 	"\vReconfigure\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
 	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts\"o\n" +
@@ -636,23 +646,25 @@ var file_columba_v1_frames_proto_goTypes = []any{
 	(*ConsumeHello)(nil),        // 7: columba.v1.ConsumeHello
 	(*ConsumeHelloOK)(nil),      // 8: columba.v1.ConsumeHelloOK
 	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
-	(*HostAddress)(nil),         // 10: columba.v1.HostAddress
-	(*Extent)(nil),              // 11: columba.v1.Extent
-	(*StoreIdentity)(nil),       // 12: columba.v1.StoreIdentity
+	(*Error)(nil),               // 10: columba.v1.Error
+	(*HostAddress)(nil),         // 11: columba.v1.HostAddress
+	(*Extent)(nil),              // 12: columba.v1.Extent
+	(*StoreIdentity)(nil),       // 13: columba.v1.StoreIdentity
 }
 var file_columba_v1_frames_proto_depIdxs = []int32{
 	9,  // 0: columba.v1.Throttled.retry_after:type_name -> google.protobuf.Duration
-	10, // 1: columba.v1.Reconfigure.hosts:type_name -> columba.v1.HostAddress
-	11, // 2: columba.v1.OpenAppend.extent:type_name -> columba.v1.Extent
-	12, // 3: columba.v1.OpenAppend.expected:type_name -> columba.v1.StoreIdentity
-	12, // 4: columba.v1.Opened.identity:type_name -> columba.v1.StoreIdentity
-	11, // 5: columba.v1.OpenRead.extent:type_name -> columba.v1.Extent
-	9,  // 6: columba.v1.ConsumeHelloOK.lock_timeout:type_name -> google.protobuf.Duration
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	10, // 1: columba.v1.Throttled.reason:type_name -> columba.v1.Error
+	11, // 2: columba.v1.Reconfigure.hosts:type_name -> columba.v1.HostAddress
+	12, // 3: columba.v1.OpenAppend.extent:type_name -> columba.v1.Extent
+	13, // 4: columba.v1.OpenAppend.expected:type_name -> columba.v1.StoreIdentity
+	13, // 5: columba.v1.Opened.identity:type_name -> columba.v1.StoreIdentity
+	12, // 6: columba.v1.OpenRead.extent:type_name -> columba.v1.Extent
+	9,  // 7: columba.v1.ConsumeHelloOK.lock_timeout:type_name -> google.protobuf.Duration
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_frames_proto_init() }
