@@ -435,6 +435,94 @@ func (x *ListAssignmentsRequest) GetRun() []byte {
 	return nil
 }
 
+type RenewSharesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewSharesRequest) Reset() {
+	*x = RenewSharesRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewSharesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewSharesRequest) ProtoMessage() {}
+
+func (x *RenewSharesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewSharesRequest.ProtoReflect.Descriptor instead.
+func (*RenewSharesRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RenewSharesRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *RenewSharesRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+type RenewSharesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewSharesResponse) Reset() {
+	*x = RenewSharesResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewSharesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewSharesResponse) ProtoMessage() {}
+
+func (x *RenewSharesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewSharesResponse.ProtoReflect.Descriptor instead.
+func (*RenewSharesResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{8}
+}
+
 type Assignment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -449,7 +537,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +549,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +562,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{7}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -531,7 +619,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +631,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +644,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{8}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AssignmentList) GetVersion() uint64 {
@@ -588,7 +676,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +688,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +701,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
 }
 
 type FenceRequest struct {
@@ -627,7 +715,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +727,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +740,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -693,7 +781,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +793,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +806,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -797,7 +885,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +897,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +910,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -868,7 +956,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +968,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +981,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
 }
 
 type ReadRangeRequest struct {
@@ -910,7 +998,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1010,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1023,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -989,7 +1077,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1089,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1102,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -1035,7 +1123,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1135,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1148,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -1093,7 +1181,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1193,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1206,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -1138,7 +1226,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1238,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1251,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -1189,7 +1277,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1289,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1302,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -1234,7 +1322,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1334,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1347,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -1295,7 +1383,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1395,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1408,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -1408,7 +1496,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1508,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1521,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 type StoreDescription struct {
@@ -1451,7 +1539,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1551,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1564,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -1542,7 +1630,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1642,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1655,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -1614,7 +1702,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1714,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1727,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -1709,7 +1797,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1809,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +1822,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -1766,7 +1854,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1866,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1879,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 type SettleRequest struct {
@@ -1806,7 +1894,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1906,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1919,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -1894,7 +1982,11 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x12StartGroupResponse\"@\n" +
 	"\x16ListAssignmentsRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\"\xa6\x01\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\"<\n" +
+	"\x12RenewSharesRequest\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\"\x15\n" +
+	"\x13RenewSharesResponse\"\xa6\x01\n" +
 	"\n" +
 	"Assignment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x12\n" +
@@ -2001,14 +2093,15 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason2\xd3\x02\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason2\xa3\x03\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
 	"SealExtent\x12\x1d.columba.v1.SealExtentRequest\x1a\x1e.columba.v1.SealExtentResponse\x12K\n" +
 	"\n" +
 	"StartGroup\x12\x1d.columba.v1.StartGroupRequest\x1a\x1e.columba.v1.StartGroupResponse\x12Q\n" +
-	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList2\xe9\x04\n" +
+	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList\x12N\n" +
+	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse2\xe9\x04\n" +
 	"\fStoreService\x12<\n" +
 	"\x05Fence\x12\x18.columba.v1.FenceRequest\x1a\x19.columba.v1.FenceResponse\x12G\n" +
 	"\x04Seal\x12\x1e.columba.v1.SealReplicaRequest\x1a\x1f.columba.v1.SealReplicaResponse\x12H\n" +
@@ -2040,7 +2133,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),     // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),    // 1: columba.v1.EnsureExtentResponse
@@ -2049,104 +2142,108 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*StartGroupRequest)(nil),       // 4: columba.v1.StartGroupRequest
 	(*StartGroupResponse)(nil),      // 5: columba.v1.StartGroupResponse
 	(*ListAssignmentsRequest)(nil),  // 6: columba.v1.ListAssignmentsRequest
-	(*Assignment)(nil),              // 7: columba.v1.Assignment
-	(*AssignmentList)(nil),          // 8: columba.v1.AssignmentList
-	(*AssignResponse)(nil),          // 9: columba.v1.AssignResponse
-	(*FenceRequest)(nil),            // 10: columba.v1.FenceRequest
-	(*FenceResponse)(nil),           // 11: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),      // 12: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),     // 13: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),        // 14: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),       // 15: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),             // 16: columba.v1.CopyRequest
-	(*CopyResponse)(nil),            // 17: columba.v1.CopyResponse
-	(*SeekRequest)(nil),             // 18: columba.v1.SeekRequest
-	(*SeekResponse)(nil),            // 19: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),       // 20: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                 // 21: columba.v1.Replica
-	(*DescribeRequest)(nil),         // 22: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),        // 23: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),        // 24: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),       // 25: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),           // 26: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),          // 27: columba.v1.RemoveResponse
-	(*SettleRequest)(nil),           // 28: columba.v1.SettleRequest
-	(*Extent)(nil),                  // 29: columba.v1.Extent
-	(*HostAddress)(nil),             // 30: columba.v1.HostAddress
-	(*StoreIdentity)(nil),           // 31: columba.v1.StoreIdentity
-	(*timestamppb.Timestamp)(nil),   // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
-	(*PullRequest)(nil),             // 34: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),         // 35: columba.v1.GetDepthRequest
-	(*PeekRequest)(nil),             // 36: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),  // 37: columba.v1.ListDeadLettersRequest
-	(*PullResponse)(nil),            // 38: columba.v1.PullResponse
-	(*SettleResponse)(nil),          // 39: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),        // 40: columba.v1.GetDepthResponse
-	(*PeekResponse)(nil),            // 41: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil), // 42: columba.v1.ListDeadLettersResponse
+	(*RenewSharesRequest)(nil),      // 7: columba.v1.RenewSharesRequest
+	(*RenewSharesResponse)(nil),     // 8: columba.v1.RenewSharesResponse
+	(*Assignment)(nil),              // 9: columba.v1.Assignment
+	(*AssignmentList)(nil),          // 10: columba.v1.AssignmentList
+	(*AssignResponse)(nil),          // 11: columba.v1.AssignResponse
+	(*FenceRequest)(nil),            // 12: columba.v1.FenceRequest
+	(*FenceResponse)(nil),           // 13: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),      // 14: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),     // 15: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),        // 16: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),       // 17: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),             // 18: columba.v1.CopyRequest
+	(*CopyResponse)(nil),            // 19: columba.v1.CopyResponse
+	(*SeekRequest)(nil),             // 20: columba.v1.SeekRequest
+	(*SeekResponse)(nil),            // 21: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),       // 22: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                 // 23: columba.v1.Replica
+	(*DescribeRequest)(nil),         // 24: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),        // 25: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),        // 26: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),       // 27: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),           // 28: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),          // 29: columba.v1.RemoveResponse
+	(*SettleRequest)(nil),           // 30: columba.v1.SettleRequest
+	(*Extent)(nil),                  // 31: columba.v1.Extent
+	(*HostAddress)(nil),             // 32: columba.v1.HostAddress
+	(*StoreIdentity)(nil),           // 33: columba.v1.StoreIdentity
+	(*timestamppb.Timestamp)(nil),   // 34: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
+	(*PullRequest)(nil),             // 36: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),         // 37: columba.v1.GetDepthRequest
+	(*PeekRequest)(nil),             // 38: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),  // 39: columba.v1.ListDeadLettersRequest
+	(*PullResponse)(nil),            // 40: columba.v1.PullResponse
+	(*SettleResponse)(nil),          // 41: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),        // 42: columba.v1.GetDepthResponse
+	(*PeekResponse)(nil),            // 43: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil), // 44: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	29, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	30, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	29, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	29, // 3: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	7,  // 4: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	29, // 5: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	31, // 6: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	31, // 7: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	29, // 8: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	31, // 9: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	31, // 10: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	31, // 11: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	32, // 12: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	31, // 13: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	29, // 14: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	31, // 15: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	31, // 16: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	21, // 17: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	31, // 18: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	33, // 19: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	31, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	32, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	31, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	31, // 3: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	9,  // 4: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	31, // 5: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	33, // 6: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	33, // 7: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	31, // 8: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	33, // 9: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	33, // 10: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	33, // 11: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	34, // 12: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	33, // 13: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	31, // 14: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	33, // 15: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	33, // 16: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	23, // 17: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	33, // 18: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	35, // 19: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
 	0,  // 20: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
 	2,  // 21: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
 	4,  // 22: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
 	6,  // 23: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	10, // 24: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	12, // 25: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	14, // 26: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	16, // 27: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	18, // 28: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	20, // 29: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	22, // 30: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	24, // 31: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	26, // 32: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	8,  // 33: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	34, // 34: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	28, // 35: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	35, // 36: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	36, // 37: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	37, // 38: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 39: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 40: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 41: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	8,  // 42: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	11, // 43: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	13, // 44: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	15, // 45: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	17, // 46: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	19, // 47: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	21, // 48: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	23, // 49: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	25, // 50: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	27, // 51: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	9,  // 52: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	38, // 53: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	39, // 54: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	40, // 55: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	41, // 56: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	42, // 57: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	39, // [39:58] is the sub-list for method output_type
-	20, // [20:39] is the sub-list for method input_type
+	7,  // 24: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	12, // 25: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	14, // 26: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	16, // 27: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	18, // 28: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	20, // 29: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	22, // 30: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	24, // 31: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	26, // 32: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	28, // 33: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	10, // 34: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	36, // 35: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	30, // 36: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	37, // 37: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	38, // 38: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	39, // 39: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 40: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 41: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 42: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	10, // 43: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 44: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 45: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	15, // 46: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	17, // 47: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	19, // 48: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	21, // 49: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	23, // 50: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	25, // 51: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	27, // 52: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	29, // 53: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	11, // 54: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	40, // 55: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	41, // 56: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	42, // 57: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	43, // 58: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	44, // 59: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	40, // [40:60] is the sub-list for method output_type
+	20, // [20:40] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
 	20, // [20:20] is the sub-list for extension extendee
 	0,  // [0:20] is the sub-list for field type_name
@@ -2165,7 +2262,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -49,6 +49,9 @@ const (
 	// ControllerServiceListAssignmentsProcedure is the fully-qualified name of the ControllerService's
 	// ListAssignments RPC.
 	ControllerServiceListAssignmentsProcedure = "/columba.v1.ControllerService/ListAssignments"
+	// ControllerServiceRenewSharesProcedure is the fully-qualified name of the ControllerService's
+	// RenewShares RPC.
+	ControllerServiceRenewSharesProcedure = "/columba.v1.ControllerService/RenewShares"
 	// StoreServiceFenceProcedure is the fully-qualified name of the StoreService's Fence RPC.
 	StoreServiceFenceProcedure = "/columba.v1.StoreService/Fence"
 	// StoreServiceSealProcedure is the fully-qualified name of the StoreService's Seal RPC.
@@ -92,6 +95,8 @@ type ControllerServiceClient interface {
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
 	// ListAssignments answers all shares of an output host.
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
+	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
+	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
 }
 
 // NewControllerServiceClient constructs a client for the columba.v1.ControllerService service. By
@@ -129,6 +134,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("ListAssignments")),
 			connect.WithClientOptions(opts...),
 		),
+		renewShares: connect.NewClient[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse](
+			httpClient,
+			baseURL+ControllerServiceRenewSharesProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("RenewShares")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -138,6 +149,7 @@ type controllerServiceClient struct {
 	sealExtent      *connect.Client[columbav1.SealExtentRequest, columbav1.SealExtentResponse]
 	startGroup      *connect.Client[columbav1.StartGroupRequest, columbav1.StartGroupResponse]
 	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.AssignmentList]
+	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 }
 
 // EnsureExtent calls columba.v1.ControllerService.EnsureExtent.
@@ -160,6 +172,11 @@ func (c *controllerServiceClient) ListAssignments(ctx context.Context, req *conn
 	return c.listAssignments.CallUnary(ctx, req)
 }
 
+// RenewShares calls columba.v1.ControllerService.RenewShares.
+func (c *controllerServiceClient) RenewShares(ctx context.Context, req *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error) {
+	return c.renewShares.CallUnary(ctx, req)
+}
+
 // ControllerServiceHandler is an implementation of the columba.v1.ControllerService service.
 type ControllerServiceHandler interface {
 	// EnsureExtent answers an open extent of the queue for that input host, making one if need be.
@@ -170,6 +187,8 @@ type ControllerServiceHandler interface {
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
 	// ListAssignments answers all shares of an output host.
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
+	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
+	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
 }
 
 // NewControllerServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -203,6 +222,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("ListAssignments")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceRenewSharesHandler := connect.NewUnaryHandler(
+		ControllerServiceRenewSharesProcedure,
+		svc.RenewShares,
+		connect.WithSchema(controllerServiceMethods.ByName("RenewShares")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.ControllerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ControllerServiceEnsureExtentProcedure:
@@ -213,6 +238,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceStartGroupHandler.ServeHTTP(w, r)
 		case ControllerServiceListAssignmentsProcedure:
 			controllerServiceListAssignmentsHandler.ServeHTTP(w, r)
+		case ControllerServiceRenewSharesProcedure:
+			controllerServiceRenewSharesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -236,6 +263,10 @@ func (UnimplementedControllerServiceHandler) StartGroup(context.Context, *connec
 
 func (UnimplementedControllerServiceHandler) ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ListAssignments is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.RenewShares is not implemented"))
 }
 
 // StoreServiceClient is a client for the columba.v1.StoreService service.
