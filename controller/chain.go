@@ -114,7 +114,7 @@ func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map
 	now := h.deps.now()
 	for id, e := range g.pending {
 		old := h.shares.owner(share{g.ID, id})
-		if old.Counter > 0 && h.hosts.fate(old.Owner, old.Run, now) == unsure {
+		if h.stays(old, now) {
 			return nil, true
 		}
 		if old.Owner != owner || old.Run != runs[owner] {

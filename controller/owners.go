@@ -42,7 +42,7 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 			for id, e := range g.pending {
 				old := h.shares.owner(share{g.ID, id})
 				owner, _ := placement.Owner(g.ID.String()+id.String(), outputs)
-				if old.Owner == owner && old.Run == runs[owner] || old.Counter > 0 && h.hosts.fate(old.Owner, old.Run, now) == unsure {
+				if old.Owner == owner && old.Run == runs[owner] || h.stays(old, now) {
 					continue
 				}
 				changes = append(changes, metadata.AssignmentRecord{

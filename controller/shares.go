@@ -26,6 +26,7 @@ type shares struct {
 	wake     chan struct{} // a queue was touched
 	complete chan struct{} // closed when a round has looked at all queues
 	queues   map[core.QueueID]*queueShares
+	renewals *renewals
 	mu       struct {
 		sync.Mutex
 		touched  map[core.QueueID]struct{}
@@ -59,7 +60,7 @@ type groupShares struct {
 
 // newShares begins with a version above those of controllers of before: hosts ignore older lists.
 func newShares(now time.Time) *shares {
-	s := &shares{wake: make(chan struct{}, 1), queues: make(map[core.QueueID]*queueShares)}
+	s := &shares{wake: make(chan struct{}, 1), queues: make(map[core.QueueID]*queueShares), renewals: newRenewals()}
 	s.mu.base = uint64(now.UnixMicro())
 	s.mu.touched = make(map[core.QueueID]struct{})
 	s.mu.owned = make(map[share]metadata.AssignmentRecord)

@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// renewals are when runs of output hosts were heard last. One that is cut off, or stands still, and was heard a moment ago may be handing
+// out: its shares are kept for it until it does no more. Safe for concurrent use.
+type renewals struct {
+	mu struct {
+		sync.Mutex
+		heard   map[core.RunID]time.Time
+		waiting map[core.RunID]struct{} // their shares are to move as soon as may be
+	}
+}
+
+func newRenewals() *renewals {
+	x := &renewals{}
+	x.mu.heard = make(map[core.RunID]time.Time)
+	x.mu.waiting = make(map[core.RunID]struct{})
+	return x
+}
+
+// note that a run was heard; what was heard of others long ago is forgotten.
+func (x *renewals) note(run core.RunID, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mu.heard[run] = now
+	if len(x.mu.heard)%64 == 0 {
+		for r, at := range x.mu.heard {
+			if now.Sub(at) > dispatch.OwnerGone {
+				delete(x.mu.heard, r)
+			}
+		}
+	}
+}
+
+// left is for how long a run may still be handing out.
+func (x *renewals) left(run core.RunID, now time.Time) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	at, heard := x.mu.heard[run]
+	if !heard {
+		return 0
+	}
+	return max(dispatch.OwnerGone-now.Sub(at), 0)
+}
+
+// wait reports whether nobody waits for the run yet; the caller does from now on.
+func (x *renewals) wait(run core.RunID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, waiting := x.mu.waiting[run]
+	x.mu.waiting[run] = struct{}{}
+	return !waiting
+}
+
+// over ends a wait: the run hands out no more.
+func (x *renewals) over(run core.RunID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.mu.heard, run)
+	delete(x.mu.waiting, run)
+}
+
+// stays reports whether the owner of a share keeps it for now, be it alive or not: it is not known yet which, or it may still be handing
+// out. The latter asks for a round when that is over.
+func (h *Host) stays(old metadata.AssignmentRecord, now time.Time) bool {
+	if old.Counter == 0 {
+		return false
+	}
+	switch h.hosts.fate(old.Owner, old.Run, now) {
+	case unsure:
+		return true
+	case alive:
+		return false
+	}
+	last, known := h.hosts.find(old.Owner)
+	left := h.shares.renewals.left(old.Run, now)
+	if left == 0 || !known || last.Run != old.Run { // another run of the host: this one has ended
+		return false
+	}
+	if h.shares.renewals.wait(old.Run) && !h.tasks.Go(func(ctx context.Context) { h.waitFor(ctx, last, left) }) {
+		h.shares.renewals.over(old.Run)
+	}
+	return true
+}
+
+// waitFor waits until a run that is gone hands out no more: at once if its machine says that nobody listens there.
+func (h *Host) waitFor(ctx context.Context, m membership.Host, left time.Duration) {
+	dctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	conn, err := h.deps.Peers.Dial(dctx, "tcp", m.Address)
+	if err == nil {
+		conn.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) { // the latter: in memory
+		<-dctx.Done()
+	}
+	h.shares.renewals.over(m.Run)
+	poke(h.moved)
+}
+
+// find a host as membership last showed it.
+func (x *hosts) find(id core.HostID) (membership.Host, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.mu.byID[id]
+	if s == nil {
+		return membership.Host{}, false
+	}
+	return s.Host, true
+}
+
+// RenewShares needs nothing but that this process runs: it is no answer to what the shares are.
+func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
+	run, err := core.IDFromBytes(req.Msg.Run)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	s.h.shares.renewals.note(core.RunID{ID: run}, s.h.deps.now())
+	return connect.NewResponse(&pb.RenewSharesResponse{}), nil
+}
