@@ -62,7 +62,7 @@ func (h *Host) doubt(ctx context.Context, id core.ExtentID, at holder) {
 	if err != nil || !slices.Contains(row.Holders, at.store) {
 		return
 	}
-	switch err := h.verify(ctx, row, at.store); core.CodeOf(err) {
+	switch err := h.verify(ctx, row, at); core.CodeOf(err) {
 	case core.CodeCorrupt, core.CodeNotFound:
 		h.quarantine(ctx, id, at.store, err.Error())
 	}
@@ -116,7 +116,7 @@ func (h *Host) removeSurplus(ctx context.Context, e extent, from holder) {
 	}
 	good := 0
 	for _, x := range holdersOf(row) {
-		if x != from && h.verify(ctx, row, x.store) == nil {
+		if x != from && h.verify(ctx, row, x) == nil {
 			good++
 		}
 	}
@@ -124,7 +124,7 @@ func (h *Host) removeSurplus(ctx context.Context, e extent, from holder) {
 		h.repairs.want(e.ID)
 		return
 	}
-	if row, err = h.decideRemoval(ctx, row, from.store); err == nil {
+	if row, err = h.decideRemoval(ctx, row, from); err == nil {
 		err = h.removeReplica(ctx, row, from)
 	}
 	if err != nil {

@@ -37,7 +37,7 @@ func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in 
 	defer cancel()
 	holders := make([]holder, 0, len(d.Counting))
 	for _, id := range d.Holders {
-		holders = append(holders, holder{id, in.Answers[id].Identity.Disk})
+		holders = append(holders, diskIn(in, id))
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -46,31 +46,36 @@ func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in 
 			continue
 		}
 		wg.Go(func() {
-			if err := h.copyTail(ctx, e.ID, c, in.Answers[c.To].Identity.Disk, nil); err != nil {
+			t := tail{from: diskIn(in, c.From), to: diskIn(in, c.To), first: c.First, last: c.Last}
+			if err := h.copyTail(ctx, e.ID, t, nil); err != nil {
 				h.log.Warn("a replica was not completed", "extent", e.ID, "store", c.To, "err", err)
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			holders = append(holders, holder{c.To, in.Answers[c.To].Identity.Disk})
+			holders = append(holders, t.to)
 		})
 	}
 	wg.Wait()
 	return holders
 }
 
-// copyTail brings the replica on one disk up to the end, range by range. pace, when there is one, is asked before each of them.
-func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, disk core.DiskID, pace func(ctx context.Context, bytes int) error) error {
-	from, err := h.storeAt(c.From)
+func diskIn(in seal.Input, id core.HostID) holder { return holder{id, in.Answers[id].Identity.Disk} }
+
+// tail is what one replica lacks and another one has.
+type tail struct {
+	from, to    holder
+	first, last core.Seq
+}
+
+// copyTail brings a replica up to the end, range by range. pace, when there is one, is asked before each of them.
+func (h *Host) copyTail(ctx context.Context, id core.ExtentID, t tail, pace func(ctx context.Context, bytes int) error) error {
+	to, err := h.storeAt(t.to.store)
 	if err != nil {
 		return err
 	}
-	to, err := h.storeAt(c.To)
-	if err != nil {
-		return err
-	}
-	for next := c.First; next <= c.Last; {
-		batches, err := readRange(ctx, from, id, next, c.Last)
+	for next := t.first; next <= t.last; {
+		batches, err := h.readRange(ctx, t.from, id, next, t.last)
 		if err != nil {
 			return sourceError{err}
 		}
@@ -83,7 +88,7 @@ func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, disk
 				return err
 			}
 		}
-		if err := writeRange(ctx, to, id, expect(c.To, disk), batches); err != nil {
+		if err := writeRange(ctx, to, id, expect(t.to.store, t.to.disk), batches); err != nil {
 			return err
 		}
 		next = last.Last() + 1
@@ -91,11 +96,15 @@ func (h *Host) copyTail(ctx context.Context, id core.ExtentID, c seal.Copy, disk
 	return nil
 }
 
-func readRange(ctx context.Context, from columbav1connect.StoreServiceClient, id core.ExtentID, first, last core.Seq) ([]byte, error) {
+func (h *Host) readRange(ctx context.Context, from holder, id core.ExtentID, first, last core.Seq) ([]byte, error) {
+	store, err := h.storeAt(from.store)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
 	defer cancel()
-	resp, err := from.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
-		Extent: id.ID[:], From: uint64(first), UpTo: uint64(last), MaxBytes: copyBytes, Copy: true,
+	resp, err := store.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
+		Extent: id.ID[:], From: uint64(first), UpTo: uint64(last), MaxBytes: copyBytes, Copy: true, Expected: expect(from.store, from.disk),
 	}))
 	if err != nil {
 		return nil, convert.FromRPC(err)
@@ -135,27 +144,20 @@ func lastOf(batches []byte) (wire.BatchHeader, error) {
 	return last, nil
 }
 
-// checksumAt asks a replica for the rolling checksum at l, the end of one of its batches.
-func (h *Host) checksumAt(ctx context.Context, id core.ExtentID, at core.HostID, l core.Seq) (uint32, error) {
+// checksumAt asks a fenced replica for the rolling checksum at l; whole is false when none of its batches ends there.
+func (h *Host) checksumAt(ctx context.Context, id core.ExtentID, at holder, l core.Seq) (sum uint32, whole bool, err error) {
 	if l == 0 {
-		return 0, nil
-	}
-	store, err := h.storeAt(at)
-	if err != nil {
-		return 0, err
+		return 0, true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	batches, err := readRange(ctx, store, id, l, l)
+	batches, err := h.readRange(ctx, at, id, l, l)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	b, err := lastOf(batches)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	if b.Last() != l {
-		return 0, core.Errorf(core.CodeCorrupt, "seq %d is not the end of a batch on %s, but %d", l, at, b.Last())
-	}
-	return b.Checksum, nil
+	return b.Checksum, b.Last() == l, nil
 }

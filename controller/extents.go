@@ -14,6 +14,11 @@ type holder struct {
 	disk  core.DiskID
 }
 
+// sameDisk reports whether both may be one place.
+func (x holder) sameDisk(y holder) bool {
+	return x.store == y.store && (x.disk.IsZero() || y.disk.IsZero() || x.disk == y.disk)
+}
+
 // extent is a live extent as this controller knows it. The seal row is the truth; this is its cache.
 type extent struct {
 	metadata.ExtentRecord

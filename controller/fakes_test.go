@@ -211,6 +211,8 @@ func (s *fakeStore) Seal(_ context.Context, req *connect.Request[pb.SealReplicaR
 		return nil, convert.RPCError(core.Errorf(core.CodeCorrupt, "damaged"))
 	case x.sealed && x.l != l:
 		return nil, convert.RPCError(core.Errorf(core.CodeConflict, "sealed at %d", x.l))
+	case l < x.committed:
+		return nil, convert.RPCError(core.Errorf(core.CodeConflict, "%d is known to be committed", x.committed))
 	case x.last() >= l && sumOf(x.batches[:l]) != req.Msg.Checksum:
 		x.wrong = true
 		s.changed(x)
@@ -230,6 +232,9 @@ func (s *fakeStore) Seal(_ context.Context, req *connect.Request[pb.SealReplicaR
 func (s *fakeStore) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.check(req.Msg.Expected); err != nil {
+		return nil, err
+	}
 	x := s.replicas[core.ExtentID{ID: core.ID(req.Msg.Extent)}]
 	switch {
 	case x == nil:
@@ -275,6 +280,9 @@ func (s *fakeStore) Copy(_ context.Context, req *connect.Request[pb.CopyRequest]
 func (s *fakeStore) GetReplica(_ context.Context, req *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.check(req.Msg.Expected); err != nil {
+		return nil, err
+	}
 	x := s.replicas[core.ExtentID{ID: core.ID(req.Msg.Extent)}]
 	if x == nil {
 		return nil, convert.RPCError(core.Errorf(core.CodeNotFound, "no such extent"))

@@ -11,6 +11,7 @@ type metrics struct {
 	stores      prometheus.Gauge
 	below       prometheus.Gauge
 	short       prometheus.Gauge
+	lost        prometheus.Gauge
 	repaired    prometheus.Counter
 	quarantined prometheus.Counter
 	orphans     prometheus.Gauge
@@ -26,10 +27,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		stores:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_stores", Help: "Store hosts that answer."}),
 		below:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_below_minimum", Help: "Sealed extents with fewer than two good copies that are there, or than are wanted."}),
 		short:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_missing", Help: "Sealed extents with fewer good copies that are there than are wanted."}),
+		lost:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_lost", Help: "Sealed extents whose end no store has any more."}),
 		repaired:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_made_total", Help: "Copies of sealed extents made by repair."}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that count no more since they are damaged or missing."}),
 		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores that belong to no known queue."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.repaired, m.quarantined, m.orphans)
+	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.lost, m.repaired, m.quarantined, m.orphans)
 	return m
 }

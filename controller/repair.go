@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ const (
 	repairTimeout = 5 * time.Minute
 	minRetry      = 100 * time.Millisecond
 	maxRetry      = time.Minute
+	// mostNamed bounds the extents that one line of the log names.
+	mostNamed = 8
 )
 
 // retry says when an extent whose repair failed is looked at again.
@@ -29,6 +32,7 @@ type retry struct {
 type repairing struct {
 	urgent bool
 	stop   context.CancelCauseFunc
+	again  bool // a store came or went since it began: what it found may be old
 }
 
 // repairs are the extents whose copies are to be looked at. Safe for concurrent use.
@@ -42,6 +46,7 @@ type repairs struct {
 		others []core.ExtentID        // those moved to urgent since stay, and are passed over
 		busy   map[core.ExtentID]*repairing
 		failed map[core.ExtentID]retry
+		lost   map[core.ExtentID]struct{} // no store has all of them any more
 	}
 }
 
@@ -50,6 +55,7 @@ func newRepairs() *repairs {
 	r.mu.queued = make(map[core.ExtentID]bool)
 	r.mu.busy = make(map[core.ExtentID]*repairing)
 	r.mu.failed = make(map[core.ExtentID]retry)
+	r.mu.lost = make(map[core.ExtentID]struct{})
 	return r
 }
 
@@ -59,10 +65,16 @@ func (r *repairs) want(id core.ExtentID) {
 	poke(r.wake)
 }
 
-// poke asks for a look at all extents: a store came, went or changed.
+// poke asks for a look at all extents: a store came, went or changed. Those that could not be copied need not wait any longer.
 func (r *repairs) poke() {
 	r.mu.Lock()
 	r.mu.sweep = true
+	for id, f := range r.mu.failed {
+		r.mu.failed[id] = retry{pause: min(f.pause, 2*minRetry)} // that it has failed stays known
+	}
+	for _, x := range r.mu.busy {
+		x.again = true
+	}
 	r.mu.Unlock()
 	poke(r.wake)
 }
@@ -116,7 +128,7 @@ func (r *repairs) next(urgent bool, now time.Time, stop context.CancelCauseFunc)
 		if busy || now.Before(r.mu.failed[id].after) {
 			continue // the sweep, or who waits, brings it back
 		}
-		r.mu.busy[id] = &repairing{urgent, stop}
+		r.mu.busy[id] = &repairing{urgent: urgent, stop: stop}
 		return id, true
 	}
 	return core.ExtentID{}, false
@@ -130,12 +142,15 @@ var (
 // ended takes an extent back that was looked at.
 func (r *repairs) ended(id core.ExtentID, err error, now time.Time) {
 	r.mu.Lock()
+	x := r.mu.busy[id]
 	delete(r.mu.busy, id)
 	switch {
 	case err == nil:
 		delete(r.mu.failed, id)
 	case errors.Is(err, errNotUrgent), errors.Is(err, errUrgent):
 		r.addLocked(id, errors.Is(err, errUrgent))
+	case x.again:
+		r.addLocked(id, x.urgent)
 	default:
 		f := r.mu.failed[id]
 		f.pause = min(max(2*f.pause, minRetry), maxRetry)
@@ -153,6 +168,29 @@ func (r *repairs) failing(id core.ExtentID) bool {
 	return r.mu.failed[id].pause > minRetry
 }
 
+// lost notes that no store has all of an extent, and reports whether that is news.
+func (r *repairs) lost(id core.ExtentID) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, was := r.mu.lost[id]
+	r.mu.lost[id] = struct{}{}
+	return !was
+}
+
+// found takes that back.
+func (r *repairs) found(id core.ExtentID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.lost, id)
+}
+
+// allLost, sorted.
+func (r *repairs) allLost() []core.ExtentID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(r.mu.lost), func(a, b core.ExtentID) int { return slices.Compare(a.ID[:], b.ID[:]) })
+}
+
 // takeSweep reports whether all extents are to be looked at, once.
 func (r *repairs) takeSweep() bool {
 	r.mu.Lock()
@@ -162,18 +200,16 @@ func (r *repairs) takeSweep() bool {
 	return was
 }
 
-// forget drops the failures of extents that are not live any more.
+// forget drops what is noted of extents that are not live any more.
 func (r *repairs) forget(live func(core.ExtentID) bool) {
 	r.mu.Lock()
-	failed := make([]core.ExtentID, 0, len(r.mu.failed))
-	for id := range r.mu.failed {
-		failed = append(failed, id)
-	}
+	noted := slices.AppendSeq(slices.Collect(maps.Keys(r.mu.failed)), maps.Keys(r.mu.lost))
 	r.mu.Unlock()
-	for _, id := range failed {
+	for _, id := range noted {
 		if !live(id) {
 			r.mu.Lock()
 			delete(r.mu.failed, id)
+			delete(r.mu.lost, id)
 			r.mu.Unlock()
 		}
 	}
@@ -239,15 +275,18 @@ func (h *Host) sweep() {
 	now := h.deps.now()
 	known := h.storeView()
 	below, short := 0, 0
+	var some []core.ExtentID
 	for _, e := range h.extents.pick(func(e *extent) bool { return e.state == core.ExtentSealed }) {
 		j := h.judge(e, known, now)
 		if j.Below {
-			below++
+			if below++; len(some) < mostNamed {
+				some = append(some, e.ID)
+			}
 		}
 		if j.Good < e.wanted() {
 			short++
 		}
-		if j.Repair && (len(h.targets(e, known)) > 0) || j.Surplus > 0 {
+		if j.Repair && (j.Good == 0 || len(h.targets(e, known)) > 0) || j.Surplus > 0 {
 			if j.Below {
 				h.repairs.below(e.ID)
 			} else {
@@ -257,12 +296,13 @@ func (h *Host) sweep() {
 	}
 	h.metrics.below.Set(float64(below))
 	h.metrics.short.Set(float64(short))
+	h.repairs.forget(func(id core.ExtentID) bool { _, ok := h.extents.get(id); return ok })
+	h.metrics.lost.Set(float64(len(h.repairs.allLost())))
 	if before := h.below.Swap(int64(below)); below > 0 && before == 0 {
-		h.log.Error("copies below minimum", "extents", below)
+		h.log.Error("copies below minimum", "extents", below, "some", some)
 	} else if below == 0 && before > 0 {
 		h.log.Info("copies are enough again")
 	}
-	h.repairs.forget(func(id core.ExtentID) bool { _, ok := h.extents.get(id); return ok })
 	poke(h.repairs.wake)
 }
 

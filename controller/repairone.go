@@ -4,23 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
-	"connectrpc.com/connect"
-
-	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
 )
 
-const (
-	// urgentTries is how many stores are tried in turn for a copy that somebody may wait for, or that one store has refused.
-	urgentTries = 3
-	// targetTimeout is how long a store may take to answer the fence before a copy.
-	targetTimeout = time.Second
-)
+// urgentTries is how many stores are tried in turn for a copy that somebody may wait for, or that one store has refused.
+const urgentTries = 3
 
 // errMoved: somebody else changed the holders meanwhile.
 var errMoved = errors.New("the holders changed meanwhile")
@@ -53,13 +43,13 @@ func (h *Host) repair(ctx context.Context, id core.ExtentID, hurry bool) error {
 }
 
 func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, known map[core.HostID]store, urgent bool) error {
+	source, ok := firstAnswering(e, known)
+	if !ok {
+		return h.promote(ctx, e, row, known)
+	}
 	targets := h.targets(e, known)
 	if len(targets) == 0 {
 		return nil // nowhere to put it: a store that comes wakes the sweep
-	}
-	source, ok := firstAnswering(e, known)
-	if !ok {
-		return core.Errorf(core.CodeUnavailable, "no store that holds it answers")
 	}
 	pace, tries := h.pace.wait, 1
 	if urgent || h.repairs.failing(e.ID) { // if one store does not take it, the next one may
@@ -75,98 +65,43 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 		if row, err = h.copyTo(ctx, row, source, target, pace); err == nil {
 			break
 		}
-		err = core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source, target.ID, err)
+		err = core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source.store, target.ID, err)
 	}
+	switch {
+	case err == nil:
+		return h.gained(ctx, row, target.place(), known, urgent)
+	case urgent && readsAsLost(err): // it is a holder by name only
+		return h.promote(ctx, e, row, known)
+	}
+	return err
+}
+
+// gained records a copy that is complete on its store.
+func (h *Host) gained(ctx context.Context, row metadata.SealRecord, at holder, known map[core.HostID]store, urgent bool) error {
+	row, err := h.addHolder(ctx, row, at, known)
 	if err != nil {
-		return err
+		return core.Errorf(core.CodeOf(err), "record its copy on %s: %w", at.store, err)
 	}
-	row, err = h.addHolder(ctx, row, holder{target.ID, target.identity.Disk}, known)
-	if err != nil {
-		return core.Errorf(core.CodeOf(err), "record its copy on %s: %w", target.ID, err)
-	}
+	id := row.Extent.ID
 	h.extents.took(row)
+	h.repairs.found(id)
 	h.shares.touchHolders(row.Extent)
 	h.metrics.repaired.Inc()
-	if e, ok := h.extents.get(e.ID); ok && e.told {
+	if e, ok := h.extents.get(id); ok && e.told {
 		h.finished(ctx, row)
 	}
-	h.log.Info("an extent has a copy more", "extent", e.ID, "store", target.ID, "holders", row.Holders)
-	h.repairs.add(e.ID, urgent) // it may lack another
+	h.log.Info("an extent has a copy more", "extent", id, "store", at.store, "holders", row.Holders)
+	h.repairs.add(id, urgent) // it may lack another
 	return nil
 }
 
-func firstAnswering(e extent, known map[core.HostID]store) (core.HostID, bool) {
+func firstAnswering(e extent, known map[core.HostID]store) (holder, bool) {
 	for _, x := range e.holders {
 		if st := known[x.store]; st.answering() && !contradicts(x, known) {
-			return x.store, true
+			return x, true
 		}
 	}
-	return "", false
-}
-
-// copyTo makes the target's replica complete, as far as it is not, and answers the row it did that by.
-func (h *Host) copyTo(ctx context.Context, row metadata.SealRecord, source core.HostID, target store, pace func(context.Context, int) error) (metadata.SealRecord, error) {
-	at := holder{target.ID, target.identity.Disk}
-	fctx, cancel := context.WithTimeout(ctx, targetTimeout)
-	a, err := h.fenceOne(fctx, row.Extent, at.store, at.disk, row.Version+1)
-	cancel()
-	if err != nil {
-		return row, err
-	}
-	if a.Health == core.HealthSuspect && a.Identity.Disk == at.disk { // what is there is of no use
-		if row, err = h.removeUseless(ctx, row, source, at); err != nil {
-			return row, err
-		}
-		if a, err = h.fenceOne(ctx, row.Extent, at.store, at.disk, row.Version+1); err != nil {
-			return row, err
-		}
-	}
-	if a.Health == core.HealthSuspect || a.Identity.Disk != at.disk {
-		return row, core.Errorf(core.CodeConflict, "store %s cannot be believed about it", at.store)
-	}
-	if a.Sealed && a.L != row.L {
-		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
-		return row, core.Errorf(core.CodeCorrupt, "store %s persisted the end %d, the row says %d", at.store, a.L, row.L)
-	}
-	if a.Last < row.L {
-		c := seal.Copy{From: source, To: at.store, First: a.Last + 1, Last: row.L}
-		if err := h.copyTail(ctx, row.Extent.ID, c, at.disk, pace); err != nil {
-			var broken sourceError
-			if errors.As(err, &broken) && core.CodeOf(err) == core.CodeCorrupt {
-				h.quarantine(ctx, row.Extent.ID, source, "it cannot be read")
-			}
-			return row, err
-		}
-	}
-	return row, h.sealReplica(ctx, row, at, row.Version+1)
-}
-
-// removeUseless clears away a damaged replica that is no copy, once a good one was looked at.
-func (h *Host) removeUseless(ctx context.Context, row metadata.SealRecord, source core.HostID, from holder) (metadata.SealRecord, error) {
-	if err := h.verify(ctx, row, source); err != nil {
-		return row, err
-	}
-	row, err := h.decideRemoval(ctx, row, from.store)
-	if err != nil {
-		return row, err
-	}
-	return row, h.removeReplica(ctx, row, from)
-}
-
-// decideRemoval makes the version of the holders new, by which a store that is none of them gives up what it has: a store refuses what
-// was decided before it heard of a newer one.
-func (h *Host) decideRemoval(ctx context.Context, row metadata.SealRecord, from core.HostID) (metadata.SealRecord, error) {
-	next, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(r *metadata.SealRecord) error {
-		if r.State != core.ExtentSealed || r.Version != row.Version || slices.Contains(r.Holders, from) {
-			return errMoved
-		}
-		r.Version, r.Changed = r.Version+1, h.deps.now()
-		return nil
-	})
-	if err == nil {
-		h.extents.took(next)
-	}
-	return next, err
+	return holder{}, false
 }
 
 // addHolder records a copy that is complete on its store. Holders whose disks are gone make room.
@@ -226,7 +161,7 @@ func (h *Host) quarantine(ctx context.Context, id core.ExtentID, from core.HostI
 func (h *Host) dropSurplus(ctx context.Context, e extent, row metadata.SealRecord, known map[core.HostID]store) error {
 	verified := make([]holder, 0, len(e.holders))
 	for _, x := range e.holders {
-		if known[x.store].answering() && !contradicts(x, known) && h.verify(ctx, row, x.store) == nil {
+		if known[x.store].answering() && !contradicts(x, known) && h.verify(ctx, row, x) == nil {
 			verified = append(verified, x)
 		}
 	}
@@ -266,22 +201,4 @@ func victim(e extent, from []holder, known map[core.HostID]store) holder {
 		}
 		return slices.Compare([]byte(a.store), []byte(b.store))
 	})
-}
-
-// verify looks whether a holder has what the row says.
-func (h *Host) verify(ctx context.Context, row metadata.SealRecord, id core.HostID) error {
-	store, err := h.storeAt(id)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-	defer cancel()
-	resp, err := store.GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: row.Extent.ID.ID[:]}))
-	if err != nil {
-		return convert.FromRPC(err)
-	}
-	if r := resp.Msg; r.Damaged || core.Seq(r.Last) < row.L || r.Sealed && (core.Seq(r.L) != row.L || r.Checksum != row.Checksum) {
-		return core.Errorf(core.CodeCorrupt, "store %s does not hold extent %s as the row says", id, row.Extent.ID)
-	}
-	return nil
 }

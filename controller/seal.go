@@ -158,7 +158,7 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 		return row, false, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %s", o.extent.ID, d.Reason)
 	}
 	if !d.HasSum {
-		if d.Checksum, err = h.checksumAt(ctx, o.extent.ID, d.Holders[0], d.L); err != nil {
+		if d.Checksum, err = h.checksumOfEnd(ctx, o.extent.ID, diskIn(in, d.Holders[0]), d.L); err != nil {
 			return row, false, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %w", o.extent.ID, err)
 		}
 	}
@@ -169,6 +169,15 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 	}
 	h.extents.took(row)
 	return row, true, nil
+}
+
+// checksumOfEnd is the rolling checksum at an end that only replicas beyond it have.
+func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at holder, l core.Seq) (uint32, error) {
+	sum, whole, err := h.checksumAt(ctx, id, at, l)
+	if err == nil && !whole {
+		err = core.Errorf(core.CodeCorrupt, "seq %d is not the end of a batch on %s", l, at.store)
+	}
+	return sum, err
 }
 
 // beginSeal makes sure the row says sealing, with the highest floor anyone asked for. The tuple comes with the request: the create row

@@ -32,6 +32,9 @@ type store struct {
 // answering reports whether the store can be counted on: one answer that is late is no reason to move.
 func (s store) answering() bool { return !s.identity.Disk.IsZero() && s.failures < 2 }
 
+// place is where a copy on it would be.
+func (s store) place() holder { return holder{s.ID, s.identity.Disk} }
+
 const (
 	// describeAtOnce bounds the calls of one round.
 	describeAtOnce = 64
@@ -178,7 +181,7 @@ func (s *stores) answered(id core.HostID, identity core.StoreIdentity, d *pb.Sto
 	if st == nil {
 		return old, false
 	}
-	old, changed = st.identity, st.identity != identity || !st.answering()
+	old, changed = st.identity, st.identity != identity || !st.answering() || st.refuses && !d.RefusesAppends
 	st.identity, st.failures, st.seen, st.refuses = identity, 0, now, d.RefusesAppends
 	st.load = placement.Load{
 		Free: d.FreeBytes, Total: d.TotalBytes, BytesPerSecond: d.AppendBytesPerSecond, Sync: time.Duration(d.SyncMicros) * time.Microsecond,
