@@ -653,6 +653,8 @@ type ExtentInfo struct {
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created,proto3" json:"created,omitempty"`
 	Home          string                 `protobuf:"bytes,11,opt,name=home,proto3" json:"home,omitempty"`
+	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"` // copies that it shall have, once there are stores for them
+	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`   // place in the chain of a cp queue, from 1; 0 in an ap queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -762,6 +764,20 @@ func (x *ExtentInfo) GetHome() string {
 		return x.Home
 	}
 	return ""
+}
+
+func (x *ExtentInfo) GetWanted() int32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+func (x *ExtentInfo) GetChain() uint64 {
+	if x != nil {
+		return x.Chain
+	}
+	return 0
 }
 
 // StoreIdentity is which disk under which name, in which run.
@@ -1260,7 +1276,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\breplicas\x18\b \x03(\tR\breplicas\x12\x14\n" +
 	"\x05disks\x18\t \x03(\fR\x05disks\x12\x14\n" +
 	"\x05chain\x18\n" +
-	" \x01(\x04R\x05chain\"\xab\x02\n" +
+	" \x01(\x04R\x05chain\"\xd9\x02\n" +
 	"\n" +
 	"ExtentInfo\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
@@ -1274,7 +1290,9 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05bytes\x18\t \x01(\x04R\x05bytes\x124\n" +
 	"\acreated\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x12\n" +
-	"\x04home\x18\v \x01(\tR\x04home\"K\n" +
+	"\x04home\x18\v \x01(\tR\x04home\x12\x16\n" +
+	"\x06wanted\x18\f \x01(\x05R\x06wanted\x12\x14\n" +
+	"\x05chain\x18\r \x01(\x04R\x05chain\"K\n" +
 	"\rStoreIdentity\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
 	"\x04disk\x18\x02 \x01(\fR\x04disk\x12\x10\n" +
