@@ -242,6 +242,7 @@ type controller struct {
 	mu struct {
 		sync.Mutex
 		away    bool
+		hangs   bool                   // EnsureExtent answers nothing
 		blind   bool                   // places on stores that are down
 		chain   func() (uint64, error) // of a CP queue: the place of the next extent
 		holders int                    // says so many of them; 0: as it is
@@ -265,11 +266,14 @@ func (c *controller) set(f func()) {
 	f()
 }
 
-func (c *controller) EnsureExtent(_ context.Context, req *connect.Request[pb.EnsureExtentRequest]) (*connect.Response[pb.EnsureExtentResponse], error) {
+func (c *controller) EnsureExtent(ctx context.Context, req *connect.Request[pb.EnsureExtentRequest]) (*connect.Response[pb.EnsureExtentResponse], error) {
 	c.mu.Lock()
-	away, blind := c.mu.away, c.mu.blind
+	away, blind, hangs := c.mu.away, c.mu.blind, c.mu.hangs
 	c.mu.ensures++
 	c.mu.Unlock()
+	if hangs {
+		return hang(ctx)
+	}
 	if away {
 		return nil, convert.RPCError(core.Errorf(core.CodeUnavailable, "the controller is away"))
 	}

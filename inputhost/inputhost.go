@@ -219,7 +219,7 @@ func (h *Host) forget(q *queue) {
 	defer h.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.idleLocked() && h.mu.queues[q.id] == q {
+	if q.idleLocked(h.deps.now()) && h.mu.queues[q.id] == q {
 		delete(h.mu.queues, q.id)
 	}
 }

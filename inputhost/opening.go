@@ -43,6 +43,7 @@ func (q *queue) open(ctx context.Context) {
 			return
 		}
 		q.mu.Unlock()
+		began := q.h.deps.now()
 		w, news, err := q.openExtent(ctx, urgent)
 		if err == nil {
 			failures = 0
@@ -55,7 +56,7 @@ func (q *queue) open(ctx context.Context) {
 		if q.ordered {
 			q.unopened(err, news)
 		}
-		if q.expire(err) {
+		if q.expire(began, err) {
 			return
 		}
 		if news { // there is one store less to choose from: it goes otherwise now
@@ -80,6 +81,8 @@ func (q *queue) needLocked(now time.Time) (needed, urgent bool) {
 		return needed, needed
 	case !q.mu.record.Spec.Status.CanPublish() && len(q.mu.waiting) == 0:
 		return false, false
+	case q.mu.probe:
+		return true, false
 	case len(q.mu.open.slots) == 0:
 		urgent = len(q.mu.waiting) > 0
 		return urgent || q.publishingLocked(now), urgent
@@ -93,6 +96,7 @@ func (q *queue) needLocked(now time.Time) (needed, urgent bool) {
 func (q *queue) opened(w *writer.Writer) {
 	now := q.h.deps.now()
 	q.mu.Lock()
+	q.mu.probe = false
 	why := "" // it is not wanted any more
 	switch {
 	case q.mu.closed:
@@ -103,6 +107,7 @@ func (q *queue) opened(w *writer.Writer) {
 	var old *slot
 	if why == "" && w.Open() { // else it has ended, and told so before it was known
 		q.mu.open.add(w, now, q.mu.publishers)
+		q.mu.outage = outage{}
 		q.mu.chain.admitLocked()
 		if old = q.mu.open.replaced(); old != nil {
 			q.mu.open.drop(old.w)
@@ -118,13 +123,15 @@ func (q *queue) opened(w *writer.Writer) {
 	q.feed()
 }
 
-// expire answers the chunks that have waited too long, or all when err is final. It reports, and ends the opening, when nobody waits any
-// more.
-func (q *queue) expire(err error) bool {
-	final := core.CodeOf(err).Class() == core.ClassFatal
+// expire notes a try that failed, and answers the chunks that have waited too long, or all when err is final or has been so for a while. It
+// reports, and ends the opening, when nobody waits any more.
+func (q *queue) expire(began time.Time, err error) bool {
 	now := q.h.deps.now()
-	late := now.Add(-q.h.cfg.PublishDeadline)
 	q.mu.Lock()
+	q.mu.probe = false
+	q.mu.outage.failed(began, now, err, errors.As(err, new(refusal)))
+	final := core.CodeOf(err).Class() == core.ClassFatal || q.mu.outage.lasts(now)
+	late := now.Add(-q.h.unsentMost())
 	failed := q.takeLocked(func(c *writer.Chunk) bool { return final || c.Arrived.Before(late) || c.From.Gone() })
 	done := len(q.mu.waiting) == 0 && len(q.mu.chain.claims) == 0
 	if done {
@@ -132,8 +139,26 @@ func (q *queue) expire(err error) bool {
 		q.mu.notBefore = now.Add(replacePause)
 	}
 	q.mu.Unlock()
-	refuse(failed, core.CodeOf(err))
+	refuseFor(failed, err)
 	return done
+}
+
+// unsentMost is how long a chunk that was sent to no store waits.
+func (h *Host) unsentMost() time.Duration { return min(unsentMost, h.cfg.PublishDeadline) }
+
+// refusal is what the controller itself said.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// answered is the error of a call to the controller.
+func answered(err error) error {
+	said := connect.IsWireError(err)
+	err = convert.FromRPC(err)
+	if class := core.CodeOf(err).Class(); said && (class == core.ClassRetryable || class == core.ClassThrottled) {
+		return refusal{err}
+	}
+	return err
 }
 
 // takeLocked takes out of what waits the chunks that which is true for.
@@ -209,7 +234,7 @@ func (q *queue) ensure(ctx context.Context) (core.Extent, []string, error) {
 	q.mu.Unlock()
 	resp, err := ctl.EnsureExtent(ctx, connect.NewRequest(req))
 	if err != nil {
-		return core.Extent{}, nil, convert.FromRPC(err)
+		return core.Extent{}, nil, answered(err)
 	}
 	extent, err := convert.Extent(resp.Msg.Extent)
 	if err != nil {

@@ -29,12 +29,13 @@ type publisher struct {
 	hello      atomic.Bool  // answered
 	inFlight   atomic.Int64 // bytes taken and not answered
 	closed     atomic.Bool
-	once       sync.Once   // of the queue's release
-	producer   core.ID     // of a CP queue: the publisher whose …
-	number     uint64      // … session this is
-	ended      atomic.Bool // of a CP queue: nothing more of it is appended
-	home       *slot       // the extent it uses; the queue's
-	left       bool        // it uses none any more; the queue's
+	explained  atomic.Pointer[string] // why its records are refused, as it was told last
+	once       sync.Once              // of the queue's release
+	producer   core.ID                // of a CP queue: the publisher whose …
+	number     uint64                 // … session this is
+	ended      atomic.Bool            // of a CP queue: nothing more of it is appended
+	home       *slot                  // the extent it uses; the queue's
+	left       bool                   // it uses none any more; the queue's
 }
 
 // HandleFrame implements ws.StreamHandler.

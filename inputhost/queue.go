@@ -32,6 +32,8 @@ type queue struct {
 		active     time.Time // the last chunk from a publisher
 		looked     time.Time // at the load
 		opening    bool
+		outage     outage
+		probe      bool                        // a try is wanted that nobody waits for: whether the outage is over
 		notBefore  time.Time                   // the next try to open what nobody waits for, after one that failed
 		waiting    []writer.Chunk              // for an extent, in order
 		feeding    bool                        // somebody gives them to the open extents
@@ -115,17 +117,21 @@ func (q *queue) publishingLocked(now time.Time) bool {
 // again takes chunks that have no extent, also what another extent of the queue could not hold. What may wait is bounded by the windows
 // of the publishers.
 func (q *queue) again(chunks []writer.Chunk) {
+	now := q.h.deps.now()
 	q.mu.Lock()
-	closed := q.mu.closed
-	if !closed {
+	closed, why := q.mu.closed, q.probeLocked(now)
+	if !closed && why == nil {
 		q.mu.waiting = append(q.mu.waiting, chunks...)
 	}
 	q.mu.Unlock()
-	if closed {
+	switch {
+	case closed:
 		refuse(chunks, core.CodeDraining)
-		return
+	case why != nil:
+		refuseFor(chunks, why)
+	default:
+		q.feed()
 	}
-	q.feed()
 }
 
 // feed gives what waits to the open extents, in order, before anything newer; without one it has one opened. One goroutine at a time does it. What
@@ -238,9 +244,9 @@ func (q *queue) leave(p *publisher) {
 	q.mu.Unlock()
 }
 
-// idleLocked: nothing refers to the queue.
-func (q *queue) idleLocked() bool {
-	return len(q.mu.publishers) == 0 && len(q.mu.open.slots) == 0 && !q.mu.opening && len(q.mu.waiting) == 0 && len(q.mu.writers) == 0
+// idleLocked: nothing refers to the queue, and it has no outage that those who come back are to find.
+func (q *queue) idleLocked(now time.Time) bool {
+	return !q.mu.outage.recent(now) && len(q.mu.publishers) == 0 && len(q.mu.open.slots) == 0 && !q.mu.opening && len(q.mu.waiting) == 0 && len(q.mu.writers) == 0
 }
 
 // maxPayload of a message of this queue; built-in queues take what their users' queue took, and the history on top.

@@ -127,23 +127,23 @@ func TestHost_StuckStore(t *testing.T) {
 		"disk": {4, func(s *store) func() {
 			s.set(func() { s.delay = time.Hour })
 			return func() { s.kill(); sleep(time.Hour) }
-		}, 10 * time.Millisecond},
+		}, 20 * time.Millisecond},
 		"disk, none to spare": {3, func(s *store) func() {
 			s.set(func() { s.delay = time.Hour })
 			return func() { s.kill(); sleep(time.Hour) }
-		}, 10 * time.Millisecond},
-		"process":                        {4, (*store).stop, 10 * time.Millisecond},
+		}, 20 * time.Millisecond},
+		"process":                        {4, (*store).stop, 20 * time.Millisecond},
 		"process, one message at a time": {3, (*store).stop, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, c.stores, nil, func(r *rig) {
 				p := r.publisher("p", path)
-				p.load(2*time.Second, 10*time.Millisecond)
+				p.load(2*time.Second, 20*time.Millisecond)
 				goOn := c.stick(r.stores[1])
 				if c.pace > 0 {
-					p.load(5*time.Second, c.pace)
+					p.load(4*time.Second, c.pace)
 				} else {
-					for end := time.Now().Add(5 * time.Second); time.Now().Before(end); sleep(10 * time.Millisecond) {
+					for end := time.Now().Add(4 * time.Second); time.Now().Before(end); sleep(10 * time.Millisecond) {
 						p.send()
 						p.flush()
 					}

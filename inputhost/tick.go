@@ -55,13 +55,13 @@ func (t *ticker) observe(store core.HostID, l writer.Lag) {
 // tick looks after load, age and idleness.
 func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []float64 {
 	q.mu.Lock()
-	if late := q.overdueLocked(now); len(late) > 0 {
+	if late, why := q.overdueLocked(now); len(late) > 0 {
 		q.mu.Unlock()
-		refuse(late, core.CodeUnavailable)
+		refuseFor(late, why)
 		q.mu.Lock()
 	}
 	if len(q.mu.open.slots) == 0 && !q.mu.opening {
-		idle := q.idleLocked()
+		idle := q.idleLocked(now)
 		q.mu.Unlock()
 		if idle {
 			q.h.forget(q)
@@ -76,17 +76,27 @@ func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []floa
 	return rates
 }
 
-// overdueLocked takes out what has waited too long for the end of an older extent of the chain: while that is open, nobody opens the next one.
-func (q *queue) overdueLocked(now time.Time) []writer.Chunk {
-	if !q.ordered || len(q.mu.waiting) == 0 {
-		return nil
+// overdueLocked takes out what has waited too long for an extent: for a call that is not answered, for the end of an outage, or, in a chain, for the
+// end of an older extent, while nobody opens the next one.
+func (q *queue) overdueLocked(now time.Time) (late []writer.Chunk, why error) {
+	if len(q.mu.waiting) == 0 || len(q.mu.open.slots) > 0 {
+		return nil, nil
 	}
-	deadline := now.Add(-q.h.cfg.PublishDeadline)
-	over := func(c *writer.Chunk) bool { return c.Arrived.Before(deadline) || c.From.Gone() }
+	lasts := q.mu.outage.lasts(now)
+	deadline := now.Add(-q.h.unsentMost())
+	over := func(c *writer.Chunk) bool { return lasts || c.Arrived.Before(deadline) || c.From.Gone() }
 	if !over(&q.mu.waiting[0]) {
-		return nil
+		return nil, nil
 	}
-	return q.takeLocked(over)
+	switch {
+	case q.mu.outage.recent(now):
+		why = q.mu.outage.why
+	case q.mu.opening:
+		why = core.Errorf(core.CodeUnavailable, "queue %s has no open extent, and none could be opened within %s", q.path, q.h.unsentMost())
+	default:
+		why = core.Errorf(core.CodeUnavailable, "queue %s: the end of its last extent could not be decided within %s", q.path, q.h.unsentMost())
+	}
+	return q.takeLocked(over), why
 }
 
 // tendLocked takes out of the set what is to be closed, and has opened what is missing.

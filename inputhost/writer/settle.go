@@ -75,7 +75,7 @@ func (s *settlement) run(ctx context.Context, floor core.Seq, reason string) {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			s.answerAll(Unknown())
+			s.giveUp()
 			return
 		case <-timer.C:
 		}
@@ -112,7 +112,7 @@ func (s *settlement) expire(now time.Time) (next time.Duration) {
 	for _, o := range s.left {
 		left := s.w.limits.PublishDeadline - now.Sub(o.chunk.Arrived)
 		if left <= 0 {
-			o.answer(Unknown())
+			o.giveUp()
 			continue
 		}
 		if len(kept) == 0 || left < next {
@@ -125,11 +125,20 @@ func (s *settlement) expire(now time.Time) (next time.Duration) {
 	return next
 }
 
-func (s *settlement) answerAll(out Outcome) {
+func (s *settlement) giveUp() {
 	for _, o := range s.left {
-		o.answer(out)
+		o.giveUp()
 	}
 	s.left = nil
+}
+
+// giveUp answers without a decision: only what was sent may be stored.
+func (o owed) giveUp() {
+	if o.last == beyond {
+		o.answer(Refused(core.CodeUnavailable))
+		return
+	}
+	o.answer(Unknown())
 }
 
 func (o owed) answer(out Outcome) { o.chunk.From.Answer(o.chunk, out) }
@@ -139,7 +148,7 @@ func (w *Writer) appendAgain(chunks []Chunk) {
 	kept := make([]Chunk, 0, len(chunks))
 	for _, c := range chunks {
 		if c.From.Gone() {
-			c.From.Answer(c, Unknown())
+			c.From.Answer(c, Refused(core.CodeUnavailable))
 			continue
 		}
 		kept = append(kept, c)

@@ -43,7 +43,7 @@ func TestWriter_FailureIsDecidedByTheSeal(t *testing.T) {
 	if len(b.again) != 1 || b.again[0].First != 3 {
 		t.Fatalf("appended again %+v, want chunk 3 alone: nobody waits for 4", b.again)
 	}
-	if o := gone.answers()[4]; o.Status != wire.AckUnknown {
+	if o := gone.answers()[4]; o.Status != wire.AckRefused {
 		t.Fatalf("chunk of a gone publisher: %+v", o)
 	}
 	if b.ended != 1 || b.sealed != 1 {

@@ -97,6 +97,9 @@ func (p *Publisher) verdict(s *session, r *wire.AckRun) (err error, again bool) 
 	if code.Class() == core.ClassFatal || code.Class() == core.ClassUnknown {
 		code = core.CodeUnavailable
 	}
+	if r.Status == wire.AckRefused && core.CodeOf(s.why) == r.Code {
+		return core.Errorf(code, "input host %s: %w", s.host.ID, s.why), true
+	}
 	return core.Errorf(code, "input host %s could not store the message (%s)", s.host.ID, r.Code), true
 }
 

@@ -32,6 +32,7 @@ type session struct {
 	next     uint64   // number of the next record
 	inflight []*batch // by first number
 	bytes    int      // of them
+	why      error    // the host refuses records
 	writing  int      // batches that the connection has not written
 }
 
@@ -85,7 +86,9 @@ func (s *session) HandleFrame(f wire.Frame, _ *ws.Message) {
 		}
 	case wire.TypeThrottled:
 		var m pb.Throttled
-		if err = proto.Unmarshal(f.Body, &m); err == nil {
+		if err = proto.Unmarshal(f.Body, &m); err == nil && m.Reason != nil {
+			s.explained(convert.ErrorFromProto(m.Reason))
+		} else if err == nil {
 			s.p.throttle(m.RetryAfter.AsDuration())
 		}
 	case wire.TypePublishHelloOK:
@@ -133,6 +136,13 @@ func (s *session) greet(body []byte) error {
 		s.hello <- nil
 	}
 	return nil
+}
+
+// explained keeps why the host refuses records: its answers say no more than a code.
+func (s *session) explained(why error) {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.why = why
 }
 
 // Closed ends the session: what it had in flight is sent again on another.
