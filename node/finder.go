@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,7 @@ func (f *finder) ask(ctx context.Context, store metadata.Store) error {
 type seeker struct {
 	finder *finder
 	store  metadata.Store
+	joiner *joiner
 }
 
 var _ role = (*seeker)(nil)
@@ -99,8 +101,19 @@ var _ role = (*seeker)(nil)
 // Routes has none.
 func (s *seeker) Routes(*http.ServeMux) {}
 
-// Start waits, at most metadataWait.
-func (s *seeker) Start(ctx context.Context) error { return s.finder.wait(ctx, s.store) }
+// Start waits, at most metadataWait, and not at all where no cluster can be found.
+func (s *seeker) Start(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() { cancel(s.joiner.Run(ctx)) })
+	err := s.finder.wait(ctx, s.store)
+	cancel(nil)
+	looks.Wait()
+	if cause := context.Cause(ctx); err != nil && core.CodeOf(cause) == core.CodeBadArgument {
+		return cause
+	}
+	return err
+}
 
 // Run does nothing: calls fail by themselves while the metadata are away.
 func (s *seeker) Run(ctx context.Context) error {

@@ -14,7 +14,6 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/telemetry"
-	"github.com/columbamq/columba/membership"
 )
 
 // drainTimeout bounds what each part finishes when the process stops.
@@ -89,8 +88,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	var all pages
 	srv := newServer(n.o.Log, res.metrics, &all, res.tcp, res.mem)
 	parts := []lifecycle.Part{srv}
-	if part := n.metadataPart(res); part != nil {
-		parts = append(parts, all.add(namedRole{membership.RoleMetadata, part}))
+	for _, r := range n.foundation(res) {
+		parts = append(parts, all.add(r))
 	}
 	for _, st := range res.stores {
 		parts = append(parts, st.parts()...)

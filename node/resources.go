@@ -185,6 +185,9 @@ func (n *Node) refuseSecond(ctx context.Context, res *resources) error {
 	if other, ok := olderHolder(res.members); ok {
 		return secondHolder(other)
 	}
+	if j := newJoiner(res, n.cfg.Join); !j.met() {
+		return j.check(ctx)
+	}
 	return nil
 }
 

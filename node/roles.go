@@ -7,6 +7,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/frontend"
 	"github.com/columbamq/columba/inputhost"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost"
 )
@@ -27,15 +28,20 @@ func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
 	return out, nil
 }
 
-// metadataPart serves the metadata or waits for them; nil when the roles need none.
-func (n *Node) metadataPart(res *resources) role {
+// foundation serves the metadata, or waits for them where the roles need them. Whoever need not wait looks whether it is astray.
+func (n *Node) foundation(res *resources) []namedRole {
+	j := newJoiner(res, n.cfg.Join)
+	var out []namedRole
 	switch {
 	case res.finder == nil:
-		return newHolder(res)
-	case slices.Equal(n.cfg.Roles, []string{RoleStore}):
-		return nil
+		out = append(out, namedRole{membership.RoleMetadata, newHolder(res)})
+	case !slices.Equal(n.cfg.Roles, []string{RoleStore}):
+		return []namedRole{{membership.RoleMetadata, &seeker{finder: res.finder, store: res.meta, joiner: j}}}
 	}
-	return &seeker{finder: res.finder, store: res.meta}
+	if len(n.cfg.Join) > 0 {
+		out = append(out, namedRole{"join", j})
+	}
+	return out
 }
 
 func (n *Node) buildRole(name string, res *resources) (role, error) {
