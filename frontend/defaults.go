@@ -30,8 +30,9 @@ func (s *service) loadCopies(ctx context.Context) error {
 		return core.Errorf(core.CodeOf(err), "the cluster's setting for replicas: %w", err)
 	}
 	if c != mine {
-		s.log.Warn("queues get the number of replicas that the cluster began with, not this process's; a queue may ask for its own",
-			"replicas", c.Replicas, "min_replicas", c.MinReplicas, "configured", mine.Replicas)
+		s.log.Warn("the default number of replicas was fixed when the cluster was first started, and this process's has no effect: "+
+			"name --replicas and --min-replicas when you create a queue that shall have others",
+			"replicas", c.Replicas, "min_replicas", c.MinReplicas, "no_effect", mine.Replicas)
 	}
 	s.copies.Store(&c)
 	return nil

@@ -47,7 +47,7 @@ func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListE
 	g.SetLimit(fanOut)
 	for i, r := range records {
 		g.Go(func() (err error) {
-			out.Extents[i], err = s.extentInfo(gctx, r.Value.Extent, path)
+			out.Extents[i], err = s.extentInfo(gctx, r.Value, path)
 			return err
 		})
 	}
@@ -121,7 +121,14 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 }
 
 func (s *service) answerExtent(ctx context.Context, e core.Extent, path string) (*connect.Response[pb.ExtentInfo], error) {
-	info, err := s.extentInfo(ctx, e, path)
+	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), metadata.One)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound: // its queue is being removed
+		r.Extent = e
+	case err != nil:
+		return nil, core.Errorf(core.CodeOf(err), "look up extent %s: %w", e.ID, err)
+	}
+	info, err := s.extentInfo(ctx, r, path)
 	if err != nil {
 		return nil, err
 	}
@@ -150,10 +157,10 @@ func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent
 }
 
 // extentInfo is an extent as users see it. An extent without a seal row is open; one without an end is as long as a replica says.
-func (s *service) extentInfo(ctx context.Context, e core.Extent, path string) (*pb.ExtentInfo, error) {
+func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path string) (*pb.ExtentInfo, error) {
 	info := &pb.ExtentInfo{
-		Extent: e.ID.String(), Queue: path, Kind: string(e.Kind), State: string(core.ExtentOpen),
-		Input: string(e.Input), Created: convert.Time(e.ID.Time().UTC()), Home: "own",
+		Extent: e.ID.String(), Queue: path, Kind: string(e.Kind), State: string(core.ExtentOpen), Chain: e.Chain,
+		Input: string(e.Input), Created: convert.Time(e.ID.Time().UTC()), Home: "own", Wanted: int32(max(e.Wanted, len(e.Replicas))),
 	}
 	for _, r := range e.Replicas {
 		info.Replicas = append(info.Replicas, string(r))
@@ -174,7 +181,7 @@ func (s *service) extentInfo(ctx context.Context, e core.Extent, path string) (*
 			return info, nil
 		}
 	}
-	if r := s.replica(ctx, e); r != nil {
+	if r := s.replica(ctx, e.Extent); r != nil {
 		info.LastSeq, info.Bytes = r.GetLast(), r.GetBytes()
 	}
 	return info, nil

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -11,7 +13,7 @@ import (
 
 func (c *cluster) addExtent(e core.Extent) {
 	c.t.Helper()
-	r := metadata.ExtentRecord{Extent: e, Created: time.Now()}
+	r := metadata.ExtentRecord{Extent: e, Created: time.Now(), Wanted: 3}
 	if err := metadata.Write(c.t.Context(), c.store, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), r, time.Now(), 0, metadata.One); err != nil {
 		c.t.Fatal(err)
 	}
@@ -25,6 +27,7 @@ func TestExtents_OpenAndSealed(t *testing.T) {
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	open, sealed := newExtent(g), newExtent(g)
+	sealed.Chain = 5
 	c.addExtent(sealed)
 	c.addExtent(open)
 	seal := metadata.SealRecord{Extent: sealed, State: core.ExtentSealed, L: 42, Bytes: 4200, Holders: []core.HostID{"a"}}
@@ -42,14 +45,14 @@ func TestExtents_OpenAndSealed(t *testing.T) {
 			break
 		}
 	}
-	if e := got[open.ID.String()]; e.GetState() != "open" || e.LastSeq != 7 || e.Bytes != 700 || e.Home != "own" || len(e.Replicas) != 1 {
+	if e := got[open.ID.String()]; e.GetState() != "open" || e.LastSeq != 7 || e.Bytes != 700 || e.Home != "own" || len(e.Replicas) != 1 || e.Wanted != 3 || e.Chain != 0 {
 		t.Errorf("open extent is %v", e)
 	}
-	if e := got[sealed.ID.String()]; e.GetState() != "sealed" || e.LastSeq != 42 || e.Bytes != 4200 || len(e.Holders) != 1 || e.Queue != "/t/a" {
+	if e := got[sealed.ID.String()]; e.GetState() != "sealed" || e.LastSeq != 42 || e.Bytes != 4200 || len(e.Holders) != 1 || e.Queue != "/t/a" || e.Wanted != 3 || e.Chain != 5 {
 		t.Errorf("sealed extent is %v", e)
 	}
 	for _, id := range []core.ExtentID{open.ID, sealed.ID} {
-		if e := must(call(t, c.admin.GetExtent, &pb.GetExtentRequest{Extent: id.String()}))(t); e.State != got[id.String()].State {
+		if e := must(call(t, c.admin.GetExtent, &pb.GetExtentRequest{Extent: id.String()}))(t); !proto.Equal(e, got[id.String()]) {
 			t.Errorf("looked up %v, listed %v", e, got[id.String()])
 		}
 	}

@@ -59,7 +59,7 @@ func TestCreateQueue_DefaultsAreTheClusters(t *testing.T) {
 		t.Errorf("own numbers: %v", own.Spec)
 	}
 	_, err := call(t, second.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/d", Replicas: 3, MinReplicas: 2}})
-	wantCode(t, "more than there are stores", err, core.CodeBadArgument)
+	wantCode(t, "more than there are stores", err, core.CodeIncomplete)
 }
 
 // keepOpen leaves a store open that several frontends use.

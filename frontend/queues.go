@@ -59,26 +59,32 @@ func (s *service) createQueue(ctx context.Context, p *pb.QueueSpec) (metadata.Qu
 		return none, core.Errorf(core.CodeBadArgument, "spec is missing; its path names the new queue")
 	}
 	copies := s.copies.Load()
-	spec, err := s.checkQueue(convert.QueueSpec(p).WithDefaults(copies.Replicas, copies.MinReplicas))
-	if err != nil {
+	spec := convert.QueueSpec(p).WithDefaults(copies.Replicas, copies.MinReplicas)
+	if err := checkQueue(spec); err != nil {
+		return none, err
+	}
+	if err := s.checkStores(spec); err != nil {
 		return none, err
 	}
 	return s.claim(ctx, metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(s.now())}, Spec: spec}, nil)
 }
 
 // checkQueue refuses a spec that is wrong, and one that asks for what is not there yet.
-func (s *service) checkQueue(spec core.QueueSpec) (core.QueueSpec, error) {
+func checkQueue(spec core.QueueSpec) error {
 	if _, err := core.ParseQueuePath(spec.Path); err != nil {
-		return spec, err
+		return err
 	}
-	if err := spec.Validate(); err != nil {
-		return spec, err
+	return spec.Validate()
+}
+
+// checkStores refuses numbers of replicas for which too few stores live, CodeIncomplete: the queue would take no message.
+func (s *service) checkStores(spec core.QueueSpec) error {
+	stores := len(s.members.Hosts(roleStore))
+	if stores == 0 || spec.MinReplicas <= stores {
+		return nil
 	}
-	if stores := len(s.members.Hosts(roleStore)); stores > 0 && spec.MinReplicas > stores {
-		return spec, core.Errorf(core.CodeBadArgument, "the queue needs at least %d replicas and this cluster has %d live stores; start more, ask for --replicas %d, or for --min-replicas %d to begin with fewer copies",
-			spec.MinReplicas, stores, stores, stores)
-	}
-	return spec, nil
+	return core.Errorf(core.CodeIncomplete, "the queue needs at least %d replicas, and of the cluster's stores %d can be reached; start more, ask for --replicas %d, or for --min-replicas %d to begin with fewer copies",
+		spec.MinReplicas, stores, stores, stores)
 }
 
 // GetQueue looks a queue up by its path.
@@ -162,6 +168,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		if to.Consistency != "" && to.Consistency != q.Spec.Consistency {
 			return core.Errorf(core.CodeBadArgument, "consistency of queue %s is fixed at its creation: it is %s", path, q.Spec.Consistency)
 		}
+		was := q.Spec
 		change(f, "durability", &q.Spec.Durability, to.Durability)
 		change(f, "replicas", &q.Spec.Replicas, to.Replicas)
 		change(f, "min_replicas", &q.Spec.MinReplicas, to.MinReplicas)
@@ -169,8 +176,13 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		change(f, "unconsumed_retention", &q.Spec.UnconsumedRetention, to.UnconsumedRetention)
 		change(f, "max_message", &q.Spec.MaxMessage, to.MaxMessage)
 		change(f, "status", &q.Spec.Status, to.Status)
-		_, err := s.checkQueue(q.Spec)
-		return err
+		if err := checkQueue(q.Spec); err != nil {
+			return err
+		}
+		if q.Spec.Replicas == was.Replicas && q.Spec.MinReplicas == was.MinReplicas {
+			return nil // stores that are away now do not matter for the rest
+		}
+		return s.checkStores(q.Spec)
 	})
 	if err != nil {
 		return nil, err

@@ -22,10 +22,8 @@ import (
 func TestCreateQueue_DefaultsAndLookUp(t *testing.T) {
 	c := newCluster(t, nil, func(cfg *Config) { cfg.Replicas, cfg.MinReplicas = 3, 2 })
 	_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
-	wantCode(t, "two replicas on one store", err, core.CodeBadArgument)
-	if err := c.members.Set(append(c.members.Hosts(""), membership.Host{ID: "s2", Roles: []string{roleStore}})); err != nil {
-		t.Fatal(err)
-	}
+	wantCode(t, "two replicas on one store", err, core.CodeIncomplete)
+	c.addStore("s2")
 	q := c.createQueue("/t/a")
 	if q.Spec.Replicas != 3 || q.Spec.MinReplicas != 2 || q.Spec.Consistency != "ap" || q.Spec.Durability != "fsync" || q.Spec.Status != "enabled" {
 		t.Errorf("defaults are %v", q.Spec)
@@ -36,6 +34,34 @@ func TestCreateQueue_DefaultsAndLookUp(t *testing.T) {
 	}
 	_, err = call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
 	wantCode(t, "second create", err, core.CodeExists)
+}
+
+func (c *cluster) addStore(id core.HostID) {
+	c.t.Helper()
+	if err := c.members.Set(append(c.members.Hosts(""), membership.Host{ID: id, Roles: []string{roleStore}})); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestUpdateQueue_WhileStoresAreAway changes what has nothing to do with them.
+func TestUpdateQueue_WhileStoresAreAway(t *testing.T) {
+	c := newCluster(t, nil, func(cfg *Config) { cfg.Replicas, cfg.MinReplicas = 3, 2 })
+	all := c.members.Hosts("")
+	c.addStore("s2")
+	c.createQueue("/t/a")
+	if err := c.members.Set(all); err != nil {
+		t.Fatal(err)
+	}
+	q := must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Status: "receive-only"}}))(t)
+	if q.Spec.Status != "receive-only" || q.Spec.MinReplicas != 2 {
+		t.Errorf("got %v", q.Spec)
+	}
+	_, err := call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", MinReplicas: 3}})
+	wantCode(t, "more replicas than stores", err, core.CodeIncomplete)
+	q = must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Replicas: 1, MinReplicas: 1}}))(t)
+	if q.Spec.Replicas != 1 || q.Spec.MinReplicas != 1 {
+		t.Errorf("fewer replicas: got %v", q.Spec)
+	}
 }
 
 var badPaths = map[string]core.Code{
