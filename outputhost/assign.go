@@ -30,6 +30,7 @@ func (h *Host) relist(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
+		case <-h.relisting:
 		}
 	}
 }
@@ -48,7 +49,6 @@ func (h *Host) relistPause() time.Duration {
 const (
 	relistPerShare = 2 * time.Millisecond
 	maxRelist      = 30 * time.Second
-	// maxRelistRetry is about how long a host that was cut off goes on delivering what others own by then.
 	maxRelistRetry = time.Second
 )
 
@@ -56,9 +56,7 @@ const (
 func (h *Host) askShares(ctx context.Context) error {
 	err := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
 	for _, c := range h.deps.Members.Hosts("controller") {
-		h.mu.Lock()
-		before := h.mu.version
-		h.mu.Unlock()
+		before := h.version()
 		var list *pb.AssignmentList
 		if list, err = h.askController(ctx, c.Address); err == nil {
 			return h.assignAfter(ctx, list, before)
@@ -86,12 +84,8 @@ func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
 // assignAfter is assign for a list that was asked for when the newest one had version before. If that is still so, the answer is the
 // truth even with a lower version: the controller has begun anew, with a clock behind that of the one before.
 func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before uint64) error {
-	run, err := core.IDFromBytes(list.Run)
-	if err != nil {
+	if ok, err := h.accept(list, before); err != nil || !ok {
 		return err
-	}
-	if self := h.deps.Members.Self(); run != self.Run.ID {
-		return core.Errorf(core.CodeStale, "the list is for another run of this host")
 	}
 	select {
 	case h.assigning <- struct{}{}:
@@ -99,53 +93,130 @@ func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before 
 	case <-ctx.Done():
 		return core.Errorf(core.CodeDeadline, "another list of shares is still being applied: %w", context.Cause(ctx))
 	}
+	return h.giveAll(ctx, list)
+}
+
+// given are the shares of a list.
+type given map[core.ExtentID]map[core.GroupID]bool
+
+// accept drops, without waiting for anything, what a list lacks; not ok when there was a newer one.
+func (h *Host) accept(list *pb.AssignmentList, before uint64) (ok bool, err error) {
+	run, err := core.IDFromBytes(list.Run)
+	if err != nil {
+		return false, err
+	}
+	if self := h.deps.Members.Self(); run != self.Run.ID {
+		return false, core.Errorf(core.CodeStale, "the list is for another run of this host")
+	}
+	out := make(given)
+	for _, a := range list.Assignments {
+		group, err := core.IDFromBytes(a.Group)
+		if err != nil {
+			return false, err
+		}
+		extent, err := core.IDFromBytes(a.GetExtent().GetId())
+		if err != nil {
+			return false, err
+		}
+		id := core.ExtentID{ID: extent}
+		if out[id] == nil {
+			out[id] = make(map[core.GroupID]bool)
+		}
+		out[id][core.GroupID{ID: group}] = true
+	}
+	h.accepting <- struct{}{}
+	defer func() { <-h.accepting }()
 	h.mu.Lock()
 	older := list.Version < h.mu.version && h.mu.version != before
 	if !older {
-		h.mu.version = list.Version
+		h.mu.version, h.mu.given = list.Version, out
 	}
 	h.mu.Unlock()
 	if older {
-		return nil
+		return false, nil
 	}
-	given := make(map[core.ExtentID]map[core.GroupID]bool)
+	h.dropOthers(out)
+	return true, nil
+}
+
+// version of the newest list of shares.
+func (h *Host) version() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.version
+}
+
+// giveAll resumes the shares of a list that was accepted, until a newer one is: that one has all of them.
+func (h *Host) giveAll(ctx context.Context, list *pb.AssignmentList) error {
 	touched := make(map[*group]bool)
+	defer func() {
+		for g := range touched {
+			g.pump()
+			g.release()
+		}
+	}()
+	defer h.dropGivenLate()
 	var failed []error
 	missing := make(gaps)
 	sortChains(list.Assignments)
 	h.setGaps(h.gapsIn(list.Assignments))
 	for _, a := range list.Assignments {
-		id, err := core.IDFromBytes(a.Group)
-		if err != nil {
-			return err
+		if h.version() != list.Version {
+			return nil
 		}
 		e, err := convert.Extent(a.Extent)
 		if err != nil {
 			return err
 		}
-		if given[e.ID] == nil {
-			given[e.ID] = make(map[core.GroupID]bool)
-		}
-		given[e.ID][core.GroupID{ID: id}] = true
-		if missing.before(core.GroupID{ID: id}, e) {
+		id := core.GroupID{ID: core.ID(a.Group)}
+		if missing.before(id, e) || h.hasShare(e.ID, id, a) {
 			continue
 		}
-		g, err := h.giveShare(ctx, e, a, core.GroupID{ID: id})
+		g, err := h.giveShare(ctx, e, a, id)
 		if err != nil {
-			missing.note(core.GroupID{ID: id}, e)
+			missing.note(id, e)
 			failed = append(failed, err) // the others must not wait for it; the controller sends its list again
 		}
-		if g != nil {
-			defer g.release()
+		switch {
+		case g == nil:
+		case touched[g]:
+			g.release()
+		default:
 			touched[g] = true
 		}
 	}
-	h.dropOthers(given)
 	h.setGaps(missing)
-	for g := range touched {
-		g.pump()
-	}
 	return errors.Join(failed...)
+}
+
+// dropGivenLate drops what was given by a list when a newer one, which lacks it, had been accepted.
+func (h *Host) dropGivenLate() {
+	h.accepting <- struct{}{}
+	defer func() { <-h.accepting }()
+	h.mu.Lock()
+	newest := h.mu.given
+	h.mu.Unlock()
+	h.dropOthers(newest)
+}
+
+// hasShare reports whether a share of a list is there; then it takes over where the extent is held.
+func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignment) bool {
+	h.mu.Lock()
+	g := h.mu.groups[group]
+	h.mu.Unlock()
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.mu.shares[extent]
+	if s == nil || s.generation != a.Counter {
+		return false
+	}
+	if len(a.Holders) > 0 {
+		s.holders = holdersOf(a)
+	}
+	return true
 }
 
 // giveShare resumes one share of the list; no group when that was deleted meanwhile.
@@ -160,22 +231,25 @@ func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, i
 		g.release()
 		return nil, nil
 	}
-	var holders []core.HostID
+	return g, g.addShare(ctx, e, a.Counter, holdersOf(a))
+}
+
+func holdersOf(a *pb.Assignment) (out []core.HostID) {
 	for _, holder := range a.Holders {
-		holders = append(holders, core.HostID(holder))
+		out = append(out, core.HostID(holder))
 	}
-	return g, g.addShare(ctx, e, a.Counter, holders)
+	return out
 }
 
 // dropOthers gives up the shares that are not this host's any more. The list is the newest that was heard: another host owns them now, or
 // nobody needs to.
-func (h *Host) dropOthers(given map[core.ExtentID]map[core.GroupID]bool) {
+func (h *Host) dropOthers(shares given) {
 	now := h.deps.Now()
 	for _, g := range h.groupList() {
 		var dropped []*share
 		g.mu.Lock()
 		for id, s := range g.mu.shares {
-			if !given[id][g.id] {
+			if !shares[id][g.id] {
 				dropped = append(dropped, s)
 			}
 		}

@@ -17,6 +17,7 @@ type metrics struct {
 	redelivered  prometheus.Counter
 	deadLettered prometheus.Counter
 	readFailures prometheus.Counter
+	lapses       prometheus.Counter
 	saves        prometheus.Counter
 	saveFailures prometheus.Counter
 	saveSeconds  prometheus.Histogram
@@ -36,6 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		redelivered:  counter("messages_redelivered_total", "Messages handed out again."),
 		deadLettered: counter("messages_dead_lettered_total", "Messages moved to a dead letter queue."),
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
+		lapses:       counter("lease_lapses_total", "Times that nothing was handed out because no controller was heard."),
 		saves:        counter("checkpoints_total", "Checkpoints of shares written."),
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
 		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{

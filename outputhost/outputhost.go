@@ -76,16 +76,20 @@ type Host struct {
 	letters   *letters
 	stores    *stores
 	memory    budget
-	pulse     *pulse
+	lease     *lease
 	mu        struct {
 		sync.Mutex
 		groups   map[core.GroupID]*group
 		sessions map[*session]struct{}
-		version  uint64 // of the list of shares
+		version  uint64 // of the newest list of shares
+		given    given  // by that list
 		stopped  bool
 	}
 	draining    atomic.Bool   // nothing is handed out any more
+	accepting   chan struct{} // capacity 1: one list says at a time what is dropped
 	assigning   chan struct{} // capacity 1: one list is applied at a time, which takes calls to the metadata
+	relisting   chan struct{} // capacity 1: a list was accepted and is to be applied
+	routing     chan struct{} // capacity 1: hosts came or went, and consumers are to be told
 	nextSession atomic.Uint32
 	readers     atomic.Int64 // open read streams
 }
@@ -115,7 +119,10 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.letters = newLetters(h)
 	h.stores = newStores()
 	h.memory.bound = cfg.HoldMemory
-	h.pulse = newPulse(deps.Now())
+	h.lease = newLease(deps.Now())
+	h.accepting = make(chan struct{}, 1)
+	h.relisting = make(chan struct{}, 1)
+	h.routing = make(chan struct{}, 1)
 	h.mu.groups = make(map[core.GroupID]*group)
 	h.mu.sessions = make(map[*session]struct{})
 	deps.Metrics.MustRegister(groupMetrics{h})
@@ -149,12 +156,11 @@ func (h *Host) Run(ctx context.Context) error {
 	loops.Go(func() { h.deadlines.run(ctx, h.deps.Now) })
 	loops.Go(func() { h.saver.run(ctx) })
 	loops.Go(func() { h.watch(ctx) })
+	loops.Go(func() { h.tellRoutes(ctx) })
 	loops.Go(func() { h.beat(ctx) })
 	<-ctx.Done()
 	h.draining.Store(true) // the last checkpoint says that nothing is handed out after it
-	for _, g := range h.groupList() {
-		g.tellRoute(h.tasks.Context())
-	}
+	h.tellRoutesNow(h.tasks.Context())
 	for _, s := range h.sessionList() {
 		s.drain()
 	}

@@ -22,8 +22,8 @@ func (g *group) pump() {
 		now := g.h.deps.Now()
 		var out []delivery
 		var dead []dispatch.Dead
-		steady := g.h.pulse.steady(now)
-		if steady {
+		mayGive := g.h.lease.holds(now)
+		if mayGive {
 			g.mu.rules.Tick(now)
 			g.orderLocked()
 			g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
@@ -35,7 +35,7 @@ func (g *group) pump() {
 		at, ok := g.mu.rules.NextDeadline()
 		g.mu.Unlock()
 
-		g.h.deadlines.set(g, at, ok && steady) // else what is past due comes up again at once; the beat pumps after a doubt
+		g.h.deadlines.set(g, at, ok && mayGive) // else what is past due comes up again at once; the beat pumps after a lapse
 		for _, d := range out {
 			d.send()
 		}

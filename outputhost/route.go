@@ -14,6 +14,28 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
+// tellRoutes tells the consumers of all groups, whenever hosts came or went, until ctx ends. It has a loop of its own: the metadata may
+// be slow.
+func (h *Host) tellRoutes(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.routing:
+			h.tellRoutesNow(ctx)
+		}
+	}
+}
+
+// tellRoutesNow gives up those it does not come to within Config.CallTimeout: refresh tells them.
+func (h *Host) tellRoutesNow(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	for _, g := range h.groupList() {
+		g.tellRoute(ctx)
+	}
+}
+
 // tellRoute sends the group's consumers the complete list of the hosts that they shall be connected to, when it is not the one they were
 // sent last. A host that drains names the others.
 func (g *group) tellRoute(ctx context.Context) {

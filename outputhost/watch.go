@@ -47,7 +47,11 @@ func (h *Host) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			h.membersChanged(ctx)
+			h.leaveLostStores()
+			select {
+			case h.routing <- struct{}{}:
+			default:
+			}
 			continue
 		case <-tick.C:
 		}
@@ -65,8 +69,8 @@ func (h *Host) watch(ctx context.Context) {
 	}
 }
 
-// membersChanged moves readers away from stores that are gone, and tells consumers where their group is served.
-func (h *Host) membersChanged(ctx context.Context) {
+// leaveLostStores moves readers away from stores that are gone.
+func (h *Host) leaveLostStores() {
 	for _, g := range h.groupList() {
 		g.mu.Lock()
 		readers := g.readersLocked()
@@ -79,7 +83,6 @@ func (h *Host) membersChanged(ctx context.Context) {
 				r.lost(core.Errorf(core.CodeUnavailable, "store %s has left", store))
 			}
 		}
-		g.tellRoute(ctx)
 	}
 }
 

@@ -1,0 +1,292 @@
+package outputhost
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/netmem"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
+)
+
+// TestLease_EndsWithoutAWord steps the clock over the end of a lease.
+func TestLease_EndsWithoutAWord(t *testing.T) {
+	now := time.Unix(1000, 0)
+	after := func(d time.Duration) time.Time { return now.Add(d) }
+	l := newLease(now)
+	if !l.renew(after(time.Second), after(dispatch.OwnerLease-1)) {
+		t.Error("not renewed although it had just begun")
+	}
+	if l.renew(after(4*time.Second), after(4*time.Second)) || l.holds(after(time.Second)) {
+		t.Error("a lease that had ended was renewed")
+	}
+	if l.restore(after(5*time.Second), after(5*time.Second+dispatch.OwnerLease)) || l.holds(after(5*time.Second)) {
+		t.Error("restored from what was asked too long ago")
+	}
+	if !l.restore(after(8*time.Second), after(9*time.Second)) || !l.holds(after(8*time.Second+dispatch.OwnerLease-1)) {
+		t.Error("not restored")
+	}
+	if l.holds(after(8*time.Second + dispatch.OwnerLease)) {
+		t.Error("it is counted from the answer, not from the question")
+	}
+}
+
+// fakeController answers for what shares an output host has.
+type fakeController struct {
+	columbav1connect.UnimplementedControllerServiceHandler
+	list    atomic.Pointer[pb.AssignmentList]
+	renewed atomic.Int64
+}
+
+func (c *fakeController) RenewShares(context.Context, *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
+	c.renewed.Add(1)
+	return connect.NewResponse(&pb.RenewSharesResponse{}), nil
+}
+
+func (c *fakeController) ListAssignments(context.Context, *connect.Request[pb.ListAssignmentsRequest]) (*connect.Response[pb.AssignmentList], error) {
+	if l := c.list.Load(); l != nil {
+		return connect.NewResponse(l), nil
+	}
+	return nil, connect.NewError(connect.CodeUnavailable, errors.New("not ready"))
+}
+
+// leased is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
+// or is silent.
+type leased struct {
+	*bench
+	g   *group
+	ctl *fakeController
+	mu  struct {
+		sync.Mutex
+		silent, refused map[string]bool
+		ends            map[string][]net.Conn
+	}
+	listener *netmem.Listener
+	skipped  atomic.Int64 // by the host's clock, in pauses of its process
+}
+
+// leaseBubble runs f with a host whose beat goes on. The others are at addresses like their ids.
+func leaseBubble(t *testing.T, others []membership.Host, f func(x *leased)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		x := &leased{bench: b, ctl: &fakeController{}, listener: netmem.Listen("ctl")}
+		x.mu.silent, x.mu.refused, x.mu.ends = make(map[string]bool), make(map[string]bool), make(map[string][]net.Conn)
+		mux := http.NewServeMux()
+		mux.Handle(columbav1connect.NewControllerServiceHandler(x.ctl))
+		server := &http.Server{Handler: mux}
+		var running sync.WaitGroup
+		running.Go(func() { server.Serve(x.listener) })
+		pool := peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler), NetDial: x.dial})
+		b.deps.Peers = pool
+		b.deps.Now = func() time.Time { return time.Now().Add(time.Duration(x.skipped.Load())) }
+		if err := b.deps.Members.(*static.Monitor).Set(append(others, b.deps.Members.Self())); err != nil {
+			t.Fatal(err)
+		}
+		x.g, _ = b.share(1000, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		running.Go(func() { b.beat(ctx) })
+		defer time.Sleep(silence) // connections that nobody waits for any more are still being made
+		defer running.Wait()
+		defer server.Close()
+		defer pool.Close()
+		defer cancel()
+		f(x)
+	})
+}
+
+func (x *leased) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	x.mu.Lock()
+	silent, refused := x.mu.silent[addr], x.mu.refused[addr]
+	x.mu.Unlock()
+	switch {
+	case silent:
+		ctx, cancel := context.WithTimeout(ctx, silence)
+		defer cancel()
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	case refused:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	case addr == "ctl:1":
+		c, err := x.listener.Dial(ctx)
+		if err == nil {
+			x.mu.Lock()
+			x.mu.ends[addr] = append(x.mu.ends[addr], c)
+			x.mu.Unlock()
+		}
+		return c, err
+	}
+	near, far := net.Pipe()
+	far.Close()
+	return near, nil
+}
+
+// silence is how long a dial to a silent host takes.
+const silence = 2 * time.Second
+
+// set makes hosts silent, or refuse; connections to them break.
+func (x *leased) set(what map[string]bool, addrs ...string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	clear(x.mu.silent)
+	clear(x.mu.refused)
+	for _, id := range addrs {
+		a := id + ":1"
+		what[a] = true
+		for _, c := range x.mu.ends[a] {
+			c.Close()
+		}
+		delete(x.mu.ends, a)
+	}
+}
+
+// gives reports whether a message is handed out now.
+func (x *leased) gives() bool {
+	x.t.Helper()
+	before := x.inFlight()
+	x.g.takeForPull(1) // what it makes of the message, which is none, does not matter
+	return x.inFlight() > before
+}
+
+func (x *leased) inFlight() int {
+	x.g.mu.Lock()
+	defer x.g.mu.Unlock()
+	return x.g.mu.rules.Depth().InFlight
+}
+
+// givesWithin reports whether a message is handed out at any time up to d from now.
+func (x *leased) givesWithin(d time.Duration) bool {
+	x.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if x.gives() {
+			return true
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return false
+}
+
+func others(ids ...string) (out []membership.Host) {
+	for _, id := range ids {
+		role := "outputhost"
+		if id == "ctl" {
+			role = "controller"
+		}
+		out = append(out, membership.Host{ID: core.HostID(id), Roles: []string{role}, Address: id + ":1", Run: core.RunID{ID: core.NewID(time.Now())}})
+	}
+	return out
+}
+
+// TestHost_CutOffHandsOutNothing: it goes on when it is confirmed, without what was taken from it.
+func TestHost_CutOffHandsOutNothing(t *testing.T) {
+	leaseBubble(t, others("ctl", "out2"), func(x *leased) {
+		time.Sleep(5 * time.Second)
+		if !x.gives() || x.ctl.renewed.Load() < 8 {
+			t.Fatalf("in contact, renewed %d times, it hands out nothing", x.ctl.renewed.Load())
+		}
+		x.set(x.mu.silent, "ctl", "out2")
+		time.Sleep(dispatch.OwnerLease)
+		if x.givesWithin(time.Minute) {
+			t.Fatal("cut off it hands out")
+		}
+		if err := x.deps.Members.(*static.Monitor).Set([]membership.Host{x.deps.Members.Self()}); err != nil { // membership notices, too
+			t.Fatal(err)
+		}
+		if x.givesWithin(time.Minute) {
+			t.Fatal("cut off it hands out once membership has lost the others")
+		}
+		run := x.deps.Members.Self().Run
+		x.ctl.list.Store(&pb.AssignmentList{Version: 2, Run: run.ID[:]})
+		x.set(x.mu.silent)
+		time.Sleep(5 * time.Second)
+		x.g.mu.Lock()
+		shares := len(x.g.mu.shares)
+		x.g.mu.Unlock()
+		if shares != 0 || !x.lease.holds(x.deps.Now()) {
+			t.Errorf("after the heal: %d shares, which were given to another; lease holds: %t", shares, x.lease.holds(x.deps.Now()))
+		}
+	})
+}
+
+// TestHost_DeliversWithoutAController: who cannot have lost its shares goes on, and does not stop for a moment.
+func TestHost_DeliversWithoutAController(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		others  []membership.Host
+		silent  []string
+		refused []string
+	}{
+		{"its process is dead", others("ctl", "out2"), nil, []string{"ctl"}},
+		{"its process is dead, and another output host's", others("ctl", "out2"), nil, []string{"ctl", "out2"}},
+		{"its machine is dead", others("ctl", "out2"), []string{"ctl"}, nil},
+		{"its machine is dead, there is no other output host", others("ctl"), []string{"ctl"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			leaseBubble(t, c.others, func(x *leased) {
+				time.Sleep(3 * time.Second)
+				if len(c.silent) > 0 {
+					x.set(x.mu.silent, c.silent...)
+				} else {
+					x.set(x.mu.refused, c.refused...)
+				}
+				for range 300 {
+					if !x.gives() {
+						t.Fatal("nothing is handed out")
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// TestHost_ControllerThatHasJustStarted is reached and does not know the shares yet.
+func TestHost_ControllerThatHasJustStarted(t *testing.T) {
+	leaseBubble(t, others("ctl", "out2"), func(x *leased) {
+		x.set(x.mu.silent, "ctl", "out2")
+		time.Sleep(dispatch.OwnerLease)
+		if x.gives() {
+			t.Fatal("cut off it hands out")
+		}
+		x.set(x.mu.silent)
+		began := time.Now()
+		if x.givesWithin(confirmTimeout - time.Second); time.Since(began) < confirmTimeout-time.Second {
+			t.Errorf("after %s it hands out, unconfirmed", time.Since(began))
+		}
+		if !x.givesWithin(5 * time.Second) {
+			t.Error("the shares stay where they are, and it does not go on with them")
+		}
+	})
+}
+
+// TestHost_HandsOutNothingAfterAPauseUntilConfirmed steps the host's clock over a pause of its process.
+func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
+	leaseBubble(t, others("ctl", "out2"), func(x *leased) {
+		time.Sleep(3 * time.Second)
+		x.skipped.Store(int64(dispatch.OwnerLease))
+		if x.gives() {
+			t.Error("it hands out after a pause")
+		}
+		run := x.deps.Members.Self().Run
+		x.ctl.list.Store(&pb.AssignmentList{Version: 2, Run: run.ID[:]})
+		time.Sleep(time.Second)
+		if gives, holds := x.gives(), x.lease.holds(x.deps.Now()); gives || !holds {
+			t.Errorf("after a list without shares it hands out: %t, its lease holds: %t", gives, holds)
+		}
+	})
+}
