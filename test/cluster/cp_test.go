@@ -34,8 +34,11 @@ func TestChains(t *testing.T) {
 		tryChains(t, *chainSeed)
 		return
 	}
+	seeds := []uint64{1279} // has failed: the disk of an only holder was lost
 	for i := range *chainSeeds {
-		seed := *firstFlag + uint64(i)
+		seeds = append(seeds, *firstFlag+uint64(i))
+	}
+	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			tryChains(t, seed)
