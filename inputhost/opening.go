@@ -50,9 +50,7 @@ func (q *queue) open(ctx context.Context) {
 			q.opened(w)
 			continue
 		}
-		if failures++; failures == 1 {
-			q.h.log.Warn("cannot open an extent", "queue", q.path, "err", err)
-		}
+		failures++
 		if q.ordered {
 			q.unopened(err, news)
 		}
@@ -129,7 +127,7 @@ func (q *queue) expire(began time.Time, err error) bool {
 	now := q.h.deps.now()
 	q.mu.Lock()
 	q.mu.probe = false
-	q.mu.outage.failed(began, now, err, errors.As(err, new(refusal)))
+	tell := q.mu.outage.failed(began, now, err, errors.As(err, new(refusal)))
 	final := core.CodeOf(err).Class() == core.ClassFatal || q.mu.outage.lasts(now)
 	late := now.Add(-q.h.unsentMost())
 	failed := q.takeLocked(func(c *writer.Chunk) bool { return final || c.Arrived.Before(late) || c.From.Gone() })
@@ -139,6 +137,9 @@ func (q *queue) expire(began time.Time, err error) bool {
 		q.mu.notBefore = now.Add(replacePause)
 	}
 	q.mu.Unlock()
+	if tell {
+		q.h.log.Warn("cannot open an extent", "queue", q.path, "err", err)
+	}
 	refuseFor(failed, err)
 	return done
 }

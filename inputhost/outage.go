@@ -20,6 +20,8 @@ const (
 	openPatience = 3 * time.Second
 	// outageOver: after so long without a try that failed, the next one begins another outage. It is longer than a try takes.
 	outageOver = callTimeout + openTimeout + time.Second
+	// tellOutage is how often the log tells of an outage that goes on.
+	tellOutage = time.Minute
 	// unsentMost is how long anything waits for an extent at most. It is less than publishers wait for an answer: what was not sent to any store is
 	// refused before they have to count it as perhaps stored.
 	unsentMost = 8 * time.Second
@@ -31,14 +33,20 @@ type outage struct {
 	last  time.Time // a try failed
 	said  bool      // the controller itself says that there cannot be one
 	why   error
+	told  time.Time // the log
 }
 
-// failed notes that a try came to nothing.
-func (o *outage) failed(began, now time.Time, why error, said bool) {
-	if o.since.IsZero() || began.Sub(o.last) > outageOver {
+// failed notes that a try came to nothing. It reports whether the log is to tell: when an outage begins, and each minute of a long one.
+func (o *outage) failed(began, now time.Time, why error, said bool) (tell bool) {
+	begins := o.since.IsZero() || began.Sub(o.last) > outageOver
+	if begins {
 		o.since = began
 	}
 	o.last, o.why, o.said = now, why, said
+	if tell = begins || now.Sub(o.told) >= tellOutage; tell {
+		o.told = now
+	}
+	return tell
 }
 
 // lasts reports whether it goes on for so long that nothing is to wait for its end.

@@ -99,10 +99,14 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	expect(time.Second, false)
-	o.failed(at(0), at(10*time.Millisecond), why, false)
+	if !o.failed(at(0), at(10*time.Millisecond), why, false) {
+		t.Error("the log is not told of the beginning")
+	}
 	expect(openPatience-1, false)
 	expect(openPatience, true)
-	o.failed(at(time.Second), at(time.Second), why, true)
+	if o.failed(at(time.Second), at(time.Second), why, true) {
+		t.Error("the log is told of each failure")
+	}
 	expect(time.Second, true)
 	later := time.Second + outageOver
 	expect(later+1, false)
