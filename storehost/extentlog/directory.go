@@ -136,7 +136,7 @@ func (e *Engine) ensureDirectory() error {
 // until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          e.fs,
+		FS:                          walFS{e.fs},
 		Logger:                      pebbleLog{e.log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
