@@ -84,6 +84,7 @@ type Host struct {
 	openings gate
 	sealings gate
 	inFlight atomic.Int64 // bytes taken and not answered
+	lists    uint64       // version of the last list of hosts that publishers were told; Run's own
 	mu       struct {
 		sync.Mutex
 		queues   map[core.QueueID]*queue // those with a stream or a writer; a queue made again under its path is another one

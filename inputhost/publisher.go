@@ -13,7 +13,6 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
-	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -113,33 +112,6 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 		return
 	}
 	p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHelloOK, p.stream, body))
-}
-
-// lookUp finds the queue of a hello that may publish to it.
-func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.QueueRecord, metadata.Version, error) {
-	var none metadata.QueueRecord
-	path, err := core.ParseAnyQueuePath(hello.Queue)
-	if err != nil {
-		return none, 0, err
-	}
-	name, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.One)
-	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero() { // a deleted queue leaves its name behind
-		return none, 0, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
-	}
-	if err != nil {
-		return none, 0, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
-	}
-	record, version, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(name.Queue), metadata.One)
-	if err != nil {
-		return none, 0, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
-	}
-	switch {
-	case !record.Owner.IsZero() && !hello.Internal:
-		return none, 0, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
-	case !record.Spec.Status.CanPublish():
-		return none, 0, statusError(path, record.Spec.Status)
-	}
-	return record, version, nil
 }
 
 // publish takes one frame of records.

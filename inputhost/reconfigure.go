@@ -20,7 +20,7 @@ func hostsOf(queue core.QueueID, inputs []membership.Host) []membership.Host {
 // reconfigure tells the publishers of queues whose input hosts have changed the complete list. One that has no room for it learns of the next change,
 // or when its connection ends.
 func (h *Host) reconfigure(was, inputs []membership.Host) {
-	version := uint64(h.deps.now().UnixNano())
+	version := h.nextList()
 	for _, q := range h.list() {
 		if q.ordered { // its publishers stay where the head of the chain is
 			continue
@@ -42,6 +42,13 @@ func (h *Host) reconfigure(was, inputs []membership.Host) {
 			p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeReconfigure, p.stream, body))
 		}
 	}
+}
+
+// nextList is the version of the next list of hosts: higher than all before it in this run, whatever the clock does. Publishers compare those of one
+// connection only.
+func (h *Host) nextList() uint64 {
+	h.lists = max(h.lists+1, uint64(h.deps.now().UnixNano()))
+	return h.lists
 }
 
 func sameAddress(a, b membership.Host) bool { return a.ID == b.ID && a.Address == b.Address }

@@ -2,6 +2,7 @@ package inputhost
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -110,6 +111,18 @@ func (s *settings) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	found := make(map[metadata.Key]bool, len(rows))
+	for _, row := range rows {
+		found[row.Key] = true
+	}
+	missing := slices.DeleteFunc(keys, func(k metadata.Key) bool { return found[k] })
+	if len(missing) > 0 { // in the copy that was read
+		late, err := metadata.GetRows(ctx, s.h.deps.Meta, metadata.Queues, missing, metadata.Quorum)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, late...)
+	}
 	for _, row := range rows {
 		q := queues[row.Key]
 		delete(queues, row.Key)
@@ -152,6 +165,10 @@ func (q *queue) knows(version metadata.Version) bool {
 // apply takes over a spec that was read, and ends the queue's publishers when it takes no messages any more.
 func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
 	q.mu.Lock()
+	if version < q.mu.version { // read from a copy that is behind
+		q.mu.Unlock()
+		return
+	}
 	q.mu.version = version
 	var end []*publisher
 	var close []*writer.Writer

@@ -1,0 +1,47 @@
+package inputhost
+
+import (
+	"context"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// lookUp finds the queue of a hello that may publish to it. One copy of the metadata is enough to let a publisher in; that one may be behind, so
+// nobody is turned away for what it alone says.
+func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.QueueRecord, metadata.Version, error) {
+	record, version, err := h.lookUpAt(ctx, hello, metadata.One)
+	switch core.CodeOf(err) {
+	case core.CodeNotFound, core.CodeDisabled:
+		return h.lookUpAt(ctx, hello, metadata.Quorum)
+	}
+	return record, version, err
+}
+
+// lookUpAt is lookUp by reads of one consistency.
+func (h *Host) lookUpAt(ctx context.Context, hello *pb.PublishHello, c metadata.Consistency) (metadata.QueueRecord, metadata.Version, error) {
+	var none metadata.QueueRecord
+	path, err := core.ParseAnyQueuePath(hello.Queue)
+	if err != nil {
+		return none, 0, err
+	}
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), c)
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero() { // a deleted queue leaves its name behind
+		return none, 0, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
+	}
+	if err != nil {
+		return none, 0, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+	}
+	record, version, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(name.Queue), c)
+	if err != nil {
+		return none, 0, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+	}
+	switch {
+	case !record.Owner.IsZero() && !hello.Internal:
+		return none, 0, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
+	case !record.Spec.Status.CanPublish():
+		return none, 0, statusError(path, record.Spec.Status)
+	}
+	return record, version, nil
+}
