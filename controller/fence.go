@@ -95,9 +95,8 @@ func (h *Host) fenceOne(ctx context.Context, e core.Extent, id core.HostID, disk
 	defer cancel()
 	resp, err := store.Fence(ctx, connect.NewRequest(&pb.FenceRequest{Extent: convert.ExtentToProto(e), Expected: expect(id, disk), Version: version}))
 	if err != nil {
-		err = convert.FromRPC(err)
 		h.stores.callFailed(id, err)
-		return core.FenceAnswer{}, err
+		return core.FenceAnswer{}, convert.FromRPC(err)
 	}
 	return convert.FenceAnswer(resp.Msg)
 }

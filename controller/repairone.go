@@ -43,8 +43,8 @@ func (h *Host) repair(ctx context.Context, id core.ExtentID, hurry bool) error {
 }
 
 func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, known map[core.HostID]store, urgent bool) error {
-	source, ok := firstAnswering(e, known)
-	if !ok {
+	sources := answeringHolders(e, known)
+	if len(sources) == 0 {
 		return h.promote(ctx, e, row, known)
 	}
 	targets := h.targets(e, known)
@@ -58,19 +58,22 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 	if urgent { // somebody may wait for it
 		pace = nil
 	}
-	var target store
+	targets = targets[:min(tries, len(targets))]
 	var err error
-	for _, id := range targets[:min(tries, len(targets))] {
-		target = known[id]
+	for len(targets) > 0 {
+		source, target := sources[0], known[targets[0]]
 		if row, err = h.copyTo(ctx, row, source, target, pace); err == nil {
-			break
+			return h.gained(ctx, row, target.place(), known, urgent)
 		}
 		err = core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source.store, target.ID, err)
+		var broken sourceError
+		if len(sources) > 1 && errors.As(err, &broken) {
+			sources = sources[1:]
+		} else {
+			targets = targets[1:]
+		}
 	}
-	switch {
-	case err == nil:
-		return h.gained(ctx, row, target.place(), known, urgent)
-	case urgent && readsAsLost(err): // it is a holder by name only
+	if urgent && readsAsLost(err) { // a holder by name only
 		return h.promote(ctx, e, row, known)
 	}
 	return err
@@ -95,13 +98,14 @@ func (h *Host) gained(ctx context.Context, row metadata.SealRecord, at holder, k
 	return nil
 }
 
-func firstAnswering(e extent, known map[core.HostID]store) (holder, bool) {
+// answeringHolders are those that a copy may be made from.
+func answeringHolders(e extent, known map[core.HostID]store) (out []holder) {
 	for _, x := range e.holders {
-		if st := known[x.store]; st.answering() && !contradicts(x, known) {
-			return x, true
+		if known[x.store].answering() && !contradicts(x, known) {
+			out = append(out, x)
 		}
 	}
-	return holder{}, false
+	return out
 }
 
 // addHolder records a copy that is complete on its store. Holders whose disks are gone make room.

@@ -100,7 +100,7 @@ func (h *Host) removeUseless(ctx context.Context, row metadata.SealRecord, sourc
 		return row, core.Errorf(core.CodeCorrupt, "store %s does not have what the row says", from.store)
 	}
 	if err := h.verify(ctx, row, source); err != nil {
-		return row, err
+		return row, sourceError{err}
 	}
 	row, err := h.decideRemoval(ctx, row, from)
 	if err != nil {

@@ -207,9 +207,13 @@ func (s *stores) failed(id core.HostID, err error) (changed bool) {
 	return was && !st.answering()
 }
 
-// callFailed notes that nobody listens at a store's address: the next extent does not go there, and a description is asked for.
-func (s *stores) callFailed(id core.HostID, err error) {
-	if core.CodeOf(err) == core.CodeUnavailable && s.failed(id, err) {
+// callFailed notes how a call to a store ended. When nobody listens at its address the next extent does not go there, and a description is asked
+// for. A refusal that the store itself sent says that it is there.
+func (s *stores) callFailed(id core.HostID, rpc error) {
+	if connect.IsWireError(rpc) {
+		return
+	}
+	if err := convert.FromRPC(rpc); core.CodeOf(err) == core.CodeUnavailable && s.failed(id, err) {
 		poke(s.wake)
 	}
 }

@@ -64,9 +64,8 @@ func (h *Host) sealReplica(ctx context.Context, row metadata.SealRecord, at hold
 	_, err = store.Seal(ctx, connect.NewRequest(&pb.SealReplicaRequest{
 		Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum, Version: version, Expected: expect(at.store, at.disk),
 	}))
-	err = convert.FromRPC(err)
 	h.stores.callFailed(at.store, err)
-	return err
+	return convert.FromRPC(err)
 }
 
 // diskOf a store that the end is meant for: that of the holder, else that of the replica; zero is any.
