@@ -34,6 +34,7 @@ type Config struct {
 	IdleAfter       time.Duration // an extent nobody published to is sealed without replacement
 	Window          int           // bytes a publisher may have in flight on one stream
 	MaxInFlight     int64         // bytes in flight on the whole host; at it publishers are told to wait
+	MaxStreams      int           // publish streams on one connection; more are refused
 }
 
 // DefaultConfig is right for most clusters.
@@ -50,6 +51,7 @@ func DefaultConfig() Config {
 		IdleAfter:       time.Minute,
 		Window:          8 << 20,
 		MaxInFlight:     512 << 20,
+		MaxStreams:      10_000,
 	}
 }
 
@@ -95,8 +97,8 @@ type Host struct {
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	if cfg.Window <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 || cfg.SlowStore <= 0 || cfg.StuckStore <= 0 || cfg.ExtentRate == 0 {
-		return nil, core.Errorf(core.CodeBadArgument, "input host: window, roll bytes, deadlines and rates must be above zero")
+	if cfg.Window <= 0 || cfg.MaxStreams <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 || cfg.SlowStore <= 0 || cfg.StuckStore <= 0 || cfg.ExtentRate == 0 {
+		return nil, core.Errorf(core.CodeBadArgument, "input host: window, streams, roll bytes, deadlines and rates must be above zero")
 	}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),

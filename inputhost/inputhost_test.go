@@ -306,16 +306,7 @@ func TestHost_TellsPublishersOfOtherHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make(frames, 10)
-		stream, err := link.Open(got)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hello, err := proto.Marshal(&pb.PublishHello{Queue: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		link.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHello, stream, hello))
+		stream, got := r.greet(link)
 		if f := <-got; f.Type != wire.TypePublishHelloOK {
 			t.Fatalf("frame %d for a hello", f.Type)
 		}
@@ -336,6 +327,22 @@ func TestHost_TellsPublishersOfOtherHosts(t *testing.T) {
 		}
 		link.Forget(stream)
 	})
+}
+
+// greet opens a publish stream.
+func (r *rig) greet(link *ws.Mux) (stream uint32, got frames) {
+	r.t.Helper()
+	got = make(frames, 10)
+	stream, err := link.Open(got)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	hello, err := proto.Marshal(&pb.PublishHello{Queue: path})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	link.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHello, stream, hello))
+	return stream, got
 }
 
 type frames chan wire.Frame

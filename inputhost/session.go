@@ -67,6 +67,10 @@ func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 		}
 		return nil
 	}
+	if s.mux.Streams() >= s.h.cfg.MaxStreams {
+		s.refuse(f.Stream, core.Errorf(core.CodeThrottled, "the connection has %d publish streams; use another connection for more", s.h.cfg.MaxStreams))
+		return nil
+	}
 	return &publisher{s: s, stream: f.Stream}
 }
 
