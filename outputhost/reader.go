@@ -28,6 +28,7 @@ type reader struct {
 
 	// the group's mutex's
 	store   core.HostID // "" until one was chosen
+	told    bool        // how far the extent may be read
 	granted int         // bytes asked for and not sent yet
 	heard   time.Time   // when the store sent something last, or the stream was opened
 	probe   time.Duration
@@ -52,7 +53,8 @@ func (b *buffer) Release() {
 	}
 }
 
-// readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all its ends.
+// readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all its ends. Those
+// that cannot be read just now, and those that are read to their end so far, are beside the count: they must not hold up the others.
 const readersAtOnce = 8
 
 // readLocked decides what the group's readers should do and returns it as actions to take outside the mutex.
@@ -63,7 +65,10 @@ func (g *group) readLocked() (actions []func()) {
 		if g.mu.closed || s.finished() || s.exhausted() {
 			continue
 		}
-		if reading++; reading > readersAtOnce && s.reader == nil {
+		if !s.failing() && !s.caughtUp() {
+			reading++
+		}
+		if reading > readersAtOnce && s.reader == nil {
 			break
 		}
 		r := s.reader
@@ -97,6 +102,14 @@ func (h *Host) readAhead() int {
 }
 
 const minReadAhead = 64 << 10
+
+// failing: none of its stores could be read from the last time each was asked.
+func (s *share) failing() bool { return s.misses >= max(len(s.extent.Replicas), len(s.holders)) }
+
+// caughtUp: what may be read of an open extent was read.
+func (s *share) caughtUp() bool {
+	return s.reader != nil && s.reader.told && !s.end && s.last < s.rules.ReadFrom()
+}
 
 // exhausted: everything there is was read.
 func (s *share) exhausted() bool { return s.end && s.rules.ReadFrom() > s.l }
@@ -270,6 +283,7 @@ func (r *reader) position(sealed bool, seq core.Seq) error {
 	defer r.g.mu.Unlock()
 	s := r.s
 	r.hearLocked()
+	r.told = true
 	if sealed {
 		if s.end && s.l != seq || seq+1 < s.rules.ReadFrom() {
 			return core.Errorf(core.CodeCorrupt, "store %s says extent %s ends at %d; it was read up to %d, its end known as %d", r.store, s.extent.ID, seq, s.rules.ReadFrom()-1, s.l)
@@ -303,6 +317,7 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 			return nil
 		}
 		r.hearLocked()
+		r.told = true
 		r.granted -= len(batch.Bytes)
 		r.s.last = max(r.s.last, batch.Last())
 		if err = r.s.rules.Offer(records, r.heard); err == nil {

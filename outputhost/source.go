@@ -180,12 +180,25 @@ func (r *reader) failed(err error, now time.Time) time.Duration {
 	if s.misses%stores != 0 {
 		return 0
 	}
-	return min(readRetry<<min(round, 10), maxReadRetry)
+	return min(readRetry<<min(round, 13), r.g.retryLocked())
 }
 
 // The pause after all stores of an extent have failed doubles with each round. It begins short: a share is often given out before its
-// extent is open on the stores.
+// extent is open on the stores. When many extents cannot be read, it ends longer: together they ask no more than some ten times a second.
 const (
 	readRetry    = 2 * time.Millisecond
 	maxReadRetry = time.Second
+	longestRetry = 10 * time.Second
+	retryShare   = 100 * time.Millisecond
 )
+
+// retryLocked is the longest pause.
+func (g *group) retryLocked() time.Duration {
+	failing := 0
+	for _, s := range g.mu.shares {
+		if s.failing() {
+			failing++
+		}
+	}
+	return min(max(maxReadRetry, time.Duration(failing)*retryShare), longestRetry)
+}
