@@ -34,7 +34,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.IntVar(&c.Stores, "stores", c.Stores, "store hosts in this process, each with a directory and an address of its own")
 	f.StringVar(&c.Gossip, "gossip", c.Gossip, "`host:port` for gossip, UDP and TCP (default: in a cluster the listen port + 1000)")
 	f.Var((*addressesValue)(&c.Join), "join", "gossip `addresses`, host:port, of members of the cluster to join, separated by commas")
-	f.IntVar(&c.Replicas, "replicas", c.Replicas, "copies of each message in queues created without a number of their own; 0: 3 in a cluster, else one per store, at most 3")
+	f.IntVar(&c.Replicas, "replicas", c.Replicas, "copies of each message in queues created without a number of their own, read when the cluster is first started; 0: 3 in a cluster, else one per store, at most 3")
 	f.StringVar(&c.Zone, "zone", c.Zone, "failure zone of this host; replicas are spread over zones")
 	f.StringVar(&c.Metadata, "metadata", c.Metadata, "where the cluster's records are: embedded")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least `level` that is logged: debug, info, warn or error")

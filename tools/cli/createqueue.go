@@ -34,7 +34,7 @@ func (a *app) createQueueCommand() *cobra.Command {
 	flags.register(cmd)
 	cmd.Flags().BoolVar(&fromStdin, "from-stdin", false, "read paths from stdin, one per line")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		spec, err := flags.spec()
+		spec, err := flags.spec(unsettable)
 		switch {
 		case err != nil:
 			return err
@@ -80,6 +80,7 @@ func (a *app) createQueue(ctx context.Context, spec *pb.QueueSpec, path string) 
 	if err != nil {
 		return err
 	}
+	a.noteFewStores(ctx, q)
 	return a.printer().object(queueFields(q))
 }
 
@@ -88,6 +89,7 @@ func (a *app) createQueues(ctx context.Context, spec *pb.QueueSpec, input io.Rea
 	admin, out := a.admin(), a.printer()
 	bar := a.progress("queues", 0)
 	defer bar.finish()
+	var made *pb.Queue // any: they have the same settings
 	failed := 0
 	fail := func(path string, err error) {
 		failed++
@@ -105,7 +107,8 @@ func (a *app) createQueues(ctx context.Context, spec *pb.QueueSpec, input io.Rea
 			if r.GetError() != nil {
 				fail(specs[i].GetPath(), convert.ErrorFromProto(r.GetError()))
 			} else {
-				out.item(queueFields(r.GetQueue()))
+				made = r.GetQueue()
+				out.item(queueFields(made))
 			}
 		}
 		bar.add(len(specs))
@@ -122,6 +125,9 @@ func (a *app) createQueues(ctx context.Context, spec *pb.QueueSpec, input io.Rea
 	bar.finish()
 	if cerr := out.close(); err == nil {
 		err = cerr
+	}
+	if made != nil {
+		a.noteFewStores(ctx, made)
 	}
 	if err != nil || failed > 0 {
 		a.say("%s created, %d failed", plural(out.items, "queue"), failed)

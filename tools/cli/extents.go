@@ -34,6 +34,8 @@ func (a *app) showExtent(ctx context.Context, id string) error {
 func (a *app) listExtentsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "extents PATH", Aliases: []string{"extent"}, Short: "List the extents of a queue",
+		Long: "List the extents of a queue, oldest first. HOLDERS are the copies of a sealed extent, of those that it shall have; \"away\" are\n" +
+			"holders whose hosts are not there. CHAIN is the place of an extent of a cp queue. -o json has the holders themselves.",
 		Example: "  columba list extents /demo/trips -o json",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -42,10 +44,15 @@ func (a *app) listExtentsCommand() *cobra.Command {
 				return err
 			}
 			out, admin := a.printer(), a.admin()
+			view := extentFields
+			if a.format == formatTable {
+				stores := a.stores(ctx)
+				view = func(e *pb.ExtentInfo) []field { return listedExtent(e, stores) }
+			}
 			return a.pages(out, "extents", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListExtents, &pb.ListExtentsRequest{Queue: queue, After: after})
 				for _, e := range page.GetExtents() {
-					out.item(extentFields(e))
+					out.item(view(e))
 				}
 				return page.GetNext(), err
 			})

@@ -62,6 +62,15 @@ func newFakeServer(t *testing.T) (s *fakeServer, addr string) {
 	return s, server.Listener.Addr().String()
 }
 
+// setup makes a queue and a group.
+func (s *fakeServer) setup(path, group string) error {
+	if _, err := s.create(&pb.QueueSpec{Path: path}); err != nil {
+		return err
+	}
+	_, err := s.CreateGroup(context.Background(), connect.NewRequest(&pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: path, Name: group}}))
+	return err
+}
+
 func fail(code core.Code, format string, args ...any) error {
 	return convert.RPCError(core.Errorf(code, format, args...))
 }
@@ -129,6 +138,7 @@ func (s *fakeServer) ListQueues(_ context.Context, r *connect.Request[pb.ListQue
 }
 
 func (s *fakeServer) UpdateQueue(_ context.Context, r *connect.Request[pb.UpdateQueueRequest]) (*connect.Response[pb.Queue], error) {
+	s.note(r.Msg)
 	q, err := s.queue(r.Msg.Spec.Path)
 	if err != nil {
 		return nil, err
@@ -192,6 +202,7 @@ func (s *fakeServer) ListGroups(_ context.Context, r *connect.Request[pb.ListGro
 }
 
 func (s *fakeServer) UpdateGroup(ctx context.Context, r *connect.Request[pb.UpdateGroupRequest]) (*connect.Response[pb.Group], error) {
+	s.note(r.Msg)
 	g, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.Spec.Queue, Name: r.Msg.Spec.Name}))
 	if err == nil {
 		proto.Merge(g.Msg.Spec, r.Msg.Spec)
@@ -211,8 +222,8 @@ func (s *fakeServer) DeleteGroup(ctx context.Context, r *connect.Request[pb.Dele
 
 func extent(state string) *pb.ExtentInfo {
 	return &pb.ExtentInfo{
-		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1"},
-		LastSeq: 42, Bytes: 4096, Created: fakeTime, Home: "own",
+		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1", "h2"},
+		LastSeq: 42, Bytes: 4096, Created: fakeTime, Home: "own", Wanted: 3, Chain: 4,
 	}
 }
 

@@ -33,7 +33,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	f.StringVar(&g.maxDeliveries, "max-deliveries", "", "attempts before a message is exhausted: 1 … 1000, or unlimited")
 	f.DurationVar(&g.delay, "delay", 0, "deliver messages this long after they were published")
 	f.DurationVar(&g.skipOlder, "skip-older", 0, "skip messages older than this")
-	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m")
+	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none")
 	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message: dlq, drop or block")
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
 }
@@ -59,7 +59,7 @@ func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
 	s.LockTimeout = optional(g.cmd, "lock-timeout", g.lockTimeout)
 	s.Delay = optional(g.cmd, "delay", g.delay)
 	s.SkipOlder = optional(g.cmd, "skip-older", g.skipOlder)
-	if g.backoff != "" {
+	if g.backoff != "" && g.backoff != "none" {
 		b, err := core.ParseBackoff(g.backoff)
 		if err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ func (a *app) updateGroupCommand() *cobra.Command {
 		if err := needsChange(cmd); err != nil {
 			return err
 		}
-		g, err := change(ctx, a, a.admin().UpdateGroup, &pb.UpdateGroupRequest{Spec: spec})
+		g, err := change(ctx, a, a.admin().UpdateGroup, &pb.UpdateGroupRequest{Spec: spec, Fields: changed(cmd)})
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,11 +49,17 @@ func (q *queueFlags) registerStatus(cmd *cobra.Command) {
 	suggest(cmd, "status", statuses...)
 }
 
-// spec is what was set, checked as far as it can be without the server.
-func (q *queueFlags) spec() (*pb.QueueSpec, error) {
-	for _, name := range []string{"replicas", "min-replicas", "consumed-retention", "unconsumed-retention", "max-message"} {
+// unsettable are the numbers of which 0 is the default when a queue is created, in an update those of which 0 is none at all.
+var (
+	unsettable       = []string{"replicas", "min-replicas", "max-message", "consumed-retention", "unconsumed-retention"}
+	unsettableUpdate = unsettable[:3]
+)
+
+// spec is what was set, checked as far as it can be without the server. No flag of nonzero may be 0.
+func (q *queueFlags) spec(nonzero []string) (*pb.QueueSpec, error) {
+	for _, name := range nonzero {
 		if f := q.set.Lookup(name); f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {
-			return nil, core.Errorf(core.CodeBadArgument, "%s 0 is not above 0; leave the flag out for the default", name)
+			return nil, core.Errorf(core.CodeBadArgument, "%s 0 is not above 0; leave the flag out", name)
 		}
 	}
 	s := &pb.QueueSpec{
@@ -80,7 +88,7 @@ func (a *app) updateQueueCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		spec, err := flags.spec()
+		spec, err := flags.spec(unsettableUpdate)
 		if err != nil {
 			return err
 		}
@@ -88,24 +96,33 @@ func (a *app) updateQueueCommand() *cobra.Command {
 			return err
 		}
 		spec.Path = path
-		q, err := change(ctx, a, a.admin().UpdateQueue, &pb.UpdateQueueRequest{Spec: spec})
+		// The consistency is no field that changes: the server says why when it would.
+		q, err := change(ctx, a, a.admin().UpdateQueue, &pb.UpdateQueueRequest{Spec: spec, Fields: changed(cmd, "consistency")})
 		if err != nil {
 			return err
+		}
+		if spec.GetReplicas() > 0 {
+			a.noteFewStores(ctx, q)
 		}
 		return a.printer().object(queueFields(q))
 	})
 	return cmd
 }
 
-// needsChange refuses an update that would change nothing.
-func needsChange(cmd *cobra.Command) error {
-	changes := 0
+// changed are the fields whose flags were given, zero or not, but for some.
+func changed(cmd *cobra.Command, but ...string) []string {
+	var fields []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if cmd.InheritedFlags().Lookup(f.Name) == nil {
-			changes++
+		if cmd.InheritedFlags().Lookup(f.Name) == nil && !slices.Contains(but, f.Name) {
+			fields = append(fields, strings.ReplaceAll(f.Name, "-", "_"))
 		}
 	})
-	if changes == 0 {
+	return fields
+}
+
+// needsChange refuses an update that would change nothing.
+func needsChange(cmd *cobra.Command) error {
+	if len(changed(cmd)) == 0 {
 		return core.Errorf(core.CodeBadArgument, "nothing to change; name a setting, see `%s --help`", cmd.CommandPath())
 	}
 	return nil

@@ -103,8 +103,17 @@ func TestServer_GetsWhatTheFlagsSaid(t *testing.T) {
 		{"reject a --reason no", &pb.RejectRequest{Tokens: []string{"a"}, Reason: "no"}},
 		{"extend a 90s", &pb.ExtendRequest{Tokens: []string{"a"}, By: durationpb.New(90 * time.Second)}},
 		{"seal /a/b " + fakeExtent + " --force", &pb.SealExtentAdminRequest{Queue: "/a/b", Extent: fakeExtent, Force: true}},
+		{"update queue /a/b --consumed-retention 0 --min-replicas 2", &pb.UpdateQueueRequest{
+			Spec: &pb.QueueSpec{Path: "/a/b", MinReplicas: 2}, Fields: []string{"consumed_retention", "min_replicas"},
+		}},
+		{"update group /a/b g --delay 0 --backoff none", &pb.UpdateGroupRequest{
+			Spec: &pb.GroupSpec{Queue: "/a/b", Name: "g", Delay: durationpb.New(0)}, Fields: []string{"backoff", "delay"},
+		}},
 	} {
 		s, addr := newFakeServer(t)
+		if err := s.setup("/a/b", "g"); err != nil {
+			t.Fatal(err)
+		}
 		if _, stderr, code := runCLI(addr, strings.Fields(c.args), ""); code != core.ExitOK {
 			t.Errorf("%s: exit code %d: %s", c.args, code, stderr)
 		}

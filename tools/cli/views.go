@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -72,11 +74,41 @@ func extentFields(e *pb.ExtentInfo) []field {
 		{name: "state", value: e.GetState()},
 		{name: "input", value: e.GetInput()},
 		{name: "replicas", value: e.GetReplicas()},
-		{name: "holders", value: e.GetHolders(), detail: true},
+		{name: "holders", value: e.GetHolders()},
 		{name: "last_seq", value: e.GetLastSeq()},
 		{name: "bytes", value: e.GetBytes()},
 		{name: "created", value: instant(e.GetCreated())},
 		{name: "home", value: e.GetHome()},
+		{name: "wanted", value: e.GetWanted()},
+		{name: "chain", value: e.GetChain()},
+	}
+}
+
+// listedExtent is extentFields for a table: it counts the holders, and says how many of them are not among the stores that are there; with
+// nil that is not known.
+func listedExtent(e *pb.ExtentInfo, stores []string) []field {
+	holders := ""
+	if n := len(e.GetHolders()); n > 0 {
+		holders = fmt.Sprintf("%d of %d", n, max(n, int(e.GetWanted())))
+		away := slices.DeleteFunc(slices.Clone(e.GetHolders()), func(h string) bool { return stores == nil || slices.Contains(stores, h) })
+		if len(away) > 0 {
+			holders += fmt.Sprintf(", %d away", len(away))
+		}
+	}
+	chain := ""
+	if e.GetChain() > 0 {
+		chain = strconv.FormatUint(e.GetChain(), 10)
+	}
+	return []field{
+		{name: "extent", value: e.GetExtent()},
+		{name: "state", value: e.GetState()},
+		{name: "input", value: e.GetInput()},
+		{name: "replicas", value: e.GetReplicas()},
+		{name: "holders", value: holders},
+		{name: "last_seq", value: e.GetLastSeq()},
+		{name: "bytes", value: e.GetBytes()},
+		{name: "created", value: instant(e.GetCreated())},
+		{name: "chain", value: chain},
 	}
 }
 
