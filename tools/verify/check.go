@@ -45,6 +45,7 @@ type Count struct {
 	Dead         int // of these, as dead letters
 	Duplicates   int // deliveries above one per message that was not given back
 	Retries      int // deliveries of what had been given back
+	Recounted    int // deliveries with a later attempt that was counted before: two owners counted apart
 }
 
 // Report is the result of Check.
@@ -196,7 +197,7 @@ func (c *checker) stored(count *Count, p *Published, list []*Received) {
 			c.again(count, last, r)
 		}
 		if last != nil {
-			c.attempt(last, r)
+			c.attempt(count, last, r)
 		} else if r.Attempt != 1 && !c.crashed(p.At, r.At) && !c.skipped(r) {
 			c.find(Miscounted, r.Group, r.Key, "seen first with attempt %d", r.Attempt)
 		}
@@ -222,12 +223,17 @@ func (c *checker) again(count *Count, before, r *Received) {
 }
 
 // attempt checks the count of two deliveries from the same place: a first attempt may be forgotten by a crash, later ones are
-// durable before they are handed out. Attempts may be left out: a consumer that died had them. Two owners of a share count apart.
-func (c *checker) attempt(before, r *Received) {
+// durable before they are handed out. Attempts may be left out: a consumer that died had them. Two owners of a share count apart, if the
+// first of the two deliveries was about when there were two.
+func (c *checker) attempt(count *Count, before, r *Received) {
 	if r.Attempt > before.Attempt {
 		return
 	}
-	if r.Attempt == 1 && before.Attempt == 1 && c.crashed(before.At, r.At) || c.split(before.At, r.At) {
+	if r.Attempt == 1 && before.Attempt == 1 && c.crashed(before.At, r.At) {
+		return
+	}
+	if c.split(before.At) {
+		count.Recounted++
 		return
 	}
 	c.find(Miscounted, r.Group, r.Key, "attempt %d at %s after attempt %d at %s", r.Attempt, r.At.Format(time.StampMilli),
@@ -242,9 +248,9 @@ func (c *checker) crashed(from, to time.Time) bool {
 	return slices.ContainsFunc(c.h.Crashes, func(d Crash) bool { return c.touches(d, from, to) })
 }
 
-// split is crashed for what may have left two owners.
-func (c *checker) split(from, to time.Time) bool {
-	return slices.ContainsFunc(c.h.Crashes, func(d Crash) bool { return d.Split && c.touches(d, from, to) })
+// split is crashed, at a time, for what may have left two owners.
+func (c *checker) split(at time.Time) bool {
+	return slices.ContainsFunc(c.h.Crashes, func(d Crash) bool { return d.Split && c.touches(d, at, at) })
 }
 
 func (c *checker) touches(d Crash, from, to time.Time) bool {

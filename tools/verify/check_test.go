@@ -182,12 +182,17 @@ func TestCheck_Split(t *testing.T) {
 		t.Errorf("an attempt that came twice without a split: %v", got)
 	}
 	h.Crashes[0].Split = true
-	if r := Check(h, time.Second); !r.OK() {
+	if r := Check(h, time.Second); !r.OK() || r.Counts[1].Recounted != 1 {
 		t.Errorf("across a split:\n%s", r)
 	}
 	h.first("h", 2).Settled = Dropped
 	if got := Check(h, time.Second).Findings; len(got) != 1 || got[0].Kind != Lost {
 		t.Errorf("never acknowledged: %v", got)
+	}
+	h.Crashes[0].From, h.Crashes[0].To = at(104), at(105)
+	h.Received = append(h.Received, delivery("h", 2, 104).change(func(r *Received) { r.Attempt = 2 }))
+	if got := Check(h, time.Second).Of(Miscounted); len(got) != 2 {
+		t.Errorf("attempts that were counted long before the split came again in it: %v", got)
 	}
 }
 

@@ -64,8 +64,8 @@ type Crash struct {
 	What string    `json:"what"`
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Split says that it was cut off or stood still instead, and went on as if nothing had happened: two hosts may have handed out the
-	// same messages, each with a count of its own.
+	// Split says that it was cut off or stood still instead, and went on: for a moment two hosts may have handed out the same messages,
+	// each with a count of its own.
 	Split bool `json:"split,omitempty"`
 }
 
