@@ -56,16 +56,8 @@ func (h *Host) seal(ctx context.Context, o order) (metadata.SealRecord, error) {
 		if s.err != nil {
 			return s.record, s.err
 		}
-		return s.record, above(s.record, o.floor)
+		return h.answerEnd(ctx, s.record, o)
 	}
-}
-
-// above refuses an end that cuts off what the writer acknowledged.
-func above(row metadata.SealRecord, floor core.Seq) error {
-	if row.L < floor && !row.Forced {
-		return core.Errorf(core.CodeConflict, "extent %s was sealed at %d, below the acknowledged %d", row.Extent.ID, row.L, floor)
-	}
-	return nil
 }
 
 // sealed answers what was decided before: writers ask again until enough copies are there.
@@ -77,7 +69,7 @@ func (h *Host) sealed(ctx context.Context, o order) (metadata.SealRecord, error)
 	if len(row.Holders) < min(2, len(row.Extent.Replicas)) {
 		h.repairs.want(row.Extent.ID)
 	}
-	return row, above(row, o.floor)
+	return h.answerEnd(ctx, row, o)
 }
 
 // joinSeal is the run under way, or a new one; ok is false when the controller is stopping.

@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
@@ -199,6 +203,44 @@ func TestSeal_ForceIsRecorded(t *testing.T) {
 		if len(found) != 1 || found[0].Result != "ok" || found[0].Object != e.ID.String() || found[0].Who != "operator" {
 			t.Errorf("audit %+v", found)
 		}
+	})
+}
+
+// TestSeal_ForceAcceptsAnEndBelowTheFloor: a sealer that did not know what was acknowledged has fixed the end below it. The writer is refused
+// until an operator accepts that.
+func TestSeal_ForceAcceptsAnEndBelowTheFloor(t *testing.T) {
+	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+		e := r.extent(r.queue(2, 2), 5)
+		_, err := r.seal(e, 0)
+		r.ok(err)
+		force := func() error {
+			_, err := (&service{r.ctl.Host}).SealExtent(r.t.Context(), connect.NewRequest(&pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Force: true, Reason: "operator"}))
+			return convert.FromRPC(err)
+		}
+		if err := force(); core.CodeOf(err) != core.CodeConflict {
+			t.Errorf("force of an extent that lacks nothing: %v", err)
+		}
+		for range 2 {
+			if _, err := r.seal(e, 7); core.CodeOf(err) != core.CodeConflict {
+				t.Fatalf("two acknowledged records were cut off: %v", err)
+			}
+		}
+		if row := r.row(e); row.Floor != 7 || row.Forced || row.L != 5 {
+			t.Errorf("row %+v, want the floor in it", row)
+		}
+		for range 2 { // the first answer may be lost
+			r.ok(force())
+		}
+		if row := r.row(e); !row.Forced || row.Lost != 2 || row.L != 5 {
+			t.Errorf("row %+v, want it flagged with two records lost", row)
+		}
+		got, err := r.seal(e, 7)
+		r.ok(err)
+		if got.L != 5 || len(got.Holders) != 2 {
+			t.Errorf("the writer got %v", got)
+		}
+		r.sleep(time.Second)
+		r.whole(e, 5, 2)
 	})
 }
 
