@@ -17,7 +17,8 @@ type saver struct {
 	wake chan struct{}
 	mu   struct {
 		sync.Mutex
-		dirty map[*group]urgency
+		dirty   map[*group]urgency
+		written time.Time // timestamp of the last write
 	}
 }
 
@@ -97,6 +98,17 @@ func (s *saver) due(all bool, now time.Time) (due []*group, next time.Duration) 
 	return due, next
 }
 
+// stamp is the timestamp of what is written now: after all before, also when the clock was set back, for the store keeps what is later.
+func (s *saver) stamp(now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if least := s.mu.written.Add(metadata.Tick); now.Before(least) {
+		now = least
+	}
+	s.mu.written = now.Round(0)
+	return s.mu.written
+}
+
 // all takes every group that has changed.
 func (s *saver) all() []*group {
 	due, _ := s.due(true, s.h.deps.Now())
@@ -117,10 +129,11 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 		return
 	}
 	now := s.h.deps.Now()
+	written := s.stamp(now)
 	var rows []metadata.Row
 	parts := make(map[*group][]saved, len(due))
 	for _, g := range due {
-		rows, parts[g] = g.checkpoint(rows, final, now)
+		rows, parts[g] = g.checkpoint(rows, final, now, written)
 	}
 	if len(rows) == 0 {
 		return
@@ -145,8 +158,8 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 	}
 }
 
-// checkpoint appends the rows of the group's shares that have changed.
-func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]metadata.Row, []saved) {
+// checkpoint appends the rows of the group's shares that have changed, as they are now.
+func (g *group) checkpoint(rows []metadata.Row, final bool, now, written time.Time) ([]metadata.Row, []saved) {
 	run := g.h.deps.Members.Self().Run
 	g.savedAt.Store(now.UnixNano())
 	g.mu.Lock()
@@ -159,12 +172,12 @@ func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]me
 		}
 		blob, token := sh.rules.Checkpoint(nil, final, now)
 		parts = append(parts, saved{sh, token, sh.finished(), sh.l})
-		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: blob, Written: now})
+		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: blob, Written: written})
 	}
 	for id, sh := range g.mu.given {
 		if sh.late.changed {
 			sh.late.changed = false
-			rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: sh.late.state.Append(nil), Written: now})
+			rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: sh.late.state.Append(nil), Written: written})
 		}
 	}
 	return rows, parts
@@ -200,7 +213,7 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 // finish records that the group has consumed the extent, removes its checkpoints and forgets the share. What fails is tried again with
 // the next round: a finished share counts as changed.
 func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
-	meta, now := g.h.deps.Meta, g.h.deps.Now()
+	meta, now := g.h.deps.Meta, g.h.saver.stamp(g.h.deps.Now())
 	id := p.s.extent.ID
 	err := metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id), metadata.DoneRecord{L: p.l, Epoch: epoch}, now, 0, metadata.One)
 	keys := []metadata.Key{metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)}
@@ -211,7 +224,7 @@ func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	g.mu.Unlock()
 	for _, k := range keys {
 		if err == nil {
-			err = meta.Remove(ctx, metadata.Checkpoints, k, g.h.deps.Now(), metadata.One)
+			err = meta.Remove(ctx, metadata.Checkpoints, k, now, metadata.One)
 		}
 	}
 	if err != nil {

@@ -156,3 +156,49 @@ func BenchmarkCheckpoint(b *testing.B) {
 		bench.saver.save(b.Context(), bench.saver.all(), false)
 	}
 }
+
+// TestSaver_StampsNeverGoBack sets the clock back: what is written after that must not lose against what was written before.
+func TestSaver_StampsNeverGoBack(t *testing.T) {
+	b := newBench(t)
+	ahead := time.Now().Add(time.Hour)
+	first := b.saver.stamp(ahead)
+	second := b.saver.stamp(ahead.Add(-10 * time.Minute))
+	if !first.Equal(ahead) || !second.After(first) {
+		t.Errorf("stamps %s and %s of a clock at %s that was set back; want the second after the first", first, second, ahead)
+	}
+	if next := b.saver.stamp(ahead.Add(time.Minute)); !next.Equal(ahead.Add(time.Minute)) {
+		t.Errorf("stamp %s, want the clock's once it has caught up", next)
+	}
+}
+
+// TestShare_LocksOfAClockThatWasAhead resumes a share whose owner's clock was a month ahead: its locks end when they would have.
+func TestShare_LocksOfAClockThatWasAhead(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(2, 0)
+	ahead := time.Now().Add(30 * 24 * time.Hour)
+	g.mu.Lock()
+	g.mu.rules.Take(1, dispatch.Credit{Messages: 2, Bytes: 1 << 20}, ahead, nil)
+	blob, _ := s.rules.Checkpoint(nil, false, ahead)
+	lock := g.mu.record.Spec.LockTimeout
+	g.mu.Unlock()
+	other := metadata.CheckpointKey(g.id, s.extent.ID, 0, core.RunID{ID: core.NewID(time.Now())})
+	if err := b.meta.PutAll(t.Context(), metadata.Checkpoints, []metadata.Row{{Key: other, Value: blob, Written: ahead}}, metadata.One); err != nil {
+		t.Fatal(err)
+	}
+	state, _, err := b.savedState(t.Context(), g.id, s.extent.ID, 0)
+	if err != nil || state.Pending() != 2 {
+		t.Fatalf("%d messages under way, %v; want 2", state.Pending(), err)
+	}
+	rules := dispatch.NewGroup(g.mu.record.Spec)
+	sh := rules.AddShare(s.extent.ID, state, time.Now())
+	if err := sh.Offer(dispatch.Records{Base: 1, Offsets: []uint32{0, 1, 2}, Bytes: make([]byte, 2)}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(lock + 2*clockTolerance)
+	rules.Tick(later)
+	_, token := sh.Checkpoint(nil, false, later)
+	sh.Saved(token)
+	if got := rules.Take(1, dispatch.Credit{Messages: 2, Bytes: 1 << 20}, later, nil); len(got) == 0 {
+		t.Error("nothing comes again after the lock's time")
+	}
+}

@@ -100,6 +100,9 @@ func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.Exten
 	return d.Epoch == epoch, nil
 }
 
+// clockTolerance is how far apart the clocks of two hosts that are well may be.
+const clockTolerance = time.Second
+
 // savedState merges the checkpoints of all owners of the present epoch.
 func (h *Host) savedState(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (dispatch.State, map[metadata.Key]*other, error) {
 	var state dispatch.State
@@ -120,6 +123,9 @@ func (h *Host) savedState(ctx context.Context, group core.GroupID, extent core.E
 		s, err := dispatch.DecodeState(row.Value)
 		if err != nil {
 			return state, nil, err
+		}
+		if ahead := row.Written.Sub(now); ahead > clockTolerance { // deadlines of a clock that is ahead come that much too late
+			s.Shift(-ahead)
 		}
 		state.Merge(s)
 		if row.Key != own {

@@ -226,6 +226,16 @@ func (st *State) Merge(o State) {
 	st.messages = merged
 }
 
+// Shift moves all deadlines by d: those of an owner whose clock went wrong by as much.
+func (st *State) Shift(d time.Duration) {
+	for seq, e := range st.messages {
+		if e.kind != ended && e.due != 0 {
+			e.due += d.Milliseconds()
+			st.messages[seq] = e
+		}
+	}
+}
+
 // Frontier is the seq up to which everything is done.
 func (st State) Frontier() core.Seq { return st.done.Frontier() }
 
