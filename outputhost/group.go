@@ -92,29 +92,6 @@ func (h *Host) unload(g *group) {
 	}
 }
 
-// lookForEnds asks the metadata, now and then, whether extents that nobody reads and of which nothing is outstanding were sealed: what
-// is consumed to its end must not stay loaded until a consumer comes.
-func (g *group) lookForEnds(ctx context.Context) error {
-	now := g.h.deps.Now()
-	var idle []*share
-	g.mu.Lock()
-	if now.Sub(g.mu.looked) >= g.h.cfg.RelistEvery {
-		g.mu.looked = now
-		for _, s := range g.mu.shares {
-			if s.reader == nil && !s.end && s.rules.Frontier() > 0 {
-				idle = append(idle, s)
-			}
-		}
-	}
-	g.mu.Unlock()
-	for _, s := range idle {
-		if err := g.look(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // lookUp finds a group by its path and name.
 func (h *Host) lookUp(ctx context.Context, path, name string) (*group, error) {
 	path, err := core.ParseAnyQueuePath(path)
@@ -141,41 +118,6 @@ func (h *Host) queueID(ctx context.Context, path string) (core.QueueID, error) {
 		return core.QueueID{}, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
 	}
 	return r.Queue, err
-}
-
-// refresh applies changed settings, and ends the consumers of a group that is gone or may not be consumed.
-func (g *group) refresh(ctx context.Context) error {
-	record, _, err := metadata.Read[metadata.GroupRecord](ctx, g.h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
-	gone := core.CodeOf(err) == core.CodeNotFound || err == nil && record.ID != g.id
-	if err != nil && !gone {
-		return err
-	}
-	if gone {
-		record.Spec.Status = core.StatusDeleted
-	}
-	g.mu.Lock()
-	changed := record.Spec != g.mu.record.Spec
-	if changed && !gone {
-		g.mu.record = record
-		g.mu.rules.Update(record.Spec, g.h.deps.Now())
-	}
-	var end []*consumer
-	if !record.Spec.Status.CanConsume() {
-		end = append(end, g.mu.consumers...)
-		g.mu.record.Spec.Status = record.Spec.Status
-	}
-	g.mu.Unlock()
-	for _, c := range end {
-		code := core.CodeDisabled
-		if gone {
-			code = core.CodeNotFound
-		}
-		c.fail(core.Errorf(code, "group %s of queue %s is %s", g.name, g.queuePath, record.Spec.Status))
-	}
-	if changed {
-		g.pump()
-	}
-	return nil
 }
 
 // close stops all readers.

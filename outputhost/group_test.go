@@ -99,7 +99,7 @@ func TestGroup_EndOfAnUnreadExtentIsFound(t *testing.T) {
 	}
 	b.write(metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 7})
 	g := b.groupList()[0]
-	if err := g.lookForEnds(t.Context()); err != nil {
+	if err := b.lookForEnds(t.Context(), b.groupList()); err != nil {
 		t.Fatal(err)
 	}
 	b.saver.save(t.Context(), b.saver.all(), false)

@@ -206,30 +206,3 @@ func (h *Host) sessionList() []*session {
 	}
 	return out
 }
-
-// refresh reads the settings of loaded groups again, so that changes reach them within seconds.
-func (h *Host) refresh(ctx context.Context) {
-	tick := time.NewTicker(h.cfg.RefreshEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, g := range h.groupList() {
-			err := g.refresh(ctx)
-			if err == nil {
-				err = g.lookForEnds(ctx)
-			}
-			if err == nil {
-				err = g.mergeOthers(ctx)
-			}
-			g.tellRoute(ctx)
-			if err != nil && ctx.Err() == nil {
-				h.log.Info("cannot read a group's settings", "queue", g.queuePath, "group", g.name, "err", err)
-			}
-			h.unload(g)
-		}
-	}
-}

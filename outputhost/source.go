@@ -108,6 +108,12 @@ func (g *group) look(ctx context.Context, s *share) error {
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", s.extent.ID, err)
 	}
+	g.ended(s, seal)
+	return nil
+}
+
+// ended takes over what a seal row says: the end of the extent, once it is fixed, and its holders.
+func (g *group) ended(s *share, seal metadata.SealRecord) {
 	g.mu.Lock()
 	finished := false
 	if seal.State.HasEnd() && !s.removed {
@@ -118,7 +124,6 @@ func (g *group) look(ctx context.Context, s *share) error {
 	if finished {
 		g.h.saver.note(g, saveSoon)
 	}
-	return nil
 }
 
 // openTimeout bounds the wait for a connection to a store while there is another one to ask.

@@ -1,0 +1,140 @@
+package outputhost
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
+)
+
+// counted counts the calls that read.
+type counted struct {
+	metadata.Store
+	calls atomic.Int64
+}
+
+func (c *counted) Get(ctx context.Context, t metadata.Table, k metadata.Key, s metadata.Consistency) (metadata.Row, error) {
+	c.calls.Add(1)
+	return c.Store.Get(ctx, t, k, s)
+}
+
+func (c *counted) List(ctx context.Context, t metadata.Table, partition, after string, limit int, s metadata.Consistency) ([]metadata.Row, bool, error) {
+	c.calls.Add(1)
+	return c.Store.List(ctx, t, partition, after, limit, s)
+}
+
+func (c *counted) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, s metadata.Consistency) ([]metadata.Row, error) {
+	c.calls.Add(1)
+	return metadata.GetRows(ctx, c.Store, t, keys, s)
+}
+
+// count has the host's calls to the metadata counted.
+func (b *bench) count() *counted {
+	c := &counted{Store: b.meta}
+	b.deps.Meta = c
+	return c
+}
+
+// TestRefresh_ManyGroupsCostAFewCalls changes one group's settings, deletes another, and seals what a third has consumed.
+func TestRefresh_ManyGroupsCostAFewCalls(t *testing.T) {
+	b := newBench(t)
+	var records []metadata.GroupRecord
+	var list []*pb.Assignment
+	for range 1000 {
+		r, a := b.group()
+		records, list = append(records, r), append(list, a)
+	}
+	changed, deleted, consumed := records[3], records[5], list[7]
+	if err := b.give(1, list...); err != nil {
+		t.Fatal(err)
+	}
+	changed.Spec.MaxDeliveries++
+	for _, r := range []*metadata.GroupRecord{&changed, &deleted} {
+		if _, err := metadata.Change(t.Context(), b.meta, metadata.Groups, metadata.GroupKey(r.Queue, "g"), func(x *metadata.GroupRecord) error {
+			x.Spec.MaxDeliveries = changed.Spec.MaxDeliveries
+			if r == &deleted {
+				x.Spec.Status = core.StatusDeleted
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := convert.Extent(consumed.Extent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.write(metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 9, Holders: e.Replicas})
+	groups := b.groupList()
+	byID := make(map[core.GroupID]*group)
+	for _, g := range groups {
+		byID[g.id] = g
+		g.mu.Lock()
+		for _, s := range g.mu.shares {
+			g.mu.rules.RemoveShare(s.rules)
+			s.rules = g.mu.rules.AddShare(s.extent.ID, dispatch.StartAfter(9), b.deps.Now())
+		}
+		g.mu.Unlock()
+	}
+	meta := b.count()
+	if err := b.refreshGroups(t.Context(), groups); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.lookForEnds(t.Context(), groups); err != nil {
+		t.Fatal(err)
+	}
+	if n := meta.calls.Load(); n > 4 {
+		t.Errorf("%d calls to the metadata for %d groups", n, len(groups))
+	}
+	if got := byID[changed.ID].mu.record.Spec.MaxDeliveries; got != changed.Spec.MaxDeliveries {
+		t.Errorf("the changed group allows %d deliveries, want %d", got, changed.Spec.MaxDeliveries)
+	}
+	if got := byID[deleted.ID].mu.record.Spec.Status; got != core.StatusDeleted {
+		t.Errorf("the deleted group is %s", got)
+	}
+	for i, r := range records {
+		g := byID[r.ID]
+		for _, s := range g.mu.shares {
+			if s.end != (i == 7) {
+				t.Errorf("group %d: its extent is sealed: %t", i, s.end)
+			}
+		}
+		if i != 3 && i != 5 && g.mu.record.Spec != r.Spec {
+			t.Errorf("group %d has changed", i)
+		}
+	}
+}
+
+// TestAssign_ListThatIsKnownCostsNoCalls: lists come again and again.
+func TestAssign_ListThatIsKnownCostsNoCalls(t *testing.T) {
+	b := newBench(t)
+	_, one := b.group()
+	_, two := b.group()
+	if err := b.give(1, one, two); err != nil {
+		t.Fatal(err)
+	}
+	meta := b.count()
+	one.Holders = []string{"other"}
+	if err := b.give(2, one, two); err != nil {
+		t.Fatal(err)
+	}
+	if n := meta.calls.Load(); n != 0 {
+		t.Errorf("%d calls to the metadata for a list that is known", n)
+	}
+	moved := 0
+	for _, g := range b.groupList() {
+		for _, s := range g.mu.shares {
+			if len(s.holders) == 1 && s.holders[0] == "other" {
+				moved++
+			}
+		}
+	}
+	if moved != 1 {
+		t.Errorf("%d shares have heard of other holders, want one", moved)
+	}
+}
