@@ -19,8 +19,13 @@ type saver struct {
 		sync.Mutex
 		dirty   map[*group]urgency
 		written time.Time // timestamp of the last write
+		failed  time.Time // since when none has succeeded; zero: the last one did
+		warned  time.Time // when that was logged last
 	}
 }
+
+// saveWarning is between two warnings that checkpoints cannot be saved.
+const saveWarning = 10 * time.Second
 
 // urgency is when a changed group is to be saved.
 type urgency uint8
@@ -140,7 +145,7 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 	}
 	began := time.Now()
 	if err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
-		s.h.log.Warn("checkpoints could not be saved", "shares", len(rows), "err", err)
+		s.noteFailed(len(rows), err)
 		s.h.metrics.saveFailures.Inc()
 		for _, g := range due {
 			g.notSaved()
@@ -148,6 +153,7 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 		}
 		return
 	}
+	s.noteSaved()
 	s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
 	s.h.metrics.saves.Add(float64(len(rows)))
 	for g, ps := range parts {
@@ -155,6 +161,36 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 		if !final {
 			g.pump()
 		}
+	}
+}
+
+// noteFailed logs the first of failures in a row, and one now and then.
+func (s *saver) noteFailed(shares int, err error) {
+	now := s.h.deps.Now()
+	s.mu.Lock()
+	first := s.mu.failed.IsZero()
+	if first {
+		s.mu.failed = now
+	}
+	warn := first || now.Sub(s.mu.warned) >= saveWarning
+	if warn {
+		s.mu.warned = now
+	}
+	since := s.mu.failed
+	s.mu.Unlock()
+	if warn {
+		s.h.log.Warn("checkpoints cannot be saved", "shares", shares, "for", now.Sub(since).Round(time.Second), "err", err)
+	}
+}
+
+// noteSaved logs the end of failures.
+func (s *saver) noteSaved() {
+	s.mu.Lock()
+	since := s.mu.failed
+	s.mu.failed = time.Time{}
+	s.mu.Unlock()
+	if !since.IsZero() {
+		s.h.log.Info("checkpoints are saved again", "after", s.h.deps.Now().Sub(since).Round(time.Millisecond))
 	}
 }
 

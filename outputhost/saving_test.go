@@ -1,0 +1,59 @@
+package outputhost
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// away is metadata that cannot be written to for a while.
+type away struct {
+	metadata.Store
+	is atomic.Bool
+}
+
+func (a *away) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
+	if a.is.Load() {
+		return core.Errorf(core.CodeUnavailable, "away")
+	}
+	return a.Store.PutAll(ctx, t, rows, c)
+}
+
+// TestSaver_FailuresAreLoggedNowAndThen: a busy group is tried ten times a second while the metadata are away, for a minute, twice.
+func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(10, 6)
+	var log strings.Builder
+	b.log = slog.New(slog.NewTextHandler(&log, nil))
+	meta := &away{Store: b.meta}
+	b.deps.Meta = meta
+	now := time.Unix(1000, 0)
+	b.deps.Now = func() time.Time { return now }
+	for seq := range core.Seq(2) {
+		log.Reset()
+		meta.is.Store(true)
+		s.rules.Ack(seq+1, 1, 1, now, nil)
+		for range 600 {
+			b.saver.note(g, saveNow)
+			b.saver.save(t.Context(), b.saver.all(), false)
+			now = now.Add(100 * time.Millisecond)
+		}
+		if n := strings.Count(log.String(), "cannot be saved"); n != 6 {
+			t.Errorf("%d warnings in a minute, want one at once and then every ten seconds:\n%s", n, log.String())
+		}
+		meta.is.Store(false)
+		for range 2 {
+			b.saver.note(g, saveNow)
+			b.saver.save(t.Context(), b.saver.all(), false)
+		}
+		if n := strings.Count(log.String(), "saved again"); n != 1 {
+			t.Errorf("that it is over is said %d times", n)
+		}
+	}
+}
