@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -248,26 +247,4 @@ func (m *mirror) differing(digests []uint64) (out []uint32) {
 		}
 	}
 	return out
-}
-
-// strays are replicas of extents that this controller does not know. Safe for concurrent use.
-type strays struct {
-	mu struct {
-		sync.Mutex
-		byID map[core.ExtentID]*stray
-	}
-}
-
-// stray is one of them.
-type stray struct {
-	extent core.Extent
-	stores map[core.HostID]core.DiskID
-	since  time.Time
-	orphan bool // its queue is not known either: kept as it is
-}
-
-func newStrays() *strays {
-	s := &strays{}
-	s.mu.byID = make(map[core.ExtentID]*stray)
-	return s
 }

@@ -2,10 +2,12 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -59,7 +61,33 @@ func TestInventory_ExtentOfAnUnknownQueueIsLeftAlone(t *testing.T) {
 		if x == nil || x.fenced || r.row(e).State != "" {
 			t.Errorf("replica %+v, row %+v", x, r.row(e))
 		}
+		// The rows of queues are restored.
+		spec := core.QueueSpec{Path: "/t/back", Replicas: 1, MinReplicas: 1}.WithDefaults(1, 1)
+		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.QueueRecord{ID: e.Queue, Spec: spec}))
+		r.eventually("it is registered again", 2*time.Hour, func() bool { return r.row(e).State == core.ExtentSealed })
 	})
+}
+
+// TestStrays_OrphansMakeRoom: those about which nothing can be done keep nobody else from being looked at.
+func TestStrays_OrphansMakeRoom(t *testing.T) {
+	s, now := newStrays(), time.Now()
+	s.most = 2
+	var ids []core.ExtentID
+	for range 4 {
+		id := core.ExtentID{ID: core.NewID(now)}
+		ids = append(ids, id)
+		s.add(store{Host: membership.Host{ID: "s0"}}, core.Extent{ID: id}, now)
+		if len(ids) == 2 {
+			s.looked(ids[0], false, true, now.Add(time.Hour))
+		}
+	}
+	due := make(map[core.ExtentID]bool)
+	for _, x := range s.due(now) {
+		due[x.extent.ID] = true
+	}
+	if want := map[core.ExtentID]bool{ids[1]: true, ids[2]: true}; !maps.Equal(due, want) {
+		t.Errorf("due are %v, want %v: the orphan makes room, others do not", due, want)
+	}
 }
 
 func TestInventory_RetiredWhileAStoreWasAway(t *testing.T) {

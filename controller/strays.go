@@ -1,0 +1,201 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	// strayAfter is how long metadata must lack an extent before a store's word registers it: a row written at ONE may be late.
+	strayAfter = 5 * time.Minute
+	// strayAgain is the pause after a look at a stray that failed; orphanAgain after one that found no queue: metadata may be restored.
+	strayAgain  = 30 * time.Second
+	orphanAgain = time.Hour
+	// maxStrays bounds how many are remembered; others are met again with the next whole inventory.
+	maxStrays = 10_000
+)
+
+// strays are replicas of extents that this controller does not know. Safe for concurrent use.
+type strays struct {
+	most int
+	mu   struct {
+		sync.Mutex
+		byID map[core.ExtentID]*stray
+	}
+}
+
+// stray is one of them. Only its stores are written by others than settleStrays.
+type stray struct {
+	extent core.Extent
+	stores map[core.HostID]core.DiskID
+	since  time.Time
+	after  time.Time // when it is looked at next
+	orphan bool      // its queue is not known either: kept as it is
+}
+
+func newStrays() *strays {
+	s := &strays{most: maxStrays}
+	s.mu.byID = make(map[core.ExtentID]*stray)
+	return s
+}
+
+// add notes that a store has an extent that is not known here. Orphans, about which nothing can be done, make room.
+func (s *strays) add(st store, tuple core.Extent, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.mu.byID[tuple.ID]
+	if x == nil {
+		if len(s.mu.byID) >= s.most && !s.dropOrphanLocked() {
+			return
+		}
+		x = &stray{extent: tuple, stores: make(map[core.HostID]core.DiskID), since: now, after: now}
+		s.mu.byID[tuple.ID] = x
+	}
+	x.stores[st.ID] = st.identity.Disk
+}
+
+func (s *strays) dropOrphanLocked() bool {
+	for id, x := range s.mu.byID {
+		if x.orphan {
+			delete(s.mu.byID, id)
+			return true
+		}
+	}
+	return false
+}
+
+// due are those that are to be looked at, with a copy of their stores each.
+func (s *strays) due(now time.Time) (out []stray) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.mu.byID {
+		if !x.after.After(now) {
+			y := *x
+			y.stores = maps.Clone(x.stores)
+			out = append(out, y)
+		}
+	}
+	return out
+}
+
+// looked notes what came of a look; done forgets the stray.
+func (s *strays) looked(id core.ExtentID, done, orphan bool, after time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.mu.byID[id]; done {
+		delete(s.mu.byID, id)
+	} else if x != nil {
+		x.orphan, x.after = orphan, after
+	}
+}
+
+func (s *strays) orphans() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.mu.byID {
+		n += boolInt(x.orphan)
+	}
+	return n
+}
+
+// settleStrays decides about extents that only stores know: those retired are removed, those whose rows were lost are registered again,
+// and those of no known queue are left alone. A miss or a failed answer removes nothing.
+func (h *Host) settleStrays(ctx context.Context, s *strays) {
+	for _, x := range s.due(h.deps.now()) {
+		if ctx.Err() != nil {
+			return
+		}
+		verdict, err := h.settleStray(ctx, x)
+		now := h.deps.now()
+		after := now.Add(strayAgain)
+		switch {
+		case err != nil:
+			h.log.Info("an extent that only stores know stays as it is for now", "extent", x.extent.ID, "err", err)
+		case verdict == strayEarly:
+			after = x.since.Add(strayAfter)
+		case verdict == strayOrphan:
+			after = now.Add(orphanAgain)
+			if !x.orphan {
+				h.log.Error("stores have an extent of a queue that nobody knows; it is left alone", "extent", x.extent.ID, "queue", x.extent.Queue, "stores", slices.Sorted(maps.Keys(x.stores)))
+			}
+		}
+		s.looked(x.extent.ID, err == nil && verdict == strayKnown, verdict == strayOrphan || err != nil && x.orphan, after)
+	}
+	h.metrics.orphans.Set(float64(s.orphans()))
+}
+
+// strayVerdict is what a stray turned out to be.
+type strayVerdict int
+
+const (
+	strayKnown  strayVerdict = iota // or removed: none any more
+	strayEarly                      // its row may still come
+	strayOrphan                     // of no queue
+)
+
+func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
+	id := x.extent.ID
+	if _, known := h.extents.get(id); known {
+		return strayKnown, nil
+	}
+	late := h.deps.now().Sub(x.since) >= strayAfter
+	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	defer cancel()
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Quorum)
+	switch {
+	case err == nil && row.State == core.ExtentRetired:
+		return strayKnown, h.removeRetired(ctx, row, x)
+	case err == nil && late: // its hints were lost
+		return strayKnown, h.note(ctx, row)
+	case err != nil && core.CodeOf(err) != core.CodeNotFound:
+		return strayEarly, err
+	case !late:
+		return strayEarly, nil
+	}
+	created, err := h.createdRow(ctx, x.extent)
+	if err != nil {
+		return strayEarly, err
+	}
+	if !created.Extent.Equal(x.extent) {
+		return strayEarly, core.Errorf(core.CodeConflict, "a store has extent %s with another tuple than its row", id)
+	}
+	_, _, err = metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(x.extent.Queue), metadata.Quorum)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return strayOrphan, nil
+	}
+	if err != nil {
+		return strayEarly, err
+	}
+	h.log.Warn("an extent whose rows were lost is registered again", "extent", id, "queue", x.extent.Queue)
+	_, err = h.seal(ctx, order{extent: x.extent, reason: "registered again"})
+	return strayKnown, err
+}
+
+// createdRow is the create row of an extent, or what a store says of it when there is none.
+func (h *Host) createdRow(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
+	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), metadata.Quorum)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return metadata.ExtentRecord{Extent: e}, nil
+	}
+	return r, err
+}
+
+// removeRetired removes what stores still have of an extent that was retired while they were away. A store that is away again, or has
+// another disk, shows what it has when it is back.
+func (h *Host) removeRetired(ctx context.Context, row metadata.SealRecord, x stray) (err error) {
+	for id, disk := range x.stores {
+		if st, ok := h.stores.get(id); !ok || !st.answering() || st.identity.Disk != disk {
+			continue
+		}
+		if rerr := h.removeReplica(ctx, row, holder{id, disk}); rerr != nil {
+			err = rerr
+		}
+	}
+	return err
+}
