@@ -21,6 +21,9 @@ const (
 	// maxPushed is how many bytes of batches may wait in the connection's send queue, well below its bound: acks share the queue.
 	maxPushed  = 4 << 20
 	maxOpening = 1024 // extents being opened at once
+	// maxUnsent is how many bytes of small frames may wait for room in the send queue: enough to refuse every stream there may be at once.
+	maxUnsent  = 32 << 20
+	unsentCost = 64 // added to each frame's bytes, so that many tiny ones are bounded, too
 )
 
 // session is one connection with its append and read streams.
@@ -34,7 +37,8 @@ type session struct {
 
 	mu struct {
 		sync.Mutex
-		unsent fifo[[]byte]      // frames that found the send queue full; what is in flight bounds them
+		unsent fifo[[]byte]      // frames that found the send queue full
+		bytes  int               // of unsent
 		ready  fifo[*readStream] // those that may have something to send, each once
 	}
 }
@@ -84,7 +88,8 @@ func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 	return newReadStream(s, f.Stream)
 }
 
-// post sends a small frame without blocking: when the queue is full, the pusher sends it as soon as there is room.
+// post sends a small frame without blocking: when the queue is full, the pusher sends it as soon as there is room. A peer that does not read
+// what it asked for loses the connection.
 func (s *session) post(frame []byte) {
 	s.mu.Lock()
 	behind := s.mu.unsent.len() > 0
@@ -92,10 +97,24 @@ func (s *session) post(frame []byte) {
 	if !behind && s.mux.Conn.TrySend(frame) {
 		return
 	}
-	s.mu.Lock()
-	s.mu.unsent.push(slices.Clone(frame))
-	s.mu.Unlock()
+	if !s.postpone(frame) {
+		s.mux.Conn.Abort(core.Errorf(core.CodeThrottled, "the peer does not read its answers: %d MiB wait", maxUnsent>>20))
+		return
+	}
 	s.wake()
+}
+
+// postpone keeps a frame for the pusher; false when too much waits.
+func (s *session) postpone(frame []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cost := len(frame) + unsentCost
+	if s.mu.bytes+cost > maxUnsent {
+		return false
+	}
+	s.mu.bytes += cost
+	s.mu.unsent.push(slices.Clone(frame))
+	return true
 }
 
 // position sends a frame with one number.
@@ -149,7 +168,9 @@ func (s *session) next() (frame []byte, r *readStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.unsent.len() > 0 {
-		return s.mu.unsent.pop(), nil
+		frame = s.mu.unsent.pop()
+		s.mu.bytes -= len(frame) + unsentCost
+		return frame, nil
 	}
 	if s.mu.ready.len() == 0 || s.pushed.Load() >= maxPushed {
 		return nil, nil
