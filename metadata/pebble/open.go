@@ -23,11 +23,13 @@ const (
 	blockCache = 8 << 20
 	memTable   = 4 << 20
 	openFiles  = 256
+	// startRoom is what must be free: the engine begins with a flush, and would try it for ever, without a word, on a disk that is full.
+	startRoom = 4*memTable + 8<<20
 )
 
 // Open opens the store in dir, which it makes if dir's parent is there, and starts its sweeper.
 // Errors: CodeNotFound (no parent), CodeReadOnly, CodeLocked (another process, or this one, has it open),
-// CodeNewerFormat, CodeCorrupt, CodeUnavailable. log may be nil.
+// CodeNewerFormat, CodeNoSpace, CodeCorrupt, CodeUnavailable. log may be nil.
 func Open(dir string, log *slog.Logger) (*Store, error) {
 	return open(vfs.Default, dir, log)
 }
@@ -37,6 +39,9 @@ func open(disk vfs.FS, dir string, log *slog.Logger) (_ *Store, err error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	if err := makeDir(disk, dir); err != nil {
+		return nil, err
+	}
+	if err := checkRoom(disk, dir); err != nil {
 		return nil, err
 	}
 	lock, err := engine.LockDirectory(dir, disk)
@@ -85,6 +90,18 @@ func makeDir(disk vfs.FS, dir string) error {
 	defer above.Close()
 	if err := above.Sync(); err != nil {
 		return openError(parent, err)
+	}
+	return nil
+}
+
+// checkRoom refuses a disk that is nearly full.
+func checkRoom(disk vfs.FS, dir string) error {
+	use, err := disk.GetDiskUsage(dir)
+	if err != nil && !errors.Is(err, vfs.ErrUnsupported) {
+		return openError(dir, err)
+	}
+	if err == nil && use.AvailBytes < startRoom {
+		return core.Errorf(core.CodeNoSpace, "open metadata: the disk of %s has %d MiB left and %d are needed to start; free space on it", dir, use.AvailBytes>>20, startRoom>>20)
 	}
 	return nil
 }
