@@ -23,7 +23,7 @@ import (
 
 var (
 	chainSeed  = flag.Uint64("chainseed", 0, "run the schedule of this seed alone against cp queues")
-	chainSeeds = flag.Int("chainseeds", 30, "seeds to run against cp queues")
+	chainSeeds = flag.Int("chainseeds", seeds(30), "seeds to run against cp queues")
 )
 
 // TestChains runs random schedules of faults against CP queues, whose publishers lose their connections and their patience as well.
