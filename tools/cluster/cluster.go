@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,7 +26,9 @@ const (
 
 // member is one process of the cluster.
 type member struct {
-	name, addr, gossip, data, log string
+	name, addr, gossip, zone, data, log string
+
+	host string // its id in the cluster, once it is up
 
 	cmd   *exec.Cmd
 	ready chan bool     // true: it said so; closed when it says nothing more
@@ -50,6 +53,9 @@ func newCluster(o options) *cluster {
 			addr:   net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 			gossip: net.JoinHostPort("127.0.0.1", strconv.Itoa(port+gossipOffset)),
 		})
+	}
+	for i, zone := range []string{"a", "b", "c"} {
+		c.members[1+i].zone = zone // of the stores
 	}
 	c.ended = make(chan *member, len(c.members))
 	return c
@@ -93,6 +99,9 @@ func (c *cluster) startOne(m *member) error {
 		}
 	}
 	args := []string{"serve", "--data", m.data, "--listen", m.addr, "--roles", m.roles(), "--gossip", m.gossip, "--join", strings.Join(join, ",")}
+	if m.zone != "" {
+		args = append(args, "--zone", m.zone)
+	}
 	m.cmd = exec.Command(c.o.program, append(args, c.o.flags...)...)
 	// ^C is for this process, which stops the others in order.
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -127,25 +136,46 @@ func (c *cluster) startOne(m *member) error {
 	return nil
 }
 
-// awaitHosts waits until `list hosts` has every member up.
+// awaitHosts waits until `list hosts` has every member, and notes their ids.
 func (c *cluster) awaitHosts(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		list := exec.CommandContext(ctx, c.o.program, "--addr", c.members[0].addr, "list", "hosts")
-		out, err := list.CombinedOutput()
-		missing := slices.DeleteFunc(slices.Clone(c.members), func(m *member) bool {
-			return err == nil && strings.Contains(string(out), m.addr)
-		})
-		if len(missing) == 0 {
+		list := exec.CommandContext(ctx, c.o.program, "--addr", c.members[0].addr, "list", "hosts", "-o", "json")
+		var said bytes.Buffer
+		list.Stderr = &said
+		out, err := list.Output()
+		missing := len(c.members)
+		if err == nil {
+			missing = c.identify(out)
+		}
+		if missing == 0 {
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d processes did not join within %s; `list hosts` says:\n%s", len(missing), len(c.members), startTimeout, out)
+			return fmt.Errorf("%d of %d processes did not join within %s; `list hosts` says:\n%s%s", missing, len(c.members), startTimeout, out, said.String())
 		}
 	}
+}
+
+// identify notes who the members are, by the objects that `list hosts` printed, and counts those that are not in it.
+func (c *cluster) identify(list []byte) (missing int) {
+	ids := make(map[string]string)
+	for dec := json.NewDecoder(bytes.NewReader(list)); ; {
+		var h struct{ Host, Addr string }
+		if dec.Decode(&h) != nil {
+			break
+		}
+		ids[h.Addr] = h.Host
+	}
+	for _, m := range c.members {
+		if m.host = ids[m.addr]; m.host == "" {
+			missing++
+		}
+	}
+	return missing
 }
 
 // stop drains all processes, those that need others first, and joins them.

@@ -21,7 +21,9 @@ type options struct {
 	program string
 	port    int
 	data    string
-	flags   []string // more of `columba serve`, for every process
+	// temporary: data is removed when the cluster stops.
+	temporary bool
+	flags     []string // more of `columba serve`, for every process
 }
 
 func main() {
@@ -46,6 +48,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		if o.data, err = os.MkdirTemp("", "columba-cluster-"); err != nil {
 			return err
 		}
+		o.temporary = true
 		defer func() {
 			if err == nil { // the logs tell why
 				err = os.RemoveAll(o.data)
@@ -72,18 +75,33 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		case <-ctx.Done():
 			return nil
 		case m := <-c.ended:
-			fmt.Fprintf(out, "%s (process %d) has ended: %s. Its log is %s. To start it again:\n  %s\n", m.name, m.pid(), m.cmd.ProcessState, m.log,
-				strings.Join(m.cmd.Args, " "))
+			c.mourn(out, m)
 		}
 	}
+}
+
+// mourn says that a member has ended by itself, and how to go on.
+func (c *cluster) mourn(out io.Writer, m *member) {
+	fmt.Fprintf(out, `%s (%s, process %d) has ended: %s. Its log is %s. To start it again, in another terminal:
+  %s
+What you start is yours to stop: ^C there, before the one here%s.
+`, m.name, m.host, m.pid(), m.cmd.ProcessState, m.log, strings.Join(m.cmd.Args, " "), c.o.aftermath())
+}
+
+// aftermath is what the end of the cluster does to the data.
+func (o options) aftermath() string {
+	if o.temporary {
+		return ", which removes the data"
+	}
+	return ""
 }
 
 // describe says what runs where, and what to do with it.
 func (c *cluster) describe(out io.Writer, took time.Duration) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PROCESS\tPID\tADDRESS\tGOSSIP\tDATA")
+	fmt.Fprintln(w, "PROCESS\tPID\tHOST\tADDRESS\tGOSSIP\tDATA")
 	for _, m := range c.members {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", m.name, m.pid(), m.addr, m.gossip, m.data)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", m.name, m.pid(), m.host, m.addr, m.gossip, m.data)
 	}
 	w.Flush()
 	program, addr := c.o.program, ""
@@ -101,7 +119,7 @@ The cluster is ready at %[1]s after %[2]s. In another terminal:
   seq 1 100000 | %[3]s%[4]s publish /demo/trips &
   %[3]s%[4]s consume /demo/trips billing --idle 10s | sort -nu | wc -l
 
-and kill -9 a store, an input host or an output host meanwhile. ^C here stops it all.
+and kill -9 a store, an input host or an output host meanwhile: it is said here how to start it again. ^C here stops it all%[5]s.
 
-`, c.members[0].addr, took.Round(10*time.Millisecond), program, addr)
+`, c.members[0].addr, took.Round(10*time.Millisecond), program, addr, c.o.aftermath())
 }
