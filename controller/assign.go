@@ -17,21 +17,19 @@ const (
 	fewDones = 32
 )
 
-// assignTouched looks at the queues that were touched since.
-func (h *Host) assignTouched(ctx context.Context) {
+// assignTouched looks at the queues that were touched since. As the others do, it reports whether all that it decided is written.
+func (h *Host) assignTouched(ctx context.Context) bool {
 	if !h.shares.isComplete() {
-		h.assignAll(ctx)
-		return
+		return h.assignAll(ctx)
 	}
 	touched := h.shares.takeTouched()
-	h.round(ctx, touched, touched, false)
+	return h.round(ctx, touched, touched, false)
 }
 
 // assignDue looks at a part of the queues, so that each has its turn.
-func (h *Host) assignDue(ctx context.Context) {
+func (h *Host) assignDue(ctx context.Context) bool {
 	if !h.shares.isComplete() {
-		h.assignAll(ctx)
-		return
+		return h.assignAll(ctx)
 	}
 	now := h.deps.now()
 	due := h.shares.takeTouched()
@@ -45,13 +43,13 @@ func (h *Host) assignDue(ctx context.Context) {
 		}
 	}
 	due = append(due, h.unseen()...)
-	h.round(ctx, due, due, true)
+	return h.round(ctx, due, due, true)
 }
 
 // assignAll gives all shares their owners again: hosts came or went. What is known of the queues is not read again.
-func (h *Host) assignAll(ctx context.Context) {
+func (h *Host) assignAll(ctx context.Context) bool {
 	look := append(h.shares.takeTouched(), h.unseen()...)
-	h.round(ctx, look, h.extents.queues(), false)
+	return h.round(ctx, look, h.extents.queues(), false)
 }
 
 // unseen are the queues with extents that no round has looked at yet.
@@ -73,13 +71,14 @@ func (q *queueShares) busy() bool {
 	return false
 }
 
-// round looks at some queues, gives the shares of some owners, and tells the output hosts.
-func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bool) {
+// round looks at some queues, gives the shares of some owners, and tells the output hosts. written is false when shares are without an owner
+// since the metadata did not take it.
+func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bool) (written bool) {
 	var dropped []metadata.AssignmentRecord
 	failed := false
 	for _, queue := range look {
 		if ctx.Err() != nil {
-			return
+			return false
 		}
 		gone, err := h.lookAt(ctx, queue, consumed)
 		dropped = append(dropped, gone...)
@@ -95,7 +94,6 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 		failed = true
 		if ctx.Err() == nil {
 			h.log.Warn("cannot assign shares", "err", err)
-			poke(h.moved)
 		}
 	}
 	if !failed {
@@ -105,6 +103,7 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 	h.metrics.shares.Set(float64(h.shares.count()))
 	h.push()
 	h.forget(append(dropped, superseded...))
+	return err == nil
 }
 
 // groupsWith are the groups that have not consumed an extent.

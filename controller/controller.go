@@ -154,6 +154,8 @@ func (h *Host) Run(ctx context.Context) error {
 	defer tick.Stop()
 	retire := time.NewTicker(retireEvery)
 	defer retire.Stop()
+	repeat := newRepeat()
+	defer repeat.timer.Stop()
 	poke(h.moved)
 	for {
 		select {
@@ -161,17 +163,20 @@ func (h *Host) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			h.reconcile()
-			h.assignDue(ctx)
+			repeat.unless(h.assignDue(ctx))
 			h.forgetCreations(h.deps.now())
 		case <-h.moved:
 			h.reconcile()
-			h.assignAll(ctx)
+			repeat.unless(h.assignAll(ctx))
+		case <-repeat.timer.C:
+			repeat.armed = false
+			repeat.unless(h.assignAll(ctx))
 		case <-h.again:
 			h.reconcile()
 		case <-retire.C:
 			h.retireDeleted(ctx)
 		case <-h.shares.wake:
-			h.assignTouched(ctx)
+			repeat.unless(h.assignTouched(ctx))
 		}
 	}
 }
