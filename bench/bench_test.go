@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/columbamq/columba/bench/measure"
 )
 
 func TestMedian(t *testing.T) {
@@ -80,7 +82,7 @@ func TestInMemory(t *testing.T) {
 }
 
 func TestLogAlone(t *testing.T) {
-	o, err := logAlone(job{Dir: t.TempDir() + "/log", Size: 100, Records: 10, Depth: 2, Warm: time.Millisecond, For: 20 * time.Millisecond})
+	o, err := logAlone(measure.Job{Dir: t.TempDir() + "/log", Size: 100, Records: 10, Depth: 2, Warm: time.Millisecond, For: 20 * time.Millisecond})
 	if err != nil || o.Errors > 0 || o.Messages == 0 || o.Messages%10 != 0 {
 		t.Fatalf("%+v, %v", o, err)
 	}

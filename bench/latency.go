@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/columbamq/columba/bench/measure"
 )
 
 // latency compares one message in flight with the disk's own time for as many bytes.
@@ -30,11 +32,11 @@ func (r *rig) latency() error {
 		if err != nil {
 			return err
 		}
-		o, err := r.worker(job{Kind: "latency", Addr: s.addr, Queue: queuePath, Size: 1024, Warm: r.slice / 10, For: r.slice / 3})
+		o, err := r.worker(measure.Job{Kind: "latency", Addr: s.addr, Queue: queuePath, Size: 1024, Warm: r.slice / 10, For: r.slice / 3})
 		if err != nil {
 			return err
 		}
-		sync := disk.quantile(0.5)
+		sync := disk.Quantile(0.5)
 		ratios, acks, tails, syncs = append(ratios, o.P50/sync), append(acks, o.P50), append(tails, o.P99), append(syncs, sync)
 		r.report.say("repetition %d: fdatasync p50 %.3f ms, publish → ack p50 %.3f ms, p99 %.3f ms", i+1, sync, o.P50, o.P99)
 	}
@@ -45,7 +47,7 @@ func (r *rig) latency() error {
 }
 
 // syncTimes overwrites 1 KiB of a file that has its blocks, again and again.
-func syncTimes(path string, length time.Duration) (samples, error) {
+func syncTimes(path string, length time.Duration) (measure.Samples, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
@@ -59,8 +61,8 @@ func syncTimes(path string, length time.Duration) (samples, error) {
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
-	var took samples
-	block := payload(1024)
+	var took measure.Samples
+	block := measure.Payload(1024)
 	for began := time.Now(); time.Since(began) < length; {
 		at := time.Now()
 		if _, err := f.WriteAt(block, int64(len(took))*1024%size); err != nil {

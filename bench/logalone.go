@@ -5,14 +5,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/columbamq/columba/bench/measure"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/wire"
 )
 
 // logAlone appends batches to one extent of a new extent log, with nothing around it, Depth of them without an answer at a time.
-func logAlone(j job) (outcome, error) {
-	var o outcome
+func logAlone(j measure.Job) (measure.Outcome, error) {
+	var o measure.Outcome
 	log, err := extentlog.Open(j.Dir, extentlog.Options{Store: "bench", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return o, err
@@ -66,9 +67,9 @@ func logAlone(j job) (outcome, error) {
 }
 
 // freeBatches makes Depth batches of Records records with room for the header.
-func freeBatches(j job) (chan []byte, error) {
+func freeBatches(j measure.Job) (chan []byte, error) {
 	free := make(chan []byte, j.Depth)
-	body := payload(j.Size)
+	body := measure.Payload(j.Size)
 	for range j.Depth {
 		batch := make([]byte, wire.BatchHeaderLen)
 		for range j.Records {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/columbamq/columba/bench/measure"
 )
 
 func main() {
@@ -125,8 +127,8 @@ func run() error {
 }
 
 // worker runs a job in a process of its own and returns what it measured.
-func (r *rig) worker(j job) (outcome, error) {
-	var o outcome
+func (r *rig) worker(j measure.Job) (measure.Outcome, error) {
+	var o measure.Outcome
 	arg, err := json.Marshal(j)
 	if err != nil {
 		return o, err

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/columbamq/columba/bench/measure"
 )
 
 // natsCluster is three NATS servers with JetStream that sync every write to disk before they answer for it.
@@ -42,7 +44,7 @@ func (r *rig) nats(name string) (*natsCluster, error) {
 		}
 	}
 	n.addr = strings.Join(clients, ",")
-	if _, err := n.run(r.ctx, job{Kind: "create"}); err != nil {
+	if _, err := n.run(r.ctx, measure.Job{Kind: "create"}); err != nil {
 		n.remove()
 		return nil, err
 	}
@@ -77,8 +79,8 @@ func (n *natsCluster) start(ctx context.Context, bin string, i int, client strin
 }
 
 // run does the job against the stream.
-func (n *natsCluster) run(ctx context.Context, j job) (outcome, error) {
-	var o outcome
+func (n *natsCluster) run(ctx context.Context, j measure.Job) (measure.Outcome, error) {
+	var o measure.Outcome
 	j.Addr, j.Queue = n.addr, "bench"
 	arg, err := json.Marshal(j)
 	if err != nil {

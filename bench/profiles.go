@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/columbamq/columba/bench/measure"
 )
 
 // profiles says where the time goes: CPU profiles of the server and of the client while publishing and while consuming.
@@ -22,7 +24,7 @@ func (r *rig) profiles() error {
 		return err
 	}
 	load := 2*r.slice + warm
-	if _, err := r.profiled(s, "publish", load, job{Kind: "publish", Addr: s.addr, Queue: queuePath, Size: 1024, Warm: warm, For: load - warm}); err != nil {
+	if _, err := r.profiled(s, "publish", load, measure.Job{Kind: "publish", Addr: s.addr, Queue: queuePath, Size: 1024, Warm: warm, For: load - warm}); err != nil {
 		return err
 	}
 	m, err := s.metrics(r.ctx)
@@ -33,12 +35,12 @@ func (r *rig) profiles() error {
 		return err
 	}
 	count := m["columba_inputhost_messages_total"]
-	_, err = r.profiled(s, "consume", r.slice, job{Kind: "consume", Addr: s.addr, Queue: queuePath, Group: groupName, Count: int64(count)})
+	_, err = r.profiled(s, "consume", r.slice, measure.Job{Kind: "consume", Addr: s.addr, Queue: queuePath, Group: groupName, Count: int64(count)})
 	return err
 }
 
 // profiled does the job with profiles of both sides.
-func (r *rig) profiled(s *server, what string, load time.Duration, j job) (outcome, error) {
+func (r *rig) profiled(s *server, what string, load time.Duration, j measure.Job) (measure.Outcome, error) {
 	j.Profile = filepath.Join(r.dir, what+".client.pprof")
 	serverFile := filepath.Join(r.dir, what+".server.pprof")
 	fetched := make(chan error, 1)

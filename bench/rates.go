@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/columbamq/columba/bench/measure"
 	"github.com/columbamq/columba/core"
 )
 
@@ -77,7 +78,7 @@ func (r *rig) ratesOnce(name string) (m measured, err error) {
 	}
 	m = large
 	dir := filepath.Join(r.dir, name+"-log")
-	alone, err := r.worker(job{
+	alone, err := r.worker(measure.Job{
 		Kind: "log", Dir: dir, Size: 1024, Warm: warm, For: r.slice,
 		Records: max(1, int(math.Round(m.batchRecords))), Depth: max(1, int(math.Round(m.batchesDepth))),
 	})
@@ -85,7 +86,7 @@ func (r *rig) ratesOnce(name string) (m measured, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.alone = alone.rate()
+	m.alone = alone.PerSecond()
 	small, err := r.publishAndConsume(name+"-100", 100)
 	m.small, m.smallConsume, m.smallCPU, m.smallConsumeCPU = small.publish, small.consume, small.publishCPU, small.consumeCPU
 	return m, err
@@ -105,7 +106,7 @@ func (r *rig) publishAndConsume(name string, size int) (m measured, err error) {
 	if err != nil {
 		return m, err
 	}
-	published, publishCPU, err := r.loaded(s, job{Kind: "publish", Addr: s.addr, Queue: queuePath, Size: size, Warm: warm, For: r.slice})
+	published, publishCPU, err := r.loaded(s, measure.Job{Kind: "publish", Addr: s.addr, Queue: queuePath, Size: size, Warm: warm, For: r.slice})
 	if err != nil {
 		return m, err
 	}
@@ -116,23 +117,23 @@ func (r *rig) publishAndConsume(name string, size int) (m measured, err error) {
 	count := after["columba_inputhost_messages_total"] - before["columba_inputhost_messages_total"]
 	batches := after["columba_storehost_appends_total"] - before["columba_storehost_appends_total"]
 	waited := after["columba_storehost_append_seconds_sum"] - before["columba_storehost_append_seconds_sum"]
-	m.publish, m.p50, m.publishCPU = published.rate(), published.P50, publishCPU
+	m.publish, m.p50, m.publishCPU = published.PerSecond(), published.P50, publishCPU
 	m.batchRecords = count / batches
 	m.batchesDepth = waited / (warm + r.slice).Seconds() // Little's law
 
 	if err := r.createGroup(s); err != nil {
 		return m, err
 	}
-	consumed, consumeCPU, err := r.loaded(s, job{Kind: "consume", Addr: s.addr, Queue: queuePath, Group: groupName, Count: int64(count)})
+	consumed, consumeCPU, err := r.loaded(s, measure.Job{Kind: "consume", Addr: s.addr, Queue: queuePath, Group: groupName, Count: int64(count)})
 	if err != nil {
 		return m, err
 	}
-	m.consume, m.consumeCPU = consumed.rate(), consumeCPU
+	m.consume, m.consumeCPU = consumed.PerSecond(), consumeCPU
 	return m, r.awaitAcks(s, count)
 }
 
 // loaded does a job and returns also what it cost: microseconds of CPU time a message, of the server and the worker.
-func (r *rig) loaded(s *server, j job) (o outcome, cpu float64, err error) {
+func (r *rig) loaded(s *server, j measure.Job) (o measure.Outcome, cpu float64, err error) {
 	before, err := s.cpu()
 	if err != nil {
 		return o, 0, err

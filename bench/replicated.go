@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"github.com/columbamq/columba/bench/measure"
 )
 
 // Loads of the replicated sections.
@@ -22,9 +24,9 @@ type replicas struct {
 
 // replicated is what one side did.
 type replicated struct {
-	one     outcome // one in flight
-	steady  outcome
-	full    outcome
+	one     measure.Outcome // one in flight
+	steady  measure.Outcome
+	full    measure.Outcome
 	cpuFull float64 // µs a message, the servers
 }
 
@@ -40,7 +42,7 @@ func (r *rig) replicated() error {
 		if err != nil {
 			return err
 		}
-		m.sync = disk.quantile(0.5)
+		m.sync = disk.Quantile(0.5)
 		if m.ours, err = r.replicatedOurs(fmt.Sprint("ours", i)); err != nil {
 			return err
 		}
@@ -49,8 +51,8 @@ func (r *rig) replicated() error {
 		}
 		all = append(all, m)
 		r.report.say("repetition %d: fdatasync p50 %.3f ms; Columba: one in flight p50 %.2f p99 %.2f ms, steady p50 %.2f p99 %.2f ms, full %.0f/s (p50 %.1f ms, %.1f µs of the servers' CPU a message); NATS: %.2f, %.2f, %.2f, %.2f ms, %.0f/s (%.1f ms, %.1f µs)",
-			i+1, m.sync, m.ours.one.P50, m.ours.one.P99, m.ours.steady.P50, m.ours.steady.P99, m.ours.full.rate(), m.ours.full.P50, m.ours.cpuFull,
-			m.nats.one.P50, m.nats.one.P99, m.nats.steady.P50, m.nats.steady.P99, m.nats.full.rate(), m.nats.full.P50, m.nats.cpuFull)
+			i+1, m.sync, m.ours.one.P50, m.ours.one.P99, m.ours.steady.P50, m.ours.steady.P99, m.ours.full.PerSecond(), m.ours.full.P50, m.ours.cpuFull,
+			m.nats.one.P50, m.nats.one.P99, m.nats.steady.P50, m.nats.steady.P99, m.nats.full.PerSecond(), m.nats.full.P50, m.nats.cpuFull)
 	}
 	of := func(f func(replicas) float64) float64 {
 		var v []float64
@@ -59,33 +61,33 @@ func (r *rig) replicated() error {
 		}
 		return median(v)
 	}
-	r.report.info("3 replicas, 4 × 1,000 in flight, 1 KiB", of(func(m replicas) float64 { return m.ours.full.rate() }), "msg/s",
+	r.report.info("3 replicas, 4 × 1,000 in flight, 1 KiB", of(func(m replicas) float64 { return m.ours.full.PerSecond() }), "msg/s",
 		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m replicas) float64 { return m.ours.cpuFull })))
-	r.report.info("NATS R3 sync always, the same", of(func(m replicas) float64 { return m.nats.full.rate() }), "msg/s",
+	r.report.info("NATS R3 sync always, the same", of(func(m replicas) float64 { return m.nats.full.PerSecond() }), "msg/s",
 		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m replicas) float64 { return m.nats.cpuFull })))
 	r.report.info("one in flight, p50", of(func(m replicas) float64 { return m.ours.one.P50 }), "ms",
 		fmt.Sprintf("NATS %.2f ms", of(func(m replicas) float64 { return m.nats.one.P50 })))
 	r.report.info("steady 10,000/s, p99", of(func(m replicas) float64 { return m.ours.steady.P99 }), "ms",
 		fmt.Sprintf("NATS %.2f ms", of(func(m replicas) float64 { return m.nats.steady.P99 })))
-	r.report.atLeast("4 × 1,000 in flight ÷ NATS", of(func(m replicas) float64 { return m.ours.full.rate() / m.nats.full.rate() }), 2, "×")
+	r.report.atLeast("4 × 1,000 in flight ÷ NATS", of(func(m replicas) float64 { return m.ours.full.PerSecond() / m.nats.full.PerSecond() }), 2, "×")
 	r.report.atMost("one in flight p50 ÷ fdatasync p50", of(func(m replicas) float64 { return m.ours.one.P50 / m.sync }), 6, "×")
 	r.report.atMost("steady p99 ÷ NATS", of(func(m replicas) float64 { return m.ours.steady.P99 / m.nats.steady.P99 }), 1, "×")
 	return nil
 }
 
 // drives one side through its three loads, the one that leaves most behind last.
-func (r *rig) drive(run func(job) (outcome, error), cpu func() (float64, error)) (m replicated, err error) {
-	if m.one, err = run(job{Kind: "latency", Size: 1024, Warm: warm, For: r.slice}); err != nil {
+func (r *rig) drive(run func(measure.Job) (measure.Outcome, error), cpu func() (float64, error)) (m replicated, err error) {
+	if m.one, err = run(measure.Job{Kind: "latency", Size: 1024, Warm: warm, For: r.slice}); err != nil {
 		return m, err
 	}
-	if m.steady, err = run(job{Kind: "steady", Size: 1024, Warm: 2 * warm, For: 2 * r.slice, Rate: steadyRate}); err != nil {
+	if m.steady, err = run(measure.Job{Kind: "steady", Size: 1024, Warm: 2 * warm, For: 2 * r.slice, Rate: steadyRate}); err != nil {
 		return m, err
 	}
 	before, err := cpu()
 	if err != nil {
 		return m, err
 	}
-	m.full, err = run(job{Kind: "produce", Size: 1024, Warm: 2 * warm, For: 2 * r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
+	m.full, err = run(measure.Job{Kind: "produce", Size: 1024, Warm: 2 * warm, For: 2 * r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
 	if err != nil {
 		return m, err
 	}
@@ -103,7 +105,7 @@ func (r *rig) replicatedOurs(name string) (replicated, error) {
 	if err := c.createQueue(r, queuePath); err != nil {
 		return replicated{}, err
 	}
-	return r.drive(func(j job) (outcome, error) {
+	return r.drive(func(j measure.Job) (measure.Outcome, error) {
 		j.Addr, j.Queue = c.controller.addr, queuePath
 		return r.worker(j)
 	}, c.cpu)
@@ -115,7 +117,7 @@ func (r *rig) replicatedNATS(name string) (replicated, error) {
 		return replicated{}, err
 	}
 	defer n.remove()
-	return r.drive(func(j job) (outcome, error) { return n.run(r.ctx, j) }, n.cpu)
+	return r.drive(func(j measure.Job) (measure.Outcome, error) { return n.run(r.ctx, j) }, n.cpu)
 }
 
 // manyCost is CPU time by role: in seconds, or in µs a message.
@@ -177,7 +179,7 @@ func (r *rig) manyOnce(name string, queues int) (m manyCost, err error) {
 	if err := c.createQueue(r, paths...); err != nil {
 		return m, err
 	}
-	j := job{Kind: "steady", Addr: c.controller.addr, Queue: queuePath, Queues: queues, Size: 1024, Rate: steadyRate, Warm: warm, For: 3 * time.Second}
+	j := measure.Job{Kind: "steady", Addr: c.controller.addr, Queue: queuePath, Queues: queues, Size: 1024, Rate: steadyRate, Warm: warm, For: 3 * time.Second}
 	if _, err := r.worker(j); err != nil { // opens the extents
 		return m, err
 	}

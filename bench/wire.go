@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/bench/measure"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
 )
 
 // wire measures the codec at 1 KiB.
 func (r *rig) wire() error {
-	record := wire.Record{ID: core.MessageID{ID: core.NewID(time.Now())}, Payload: payload(1024)}
+	record := wire.Record{ID: core.MessageID{ID: core.NewID(time.Now())}, Payload: measure.Payload(1024)}
 	encoded, err := wire.AppendRecord(nil, &record)
 	if err != nil {
 		return err

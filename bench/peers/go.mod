@@ -4,7 +4,12 @@ go 1.26.0
 
 tool github.com/nats-io/nats-server/v2
 
-require github.com/nats-io/nats.go v1.55.0
+require (
+	github.com/columbamq/columba v0.0.0
+	github.com/nats-io/nats.go v1.55.0
+)
+
+replace github.com/columbamq/columba => ../..
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect

@@ -7,36 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/columbamq/columba/bench/measure"
 )
-
-// job is what a worker does; the fields are those of bench's jobs.
-type job struct {
-	Kind      string // create, produce, latency, steady
-	Addr      string // servers, comma separated
-	Queue     string // subject; the stream has the name S
-	Size      int
-	Warm      time.Duration
-	For       time.Duration
-	Producers int
-	InFlight  int
-	Rate      int
-}
-
-type outcome struct {
-	Messages int64
-	Seconds  float64
-	Errors   int64
-	P50, P99 float64 // ms
-	Total    int64
-	Gap      float64 // seconds
-}
 
 const (
 	streamName = "S"
@@ -53,12 +30,12 @@ func after(d time.Duration) <-chan struct{} {
 }
 
 func main() {
-	var j job
+	var j measure.Job
 	err := errors.New("give one argument: the job as JSON")
 	if len(os.Args) == 2 {
 		err = json.Unmarshal([]byte(os.Args[1]), &j)
 	}
-	var o outcome
+	var o measure.Outcome
 	if err == nil {
 		o, err = run(j)
 	}
@@ -69,10 +46,10 @@ func main() {
 	_ = json.NewEncoder(os.Stdout).Encode(o)
 }
 
-func run(j job) (outcome, error) {
+func run(j measure.Job) (measure.Outcome, error) {
 	switch j.Kind {
 	case "create":
-		return outcome{}, create(j)
+		return measure.Outcome{}, create(j)
 	case "produce":
 		return produce(j)
 	case "latency":
@@ -80,10 +57,10 @@ func run(j job) (outcome, error) {
 	case "steady":
 		return steady(j)
 	}
-	return outcome{}, fmt.Errorf("no job %q", j.Kind)
+	return measure.Outcome{}, fmt.Errorf("no job %q", j.Kind)
 }
 
-func connect(j job, inFlight int) (*nats.Conn, jetstream.JetStream, error) {
+func connect(j measure.Job, inFlight int) (*nats.Conn, jetstream.JetStream, error) {
 	nc, err := nats.Connect(j.Addr)
 	if err != nil {
 		return nil, nil, err
@@ -93,7 +70,7 @@ func connect(j job, inFlight int) (*nats.Conn, jetstream.JetStream, error) {
 }
 
 // create makes the stream: three replicas on disk. The cluster may still be electing, so it is tried for a while.
-func create(j job) error {
+func create(j measure.Job) error {
 	nc, js, err := connect(j, 1)
 	if err != nil {
 		return err
@@ -111,68 +88,9 @@ func create(j job) error {
 	}
 }
 
-// tally is what all producers measured.
-type tally struct {
-	acked, failed atomic.Int64
-	counting      atomic.Bool
-	mu            sync.Mutex
-	latencies     []time.Duration
-	last          time.Time
-	gap           time.Duration
-}
-
-func (t *tally) answered(sent time.Time, sample bool, err error) {
-	if err != nil {
-		t.failed.Add(1)
-		return
-	}
-	t.acked.Add(1)
-	if !sample || !t.counting.Load() {
-		return
-	}
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.latencies = append(t.latencies, now.Sub(sent))
-	if !t.last.IsZero() {
-		t.gap = max(t.gap, now.Sub(t.last))
-	}
-	t.last = now
-}
-
-func (t *tally) over(j job, f func(ctx context.Context) error) (outcome, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), j.Warm+j.For)
-	defer cancel()
-	var before int64
-	var began time.Time
-	time.AfterFunc(j.Warm, func() {
-		before, began = t.acked.Load(), time.Now()
-		t.counting.Store(true)
-	})
-	failed := make(chan error, 1)
-	go func() { failed <- f(ctx) }()
-	<-ctx.Done()
-	o := outcome{Messages: t.acked.Load() - before, Seconds: time.Since(began).Seconds()}
-	t.counting.Store(false)
-	if err := <-failed; err != nil {
-		return o, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	slices.Sort(t.latencies)
-	at := func(q float64) float64 {
-		if len(t.latencies) == 0 {
-			return 0
-		}
-		return float64(t.latencies[int(q*float64(len(t.latencies)-1))].Microseconds()) / 1e3
-	}
-	o.Total, o.Errors, o.P50, o.P99, o.Gap = t.acked.Load(), t.failed.Load(), at(0.5), at(0.99), t.gap.Seconds()
-	return o, nil
-}
-
-func produce(j job) (outcome, error) {
-	var t tally
-	return t.over(j, func(ctx context.Context) error {
+func produce(j measure.Job) (measure.Outcome, error) {
+	var t measure.Tally
+	return t.Over(j, func(ctx context.Context) error {
 		errs := make(chan error, j.Producers)
 		for range j.Producers {
 			go func() { errs <- produceOne(ctx, j, &t) }()
@@ -186,13 +104,13 @@ func produce(j job) (outcome, error) {
 }
 
 // produceOne keeps up to InFlight messages without an answer. A goroutine awaits the answers in order, which costs least.
-func produceOne(ctx context.Context, j job, t *tally) error {
+func produceOne(ctx context.Context, j measure.Job, t *measure.Tally) error {
 	nc, js, err := connect(j, j.InFlight+1)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	body := payload(j.Size)
+	body := measure.Payload(j.Size)
 	type sent struct {
 		at     time.Time
 		sample bool
@@ -205,11 +123,11 @@ func produceOne(ctx context.Context, j job, t *tally) error {
 		for s := range flying {
 			select {
 			case <-s.future.Ok():
-				t.answered(s.at, s.sample, nil)
+				t.Answered(s.at, s.sample, nil)
 			case err := <-s.future.Err():
-				t.answered(s.at, s.sample, err)
+				t.Answered(s.at, s.sample, err)
 			case <-late:
-				t.answered(s.at, s.sample, errNoAnswer)
+				t.Answered(s.at, s.sample, errNoAnswer)
 			}
 		}
 	}()
@@ -226,19 +144,19 @@ func produceOne(ctx context.Context, j job, t *tally) error {
 }
 
 // latency publishes one message after another.
-func latency(j job) (outcome, error) {
+func latency(j measure.Job) (measure.Outcome, error) {
 	nc, js, err := connect(j, 1)
 	if err != nil {
-		return outcome{}, err
+		return measure.Outcome{}, err
 	}
 	defer nc.Close()
-	var t tally
-	return t.over(j, func(ctx context.Context) error {
-		body := payload(j.Size)
+	var t measure.Tally
+	return t.Over(j, func(ctx context.Context) error {
+		body := measure.Payload(j.Size)
 		for ctx.Err() == nil {
 			sent := time.Now()
 			if _, err := js.Publish(ctx, j.Queue, body); ctx.Err() == nil {
-				t.answered(sent, true, err)
+				t.Answered(sent, true, err)
 			}
 		}
 		return nil
@@ -246,14 +164,14 @@ func latency(j job) (outcome, error) {
 }
 
 // steady publishes at a rate and times each message from when it was due.
-func steady(j job) (outcome, error) {
+func steady(j measure.Job) (measure.Outcome, error) {
 	nc, js, err := connect(j, 100_000)
 	if err != nil {
-		return outcome{}, err
+		return measure.Outcome{}, err
 	}
 	defer nc.Close()
-	var t tally
-	return t.over(j, func(ctx context.Context) error {
+	var t measure.Tally
+	return t.Over(j, func(ctx context.Context) error {
 		type sent struct {
 			due    time.Time
 			future jetstream.PubAckFuture
@@ -265,41 +183,22 @@ func steady(j job) (outcome, error) {
 			for s := range flying {
 				select {
 				case <-s.future.Ok():
-					t.answered(s.due, true, nil)
+					t.Answered(s.due, true, nil)
 				case err := <-s.future.Err():
-					t.answered(s.due, true, err)
+					t.Answered(s.due, true, err)
 				case <-late:
-					t.answered(s.due, true, errNoAnswer)
+					t.Answered(s.due, true, errNoAnswer)
 				}
 			}
 		}()
 		defer func() { close(flying); <-done }()
-		body := payload(j.Size)
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		began, n := time.Now(), 0
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-tick.C:
+		body := measure.Payload(j.Size)
+		return measure.Pace(ctx, j.Rate, func(_ int, due time.Time) error {
+			f, err := js.PublishAsync(j.Queue, body)
+			if err == nil {
+				flying <- sent{due, f}
 			}
-			for ; n < int(time.Since(began).Seconds()*float64(j.Rate)); n++ {
-				f, err := js.PublishAsync(j.Queue, body)
-				if err != nil {
-					return err
-				}
-				flying <- sent{began.Add(time.Duration(float64(n) / float64(j.Rate) * 1e9)), f}
-			}
-		}
-		return nil
+			return err
+		})
 	})
-}
-
-// payload is the same text as bench's.
-func payload(size int) []byte {
-	var b []byte
-	for i := 0; len(b) < size; i++ {
-		b = fmt.Appendf(b, "%x,", uint32(i)*2654435761)
-	}
-	return b[:size]
 }

@@ -1,0 +1,39 @@
+// Package measure is what the load clients of all systems under test share: what they are told to do, and how they count and time.
+package measure
+
+import "time"
+
+// Job is what a load client does. Which fields count depends on the kind.
+type Job struct {
+	Kind    string        // what to do, of those the client knows
+	Addr    string        // of the server; of several: comma separated
+	Queue   string        // or subject
+	Group   string        // consume
+	Size    int           // payload of a message, bytes
+	Warm    time.Duration // not counted
+	For     time.Duration // counted
+	Count   int64         // consume: end after this many
+	Records int           // log: of a batch
+	Depth   int           // log: batches without an answer
+	Dir     string        // log: a directory that is not there yet
+	Profile string        // file for the client's CPU profile; empty: none
+
+	Producers int // produce: each with a connection of its own
+	InFlight  int // produce: messages of each without an answer, at most
+	Rate      int // steady: messages a second, of all queues
+	Queues    int // steady: more than one are named Queue-0, Queue-1 …
+}
+
+// Outcome is what a load client measured.
+type Outcome struct {
+	Messages int64
+	Seconds  float64
+	Errors   int64
+	P50, P99 float64 // ms; of sampled messages
+	CPU      float64 // seconds of the whole client, user and system
+	Total    int64   // messages of the whole client, the warm-up's too
+	Gap      float64 // seconds; the longest without an acknowledgement of a sampled message
+}
+
+// PerSecond is the rate of messages.
+func (o Outcome) PerSecond() float64 { return float64(o.Messages) / o.Seconds }
