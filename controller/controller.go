@@ -85,6 +85,7 @@ type Host struct {
 	metrics *metrics
 	tasks   *lifecycle.Tasks // seals, repairs, calls
 	slots   chan struct{}    // seals under way
+	retries chan struct{}    // of those that failed before; they never hold up first tries
 	moved   chan struct{}    // a host came or went
 	again   chan struct{}    // a round left extents out
 	extents *extents
@@ -112,7 +113,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
-		slots: make(chan struct{}, cfg.SealsAtOnce), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
 		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), repairs: newRepairs(),
 		pace: pace{perSecond: cfg.RepairPerSecond},
 	}

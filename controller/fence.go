@@ -91,7 +91,7 @@ func (h *Host) fenceOne(ctx context.Context, e core.Extent, id core.HostID, disk
 	if err != nil {
 		return core.FenceAnswer{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.patienceWith(id))
 	defer cancel()
 	resp, err := store.Fence(ctx, connect.NewRequest(&pb.FenceRequest{Extent: convert.ExtentToProto(e), Expected: expect(id, disk), Version: version}))
 	if err != nil {
@@ -99,4 +99,12 @@ func (h *Host) fenceOne(ctx context.Context, e core.Extent, id core.HostID, disk
 		return core.FenceAnswer{}, convert.FromRPC(err)
 	}
 	return convert.FenceAnswer(resp.Msg)
+}
+
+// patienceWith a store is how long a call to it may take: one that has not answered for a while gets no more than a question how it fares.
+func (h *Host) patienceWith(id core.HostID) time.Duration {
+	if st, known := h.stores.get(id); known && !st.answering() {
+		return min(h.cfg.DescribeTimeout, h.cfg.CallTimeout)
+	}
+	return h.cfg.CallTimeout
 }

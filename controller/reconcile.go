@@ -47,7 +47,6 @@ func (h *Host) sealSoon(e core.Extent, reason string) {
 
 func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
 	_, err := h.seal(ctx, order{extent: e, reason: reason})
-	h.noteStuck(e.ID, err != nil)
 	if err != nil && ctx.Err() == nil {
 		h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
 	}
@@ -58,6 +57,14 @@ func (h *Host) stuck(id core.ExtentID, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return now.Before(h.mu.stuck[id].after)
+}
+
+// isStuck reports whether sealing an extent has failed since a store came or went.
+func (h *Host) isStuck(id core.ExtentID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, stuck := h.mu.stuck[id]
+	return stuck
 }
 
 func (h *Host) noteStuck(id core.ExtentID, failed bool) {

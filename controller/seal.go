@@ -106,13 +106,18 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	decided := false
+	slots := h.slots
+	if h.isStuck(o.extent.ID) {
+		slots = h.retries
+	}
 	select {
-	case h.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		s.record, decided, s.err = h.sealOnce(ctx, o)
-		<-h.slots
+		<-slots
 	case <-ctx.Done():
 		s.err = core.Errorf(core.CodeDeadline, "seal extent %s: too many seals under way", o.extent.ID)
 	}
+	h.noteStuck(o.extent.ID, s.err != nil)
 	h.endRun(s, o.extent.ID)
 	if !decided {
 		return
