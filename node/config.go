@@ -88,7 +88,7 @@ func (c Config) Validate() error {
 	}
 	if c.Zone != "" {
 		if _, err := core.ParseGroupName(c.Zone); err != nil {
-			return core.Errorf(core.CodeBadName, "zone: %w", err)
+			return core.Errorf(core.CodeBadName, "zone: %w; name it like rack-1 or eu-west-1a", err)
 		}
 	}
 	if c.Metadata != MetadataEmbedded {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/columbamq/columba/core"
 )
@@ -72,6 +73,9 @@ func (c Config) validateGossip() error {
 	host, err := splitAddress("gossip", c.Gossip)
 	if err != nil {
 		return err
+	}
+	if c.Gossip == c.Listen && !strings.HasSuffix(c.Gossip, ":0") {
+		return core.Errorf(core.CodeBadArgument, "gossip %s is the address of --listen, which has another use; leave the flag out for the port that is %d higher, or name a port of its own", c.Gossip, gossipOffset)
 	}
 	if !loopback(host) && !c.Insecure {
 		return core.Errorf(core.CodeBadArgument, "gossip %s can be reached from other machines, and there is neither encryption nor authentication: "+

@@ -46,6 +46,7 @@ func TestConfigOfAClusterThatCannotBe(t *testing.T) {
 	}{
 		"no port for it":      {func(c *Config) { c.Listen, c.Roles = "127.0.0.1:65000", []string{RoleStore} }, "--gossip"},
 		"gossip":              {func(c *Config) { c.Gossip = "here" }, "host:port"},
+		"gossip as listen":    {func(c *Config) { c.Gossip = c.Listen }, "a port of its own"},
 		"gossip for all":      {func(c *Config) { c.Gossip = "10.0.0.7:1" }, "--insecure"},
 		"gossip everywhere":   {func(c *Config) { c.Gossip = "0.0.0.0:1" }, "--insecure"},
 		"gossip as what":      {func(c *Config) { c.Gossip, c.Insecure = "0.0.0.0:1", true }, "--advertise"},

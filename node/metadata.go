@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -96,6 +97,7 @@ func olderHolder(members membership.Monitor) (membership.Host, bool) {
 }
 
 func secondHolder(other membership.Host) error {
-	return core.Errorf(core.CodeConflict, "host %s at %s holds the embedded metadata of this cluster and runs its controller already; start this process without the "+
-		"role %s, or stop that one; more than one controller needs metadata in Cassandra", other.ID, other.Address, RoleController)
+	return core.Errorf(core.CodeConflict, "host %s at %s holds the embedded metadata of this cluster and runs its controller already, and more than one needs metadata in Cassandra; "+
+		"start this process without the role %s, like --roles %s, or stop that one", other.ID, other.Address, RoleController,
+		strings.Join([]string{RoleStore, RoleInput, RoleOutput}, ","))
 }

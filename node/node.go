@@ -121,6 +121,9 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
+		if op := (*net.OpError)(nil); errors.As(err, &op) {
+			err = op.Err // without the address once more
+		}
 		return nil, core.Errorf(core.CodeConflict, "listen on %s: %w; stop what uses the address, or choose another with --listen", addr, err)
 	}
 	return l, nil
