@@ -105,9 +105,9 @@ func (a *app) run(fn func(ctx context.Context, args []string) error) func(*cobra
 	}
 }
 
-// parent is a command that only holds others.
+// parent is a command that only holds others; the first of them is its example.
 func parent(use, short string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: unknownCommand}
+	cmd := &cobra.Command{Use: use, Short: short, Example: subs[0].Example, Args: unknownCommand}
 	cmd.RunE = needsCommand
 	cmd.AddCommand(subs...)
 	return cmd

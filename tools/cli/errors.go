@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"unicode"
 
@@ -30,6 +32,8 @@ func (a *app) finish(command string, err error) int {
 	var known *core.Error
 	if !errors.As(err, &known) {
 		switch {
+		case a.ofOutput(err):
+			err = core.Errorf(core.CodeInternal, "what the command has to say cannot be written: %w; free space where it goes, or send it elsewhere", err)
 		case !a.ran:
 			err = core.Errorf(core.CodeBadArgument, "%s; see `columba --help`", firstLine(err.Error()))
 		case errors.Is(err, context.Canceled):
@@ -44,6 +48,13 @@ func (a *app) finish(command string, err error) int {
 	}
 	a.complain("", err)
 	return core.CodeOf(err).Exit()
+}
+
+// ofOutput reports whether stdout could not be written.
+func (a *app) ofOutput(err error) bool {
+	var failed *fs.PathError
+	file, ok := a.stdout.(*os.File)
+	return ok && errors.As(err, &failed) && failed.Op == "write" && failed.Path == file.Name()
 }
 
 // complain prints one error line: "error: what (code) – what to do"; subject, when there is one, says of what.

@@ -47,7 +47,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		Args:    exactly(1),
 		RunE:    a.run(func(_ context.Context, args []string) error { return a.inspectExtents(args[0]) }),
 	}
-	return parent("inspect", "Look into the data directory of a stopped server", cmd, list)
+	return parent("inspect", "Look into the data directory of a stopped server", list, cmd)
 }
 
 func (a *app) inspectExtents(dir string) error {

@@ -84,6 +84,22 @@ func TestServer_Interrupted(t *testing.T) {
 	}
 }
 
+func TestServer_OutputThatCannotBeWritten(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("needs a device that is always full: ", err)
+	}
+	defer full.Close()
+	_, addr := newFakeServer(t)
+	for _, args := range [][]string{{"list", "hosts"}, {"list", "extents", "/a/b", "-o", "json"}, {"version"}} {
+		var talk bytes.Buffer
+		code := Main(context.Background(), args, strings.NewReader(""), full, &talk, []string{"COLUMBA_ADDR=" + addr})
+		if code != core.ExitFailed || !strings.Contains(talk.String(), "free space where it goes") {
+			t.Errorf("%s: exit code %d, stderr %q", args, code, talk.String())
+		}
+	}
+}
+
 func TestServer_FlagBeatsEnvironment(t *testing.T) {
 	_, addr := newFakeServer(t)
 	var out, talk bytes.Buffer

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cheggaaa/pb/v3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"pgregory.net/rapid"
 
 	"github.com/columbamq/columba/client"
@@ -238,4 +239,22 @@ func TestProgress_BeginsWithTheFirst(t *testing.T) {
 	if begun != 1 {
 		t.Errorf("begun %d times, want once", begun)
 	}
+}
+
+// TestHelp_EachCommandHasAnExample, of itself, with its name in full.
+func TestHelp_EachCommandHasAnExample(t *testing.T) {
+	root := (&app{}).root()
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		if cmd == root || cmd.Hidden || cmd.Name() == "help" {
+			return
+		}
+		if !strings.Contains(cmd.Example, cmd.CommandPath()) {
+			t.Errorf("the help of %q has no example of it", cmd.CommandPath())
+		}
+	}
+	walk(root)
 }
