@@ -10,10 +10,10 @@ import (
 
 // answerEnd answers a row that has its end. One that cuts off what its writer acknowledged, which a sealer fixed that did not know of it, is
 // refused until an operator's force accepts the loss: the writer keeps what it owes until then, and a CP queue takes nothing. The end itself
-// never changes.
+// never changes. Of an extent that is retired nobody needs anything.
 func (h *Host) answerEnd(ctx context.Context, row metadata.SealRecord, o order) (metadata.SealRecord, error) {
 	switch {
-	case row.Forced, row.L >= o.floor && !o.force:
+	case row.Forced, row.State == core.ExtentRetired, row.L >= o.floor && !o.force:
 		return row, nil
 	case row.L >= max(o.floor, row.Floor):
 		return row, core.Errorf(core.CodeConflict, "extent %s is sealed already at %d, with all that is known to be acknowledged; there is nothing to accept", row.Extent.ID, row.L)

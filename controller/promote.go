@@ -92,7 +92,7 @@ func (h *Host) hasAll(ctx context.Context, row metadata.SealRecord, at holder) (
 	r, err := h.replicaAt(ctx, row.Extent.ID, at)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
-		return "", false, nil
+		return "", row.L == 0, nil // whoever has nothing has all of nothing
 	case err != nil:
 		return "", false, err
 	case r.Damaged:

@@ -38,8 +38,9 @@ func (h *Host) retire(ctx context.Context, e extent) error {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	if !e.state.HasEnd() {
-		if _, err := h.seal(ctx, order{extent: e.Extent, reason: "queue deleted"}); err != nil {
-			return err
+		_, err := h.seal(ctx, order{extent: e.Extent, reason: "queue deleted"})
+		if err != nil && e.state == core.ExtentOpen {
+			return err // the next round does without its end: stores that have it may never be back, and nobody needs it
 		}
 	}
 	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), func(r *metadata.SealRecord) error {

@@ -19,6 +19,7 @@ type view struct {
 	usable    []reply // ok and weak ones
 	suspect   []core.HostID
 	missing   []core.HostID
+	gone      int // of the suspect ones: another disk answered
 	anyOK     bool
 	committed core.Seq // highest that anybody reports
 	end       core.Seq // persisted L
@@ -39,6 +40,9 @@ func grade(in Input) view {
 		v.committed = max(v.committed, a.Committed)
 		if foreign(in, h, a) {
 			v.suspect = append(v.suspect, h) // another disk: neither its length nor its end is this replica's
+			if a.Identity.Store == h {
+				v.gone++
+			}
 			continue
 		}
 		if a.Sealed {

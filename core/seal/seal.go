@@ -17,7 +17,8 @@ type Input struct {
 	Answers map[core.HostID]core.FenceAnswer // of the replicas that were fenced and answered
 	Missing map[core.HostID]error            // why others did not; only for the text of a decision
 	Disks   map[core.HostID]core.DiskID      // identities expected, as far as known
-	// Force is an operator's word after a long wait: let weak answers alone decide, even below what was committed.
+	// Force is an operator's word after a long wait: let weak answers alone decide, even below what was committed; and let an extent end at 0
+	// when every disk it was on is known to be gone.
 	Force bool
 }
 
@@ -90,6 +91,9 @@ func Decide(in Input) Decision {
 		counting, forced = v.usable, true
 	}
 	if len(counting) == 0 && !v.hasEnd {
+		if in.Force && v.gone == len(in.Replicas) && v.gone > 0 {
+			return d.empty(in, v)
+		}
 		return d.nobody(in, v)
 	}
 	l := v.end
@@ -117,6 +121,13 @@ func Decide(in Input) Decision {
 		d.Alarm = AlarmForced
 	}
 	d.Reason = fmt.Sprintf("%d of %d replicas count, %d hold all up to seq %d", len(counting), len(in.Replicas), len(d.Holders), l)
+	return d
+}
+
+// empty ends an extent of which nothing is left.
+func (d Decision) empty(in Input, v view) Decision {
+	d.Verdict, d.HasSum, d.Forced, d.Alarm, d.Lost = Decided, true, true, AlarmForced, max(in.Floor, v.committed)
+	d.Reason = fmt.Sprintf("all of its %d replicas were on other disks", len(in.Replicas))
 	return d
 }
 

@@ -34,6 +34,13 @@ func absent(h core.HostID) core.FenceAnswer {
 	return a
 }
 
+// replaced is the answer of an empty disk under the name.
+func replaced(h core.HostID) core.FenceAnswer {
+	a := suspect(h, 0)
+	a.Identity.Disk = disk("x")
+	return a
+}
+
 func sealed(a core.FenceAnswer, l core.Seq) core.FenceAnswer {
 	a.Sealed, a.L = true, l
 	return a
@@ -89,6 +96,8 @@ func TestDecide(t *testing.T) {
 	otherStore.Identity.Store = "z"
 	byWrongStore := from(2, 0, ok("a", 3))
 	byWrongStore.Answers["b"] = otherStore
+	onlyByWrongStore := from(2, 0, otherStore)
+	onlyByWrongStore.Replicas, onlyByWrongStore.Answers = ids{"b"}, map[core.HostID]core.FenceAnswer{"b": otherStore}
 	differs := ok("b", 3)
 	differs.Checksum++
 
@@ -140,6 +149,12 @@ func TestDecide(t *testing.T) {
 		{"forced: below the floor", force(from(2, 4, ok("a", 3), ok("b", 3))),
 			with(decided(3, ids{"a", "b"}, ids{"a", "b"}), func(d *seal.Decision) { d.Forced, d.Alarm, d.Lost = true, seal.AlarmForced, 1 })},
 		{"force does not flag what needs none", force(from(1, 3, ok("a", 3))), decided(3, ids{"a"}, ids{"a"})},
+		{"nothing left, without a force", from(1, 4, replaced("a")), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a"))},
+		{"forced: nothing left", force(from(2, 4, replaced("a"), replaced("b"))),
+			with(with(decided(0, nil, nil), suspects("a", "b")), func(d *seal.Decision) { d.Forced, d.Alarm, d.Lost = true, seal.AlarmForced, 4 })},
+		{"force ends nothing while a disk may be back", force(from(2, 4, replaced("b"))), with(with(seal.Decision{}, suspects("b")), unreached("a"))},
+		{"force ends nothing while damaged bytes are there", force(from(2, 4, replaced("a"), suspect("b", 3))), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a", "b"))},
+		{"force ends nothing by the word of another store", force(onlyByWrongStore), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("b"))},
 		{"force believes no suspect", force(from(1, 0, suspect("a", 3))), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a"))},
 	}
 	for _, c := range cases {
