@@ -35,7 +35,7 @@ func (e *Engine) refuseInOrder(done Appended, why error) {
 }
 
 func (e *Engine) stageAppend(g *group, x *extent, batch []byte) error {
-	if err := e.space.refuseAppend(); err != nil {
+	if err := e.admitAppend(len(batch)); err != nil {
 		return err
 	}
 	switch {

@@ -46,12 +46,15 @@ func (e *Engine) write(r *round) {
 	r.group = group{batch: e.db.NewBatch(
 		pebble.WithInitialSizeBytes(r.bytes+256*len(r.requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes),
 	)}
+	taken := 0
 	for i := range r.requests {
 		err := e.refusing()
 		if err == nil {
 			err = r.requests[i].staged(e, &r.group)
 		}
 		r.errs = append(r.errs, err)
+		e.space.take(r.group.batch.Len() - taken)
+		taken = r.group.batch.Len()
 	}
 	if r.err = e.stagePositions(&r.group); r.err != nil || r.group.batch.Empty() {
 		return

@@ -42,7 +42,7 @@ func (e *Engine) stageRow(g *group, x *extent) error {
 
 // Open implements Log.
 func (e *Engine) Open(ext core.Extent) error {
-	if err := e.space.refuseOpen(); err != nil {
+	if err := e.admitOpen(); err != nil {
 		return err
 	}
 	return e.do(request{stage: func(g *group) error {

@@ -18,7 +18,7 @@ func (e *Engine) Copy(id core.ExtentID, batches []byte) (core.Seq, error) {
 		case x.damaged():
 			return damaged(id)
 		}
-		if err := e.space.refuseAppend(); err != nil {
+		if err := e.admitAppend(len(batches)); err != nil {
 			return err
 		}
 		all, err := continuation(x, batches)

@@ -32,6 +32,8 @@ func (e *Engine) acquire() error {
 		return lockError(e.dir, err)
 	}
 	e.lock = lock
+	e.space.look(e.fs, e.dir)
+	e.queue.group = e.space.fill().memtable() / 16 * 7
 	if err := e.openDatabase(); err != nil {
 		e.release()
 		return err
@@ -140,7 +142,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		Logger:                      pebbleLog{e.log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
-		MemTableSize:                16 << 20,
+		MemTableSize:                uint64(e.space.fill().memtable()),
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       500,
 		L0CompactionFileThreshold:   2000,

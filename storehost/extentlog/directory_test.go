@@ -160,14 +160,15 @@ func TestEngine_FullDisk(t *testing.T) {
 	}
 }
 
-// filling is a disk of 100 bytes.
+// filling is a disk of a TiB, used by so many percent.
 type filling struct {
 	vfs.FS
 	used uint64
 }
 
 func (f *filling) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{TotalBytes: 100, UsedBytes: f.used, AvailBytes: 100 - f.used}, nil
+	const percent = 1 << 40 / 100
+	return vfs.DiskUsage{TotalBytes: 100 * percent, UsedBytes: f.used * percent, AvailBytes: (100 - f.used) * percent}, nil
 }
 
 // quiet keeps Pebble's words out of the test's output.

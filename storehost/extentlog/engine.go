@@ -84,7 +84,6 @@ func Open(dir string, o Options) (*Engine, error) {
 		e.release()
 		return nil, err
 	}
-	e.space.look(e.fs, e.dir)
 	e.takePulse()
 	e.tasks.Go(e.commitLoop)
 	e.tasks.Go(e.settleLoop)
@@ -115,14 +114,13 @@ func (e *Engine) Close() error {
 func (e *Engine) housekeep() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	passed := e.watchSpace(0)
 	for {
 		select {
 		case <-e.stop:
 			return
 		case now := <-tick.C:
-			if e.space.look(e.fs, e.dir) {
-				e.log.Warn("disk watermark", "dir", e.dir, "used_percent", e.space.used.Load())
-			}
+			passed = e.watchSpace(passed)
 			e.takePulse()
 			e.tails.sweep(now)
 			// Pebble keeps a cut among its memtables, and the tables it is about, until they are flushed.

@@ -17,7 +17,7 @@ const Window = 16 << 20
 const (
 	maxPendingBytes = 256 << 20
 	fairShare       = 1 << 20
-	maxGroupBytes   = 7 << 20
+	maxGroupBytes   = maxMemtable / 16 * 7
 )
 
 // request is one step of the log in the order of its arrival: an append, or whatever stage and answer do.
@@ -98,11 +98,12 @@ type queue struct {
 	limit  int           // of bytes
 	window int           // of one extent's
 	share  int           // of one extent's while much waits
+	group  int           // bytes taken at once; less than maxGroupBytes with small memtables
 	wake   chan struct{} // capacity 1
 }
 
 func newQueue() *queue {
-	return &queue{limit: maxPendingBytes, window: Window, share: fairShare, wake: make(chan struct{}, 1)}
+	return &queue{limit: maxPendingBytes, window: Window, share: fairShare, group: maxGroupBytes, wake: make(chan struct{}, 1)}
 }
 
 type offered uint8
@@ -176,7 +177,7 @@ func (q *queue) tryTake(into []request) (group []request, closed bool) {
 	bytes := 0
 	for len(q.mu.waiting) > len(into) {
 		r := q.mu.waiting[len(into)]
-		if len(into) > 0 && (r.alone || into[0].alone || bytes+r.bytes > maxGroupBytes) {
+		if len(into) > 0 && (r.alone || into[0].alone || bytes+r.bytes > q.group) {
 			break
 		}
 		into = append(into, r)

@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -8,41 +9,135 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Watermarks in percent of the disk. A full disk makes Pebble hang instead of failing, so appends must stop before.
+// A full disk makes Pebble hang instead of failing, so appends must stop before: at watermarks in percent of the disk, and where less is
+// left than the database may still come to need by itself (four memtables, the next log, what is on its way), with which extents are
+// also fenced, sealed and removed.
 const (
 	refuseOpenAt   = 95
 	refuseAppendAt = 97
+	maxReserve     = 512 << 20
+	reserveShare   = 8 // one in so many bytes, of a small disk; no extent is opened below twice the reserve
+	// writtenTimes is how often a byte that is taken reaches the disk: in the log and in a table, and some for what is around it.
+	writtenTimes = 3
+	lookAgain    = 1 << 20 // bytes taken after a look that make it worth another
 )
 
-// space is how full the disk was when last looked at.
+// Memtables of a disk: its reserve is 16 of them.
+const (
+	minMemtable   = 1 << 20
+	maxMemtable   = 16 << 20
+	memtableShare = 128
+)
+
+// space is how full the disk was when last looked at, and what was taken since. A file system that cannot say counts as empty.
 type space struct {
-	used        atomic.Int64 // percent
-	free, total atomic.Uint64
+	taken atomic.Int64 // bytes ever given to the database
+	seen  atomic.Pointer[fill]
 }
 
-// look reads the disk's fill; it reports whether a watermark was passed, either way. A file system that cannot say counts as empty.
-func (s *space) look(fs vfs.FS, dir string) (passed bool) {
+// fill of a disk.
+type fill struct {
+	free, total int64
+	used        int64 // percent
+	taken       int64 // by then
+}
+
+// look reads the disk's fill. What was taken may not all be on it yet; the reserve covers that.
+func (s *space) look(fs vfs.FS, dir string) {
+	taken := s.taken.Load()
 	usage, err := fs.GetDiskUsage(dir)
 	if err != nil || usage.UsedBytes+usage.AvailBytes == 0 {
-		return false
+		return
 	}
-	s.free.Store(usage.AvailBytes)
-	s.total.Store(usage.TotalBytes)
-	now := int64(float64(usage.UsedBytes) / float64(usage.UsedBytes+usage.AvailBytes) * 100)
-	was := s.used.Swap(now)
-	return (was >= refuseOpenAt) != (now >= refuseOpenAt) || (was >= refuseAppendAt) != (now >= refuseAppendAt)
+	s.seen.Store(&fill{
+		free: int64(usage.AvailBytes), total: int64(usage.TotalBytes), taken: taken,
+		used: int64(float64(usage.UsedBytes) / float64(usage.UsedBytes+usage.AvailBytes) * 100),
+	})
 }
+
+// fill is zero when the file system cannot say.
+func (s *space) fill() fill {
+	if f := s.seen.Load(); f != nil {
+		return *f
+	}
+	return fill{}
+}
+
+func (f fill) reserve() int64 { return min(maxReserve, f.total/reserveShare) }
+
+// memtable is the size of one on the disk.
+func (f fill) memtable() int {
+	if f.total == 0 {
+		return maxMemtable
+	}
+	return int(min(max(f.total/memtableShare, minMemtable), maxMemtable))
+}
+
+// take charges bytes that go to the database.
+func (s *space) take(bytes int) { s.taken.Add(int64(bytes)) }
+
+// stale reports whether a look may tell much else than the last one.
+func (s *space) stale() bool { return s.taken.Load()-s.fill().taken >= lookAgain }
 
 func (s *space) refuseOpen() error {
-	if used := s.used.Load(); used >= refuseOpenAt {
-		return core.Errorf(core.CodeNoSpace, "the store's disk is %d%% full and takes no new extents; free some space", used)
+	if f, free := s.left(0); f.used >= refuseOpenAt || free < 2*f.reserve() {
+		return core.Errorf(core.CodeNoSpace, "the store's disk is %d%% full with %d MiB left, and takes no new extents; free some space", f.used, f.free>>20)
 	}
 	return nil
 }
 
-func (s *space) refuseAppend() error {
-	if used := s.used.Load(); used >= refuseAppendAt {
-		return core.Errorf(core.CodeNoSpace, "the store's disk is %d%% full and takes no more; free some space", used)
+// refuseAppend is about so many bytes more.
+func (s *space) refuseAppend(more int) error {
+	if f, free := s.left(more); f.used >= refuseAppendAt || free < f.reserve() {
+		return core.Errorf(core.CodeNoSpace, "the store's disk is %d%% full with %d MiB left, and takes no more; free some space", f.used, f.free>>20)
 	}
 	return nil
+}
+
+// left is what is free once all that was taken, and more, is on the disk.
+func (s *space) left(more int) (f fill, free int64) {
+	if f = s.fill(); f.total == 0 {
+		return f, math.MaxInt64
+	}
+	return f, f.free - writtenTimes*(s.taken.Load()-f.taken+int64(more))
+}
+
+// passed is how many watermarks are passed.
+func (s *space) passed() int {
+	switch {
+	case s.refuseAppend(0) != nil:
+		return 2
+	case s.refuseOpen() != nil:
+		return 1
+	}
+	return 0
+}
+
+// admitAppend refuses bytes for which there is no room, but not because of a look that is out of date.
+func (e *Engine) admitAppend(bytes int) error {
+	err := e.space.refuseAppend(bytes)
+	if err != nil && e.space.stale() {
+		e.space.look(e.fs, e.dir)
+		err = e.space.refuseAppend(bytes)
+	}
+	return err
+}
+
+func (e *Engine) admitOpen() error {
+	err := e.space.refuseOpen()
+	if err != nil && e.space.stale() {
+		e.space.look(e.fs, e.dir)
+		err = e.space.refuseOpen()
+	}
+	return err
+}
+
+// watchSpace tells when a watermark is passed, either way.
+func (e *Engine) watchSpace(was int) (now int) {
+	e.space.look(e.fs, e.dir)
+	if now = e.space.passed(); now != was {
+		f := e.space.fill()
+		e.log.Warn("disk watermark", "dir", e.dir, "used_percent", f.used, "free_bytes", f.free)
+	}
+	return now
 }

@@ -85,7 +85,8 @@ func (e *Engine) Vitals() Vitals {
 // takePulse makes the vitals of the second that has passed; only housekeep and Open call it.
 func (e *Engine) takePulse() {
 	rate, p99 := e.pulse.turn()
+	fill := e.space.fill()
 	e.pulse.seen.Store(&Vitals{
-		FreeBytes: e.space.free.Load(), TotalBytes: e.space.total.Load(), AppendBytesPerSecond: rate, SyncP99: p99,
+		FreeBytes: uint64(fill.free), TotalBytes: uint64(fill.total), AppendBytesPerSecond: rate, SyncP99: p99,
 	})
 }

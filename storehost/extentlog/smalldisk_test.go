@@ -1,0 +1,128 @@
+package extentlog_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+)
+
+// smallDisk mounts a file system in memory of that size ("64m") and answers where; it needs root and Linux.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		t.Skip("NOT RUN: mounting a small disk needs root on Linux")
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Skipf("NOT RUN: a small disk cannot be mounted here: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+	return dir
+}
+
+// fillUp takes all that is free on the disk.
+func fillUp(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for chunk := make([]byte, 1<<20); len(chunk) > 0; {
+		if _, err := f.Write(chunk); errors.Is(err, syscall.ENOSPC) {
+			chunk = chunk[:len(chunk)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func openStore(t *testing.T, dir string) *extentlog.Engine {
+	t.Helper()
+	l, err := extentlog.Open(dir, options("s1", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestEngine_FillsASmallDisk writes as fast as it goes until the store refuses. That must be soon enough for all else to go on, also
+// after a restart, and late enough for the disk to be of use.
+func TestEngine_FillsASmallDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		disk         string
+		least, batch int
+	}{
+		"Small":        {"64m", 24 << 20, 64 << 10},
+		"LargeBatches": {"64m", 16 << 20, 2 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(smallDisk(t, c.disk), "store")
+			l := openStore(t, dir)
+			e, w := extentlogtest.Extent(), new(extentlogtest.Writer)
+			if err := l.Open(e); err != nil {
+				t.Fatal(err)
+			}
+			taken, refused := flood(l, e.ID, w, c.batch)
+			if core.CodeOf(refused) != core.CodeNoSpace {
+				t.Fatalf("after %d MiB: %v, want %q", taken>>20, refused, core.CodeNoSpace)
+			}
+			if taken < c.least {
+				t.Errorf("refused after %d MiB, want at least %d", taken>>20, c.least>>20)
+			}
+			if code := core.CodeOf(l.Open(extentlogtest.Extent())); code != core.CodeNoSpace {
+				t.Errorf("open on a full disk: %q, want %q", code, core.CodeNoSpace)
+			}
+			s, err := l.Fence(e, 1)
+			if err != nil {
+				t.Fatalf("fence on a full disk: %v", err)
+			}
+			closeEngine(t, l)
+			l = openStore(t, dir)
+			defer func() { closeEngine(t, l) }()
+			if err := l.Seal(e.ID, s.Last, s.Checksum, 1); err != nil {
+				t.Errorf("seal on a full disk: %v", err)
+			}
+			extentlogtest.ReadAll(t, l, e.ID, s.Last, 1<<20)
+			if err := l.Remove(e.ID, 2); err != nil {
+				t.Errorf("remove on a full disk: %v", err)
+			}
+			if err := l.Remove(core.ExtentID{ID: core.NewID(s.Extent.ID.Time())}, 2); err != nil {
+				t.Errorf("remove of one that is not there: %v", err)
+			}
+		})
+	}
+}
+
+// flood appends, some batches at once, until one is refused.
+func flood(l extentlog.Log, id core.ExtentID, w *extentlogtest.Writer, size int) (taken int, refused error) {
+	const depth = 3
+	answers := make(chan error, depth)
+	for range depth {
+		answers <- nil
+	}
+	var pending int
+	for pending = depth; refused == nil; pending-- {
+		if refused = <-answers; refused == nil {
+			taken += size
+			l.Append(id, w.Batch(1, size), 0, func(_ core.Seq, err error) { answers <- err })
+			pending++
+		}
+	}
+	for ; pending > 0; pending-- {
+		<-answers
+	}
+	return taken - depth*size, refused
+}
