@@ -118,6 +118,9 @@ func TestPublish_ReportsEachLine(t *testing.T) {
 	p := newFakePublisher()
 	input := io.MultiReader(strings.NewReader("a\nlarge\nlost\n"), strings.NewReader(strings.Repeat("x", core.MaxMaxMessage+1)), strings.NewReader("\nfull\nb\n"))
 	stdout, stderr, code := publishCLI(p, input, "-o", "json")
+	if want := "line 3: the answer was lost (unknown_outcome) – publish it again if a duplicate does less harm"; !strings.Contains(stderr, want) {
+		t.Errorf("stderr does not say %q:\n%s", want, stderr)
+	}
 	if code != core.ExitFailed {
 		t.Errorf("exit code %d, want %d", code, core.ExitFailed)
 	}

@@ -223,6 +223,9 @@ func (p *publishRun) failure(line int64, err error) {
 		return
 	}
 	if n := p.report.failed + p.report.unknown; n <= listedFailures {
+		if _, todo := splitHint(err.Error()); todo == "" && core.CodeOf(err) == core.CodeUnknown {
+			err = core.Errorf(core.CodeUnknown, "%w; publish it again if a duplicate does less harm than a loss", err)
+		}
 		p.app.complain("line "+strconv.FormatInt(line, 10), err)
 	} else if n == listedFailures+1 {
 		p.app.say("more failures are only counted")
