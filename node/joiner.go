@@ -77,8 +77,8 @@ func (j *joiner) met() bool {
 func (j *joiner) check(ctx context.Context) error {
 	for _, addr := range j.join {
 		if ctx.Err() == nil && isOnePort(ctx, addr) && !j.met() {
-			return core.Errorf(core.CodeBadArgument, "join %s is the port of a server for clients, and nobody gossips there; "+
-				"name the address after gossip= in its ready line%s; one that prints none is no part of a cluster: start it with --gossip", addr, usually(addr))
+			return core.Errorf(core.CodeBadArgument, "join %s is where a server takes clients, not where it gossips; "+
+				"name the address after gossip= in its ready line%s (if there is none, start it with --gossip)", addr, usually(addr))
 		}
 	}
 	return nil
