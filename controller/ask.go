@@ -60,7 +60,7 @@ func (h *Host) ask(ctx context.Context, m membership.Host) {
 
 // storesChanged has done what was waiting for a store.
 func (h *Host) storesChanged() {
-	h.repairs.poke()
+	h.repairs.Sweep()
 	h.freeStuck()
 }
 

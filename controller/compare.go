@@ -39,7 +39,7 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 	case held:
 		return true
 	case len(e.holders) < e.wanted():
-		h.repairs.want(e.ID)
+		h.repairs.Want(e.ID)
 	default:
 		h.look(e.ID, func(ctx context.Context) { h.removeSurplus(ctx, e, is) })
 	}
@@ -113,7 +113,7 @@ func (h *Host) removeSurplus(ctx context.Context, e extent, from holder) {
 		}
 	}
 	if good < e.wanted() {
-		h.repairs.want(e.ID)
+		h.repairs.Want(e.ID)
 		return
 	}
 	if row, err = h.decideRemoval(ctx, row, from); err == nil {

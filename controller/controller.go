@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/controller/backlog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
@@ -92,9 +93,9 @@ type Host struct {
 	shares  *shares
 	stores  *stores
 	hosts   *hosts
-	repairs *repairs
-	pace    pace         // of copies that are not urgent
-	below   atomic.Int64 // extents below the minimum, as of the last sweep
+	repairs *backlog.Backlog
+	pace    *backlog.Pace // of copies that are not urgent
+	below   atomic.Int64  // extents below the minimum, as of the last sweep
 	mu      struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
@@ -114,8 +115,8 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), repairs: newRepairs(),
-		pace: pace{perSecond: cfg.RepairPerSecond},
+		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), repairs: backlog.New(),
+		pace: backlog.NewPace(cfg.RepairPerSecond),
 	}
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)

@@ -45,10 +45,10 @@ func (h *Host) promote(ctx context.Context, e extent, row metadata.SealRecord, k
 		there = "there is " + strings.Join(left, ", ")
 	}
 	if len(away) > 0 {
-		h.repairs.found(e.ID)
+		h.repairs.Found(e.ID)
 		return core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", row.L, away, there)
 	}
-	if h.repairs.lost(e.ID) {
+	if h.repairs.Lost(e.ID) {
 		h.log.Error("the end of an extent is lost: no store has it any more", "extent", e.ID, "queue", e.Queue, "l", row.L, "replicas", e.Replicas, "left", left)
 	}
 	return core.Errorf(core.CodeUnavailable, "no store has it up to seq %d any more, bring back a disk that had it; %s", row.L, there)

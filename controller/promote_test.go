@@ -52,7 +52,7 @@ func TestPromote_WholeReplicaThatWasNoHolder(t *testing.T) {
 				}
 				r.sleep(5 * time.Second)
 				r.whole(e, 5, 3)
-				if lost := r.ctl.repairs.allLost(); len(lost) != 0 {
+				if lost := r.ctl.repairs.AllLost(); len(lost) != 0 {
 					t.Errorf("reported as lost: %v", lost)
 				}
 			})
@@ -70,11 +70,11 @@ func TestPromote_NothingWhole(t *testing.T) {
 		})
 		r.wake(others[0])
 		r.sleep(2 * time.Minute)
-		if lost := r.ctl.repairs.allLost(); len(lost) != 0 {
+		if lost := r.ctl.repairs.AllLost(); len(lost) != 0 {
 			t.Errorf("reported as lost while a replica is away: %v", lost)
 		}
 		r.wake(others[1])
-		r.eventually("it is reported", 2*time.Minute, func() bool { return slices.Equal(r.ctl.repairs.allLost(), []core.ExtentID{e.ID}) })
+		r.eventually("it is reported", 2*time.Minute, func() bool { return slices.Equal(r.ctl.repairs.AllLost(), []core.ExtentID{e.ID}) })
 		r.sleep(5 * time.Minute)
 		row := r.row(e)
 		if row.State != core.ExtentSealed || row.L != 5 || len(row.Holders) != 1 || row.Holders[0] != e.Replicas[0] {
@@ -89,7 +89,7 @@ func TestPromote_NothingWhole(t *testing.T) {
 		r.eventually("it is whole again", 3*time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
 		r.sleep(5 * time.Second)
 		r.whole(e, 5, 3)
-		if lost := r.ctl.repairs.allLost(); len(lost) != 0 {
+		if lost := r.ctl.repairs.AllLost(); len(lost) != 0 {
 			t.Errorf("still reported as lost: %v", lost)
 		}
 	})

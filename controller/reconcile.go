@@ -14,6 +14,12 @@ const (
 	maxStuck    = 30 * time.Second
 )
 
+// retry says when an extent that could not be sealed is tried again.
+type retry struct {
+	after time.Time
+	pause time.Duration
+}
+
 // reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not finish go on,
 // holders that were not told their end are told. It looks at extents whose seal is not finished only.
 func (h *Host) reconcile() {

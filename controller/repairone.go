@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/columbamq/columba/controller/backlog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -19,7 +20,7 @@ var errMoved = errors.New("the holders changed meanwhile")
 //
 //	row ──▶ fence the target ──▶ copy from a holder ──▶ seal there at version + 1, fsynced ──▶ CAS: holder added, version + 1
 //
-// In a hurry it does so only below the minimum, else errNotUrgent.
+// In a hurry it does so only below the minimum, else backlog.ErrNotUrgent.
 func (h *Host) repair(ctx context.Context, id core.ExtentID, hurry bool) error {
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
 	if err != nil {
@@ -33,7 +34,7 @@ func (h *Host) repair(ctx context.Context, id core.ExtentID, hurry bool) error {
 	known := h.storeView()
 	switch j := h.judge(e, known, h.deps.now()); {
 	case j.Repair && hurry && !j.Below:
-		return errNotUrgent
+		return backlog.ErrNotUrgent
 	case j.Repair:
 		return h.addCopy(ctx, e, row, known, j.Below)
 	case j.Surplus > 0:
@@ -51,8 +52,8 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 	if len(targets) == 0 {
 		return nil // nowhere to put it: a store that comes wakes the sweep
 	}
-	pace, tries := h.pace.wait, 1
-	if urgent || h.repairs.failing(e.ID) { // if one store does not take it, the next one may
+	pace, tries := h.pace.Wait, 1
+	if urgent || h.repairs.Failing(e.ID) { // if one store does not take it, the next one may
 		tries = urgentTries
 	}
 	if urgent { // somebody may wait for it
@@ -87,14 +88,14 @@ func (h *Host) gained(ctx context.Context, row metadata.SealRecord, at holder, k
 	}
 	id := row.Extent.ID
 	h.extents.took(row)
-	h.repairs.found(id)
+	h.repairs.Found(id)
 	h.shares.touchHolders(row.Extent)
 	h.metrics.repaired.Inc()
 	if e, ok := h.extents.get(id); ok && e.told {
 		h.finished(ctx, row)
 	}
 	h.log.Info("an extent has a copy more", "extent", id, "store", at.store, "holders", row.Holders)
-	h.repairs.add(id, urgent) // it may lack another
+	h.repairs.Add(id, urgent) // it may lack another
 	return nil
 }
 
@@ -158,7 +159,7 @@ func (h *Host) quarantine(ctx context.Context, id core.ExtentID, from core.HostI
 		h.metrics.quarantined.Inc()
 		h.shares.touchHolders(row.Extent)
 	}
-	h.repairs.want(id)
+	h.repairs.Want(id)
 }
 
 // dropSurplus gives up one copy of more than are wanted, after all were looked at.

@@ -67,7 +67,7 @@ func (h *Host) sealed(ctx context.Context, o order) (metadata.SealRecord, error)
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s: %w", o.extent.ID, err)
 	}
 	if len(row.Holders) < min(2, len(row.Extent.Replicas)) {
-		h.repairs.want(row.Extent.ID)
+		h.repairs.Want(row.Extent.ID)
 	}
 	return h.answerEnd(ctx, row, o)
 }
@@ -126,7 +126,7 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	h.shares.touch(s.record.Extent.Queue)
 	if e, ok := h.extents.get(o.extent.ID); ok && !sameStores(e) {
 		h.shares.touchHolders(e.Extent)
-		h.repairs.want(e.ID)
+		h.repairs.Want(e.ID)
 	}
 	h.tell(ctx, s.record)
 }

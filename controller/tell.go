@@ -45,7 +45,7 @@ func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.H
 	}
 	switch core.CodeOf(err) {
 	case core.CodeIncomplete: // it keeps the end, and is completed by repair
-		h.repairs.want(row.Extent.ID)
+		h.repairs.Want(row.Extent.ID)
 	case core.CodeCorrupt:
 		h.quarantine(ctx, row.Extent.ID, id, "it does not match at its end")
 	}

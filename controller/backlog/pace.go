@@ -1,4 +1,4 @@
-package controller
+package backlog
 
 import (
 	"context"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// pace spreads work over time: so many bytes a second, all callers together. Safe for concurrent use.
-type pace struct {
+// Pace spreads work over time: so many bytes a second, all callers together. Safe for concurrent use.
+type Pace struct {
 	perSecond int
 	mu        struct {
 		sync.Mutex
@@ -15,8 +15,11 @@ type pace struct {
 	}
 }
 
-// wait lets n bytes through when their turn has come, or answers why ctx ended.
-func (p *pace) wait(ctx context.Context, n int) error {
+// NewPace of so many bytes a second, above zero.
+func NewPace(perSecond int) *Pace { return &Pace{perSecond: perSecond} }
+
+// Wait lets n bytes through when their turn has come, or answers why ctx ended.
+func (p *Pace) Wait(ctx context.Context, n int) error {
 	now := time.Now()
 	p.mu.Lock()
 	turn := p.mu.free
