@@ -40,6 +40,9 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		return true
 	case len(e.holders) < e.wanted():
 		h.repairs.Want(e.ID)
+	case core.Seq(r.Committed) > e.l && !e.forced:
+		h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
+		h.log.Error("a replica knows more as committed than the seal row has: it is kept, look at it", "extent", e.ID, "store", st.ID, "committed", r.Committed, "row", e.l)
 	default:
 		h.look(e.ID, func(ctx context.Context) { h.removeSurplus(ctx, e, is) })
 	}

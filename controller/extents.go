@@ -27,6 +27,7 @@ type extent struct {
 	l        core.Seq
 	checksum uint32
 	version  uint64
+	forced   bool     // an operator accepted its end
 	holders  []holder // replaced, never changed in place
 	told     bool     // every holder of the seal knows the end
 }
@@ -44,7 +45,7 @@ func (e extent) took(row metadata.SealRecord) extent {
 	if e.state.HasEnd() && !row.State.HasEnd() || row.Version < e.version || e.state == core.ExtentRetired {
 		return e
 	}
-	e.state, e.floor, e.l, e.checksum, e.version = row.State, row.Floor, row.L, row.Checksum, row.Version
+	e.state, e.floor, e.l, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Checksum, row.Version, row.Forced
 	e.holders = holdersOf(row)
 	return e
 }

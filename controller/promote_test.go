@@ -125,24 +125,38 @@ func TestRepair_ReplicaWithAnotherContent(t *testing.T) {
 	}
 }
 
-// TestRepair_CommittedBeyondTheEndIsKept: the end of an extent cuts off what a replica knows to be acknowledged. Its bytes are evidence.
+// TestRepair_CommittedBeyondTheEndIsKept: the end of an extent cuts off what a replica knows to be acknowledged. Its bytes are evidence, also
+// when all copies are there without it, until an operator accepts the loss.
 func TestRepair_CommittedBeyondTheEndIsKept(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
-		e := r.extent(r.queue(3, 2), 5)
-		away := r.replicas(e)[1]
-		r.kill(away.id)
-		_, err := r.seal(e, 5)
-		r.ok(err)
-		away.edit(e.ID, func(x *fakeReplica) {
-			x.batches = append(x.batches, batch(6, "6", x.sum()))
-			x.committed = 6
+	for name, stores := range map[string]int{"a copy is missing": 3, "all copies are there": 4} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: stores}, func(r *rig) {
+				e := r.extent(r.queue(3, 2), 5)
+				away := r.replicas(e)[1]
+				r.kill(away.id)
+				_, err := r.seal(e, 5)
+				r.ok(err)
+				r.sleep(6 * time.Minute)
+				if row := r.row(e); len(row.Holders) != stores-1 {
+					t.Fatalf("holders %v", row.Holders)
+				}
+				away.edit(e.ID, func(x *fakeReplica) {
+					x.batches = append(x.batches, batch(6, "6", x.sum()))
+					x.committed = 6
+				})
+				r.restart(away)
+				r.sleep(10 * time.Minute)
+				if x := away.has(e.ID); x == nil || x.last() != 6 {
+					t.Errorf("it has %+v", x)
+				}
+				_, err = r.ctl.Host.seal(r.t.Context(), order{extent: e, floor: 6, force: true})
+				r.ok(err)
+				r.eventually("it is copied anew, or removed", 5*time.Minute, func() bool { x := away.has(e.ID); return x == nil || x.sealed })
+				r.sleep(time.Minute)
+				r.whole(e, 5, 3)
+			})
 		})
-		r.restart(away)
-		r.sleep(10 * time.Minute)
-		if x := away.has(e.ID); x == nil || x.last() != 6 {
-			t.Errorf("it has %+v", x)
-		}
-	})
+	}
 }
 
 // TestRepair_StoreThatIsBackIsWorthATry: tries that failed while nobody was there hold up nothing once a store answers.

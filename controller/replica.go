@@ -52,7 +52,8 @@ func (h *Host) copyTo(ctx context.Context, row metadata.SealRecord, source holde
 }
 
 // assess fences a replica that is no holder and looks at what it has. A useless one is damaged, or differs from the extent as far as it
-// goes; one that contradicts its end is an alarm, and stays as it is: it may have what was acknowledged and is nowhere else.
+// goes; one that contradicts its end is an alarm, and stays as it is: it may have what was acknowledged and is nowhere else. What lies beyond an end that an operator
+// accepted is useless, too.
 func (h *Host) assess(ctx context.Context, row metadata.SealRecord, source, at holder) (a core.FenceAnswer, useless bool, err error) {
 	fctx, cancel := context.WithTimeout(ctx, targetTimeout)
 	defer cancel()
@@ -62,14 +63,14 @@ func (h *Host) assess(ctx context.Context, row metadata.SealRecord, source, at h
 		return a, false, err
 	case a.Identity.Disk != at.disk:
 		return a, false, core.Errorf(core.CodeConflict, "store %s has another disk by now", at.store)
-	case a.Health == core.HealthSuspect:
+	case a.Committed > row.L && !row.Forced:
+		h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
+		return a, false, core.Errorf(core.CodeConflict, "store %s knows seq %d as committed, the row ends at %d: what it has is kept; look at it", at.store, a.Committed, row.L)
+	case a.Health == core.HealthSuspect, a.Committed > row.L:
 		return a, true, nil
 	case a.Sealed && a.L != row.L:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		return a, false, core.Errorf(core.CodeCorrupt, "store %s persisted the end %d, the row says %d", at.store, a.L, row.L)
-	case a.Committed > row.L:
-		h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
-		return a, false, core.Errorf(core.CodeConflict, "store %s knows seq %d as committed, the row ends at %d: what it has is kept; look at it", at.store, a.Committed, row.L)
 	}
 	useless, err = h.differs(ctx, row, source, at, a)
 	return a, useless, err
