@@ -17,7 +17,7 @@ func (e *Engine) Append(id core.ExtentID, batch []byte, committed core.Seq, done
 	}
 	switch e.queue.offer(request{appending: appending{extent: x, batch: batch, done: done}, bytes: len(batch)}) {
 	case offerClosed:
-		done(0, errClosed())
+		done(0, e.ended())
 	case offerFull:
 		e.refuseInOrder(done, errFull())
 	}
@@ -30,7 +30,7 @@ func (e *Engine) refuseInOrder(done Appended, why error) {
 		answer: func(err error) { done(0, err) },
 	}
 	if e.queue.offer(r) == offerClosed {
-		done(0, errClosed())
+		done(0, e.ended())
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/columbamq/columba/core"
 )
 
 // round is one turn of the log: the requests taken together, and what one sync makes durable.
@@ -32,13 +30,16 @@ func (e *Engine) commitLoop() {
 		if len(r.requests) == 0 {
 			return
 		}
-		e.write(r)
-		e.rounds <- r
+		if e.write(r) {
+			e.rounds <- r
+		} else {
+			spare[i] = new(round)
+		}
 	}
 }
 
-// write stages the round and gives it to the database without waiting for the disk.
-func (e *Engine) write(r *round) {
+// write stages the round and gives it to the database without waiting for the disk; false when giveUp has answered it meanwhile.
+func (e *Engine) write(r *round) bool {
 	r.bytes, r.errs, r.err = 0, r.errs[:0], nil
 	for i := range r.requests {
 		r.bytes += r.requests[i].bytes
@@ -57,12 +58,16 @@ func (e *Engine) write(r *round) {
 		taken = r.group.batch.Len()
 	}
 	if r.err = e.stagePositions(&r.group); r.err != nil || r.group.batch.Empty() {
-		return
+		return true
 	}
 	r.written = time.Now()
-	if err := e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync); err != nil {
-		r.err = e.fail(err)
+	e.applying.Store(r)
+	if r.err = e.refusing(); r.err == nil {
+		if err := e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync); err != nil {
+			r.err = e.fail(err)
+		}
 	}
+	return e.applying.CompareAndSwap(r, nil)
 }
 
 // stagePositions adds the positions of all extents touched, and keeps what they are to become.
@@ -89,6 +94,7 @@ func (e *Engine) stagePositions(g *group) error {
 
 // settleLoop makes written rounds durable, one after another.
 func (e *Engine) settleLoop() {
+	defer close(e.settled)
 	for r := range e.rounds {
 		if r.err == nil {
 			r.err = e.sync(&r.group)
@@ -138,22 +144,6 @@ func (e *Engine) sync(g *group) error {
 		if c.extent.publish(c.after) || c.after.Extent.ID.IsZero() {
 			e.index.note(c.extent, e.identity.Run)
 		}
-	}
-	return nil
-}
-
-// fail fences the store against itself.
-func (e *Engine) fail(err error) error {
-	failed := core.Errorf(core.CodeUnavailable, "the store's log failed to write and takes no more: look at the disk and restart it: %w", err)
-	if e.broken.CompareAndSwap(nil, failed) {
-		e.log.Error("extent log failed", "err", err)
-	}
-	return failed
-}
-
-func (e *Engine) refusing() error {
-	if err := e.broken.Load(); err != nil {
-		return err
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (e *Engine) do(r request) error {
 	case offerFull:
 		return errFull()
 	case offerClosed:
-		return errClosed()
+		return e.ended()
 	}
 	return <-answer
 }

@@ -138,7 +138,7 @@ func (e *Engine) ensureDirectory() error {
 // until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          walFS{e.fs},
+		FS:                          walFS{patientFS{e.fs, e}},
 		Logger:                      pebbleLog{e.log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
@@ -177,20 +177,6 @@ func splitTables(start []byte) (policy pebble.SpanPolicy, end []byte, err error)
 		return policy, []byte{prefixBatch + 1}, nil
 	}
 	return policy, nil, nil
-}
-
-// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk makes
-// Pebble retry for ever.
-const maxFailures = 10
-
-func (e *Engine) backgroundError(err error) {
-	n := e.failures.Add(1)
-	if n == 1 {
-		e.log.Error("storage background error", "err", err)
-	}
-	if n >= maxFailures {
-		e.fail(err)
-	}
 }
 
 // identify checks the format and the owner of the directory.

@@ -28,7 +28,8 @@ type Options struct {
 // Engine is a Log on one Pebble database: a batch per value, one sync for everything that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back; housekeep
-// looks at the disk, drops idle tails and gives space back; scrub reads sealed extents. Readers run on their callers' goroutines.
+// looks at the disk, drops idle tails and gives space back; giveUp answers what waits when the log has failed; scrub reads sealed
+// extents. Readers run on their callers' goroutines.
 // Lock order: no lock is taken while another is held, but for an extent's under the index's.
 type Engine struct {
 	dir         string
@@ -45,12 +46,16 @@ type Engine struct {
 	index       index
 	graveyard   graveyard
 	broken      atomic.Pointer[core.Error]
-	failures    atomic.Int32  // background errors since the last good flush
-	excised     atomic.Bool   // ranges were cut out since the last flush that housekeep asked for
-	scrubbed    atomic.Uint64 // bytes
-	quarantined atomic.Uint64 // extents
+	failed      chan struct{}         // closed when it is broken
+	applying    atomic.Pointer[round] // that commitLoop gives to the database; who takes it out answers it
+	failures    atomic.Int32          // background errors since the last good flush
+	excised     atomic.Bool           // ranges were cut out since the last flush that housekeep asked for
+	scrubbed    atomic.Uint64         // bytes
+	quarantined atomic.Uint64         // extents
 	stop        chan struct{}
+	settled     chan struct{} // closed when all is answered
 	tasks       sync.WaitGroup
+	patience    time.Duration // of Close with a log that has failed
 
 	mu struct {
 		sync.RWMutex
@@ -74,6 +79,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
+		failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.mu.extents = make(map[core.ExtentID]*extent)
@@ -87,6 +93,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	e.takePulse()
 	e.tasks.Go(e.commitLoop)
 	e.tasks.Go(e.settleLoop)
+	e.tasks.Go(e.giveUp)
 	e.tasks.Go(e.housekeep)
 	if o.ScrubRate > 0 {
 		e.tasks.Go(func() { e.scrub(o.ScrubRate) })
@@ -105,8 +112,9 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.queue.close()
 	close(e.stop)
-	e.tasks.Wait()
-	e.mu.readers.Wait()
+	if !e.join() {
+		return e.refusing() // the directory stays locked as long as the process lives
+	}
 	return e.release()
 }
 

@@ -22,7 +22,8 @@ type State struct {
 }
 
 // Appended is called once per Append, from the log's own goroutine, in order per extent: durable is the new last durable
-// seq, or err says why the batch was not stored. It must not block.
+// seq, or err says why the batch was not stored. It must not block. Once the log has failed, the errors of what waits may come from another
+// goroutine, and before answers that were on their way.
 type Appended func(durable core.Seq, err error)
 
 // Log is a store's extents. Safe for concurrent use; appends to one extent come from one goroutine. Errors from the catalogue:

@@ -160,6 +160,17 @@ func (q *queue) close() {
 	q.notify()
 }
 
+// abandon closes it and takes out what was not taken.
+func (q *queue) abandon() []request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.closed = true
+	waiting := q.mu.waiting
+	q.mu.waiting = nil
+	q.notify()
+	return waiting
+}
+
 // take waits for requests and answers everything up to the bounds of a group; nil when closed and drained.
 func (q *queue) take(into []request) []request {
 	for {

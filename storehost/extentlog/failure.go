@@ -1,0 +1,118 @@
+package extentlog
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+)
+
+const (
+	// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk makes
+	// Pebble retry for ever.
+	maxFailures = 10
+	retryPause  = 100 * time.Millisecond // before it makes another table
+	// closePatience is how long Close waits for a commitLoop that may wait in the database for ever.
+	closePatience = 5 * time.Second
+)
+
+// fail fences the store against itself. It may be called under Pebble's locks.
+func (e *Engine) fail(err error) error {
+	failed := core.Errorf(core.CodeUnavailable, "the store's log failed to write and takes no more: look at the disk and restart it: %w", err)
+	if e.broken.CompareAndSwap(nil, failed) {
+		e.log.Error("extent log failed", "err", err)
+		close(e.failed)
+	}
+	return failed
+}
+
+func (e *Engine) refusing() error {
+	if err := e.broken.Load(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// ended is why the queue takes nothing.
+func (e *Engine) ended() error {
+	if err := e.refusing(); err != nil {
+		return err
+	}
+	return errClosed()
+}
+
+// giveUp answers everything that waits once the log has failed: commitLoop may wait for room in the database that never comes, because
+// nothing can be flushed.
+func (e *Engine) giveUp() {
+	select {
+	case <-e.settled:
+		return
+	case <-e.failed:
+	}
+	why := e.refusing()
+	if r := e.applying.Swap(nil); r != nil {
+		for i := range r.requests {
+			if r.errs[i] == nil {
+				r.errs[i] = why
+			}
+			r.requests[i].answered(r.errs[i])
+		}
+		e.queue.done(r.requests)
+	}
+	waiting := e.queue.abandon()
+	for i := range waiting {
+		waiting[i].answered(why)
+	}
+	e.queue.done(waiting)
+}
+
+// join waits for all goroutines and readers; false when the log has failed and they do not end.
+func (e *Engine) join() bool {
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		e.tasks.Wait()
+		e.mu.readers.Wait()
+	}()
+	select {
+	case <-joined:
+		return true
+	case <-e.failed:
+	}
+	timer := time.NewTimer(e.patience)
+	defer timer.Stop()
+	select {
+	case <-joined:
+		return true
+	case <-timer.C:
+		e.log.Error("extent log does not close, its database waits for the disk", "dir", e.dir)
+		return false
+	}
+}
+
+// backgroundError counts failures of flushes and compactions.
+func (e *Engine) backgroundError(err error) {
+	n := e.failures.Add(1)
+	if n == 1 {
+		e.log.Error("storage background error", "err", err)
+	}
+	if n >= maxFailures {
+		e.fail(err)
+	}
+}
+
+// patientFS pauses before a table is made after one has failed: Pebble tries again at once.
+type patientFS struct {
+	vfs.FS
+	e *Engine
+}
+
+// Create implements vfs.FS.
+func (p patientFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".sst") && p.e.failures.Load() > 0 {
+		p.e.pause(retryPause)
+	}
+	return p.FS.Create(name, category)
+}

@@ -1,0 +1,83 @@
+package extentlog
+
+import (
+	"path"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// tableless is a disk on which no table can be made while it is full.
+func tableless() (disk vfs.FS, full *atomic.Bool) {
+	full = new(atomic.Bool)
+	return errorfs.Wrap(fixedDisk{vfs.NewMem(), 64 << 20, 64 << 20}, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpCreate && path.Ext(op.Path) == ".sst" {
+			return syscall.ENOSPC
+		}
+		return nil
+	})), full
+}
+
+// TestEngine_NothingCanBeFlushed: the database waits for room for ever, but nobody else does.
+func TestEngine_NothingCanBeFlushed(t *testing.T) {
+	disk, full := tableless()
+	e := newEngine(t, "store", disk)
+	x := newExtent()
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	var h wire.BatchHeader
+	var answers sync.WaitGroup
+	var refusals atomic.Int64
+	const batches = 100 // of 256 KiB, for four memtables of 1 MiB
+	for range batches {
+		answers.Add(1)
+		e.Append(x.ID, nextBatch(t, &h, 256<<10), 0, func(_ core.Seq, err error) {
+			defer answers.Done()
+			if err != nil {
+				refusals.Add(1)
+				if code := core.CodeOf(err); code != core.CodeUnavailable && code != core.CodeThrottled {
+					t.Errorf("append: %v, want %q", err, core.CodeUnavailable)
+				}
+			}
+		})
+	}
+	if _, err := e.Fence(x, 1); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("fence that waits: %v, want %q", err, core.CodeUnavailable)
+	}
+	answers.Wait()
+	if refusals.Load() == 0 {
+		t.Error("all appends were taken")
+	}
+	select {
+	case <-e.settled:
+		t.Fatal("the database took everything: nothing was tried")
+	default:
+	}
+	for what, err := range map[string]error{"open": e.Open(newExtent()), "seal": e.Seal(x.ID, 1, 1, 1), "remove": e.Remove(x.ID, 1)} {
+		if core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("%s afterwards: %v, want %q", what, err, core.CodeUnavailable)
+		}
+	}
+	if _, err := e.Read(x.ID, 1, 1, 1); err != nil {
+		t.Errorf("read afterwards: %v", err)
+	}
+	e.patience = time.Millisecond
+	if err := e.Close(); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("close: %v, want %q", err, core.CodeUnavailable)
+	}
+	full.Store(false)
+	e.tasks.Wait()
+	if err := e.release(); err != nil {
+		t.Error(err)
+	}
+}
