@@ -82,7 +82,7 @@ type leased struct {
 }
 
 // leaseBubble runs f with a host whose beat goes on. The others are at addresses like their ids.
-func leaseBubble(t *testing.T, others []membership.Host, f func(x *leased)) {
+func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x *leased)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		x := &leased{bench: b, ctl: &fakeController{}, listener: netmem.Listen("ctl")}
@@ -106,7 +106,7 @@ func leaseBubble(t *testing.T, others []membership.Host, f func(x *leased)) {
 		defer server.Close()
 		defer pool.Close()
 		defer cancel()
-		f(x)
+		f(t, x)
 	})
 }
 
@@ -194,7 +194,7 @@ func others(ids ...string) (out []membership.Host) {
 
 // TestHost_CutOffHandsOutNothing: it goes on when it is confirmed, without what was taken from it.
 func TestHost_CutOffHandsOutNothing(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
 		time.Sleep(5 * time.Second)
 		if !x.gives() || x.ctl.renewed.Load() < 8 {
 			t.Fatalf("in contact, renewed %d times, it hands out nothing", x.ctl.renewed.Load())
@@ -237,7 +237,7 @@ func TestHost_DeliversWithoutAController(t *testing.T) {
 		{"its machine is dead, there is no other output host", others("ctl"), []string{"ctl"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			leaseBubble(t, c.others, func(x *leased) {
+			leaseBubble(t, c.others, func(t *testing.T, x *leased) {
 				time.Sleep(3 * time.Second)
 				if len(c.silent) > 0 {
 					x.set(x.mu.silent, c.silent...)
@@ -257,7 +257,7 @@ func TestHost_DeliversWithoutAController(t *testing.T) {
 
 // TestHost_ControllerThatHasJustStarted is reached and does not know the shares yet.
 func TestHost_ControllerThatHasJustStarted(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
 		x.set(x.mu.silent, "ctl", "out2")
 		time.Sleep(dispatch.OwnerLease)
 		if x.gives() {
@@ -276,7 +276,7 @@ func TestHost_ControllerThatHasJustStarted(t *testing.T) {
 
 // TestHost_HandsOutNothingAfterAPauseUntilConfirmed steps the host's clock over a pause of its process.
 func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
 		time.Sleep(3 * time.Second)
 		x.skipped.Store(int64(dispatch.OwnerLease))
 		if x.gives() {
@@ -287,6 +287,48 @@ func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
 		time.Sleep(time.Second)
 		if gives, holds := x.gives(), x.lease.holds(x.deps.Now()); gives || !holds {
 			t.Errorf("after a list without shares it hands out: %t, its lease holds: %t", gives, holds)
+		}
+	})
+}
+
+// TestHost_LockThatEndsInALapse is past due until the lease is restored: nobody looks at it over and over meanwhile, and it is not
+// forgotten.
+func TestHost_LockThatEndsInALapse(t *testing.T) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var looks atomic.Int64
+		var loop sync.WaitGroup
+		loop.Go(func() {
+			x.deadlines.run(ctx, func() time.Time {
+				if looks.Add(1) > 10_000 { // time stands still in the bubble for who is busy
+					cancel()
+				}
+				return x.deps.Now()
+			})
+		})
+		defer loop.Wait()
+		defer cancel()
+		x.g.mu.Lock()
+		lock := x.g.mu.record.Spec.LockTimeout
+		x.g.mu.Unlock()
+		time.Sleep(time.Second)
+		if !x.gives() {
+			t.Fatal("nothing is handed out")
+		}
+		x.g.pump()
+		time.Sleep(lock - 5*time.Second)
+		x.set(x.mu.silent, "ctl", "out2")
+		time.Sleep(10 * time.Second)
+		if n := looks.Load(); n > 100 {
+			t.Fatalf("the deadlines were looked at %d times in a lapse", n)
+		}
+		if x.inFlight() != 1 {
+			t.Errorf("%d messages in flight in the lapse, want the one whose lock nobody ends", x.inFlight())
+		}
+		x.set(x.mu.silent)
+		time.Sleep(confirmTimeout + 3*time.Second)
+		if x.inFlight() != 0 {
+			t.Error("after the lapse its lock does not end")
 		}
 	})
 }
