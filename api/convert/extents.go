@@ -5,7 +5,11 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Extent reads a tuple; an id that is not 16 bytes is CodeBadID.
+// maxWord bounds words of which this build may not know all.
+const maxWord = 64
+
+// Extent reads a tuple. An id that is not 16 bytes or, of the extent or its queue, nothing but zeros is CodeBadID; a name that no host can have
+// is CodeBadName: whatever is kept for good must have a bound.
 func Extent(p *pb.Extent) (core.Extent, error) {
 	if p == nil {
 		return core.Extent{}, core.Errorf(core.CodeBadArgument, "extent is missing")
@@ -17,17 +21,31 @@ func Extent(p *pb.Extent) (core.Extent, error) {
 			return core.Extent{}, err
 		}
 	}
+	if ids[0].IsZero() || ids[1].IsZero() {
+		return core.Extent{}, core.Errorf(core.CodeBadID, "extent or its queue has an id of zeros")
+	}
+	if len(p.Kind) > maxWord || len(p.Durability) > maxWord {
+		return core.Extent{}, core.Errorf(core.CodeBadArgument, "extent is of no known kind")
+	}
+	input, err := core.ParseHostID(p.Input)
+	if err != nil {
+		return core.Extent{}, err
+	}
 	if len(p.Replicas) == 0 || len(p.Replicas) > core.MaxReplicas {
 		return core.Extent{}, core.Errorf(core.CodeBadArgument, "extent has %d replicas, not 1 … %d", len(p.Replicas), core.MaxReplicas)
 	}
 	e := core.Extent{
 		ID: core.ExtentID{ID: ids[0]}, Queue: core.QueueID{ID: ids[1]},
 		Kind: core.ExtentKind(p.Kind), Durability: core.Durability(p.Durability),
-		Input: core.HostID(p.Input), InputRun: core.RunID{ID: ids[2]}, Token: core.WriterToken{ID: ids[3]},
+		Input: input, InputRun: core.RunID{ID: ids[2]}, Token: core.WriterToken{ID: ids[3]},
 		Chain: p.Chain,
 	}
 	for _, r := range p.Replicas {
-		e.Replicas = append(e.Replicas, core.HostID(r))
+		id, err := core.ParseHostID(r)
+		if err != nil {
+			return core.Extent{}, err
+		}
+		e.Replicas = append(e.Replicas, id)
 	}
 	if len(p.Disks) == 0 {
 		return e, nil
