@@ -140,8 +140,8 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 		p.fail(core.Errorf(core.CodeTooLarge, "more than the window of %d bytes in flight", h.cfg.Window))
 		return
 	}
-	m.Retain()
-	c := writer.Chunk{Records: pub.Records, Hold: m, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
+	records, hold := keep(pub.Records, m)
+	c := writer.Chunk{Records: records, Hold: hold, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
 	if h.inFlight.Add(bytes)-bytes >= h.cfg.MaxInFlight {
 		p.throttle(c.Arrived)
 		p.Answer(c, writer.Refused(core.CodeThrottled))
@@ -153,6 +153,17 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	}
 	h.metrics.received(count, len(pub.Records))
 	p.queue.publish(p, c)
+}
+
+// keep holds the message that records are a part of, or a copy of them when they are a small part: a queue that cannot be written must not
+// keep what other queues sent along, which nobody counts.
+func keep(records []byte, m *ws.Message) ([]byte, *ws.Message) {
+	if 4*len(records) < len(m.Bytes) {
+		m = ws.Copy(records)
+		return m.Bytes, m
+	}
+	m.Retain()
+	return records, m
 }
 
 // Publishers that are over the host's limit are told to come back after throttleMin to throttleMax, not all at once, and not oftener than that.

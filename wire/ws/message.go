@@ -39,6 +39,13 @@ func newMessage(size int) *Message {
 	return m
 }
 
+// Copy is a message of its own with one reference, for whoever needs a small part of another one for long.
+func Copy(b []byte) *Message {
+	m := newMessage(len(b))
+	m.Bytes = append(m.Bytes, b...)
+	return m
+}
+
 // Retain keeps the buffer until the matching Release.
 func (m *Message) Retain() { m.refs.Add(1) }
 
