@@ -299,7 +299,7 @@ func (q *queue) openReplicas(ctx context.Context, w *writer.Writer, addresses []
 }
 
 func (h *Host) openReplica(ctx context.Context, address string, w *writer.Writer, i int) (writer.Replica, error) {
-	link, err := h.deps.Peers.Link(ctx, address, "/v1/store")
+	link, err := h.storeLink(ctx, address)
 	if err != nil {
 		return nil, err
 	}

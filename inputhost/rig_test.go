@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,7 @@ type rig struct {
 	mu      struct {
 		sync.Mutex
 		listeners map[string]net.Listener
+		lines     []*line // that were dialled
 		servers   []*http.Server
 		acked     map[core.ExtentID]core.Seq // the highest acknowledged
 		outcomes  map[string]outcome
@@ -162,9 +164,42 @@ func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 		return nil, core.Errorf(core.CodeUnavailable, "nothing listens at %s", addr)
 	}
 	if memory, ok := l.(*netmem.Listener); ok {
-		return memory.Dial(ctx)
+		conn, err := memory.Dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c := &line{Conn: conn, addr: addr}
+		r.mu.Lock()
+		r.mu.lines = append(r.mu.lines, c)
+		r.mu.Unlock()
+		return c, nil
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
+}
+
+// line is a dialled connection that can go dead: nothing of what is sent arrives any more, and nobody is told.
+type line struct {
+	net.Conn
+	addr string
+	dead atomic.Bool
+}
+
+func (l *line) Write(b []byte) (int, error) {
+	if l.dead.Load() {
+		return len(b), nil
+	}
+	return l.Conn.Write(b)
+}
+
+// goDead has all lines to an address that there are now go dead.
+func (r *rig) goDead(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.mu.lines {
+		if l.addr == addr {
+			l.dead.Store(true)
+		}
+	}
 }
 
 func (r *rig) stop() {

@@ -18,8 +18,9 @@ type owed struct {
 // settlement is the end of one writer: it asks for the seal and answers what is owed.
 type settlement struct {
 	w     *Writer
-	left  []owed // in order
-	known bool   // L is decided
+	left  []owed    // in order
+	known bool      // L is decided
+	tell  time.Time // the log, that it is not over yet
 }
 
 // Pauses between two requests for a seal: from the first, doubled up to one of the others.
@@ -27,6 +28,12 @@ const (
 	askFirst = 10 * time.Millisecond
 	askOwing = 250 * time.Millisecond // while somebody waits for the answer
 	askAlone = 5 * time.Second
+)
+
+// The log is told of an extent that cannot be settled after the first, and then each further one.
+const (
+	tellAfter = 5 * time.Second
+	tellEvery = time.Minute
 )
 
 // settle asks for the seal until L is known and everything is answered: acknowledged up to L once enough replicas hold it, appended again
@@ -58,15 +65,18 @@ func (w *Writer) settle(ctx context.Context, reason string, sent []*batch, unsen
 
 func (s *settlement) run(ctx context.Context, floor core.Seq, reason string) {
 	w, wait := s.w, askFirst
+	s.tell = w.env.Now().Add(tellAfter)
 	for {
 		l, holders, err := w.env.Seal(ctx, w.Extent, floor, reason, len(s.left) > 0)
 		if err == nil {
 			s.decide(l, holders >= min(2, len(w.Extent.Replicas)))
 		}
-		next := s.expire(w.env.Now())
+		now := w.env.Now()
+		next := s.expire(now)
 		if s.known && len(s.left) == 0 {
 			return
 		}
+		s.complain(now, l, holders, err)
 		most := askAlone
 		if len(s.left) > 0 {
 			most = min(askOwing, max(next, time.Millisecond))
@@ -79,11 +89,22 @@ func (s *settlement) run(ctx context.Context, floor core.Seq, reason string) {
 			return
 		case <-timer.C:
 		}
-		if wait *= 2; wait > askAlone {
-			wait = askAlone
-			w.env.Log.Warn("an extent is not sealed yet", "extent", w.Extent.ID, "owed", len(s.left), "err", err)
-		}
+		wait = min(2*wait, askAlone)
 	}
+}
+
+// complain tells the log, now and then, what it still waits for.
+func (s *settlement) complain(now time.Time, l core.Seq, holders int, err error) {
+	if now.Before(s.tell) {
+		return
+	}
+	s.tell = now.Add(tellEvery)
+	log := s.w.env.Log.With("extent", s.w.Extent.ID, "owed", len(s.left))
+	if err == nil {
+		log.Warn("an extent is sealed, but too few replicas hold its end yet", "l", l, "holders", holders)
+		return
+	}
+	log.Warn("an extent is not sealed yet", "err", err)
 }
 
 // decide answers what an L decides. Until enough replicas hold it, what is up to L stays open: the controller repairs at once.
