@@ -47,9 +47,7 @@ func TestCluster_OneRightAddressIsEnough(t *testing.T) {
 	store := serveMember(t, clusterConfig(t, RoleStore, ctl.at.Addr, ctl.at.Gossip))
 	ctl.awaitHosts(ctl.at.Addr+"=controller,frontend", store.at.Addr+"=storehost")
 	j := newJoiner(store.own, []string{ctl.at.Addr, ctl.at.Gossip})
-	if !j.met() {
-		t.Error("the store has not met the controller that it lists")
-	}
+	waitUntil(t, "meeting the controller that it lists", j.met)
 	store.want("/readyz", 200, "ready")
 }
 

@@ -118,9 +118,6 @@ func TestPublish_ReportsEachLine(t *testing.T) {
 	p := newFakePublisher()
 	input := io.MultiReader(strings.NewReader("a\nlarge\nlost\n"), strings.NewReader(strings.Repeat("x", core.MaxMaxMessage+1)), strings.NewReader("\nfull\nb\n"))
 	stdout, stderr, code := publishCLI(p, input, "-o", "json")
-	if want := "line 3: the answer was lost (unknown_outcome) – publish it again if a duplicate does less harm"; !strings.Contains(stderr, want) {
-		t.Errorf("stderr does not say %q:\n%s", want, stderr)
-	}
 	if code != core.ExitFailed {
 		t.Errorf("exit code %d, want %d", code, core.ExitFailed)
 	}
@@ -141,7 +138,7 @@ func TestPublish_ReportsEachLine(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	for _, want := range []string{"line 4: line has 16777217 bytes", "line 3: the answer was lost (unknown_outcome)", "2 messages published", "3 failed, 1 of unknown outcome"} {
+	for _, want := range []string{"line 4: line has 16777217 bytes", "line 3: the answer was lost (unknown_outcome) – publish it again if", "2 messages published", "3 failed, 1 of unknown outcome"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q:\n%s", want, stderr)
 		}
