@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"context"
 	"bytes"
 	"errors"
 	"io/fs"
@@ -325,6 +326,45 @@ func TestLayout_Golden(t *testing.T) {
 		}
 		if _, err := decodePosition(bad); core.CodeOf(err) != core.CodeCorrupt {
 			t.Errorf("position % x: %v, want %q", bad, err, core.CodeCorrupt)
+		}
+	}
+}
+
+// TestEngine_AwaitRoom holds the log while more than half of what may wait does: whoever asks waits until less does.
+func TestEngine_AwaitRoom(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	x := newExtent()
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	e.AwaitRoom(t.Context()) // nothing waits
+	held, release := make(chan struct{}), make(chan struct{})
+	var h wire.BatchHeader
+	e.Append(x.ID, nextBatch(t, &h, 1), 0, func(core.Seq, error) { close(held); <-release })
+	<-held
+	e.queue.limit = 1 << 20
+	stored := make(chan error, 40)
+	for range cap(stored) {
+		e.Append(x.ID, nextBatch(t, &h, 16<<10), 0, func(_ core.Seq, err error) { stored <- err })
+	}
+	if e.queue.crowded() == nil {
+		t.Fatal("more than half of what may wait does, and there is room")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e.AwaitRoom(ctx) // does not wait for ever
+	room := make(chan int, 1)
+	go func() {
+		e.AwaitRoom(t.Context())
+		room <- len(stored)
+	}()
+	close(release)
+	if n := <-room; n == 0 {
+		t.Error("there is room before anything was stored")
+	}
+	for range cap(stored) {
+		if err := <-stored; err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -44,6 +44,10 @@ func (e *Engine) write(r *round) bool {
 	for i := range r.requests {
 		r.bytes += r.requests[i].bytes
 	}
+	if r.err = e.refusing(); r.err != nil {
+		r.errs = append(r.errs, make([]error, len(r.requests))...)
+		return true
+	}
 	r.group = group{batch: e.db.NewBatch(
 		pebble.WithInitialSizeBytes(r.bytes+256*len(r.requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes),
 	)}

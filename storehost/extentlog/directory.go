@@ -48,7 +48,7 @@ func (e *Engine) openDatabase() error {
 			return err
 		}
 	}
-	db, err := pebble.Open(home, e.pebbleOptions())
+	db, full, err := e.openHome()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return damagedStore(e.dir, err) // it was made whole: something took a file away
@@ -56,6 +56,7 @@ func (e *Engine) openDatabase() error {
 		return openError(e.dir, err)
 	}
 	e.db = db
+	e.readOnly.Store(full)
 	return e.identify()
 }
 
@@ -64,11 +65,14 @@ func (e *Engine) makeDatabase(home string) error {
 	if e.identity.Store == "" {
 		return core.Errorf(core.CodeBadArgument, "a new store needs an id")
 	}
+	if full := e.lacksRoom(home); full != nil {
+		return full
+	}
 	fresh := e.fs.PathJoin(e.dir, unfinished)
 	if err := e.fs.RemoveAll(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return openError(e.dir, err)
 	}
-	db, err := pebble.Open(fresh, e.pebbleOptions())
+	db, err := e.openPebble(fresh, false)
 	if err != nil {
 		return openError(e.dir, err)
 	}
@@ -260,6 +264,8 @@ func lockError(dir string, err error) error {
 
 func openError(dir string, err error) error {
 	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return core.Errorf(core.CodeNoSpace, "the disk of %s is full; free some space on it: %w", dir, err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return core.Errorf(core.CodeReadOnly, "%s cannot be written; give this user write access, or mount it writable: %w", dir, err)
 	case errors.Is(err, fs.ErrNotExist):

@@ -46,12 +46,13 @@ type Engine struct {
 	index       index
 	graveyard   graveyard
 	broken      atomic.Pointer[core.Error]
-	failed      chan struct{}         // closed when it is broken
-	applying    atomic.Pointer[round] // that commitLoop gives to the database; who takes it out answers it
-	failures    atomic.Int32          // background errors since the last good flush
-	excised     atomic.Bool           // ranges were cut out since the last flush that housekeep asked for
-	scrubbed    atomic.Uint64         // bytes
-	quarantined atomic.Uint64         // extents
+	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
+	failed      chan struct{}              // closed when it is broken
+	applying    atomic.Pointer[round]      // that commitLoop gives to the database; who takes it out answers it
+	failures    atomic.Int32               // background errors since the last good flush
+	excised     atomic.Bool                // ranges were cut out since the last flush that housekeep asked for
+	scrubbed    atomic.Uint64              // bytes
+	quarantined atomic.Uint64              // extents
 	stop        chan struct{}
 	settled     chan struct{} // closed when all is answered
 	tasks       sync.WaitGroup
@@ -59,9 +60,10 @@ type Engine struct {
 
 	mu struct {
 		sync.RWMutex
-		extents map[core.ExtentID]*extent
-		closed  bool
-		readers sync.WaitGroup // Add only under mu and while not closed
+		extents   map[core.ExtentID]*extent
+		closed    bool
+		suspended bool           // the database is being opened anew
+		readers   sync.WaitGroup // Add only under mu and while neither closed nor suspended
 	}
 }
 
@@ -129,6 +131,7 @@ func (e *Engine) housekeep() {
 			return
 		case now := <-tick.C:
 			passed = e.watchSpace(passed)
+			e.returnToWriting()
 			e.takePulse()
 			e.tails.sweep(now)
 			// Pebble keeps a cut among its memtables, and the tables it is about, until they are flushed.
@@ -179,6 +182,9 @@ func (e *Engine) reading() (done func(), err error) {
 	defer e.mu.Unlock()
 	if e.mu.closed {
 		return nil, errClosed()
+	}
+	if e.mu.suspended {
+		return nil, core.Errorf(core.CodeUnavailable, "the store opens its database anew; try again")
 	}
 	e.mu.readers.Add(1)
 	return e.mu.readers.Done, nil

@@ -22,14 +22,18 @@ const (
 func (e *Engine) fail(err error) error {
 	failed := core.Errorf(core.CodeUnavailable, "the store's log failed to write and takes no more: look at the disk and restart it: %w", err)
 	if e.broken.CompareAndSwap(nil, failed) {
-		e.log.Error("extent log failed", "err", err)
+		e.log.Error("extent log failed", "err", err.Error()) // without Pebble's stack
 		close(e.failed)
 	}
 	return failed
 }
 
+// refusing is why nothing is written.
 func (e *Engine) refusing() error {
 	if err := e.broken.Load(); err != nil {
+		return err
+	}
+	if err := e.readOnly.Load(); err != nil {
 		return err
 	}
 	return nil
@@ -87,7 +91,7 @@ func (e *Engine) join() bool {
 	case <-joined:
 		return true
 	case <-timer.C:
-		e.log.Error("extent log does not close, its database waits for the disk", "dir", e.dir)
+		e.log.Error("extent log does not close", "dir", e.dir)
 		return false
 	}
 }
@@ -96,7 +100,7 @@ func (e *Engine) join() bool {
 func (e *Engine) backgroundError(err error) {
 	n := e.failures.Add(1)
 	if n == 1 {
-		e.log.Error("storage background error", "err", err)
+		e.log.Error("storage background error", "err", err.Error())
 	}
 	if n >= maxFailures {
 		e.fail(err)

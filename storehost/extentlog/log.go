@@ -2,6 +2,8 @@
 package extentlog
 
 import (
+	"context"
+
 	"github.com/columbamq/columba/core"
 )
 
@@ -38,6 +40,9 @@ type Log interface {
 	// Append stores one batch, whose bytes must stay unchanged until done is called; durable before done(…, nil). The log checks base
 	// and the rolling checksum; the caller has checked the records. committed is kept for readers.
 	Append(id core.ExtentID, batch []byte, committed core.Seq, done Appended)
+	// AwaitRoom waits, until ctx ends at most, while so much waits for the disk that appends may be refused soon: whoever takes them off a
+	// connection stops for that long, and a disk that hangs for a moment ends no extent.
+	AwaitRoom(ctx context.Context)
 	// Commit notes a committed seq (not durable by itself) and wakes followers.
 	Commit(id core.ExtentID, committed core.Seq)
 	// Fence refuses all further appends for ever, durably, and returns the state after it: every append accepted before is counted

@@ -94,6 +94,7 @@ type queue struct {
 		waiting []request
 		bytes   int
 		closed  bool
+		room    chan struct{} // closed when less waits; nil: nobody waits for it
 	}
 	limit  int           // of bytes
 	window int           // of one extent's
@@ -211,4 +212,5 @@ func (q *queue) done(requests []request) {
 			r.extent.waiting -= r.bytes
 		}
 	}
+	q.tellRoomLocked()
 }

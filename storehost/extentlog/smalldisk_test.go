@@ -126,3 +126,44 @@ func flood(l extentlog.Log, id core.ExtentID, w *extentlogtest.Writer, size int)
 	}
 	return taken - depth*size, refused
 }
+
+// TestOpen_FullDisk: something else has filled the disk while the store was down. What it has is read; it takes changes when it is started
+// with room.
+func TestOpen_FullDisk(t *testing.T) {
+	disk := smallDisk(t, "64m")
+	dir := filepath.Join(disk, "store")
+	l := openStore(t, dir)
+	e, w := extentlogtest.Extent(), new(extentlogtest.Writer)
+	if err := l.Open(e); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if _, err := extentlogtest.Append(l, e.ID, w.Batch(1, 256<<10), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeEngine(t, l)
+	fillUp(t, disk)
+	l = openStore(t, dir)
+	extentlogtest.ReadAll(t, l, e.ID, w.Last, 1<<20)
+	_, fence := l.Fence(e, 1)
+	_, appended := extentlogtest.Append(l, e.ID, w.Batch(1, 1), 0)
+	for what, err := range map[string]error{"fence": fence, "append": appended, "open": l.Open(extentlogtest.Extent()), "remove": l.Remove(e.ID, 2)} {
+		if core.CodeOf(err) != core.CodeNoSpace {
+			t.Errorf("%s: %v, want %q", what, err, core.CodeNoSpace)
+		}
+	}
+	closeEngine(t, l)
+	wantOpenCode(t, filepath.Join(disk, "another"), options("s1", nil), core.CodeNoSpace)
+	if err := os.Remove(filepath.Join(disk, "fill")); err != nil {
+		t.Fatal(err)
+	}
+	l = openStore(t, dir)
+	defer closeEngine(t, l)
+	if s, err := l.Fence(e, 1); err != nil || s.Last != w.Last-1 {
+		t.Errorf("fence with room: last %d, %v; want %d", s.Last, err, w.Last-1)
+	}
+	if err := l.Remove(e.ID, 2); err != nil {
+		t.Errorf("remove with room: %v", err)
+	}
+}
