@@ -162,6 +162,7 @@ func (a *appendStream) append(body []byte, m *ws.Message) error {
 	if count != int(batch.Count) {
 		return core.Errorf(core.CodeBadRecord, "batch at %d says %d records and holds %d", batch.Base, batch.Count, count)
 	}
+	a.s.log.AwaitRoom(a.s.h.ctx) // the peer's sends wait, too, then its publishers: nothing of that fails
 	m.Retain()
 	f := newFlight()
 	f.stream, f.message, f.size, f.arrived = a, m, len(bytes), time.Now()
