@@ -1,10 +1,10 @@
 package node
 
 import (
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/columbamq/columba/core"
@@ -26,18 +26,23 @@ func TestCluster_JoinNamesTheOnePort(t *testing.T) {
 	}
 }
 
-// TestCluster_JoinNamesTheOnePortOfOneThatStartsLater has the other not there yet at the first try.
+// TestCluster_JoinNamesTheOnePortOfOneThatStartsLater has no server at the address at the first looks.
 func TestCluster_JoinNamesTheOnePortOfOneThatStartsLater(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	store := serveMember(t, clusterConfig(t, RoleStore, addr))
-	cfg := clusterConfig(t, "controller,frontend")
-	cfg.Listen = addr
-	serveMember(t, cfg)
+	var started atomic.Bool
+	looks := make(chan struct{}, 100)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !started.Load() {
+			looks <- struct{}{}
+			http.NotFound(w, r)
+			return
+		}
+		writeText(w, http.StatusServiceUnavailable, "starting")
+	}))
+	defer other.Close()
+	store := serveMember(t, clusterConfig(t, RoleStore, other.Listener.Addr().String()))
+	receive(t, "first look", looks)
+	store.want("/readyz", 200, "ready")
+	started.Store(true)
 	wantCode(t, "the store", receive(t, "its end", store.ended), core.CodeBadArgument, "gossip=")
 }
 
