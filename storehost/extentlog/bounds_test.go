@@ -1,8 +1,8 @@
 package extentlog
 
 import (
-	"context"
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
