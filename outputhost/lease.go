@@ -17,17 +17,21 @@ type lease struct {
 	base   time.Time    // with a monotonic reading, so that setting the clock ends no lease
 	asked  atomic.Int64 // since base, when this host last asked to keep its shares and was heard
 	lapsed atomic.Bool  // until the shares are confirmed
+	missed atomic.Bool  // the last question had no answer: what is handed out now is likely to come again
 }
 
 const (
 	beatEvery   = 500 * time.Millisecond
-	beatTimeout = 500 * time.Millisecond // of one question to others; a beat asks twice, and two may fail in a lease
+	beatTimeout = 300 * time.Millisecond // of one question to others; a beat asks twice
 	// confirmTimeout is for how long nothing is handed out when the controller is dead for all: without one, the shares stay where they are.
 	confirmTimeout = 5 * time.Second
 	confirmRetry   = 200 * time.Millisecond
 )
 
 func newLease(now time.Time) *lease { return &lease{base: now} }
+
+// mayGive reports whether messages may be handed out: the lease holds, and nothing says that it will not be renewed.
+func (l *lease) mayGive(now time.Time) bool { return l.holds(now) && !l.missed.Load() }
 
 // holds reports whether the lease goes on. Once it does not, it takes restore to make it.
 func (l *lease) holds(now time.Time) bool {
@@ -57,6 +61,7 @@ func (l *lease) restore(asked, now time.Time) bool {
 	}
 	l.asked.Store(int64(asked.Sub(l.base)))
 	l.lapsed.Store(false)
+	l.missed.Store(false)
 	return true
 }
 
@@ -80,14 +85,18 @@ func (h *Host) beat(ctx context.Context) {
 		}
 		if heard {
 			w.heard(asked)
-			if h.lease.renew(asked, h.deps.Now()) {
+		}
+		switch {
+		case heard && h.lease.renew(asked, h.deps.Now()):
+			if !h.lease.missed.Swap(false) {
 				continue
 			}
-		}
-		if h.lease.holds(h.deps.Now()) {
+		case h.lease.holds(h.deps.Now()):
+			h.lease.missed.Store(true)
 			continue
+		default:
+			h.confirm(ctx, w)
 		}
-		h.confirm(ctx, w)
 		for _, g := range h.groupList() {
 			g.pump()
 		}

@@ -200,7 +200,7 @@ func TestHost_CutOffHandsOutNothing(t *testing.T) {
 			t.Fatalf("in contact, renewed %d times, it hands out nothing", x.ctl.renewed.Load())
 		}
 		x.set(x.mu.silent, "ctl", "out2")
-		time.Sleep(dispatch.OwnerLease)
+		time.Sleep(beatEvery + 2*beatTimeout)
 		if x.givesWithin(time.Minute) {
 			t.Fatal("cut off it hands out")
 		}
@@ -329,6 +329,23 @@ func TestHost_LockThatEndsInALapse(t *testing.T) {
 		time.Sleep(confirmTimeout + 3*time.Second)
 		if x.inFlight() != 0 {
 			t.Error("after the lapse its lock does not end")
+		}
+	})
+}
+
+// TestHost_ShortCutNeedsNoList: in a cut that ends within the lease the host hands out nothing, and goes on at once.
+func TestHost_ShortCutNeedsNoList(t *testing.T) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
+		time.Sleep(3 * time.Second)
+		x.set(x.mu.silent, "ctl", "out2")
+		time.Sleep(beatEvery + 2*beatTimeout)
+		if x.gives() {
+			t.Error("it hands out although its last question had no answer")
+		}
+		x.set(x.mu.silent)
+		time.Sleep(2 * beatEvery)
+		if !x.gives() {
+			t.Error("after the cut it hands out nothing; there is no list to confirm its shares")
 		}
 	})
 }

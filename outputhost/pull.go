@@ -77,7 +77,7 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 		g.mu.Unlock()
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
-	if !g.h.lease.holds(now) {
+	if !g.h.lease.mayGive(now) {
 		g.mu.Unlock()
 		return nil, nil
 	}

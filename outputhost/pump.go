@@ -22,7 +22,7 @@ func (g *group) pump() {
 		now := g.h.deps.Now()
 		var out []delivery
 		var dead []dispatch.Dead
-		mayGive := g.h.lease.holds(now)
+		mayGive := g.h.lease.mayGive(now)
 		if mayGive {
 			g.mu.rules.Tick(now)
 			g.orderLocked()

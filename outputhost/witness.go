@@ -86,12 +86,20 @@ func (h *Host) nobodyGives(ctx context.Context, w *witnesses) bool {
 	others = slices.DeleteFunc(others, func(m membership.Host) bool {
 		return slices.ContainsFunc(controllers, func(c membership.Host) bool { return c.Address == m.Address })
 	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var yes atomic.Bool
+	var wg sync.WaitGroup
 	for _, all := range [][]membership.Host{others, controllers} {
-		if len(all) > 0 && h.each(ctx, all, h.reaches) == len(all) {
-			return true
-		}
+		wg.Go(func() {
+			if len(all) > 0 && h.each(ctx, all, h.reaches) == len(all) {
+				yes.Store(true)
+				cancel() // the others need not answer
+			}
+		})
 	}
-	return false
+	wg.Wait()
+	return yes.Load()
 }
 
 // each asks hosts side by side, and counts those for which f is true.
