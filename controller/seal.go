@@ -106,16 +106,11 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	decided := false
-	slots := h.slots
-	if h.isStuck(o.extent.ID) {
-		slots = h.retries
-	}
-	select {
-	case slots <- struct{}{}:
+	if free, err := h.sealSlot(ctx, o.extent.ID); err == nil {
 		s.record, decided, s.err = h.sealOnce(ctx, o)
-		<-slots
-	case <-ctx.Done():
-		s.err = core.Errorf(core.CodeDeadline, "seal extent %s: too many seals under way", o.extent.ID)
+		<-free
+	} else {
+		s.err = err
 	}
 	h.noteStuck(o.extent.ID, s.err != nil)
 	h.endRun(s, o.extent.ID)
@@ -129,6 +124,25 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 		h.repairs.Want(e.ID)
 	}
 	h.tell(ctx, s.record)
+}
+
+// sealSlot takes a place among the seals under way, to be freed by a receive. A seal that has failed before does not wait for one: whoever asks
+// holds up others meanwhile.
+func (h *Host) sealSlot(ctx context.Context, id core.ExtentID) (free chan struct{}, err error) {
+	if h.isStuck(id) {
+		select {
+		case h.retries <- struct{}{}:
+			return h.retries, nil
+		default:
+			return nil, core.Errorf(core.CodeThrottled, "seal extent %s: too many seals that have failed before are under way", id)
+		}
+	}
+	select {
+	case h.slots <- struct{}{}:
+		return h.slots, nil
+	case <-ctx.Done():
+		return nil, core.Errorf(core.CodeDeadline, "seal extent %s: too many seals under way", id)
+	}
 }
 
 // sealOnce is one try. Fencing begins before the row says so: it needs no row, and a controller that cannot write has at least stopped
