@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -58,6 +59,7 @@ func TestHost_NoExtent(t *testing.T) {
 				p.send()
 				p.flush()
 				c.begin(r)
+				synctest.Wait() // what is published goes to no store that is about to be lost
 				began := time.Now()
 				if err := p.try(c.most + 3*time.Second); core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), c.why) {
 					t.Errorf("%v; want it unavailable, and why", err)
