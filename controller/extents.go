@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -237,4 +239,86 @@ func (x *extents) pick(which func(*extent) bool) []extent {
 		}
 	}
 	return out
+}
+
+// load fills the cache from the work hints and the seal rows.
+func (h *Host) load(ctx context.Context) error {
+	open := make(map[core.ExtentID]bool)
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionOpen, metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		open[r.Value.ID] = true
+	}
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionLive, metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		e := extent{ExtentRecord: r.Value, state: core.ExtentOpen}
+		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
+		switch {
+		case err == nil:
+			e = e.took(row)
+			e.told = e.state.HasEnd() && !open[e.ID]
+		case core.CodeOf(err) != core.CodeNotFound:
+			return err
+		}
+		h.extents.put(e)
+	}
+	return nil
+}
+
+// writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
+func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	if err := h.writeHints(ctx, r, now); err != nil {
+		return err
+	}
+	return h.writeRow(ctx, r, now)
+}
+
+func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	hints := make([]metadata.Row, 0, 2)
+	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
+		row, err := metadata.NewRow(metadata.Work, metadata.WorkKey(partition, r.ID), r, now)
+		if err != nil {
+			return err
+		}
+		hints = append(hints, row)
+	}
+	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
+}
+
+func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
+}
+
+// unmake removes the rows of a new extent that could not be written whole, or whose write may come late: nobody was told of it, so
+// nobody would ever seal it. What cannot be removed in a minute is left to the next start.
+func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
+	h.look(r.ID, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		for wait := time.Second; ; wait *= 2 {
+			err := h.removeRows(ctx, r, written)
+			if err == nil {
+				return
+			}
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				h.log.Warn("rows of an extent that was not made stay behind", "extent", r.ID, "err", err)
+				return
+			}
+		}
+	})
+}
+
+// removeRows wins over writes of that time, also over those that come later.
+func (h *Host) removeRows(ctx context.Context, r metadata.ExtentRecord, written time.Time) error {
+	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} {
+		if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, r.ID), written, metadata.One); err != nil {
+			return err
+		}
+	}
+	return h.deps.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), written, metadata.One)
 }

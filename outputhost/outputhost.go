@@ -20,6 +20,7 @@ import (
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/budget"
 )
 
 // Config of an output host.
@@ -75,7 +76,7 @@ type Host struct {
 	saver     *saver
 	letters   *letters
 	stores    *stores
-	memory    budget
+	memory    *budget.Budget
 	lease     *lease
 	mu        struct {
 		sync.Mutex
@@ -118,7 +119,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.saver = newSaver(h)
 	h.letters = newLetters(h)
 	h.stores = newStores()
-	h.memory.bound = cfg.HoldMemory
+	h.memory = budget.New(cfg.HoldMemory)
 	h.lease = newLease(deps.Now())
 	h.accepting = make(chan struct{}, 1)
 	h.relisting = make(chan struct{}, 1)

@@ -184,13 +184,6 @@ func (s *share) countHeldLocked(held int) {
 	if held == s.held {
 		return
 	}
-	m := &s.group.h.memory
-	m.held.Add(int64(held - s.held))
-	switch {
-	case s.held == 0:
-		m.holders.Add(1)
-	case held == 0:
-		m.holders.Add(-1)
-	}
+	s.group.h.memory.Count(s.held, held)
 	s.held = held
 }

@@ -1,4 +1,4 @@
-package outputhost
+package budget
 
 import (
 	"testing"
@@ -10,31 +10,25 @@ import (
 func TestBudget_BoundsAllAndStopsNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const bound = 16 << 20
-		b := budget{bound: bound}
+		b := New(bound)
 		held := make([]int, rapid.IntRange(1, 40).Draw(t, "shares"))
 		set := func(i, to int) {
-			b.held.Add(int64(to - held[i]))
-			switch {
-			case held[i] == 0 && to > 0:
-				b.holders.Add(1)
-			case held[i] > 0 && to == 0:
-				b.holders.Add(-1)
-			}
+			b.Count(held[i], to)
 			held[i] = to
 		}
 		for range 400 {
 			i := rapid.IntRange(0, len(held)-1).Draw(t, "share")
 			if rapid.Bool().Draw(t, "read") {
-				room := b.room(held[i])
-				if room < 0 || held[i] < minPart && room < minPart-held[i] {
+				room := b.Room(held[i])
+				if room < 0 || held[i] < MinPart && room < MinPart-held[i] {
 					t.Fatalf("a share that holds %d may read %d", held[i], room)
 				}
 				set(i, held[i]+room)
 			} else {
 				set(i, held[i]/2)
 			}
-			if most := bound + len(held)*minPart; b.held.Load() > int64(most) {
-				t.Fatalf("%d shares hold %d, want at most %d", len(held), b.held.Load(), most)
+			if most := bound + len(held)*MinPart; b.Held() > int64(most) {
+				t.Fatalf("%d shares hold %d, want at most %d", len(held), b.Held(), most)
 			}
 		}
 	})
@@ -42,17 +36,17 @@ func TestBudget_BoundsAllAndStopsNone(t *testing.T) {
 
 // TestBudget_FairUnderPressure compares a share that holds much with one that comes later.
 func TestBudget_FairUnderPressure(t *testing.T) {
-	b := budget{bound: 64 << 20}
-	b.held.Store(60 << 20)
-	b.holders.Store(2)
-	if got := b.room(50 << 20); got != 0 {
+	b := New(64 << 20)
+	b.Count(0, 50<<20)
+	b.Count(0, 10<<20)
+	if got := b.Room(50 << 20); got != 0 {
 		t.Errorf("the share above its part may read %d", got)
 	}
-	if got := b.room(10 << 20); got != 4<<20 {
+	if got := b.Room(10 << 20); got != 4<<20 {
 		t.Errorf("the share below its part may read %d, want what is free", got)
 	}
-	b.held.Store(64 << 20)
-	if got := b.room(0); got != minPart {
-		t.Errorf("a new one may read %d, want %d: none stops for good", got, minPart)
+	b.Count(10<<20, 14<<20)
+	if got := b.Room(0); got != MinPart {
+		t.Errorf("a new one may read %d, want %d: none stops for good", got, MinPart)
 	}
 }
