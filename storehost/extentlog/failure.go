@@ -116,7 +116,7 @@ type patientFS struct {
 // Create implements vfs.FS.
 func (p patientFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if strings.HasSuffix(name, ".sst") && p.e.failures.Load() > 0 {
-		p.e.pause(retryPause)
+		time.Sleep(retryPause)
 	}
 	return p.FS.Create(name, category)
 }

@@ -1,14 +1,12 @@
 package extentlog
 
 import (
-	"math"
 	"path"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -28,63 +26,54 @@ func tableless() (disk vfs.FS, full *atomic.Bool) {
 	})), full
 }
 
-// TestEngine_NothingCanBeFlushed: the database waits for room for ever, but nobody else does.
+// TestEngine_NothingCanBeFlushed: the database waits for room for ever, but nobody else does. The clock goes on, and with it the flushes that
+// fail, only once the database waits.
 func TestEngine_NothingCanBeFlushed(t *testing.T) {
-	disk, full := tableless()
-	e := newEngine(t, "store", disk)
-	x := newExtent()
-	if err := e.Open(x); err != nil {
-		t.Fatal(err)
-	}
-	full.Store(true)
-	e.failures.Store(math.MinInt32) // it does not fail before the database waits
-	var h wire.BatchHeader
-	var answers sync.WaitGroup
-	var refusals atomic.Int64
-	const batches = 100 // of 256 KiB, for four memtables of 1 MiB
-	for range batches {
-		answers.Add(1)
-		e.Append(x.ID, nextBatch(t, &h, 256<<10), 0, func(_ core.Seq, err error) {
-			defer answers.Done()
-			if err != nil {
-				refusals.Add(1)
-				if code := core.CodeOf(err); code != core.CodeUnavailable && code != core.CodeThrottled {
-					t.Errorf("append: %v, want %q", err, core.CodeUnavailable)
-				}
-			}
-		})
-	}
-	fenced := make(chan error, 1)
-	go func() {
-		_, err := e.Fence(x, 1)
-		fenced <- err
-	}()
-	for e.db.Metrics().MemTable.Size < 4<<20 {
-		runtime.Gosched()
-	}
-	e.fail(syscall.ENOSPC)
-	if err := <-fenced; core.CodeOf(err) != core.CodeUnavailable {
-		t.Errorf("fence that waits: %v, want %q", err, core.CodeUnavailable)
-	}
-	answers.Wait()
-	if refusals.Load() == 0 {
-		t.Error("all appends were taken")
-	}
-	for what, err := range map[string]error{"open": e.Open(newExtent()), "seal": e.Seal(x.ID, 1, 1, 1), "remove": e.Remove(x.ID, 1)} {
-		if core.CodeOf(err) != core.CodeUnavailable {
-			t.Errorf("%s afterwards: %v, want %q", what, err, core.CodeUnavailable)
+	synctest.Test(t, func(t *testing.T) {
+		disk, full := tableless()
+		e := newEngine(t, "store", disk)
+		x := newExtent()
+		if err := e.Open(x); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := e.Read(x.ID, 1, 1, 1); err != nil {
-		t.Errorf("read afterwards: %v", err)
-	}
-	e.patience = time.Millisecond
-	if err := e.Close(); core.CodeOf(err) != core.CodeUnavailable {
-		t.Errorf("close: %v, want %q", err, core.CodeUnavailable)
-	}
-	full.Store(false)
-	e.tasks.Wait()
-	if err := e.release(); err != nil {
-		t.Error(err)
-	}
+		full.Store(true)
+		var h wire.BatchHeader
+		var answers sync.WaitGroup
+		var refusals atomic.Int64
+		for range 50 { // of 256 KiB, for four memtables of 1 MiB
+			answers.Add(1)
+			e.Append(x.ID, nextBatch(t, &h, 256<<10), 0, func(_ core.Seq, err error) {
+				defer answers.Done()
+				if err != nil {
+					refusals.Add(1)
+					if core.CodeOf(err) != core.CodeUnavailable {
+						t.Errorf("append: %v, want %q", err, core.CodeUnavailable)
+					}
+				}
+			})
+		}
+		if _, err := e.Fence(x, 1); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("fence that waits: %v, want %q", err, core.CodeUnavailable)
+		}
+		answers.Wait()
+		if refusals.Load() == 0 {
+			t.Error("all appends were taken")
+		}
+		for what, err := range map[string]error{"open": e.Open(newExtent()), "seal": e.Seal(x.ID, 1, 1, 1), "remove": e.Remove(x.ID, 1)} {
+			if core.CodeOf(err) != core.CodeUnavailable {
+				t.Errorf("%s afterwards: %v, want %q", what, err, core.CodeUnavailable)
+			}
+		}
+		if _, err := e.Read(x.ID, 1, 1, 1); err != nil {
+			t.Errorf("read afterwards: %v", err)
+		}
+		if err := e.Close(); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("close: %v, want %q", err, core.CodeUnavailable)
+		}
+		full.Store(false)
+		e.tasks.Wait()
+		if err := e.release(); err != nil {
+			t.Error(err)
+		}
+	})
 }
