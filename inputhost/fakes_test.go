@@ -208,7 +208,7 @@ func (a *appends) append(body []byte) {
 
 // sync is a group commit.
 func (s *store) sync() {
-	<-time.After(s.group)
+	take(s.group)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.waiting {
@@ -331,7 +331,7 @@ func (c *controller) SealExtent(_ context.Context, req *connect.Request[pb.SealE
 	if away {
 		return nil, convert.RPCError(core.Errorf(core.CodeUnavailable, "the controller is away"))
 	}
-	<-time.After(delay)
+	take(delay)
 	e, err := convert.Extent(req.Msg.Extent)
 	if err != nil {
 		return nil, convert.RPCError(err)
@@ -379,5 +379,12 @@ func (c *controller) check() {
 		if s := c.seals[id]; s != nil && acked > s.l {
 			c.r.t.Errorf("extent %s is sealed at %d, %d was acknowledged", id, s.l, acked)
 		}
+	}
+}
+
+// take lets time pass; none arms no timer: one at the bubble's present time would run on this very thread, which the race detector does not survive.
+func take(d time.Duration) {
+	if d > 0 {
+		time.Sleep(d)
 	}
 }

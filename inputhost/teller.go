@@ -38,15 +38,8 @@ func (t *teller) add(w *writer.Writer) {
 
 // run tells until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	var round []*writer.Writer
 	for {
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return
-		}
 		select {
 		case <-t.wake:
 		case <-ctx.Done():
@@ -59,6 +52,10 @@ func (t *teller) run(ctx context.Context) {
 			w.Tell()
 		}
 		clear(round)
-		pause.Reset(tellEvery)
+		select {
+		case <-time.After(tellEvery):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
