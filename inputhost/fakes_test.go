@@ -385,6 +385,6 @@ func (c *controller) check() {
 // take lets time pass; none arms no timer: one at the bubble's present time would run on this very thread, which the race detector does not survive.
 func take(d time.Duration) {
 	if d > 0 {
-		time.Sleep(d)
+		<-time.After(d)
 	}
 }

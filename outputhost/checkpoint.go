@@ -134,11 +134,10 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 		return
 	}
 	now := s.h.deps.Now()
-	written := s.stamp(now)
 	var rows []metadata.Row
 	parts := make(map[*group][]saved, len(due))
 	for _, g := range due {
-		rows, parts[g] = g.checkpoint(rows, final, now, written)
+		rows, parts[g] = g.checkpoint(rows, final, now)
 	}
 	if len(rows) == 0 {
 		return
@@ -195,12 +194,13 @@ func (s *saver) noteSaved() {
 }
 
 // checkpoint appends the rows of the group's shares that have changed, as they are now.
-func (g *group) checkpoint(rows []metadata.Row, final bool, now, written time.Time) ([]metadata.Row, []saved) {
+func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]metadata.Row, []saved) {
 	run := g.h.deps.Members.Self().Run
 	g.savedAt.Store(now.UnixNano())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mu.settled = 0
+	written := g.h.saver.stamp(now) // here, so that of two writes that overtake each other the one that knows more stays
 	var parts []saved
 	for id, sh := range g.mu.shares {
 		if !sh.rules.Changed() && sh.rules.Unsaved() == 0 && !sh.finished() {
