@@ -62,8 +62,6 @@ func checkGroup(spec core.GroupSpec) error {
 		return err
 	}
 	switch {
-	case spec.Delay != 0:
-		return core.Errorf(core.CodeUnsupported, "a group's --delay is not there yet; leave it out")
 	case spec.SkipOlder != 0:
 		return core.Errorf(core.CodeUnsupported, "--skip-older is not there yet; leave it out")
 	case spec.Exhausted == core.ExhaustedBlock:

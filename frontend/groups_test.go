@@ -64,7 +64,7 @@ func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
 		"exhausted":        {&pb.GroupSpec{Name: "g", Exhausted: "explode"}, core.CodeBadArgument, "exhausted"},
 		"status":           {&pb.GroupSpec{Name: "g", Status: "deleted"}, core.CodeBadArgument, "status"},
 		"backoff":          {&pb.GroupSpec{Name: "g", Backoff: &pb.Backoff{Min: durationpb.New(time.Second), Factor: 0.5}}, core.CodeBadArgument, "backoff"},
-		"delay, not yet":   {&pb.GroupSpec{Name: "g", Delay: durationpb.New(time.Second)}, core.CodeUnsupported, "--delay"},
+		"delay":            {&pb.GroupSpec{Name: "g", Delay: durationpb.New(core.MaxGroupDelay + 1)}, core.CodeBadArgument, "delay"},
 		"skip older":       {&pb.GroupSpec{Name: "g", SkipOlder: durationpb.New(time.Second)}, core.CodeUnsupported, "--skip-older"},
 		"block, not yet":   {&pb.GroupSpec{Name: "g", Exhausted: "block"}, core.CodeUnsupported, "--exhausted block"},
 		"negative timeout": {&pb.GroupSpec{Name: "g", LockTimeout: durationpb.New(-time.Second)}, core.CodeBadArgument, "lock-timeout"},
@@ -175,6 +175,12 @@ func TestUpdateGroup(t *testing.T) {
 	}
 	_, err := call(t, c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: "/t/a", Group: "g"})
 	wantCode(t, "consume route of a disabled group", err, core.CodeDisabled)
+	for _, delay := range []time.Duration{time.Hour, 0} {
+		to := &pb.GroupSpec{Queue: "/t/a", Name: "g", Delay: durationpb.New(delay)}
+		if g = must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: to, Fields: []string{"delay"}}))(t); g.Spec.Delay.AsDuration() != delay {
+			t.Errorf("the delay was updated to %s, want %s", g.Spec.Delay.AsDuration(), delay)
+		}
+	}
 	for name, x := range map[string]struct {
 		spec *pb.GroupSpec
 		code core.Code
@@ -182,7 +188,7 @@ func TestUpdateGroup(t *testing.T) {
 		"start":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "earliest"}, core.CodeBadArgument},
 		"bad start":   {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "x"}, core.CodeBadArgument},
 		"value":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: -2}, core.CodeBadArgument},
-		"unsupported": {&pb.GroupSpec{Queue: "/t/a", Name: "g", Delay: durationpb.New(time.Hour)}, core.CodeUnsupported},
+		"unsupported": {&pb.GroupSpec{Queue: "/t/a", Name: "g", SkipOlder: durationpb.New(time.Hour)}, core.CodeUnsupported},
 		"no group":    {&pb.GroupSpec{Queue: "/t/a", Name: "h"}, core.CodeNotFound},
 		"no queue":    {&pb.GroupSpec{Queue: "/t/b", Name: "g"}, core.CodeNotFound},
 		"no names":    {nil, core.CodeBadName},

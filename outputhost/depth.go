@@ -27,7 +27,12 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 	out := &pb.Depth{Queue: g.queuePath, Group: g.name, Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying + d.Blocked)}
 	for _, s := range g.mu.shares {
 		if next := s.rules.ReadFrom(); s.last >= next {
-			out.Ready += uint64(s.last - next + 1)
+			unread := uint64(s.last - next + 1)
+			if s.rules.KeptBack() {
+				out.Delayed += unread
+			} else {
+				out.Ready += unread
+			}
 		}
 	}
 	if d.OldestReady > 0 {

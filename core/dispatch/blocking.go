@@ -31,6 +31,9 @@ func (s *Share) Blocking() Blocking {
 		if b.Seq < s.next {
 			b.State = "buffered"
 			b.Enqueued = s.bufferedIn(b.Seq).Enqueued
+			if s.opens > 0 {
+				b.State, b.Until = stateNames[delayed], s.group.instant(s.opens)
+			}
 		}
 		return b
 	}

@@ -32,7 +32,7 @@ func (g *Group) check() error {
 		if i > 0 && g.timers[(i-1)/2].due > t.due {
 			return fmt.Errorf("timers are not a heap at %d", i)
 		}
-		if t.live() {
+		if t.live() { // seq 0 too: the share's own
 			cover(t.share, t.seq)
 		}
 	}
@@ -50,6 +50,9 @@ func (g *Group) check() error {
 	for _, s := range g.shares {
 		if err := s.check(covered[s], dying); err != nil {
 			return err
+		}
+		if s.opens > 0 && !covered[s][0] {
+			return fmt.Errorf("a share that the delay keeps back has no deadline")
 		}
 		if s.hasWork() && !turns[s] {
 			return fmt.Errorf("a share with work has no turn")

@@ -17,7 +17,7 @@ type lock struct {
 	attempt uint16
 }
 
-// timer is the deadline of one message; it is void once the message's due is another.
+// timer is the deadline of one message, or with seq 0 of a share (see look); it is void once the due is another.
 type timer struct {
 	due   int64
 	seq   core.Seq
@@ -57,11 +57,14 @@ func (t *timer) live() bool {
 	if t.share.gone {
 		return false
 	}
+	if t.seq == 0 {
+		return t.share.opens == t.due
+	}
 	m := t.share.table.get(t.seq)
 	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == retaken)
 }
 
-// wakeAt sets a deadline of its own for a message whose due is due.
+// wakeAt sets a deadline of its own for a message whose due is due, or with seq 0 for the share.
 func (g *Group) wakeAt(s *Share, seq core.Seq, due int64) {
 	if len(g.timers) >= g.timersMost {
 		n := 0
@@ -134,7 +137,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// Tick applies every deadline up to now: locks expire, delays end, failed dead letters are offered again.
+// Tick applies every deadline up to now: locks expire, delays end, messages become old enough for the group, failed dead letters are offered again.
 func (g *Group) Tick(now time.Time) {
 	t := g.at(now)
 	for g.locks.len() > 0 && g.locks.front().due <= t {
@@ -145,7 +148,11 @@ func (g *Group) Tick(now time.Time) {
 	for len(g.timers) > 0 && g.timers[0].due <= t {
 		w := g.timers[0]
 		g.popTimer()
-		if w.live() {
+		switch {
+		case !w.live():
+		case w.seq == 0:
+			w.share.wake()
+		default:
 			w.share.due(w.seq, w.share.table.get(w.seq))
 		}
 	}

@@ -104,7 +104,7 @@ type Dead struct {
 type Depth struct {
 	Ready       int   // could be handed out now: first deliveries, and retries (their count saved or about to be)
 	InFlight    int   // locked by a consumer
-	Delayed     int   // waits after a nack
+	Delayed     int   // waits after a nack, or was never handed out and waits for the group's delay
 	Dying       int   // on its way to the dead letter queue
 	Blocked     int   // exhausted in a group that blocks
 	OldestReady int64 // enqueue time, unix µs, of the oldest ready message by extent order; 0 = none

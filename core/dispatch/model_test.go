@@ -41,6 +41,8 @@ type fate struct {
 	until    time.Time // … or not before
 	over     bool      // acknowledged, dead-lettered or dropped
 	dying    bool
+	begun    bool      // it was handed out, as far as the owner knows
+	appended time.Time // as its batch says
 }
 
 // machine drives one group with one extent against a model, with crashes.
@@ -76,6 +78,11 @@ func (m *machine) offer(t *rapid.T) {
 	n := rapid.IntRange(1, 40).Draw(t, "records")
 	r := records(base, n, b)
 	b.bytes = r.Bytes
+	appended := m.now.Add(-time.Duration(rapid.IntRange(0, 20).Draw(t, "age")) * time.Second)
+	r.Enqueued = appended.UnixMicro()
+	for seq := from; seq < base+core.Seq(n); seq++ {
+		m.fate(seq).appended = appended
+	}
 	if err := m.s.Offer(r, m.now); err != nil {
 		t.Fatalf("offer: %v", err)
 	}
@@ -123,6 +130,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is over and delivered again", seq)
 	case f.dying:
 		t.Fatalf("seq %d is dying and delivered again", seq)
+	case !f.begun && m.now.Before(f.appended.Add(m.spec.Delay)):
+		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(f.appended), m.spec.Delay)
 	case m.now.Before(f.until):
 		t.Fatalf("seq %d is delivered %s early", seq, f.until.Sub(m.now))
 	case attempt != f.attempts+1:
@@ -136,7 +145,7 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 			t.Fatalf("seq %d is delivered as attempt %d, durable are %d (%v)", seq, attempt, st.messages[seq].attempts, err)
 		}
 	}
-	f.attempts, f.locked, f.until = attempt, true, m.now.Add(m.spec.LockTimeout)
+	f.attempts, f.locked, f.until, f.begun = attempt, true, m.now.Add(m.spec.LockTimeout), true
 }
 
 // pick draws a message that was delivered and is not over, if there is one.
@@ -255,6 +264,7 @@ func (m *machine) tick(t *rapid.T) {
 
 func (m *machine) update(t *rapid.T) {
 	m.spec.MaxDeliveries = rapid.IntRange(1, 4).Draw(t, "max")
+	m.spec.Delay = delays.Draw(t, "group delay")
 	m.g.Update(m.spec, m.now)
 	for _, f := range m.fates {
 		if f.attempts >= m.spec.MaxDeliveries && !f.locked && !f.over && !f.dying {
@@ -326,10 +336,12 @@ func (m *machine) saved(t *rapid.T) {
 	m.unsent = nil
 }
 
+var delays = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second, 15 * time.Second})
+
 func TestGroup_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{now: time.Unix(1_700_000_000, 0), spec: core.GroupSpec{
-			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"),
+			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"),
 			Exhausted: rapid.SampledFrom([]core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop}).Draw(t, "exhausted"),
 		}.WithDefaults()}
 		m.start(t)

@@ -43,7 +43,7 @@ func (m *machine) start(t *rapid.T) {
 		}
 		if e, ok := st.messages[seq]; ok {
 			f := m.fate(seq)
-			f.attempts = int(e.attempts)
+			f.attempts, f.begun = int(e.attempts), true
 			switch e.kind {
 			case locked:
 				f.locked, f.until = true, time.UnixMilli(e.due)

@@ -46,6 +46,7 @@ type Share struct {
 	full    bool
 	chained bool // see Wait
 	waits   bool
+	opens   int64 // ns: no first delivery before, see look; 0: at once
 }
 
 // saving is a retry that waits for the checkpoint of token.
@@ -172,7 +173,7 @@ func (s *Share) hasWork() bool {
 
 // canBegin reports whether a first delivery is possible.
 func (s *Share) canBegin() bool {
-	return s.buffered > 0 && !s.full && !s.waits && s.table.n-s.missing < MaxOutstanding
+	return s.buffered > 0 && !s.full && !s.waits && s.opens == 0 && s.table.n-s.missing < MaxOutstanding
 }
 
 // rest gives back the memory of busier times, when nothing is outstanding.
@@ -189,6 +190,7 @@ func (s *Share) rest() {
 
 // wake gives the share its turn if it has something to hand out.
 func (s *Share) wake() {
+	s.look()
 	if !s.inTurn && s.hasWork() {
 		s.inTurn = true
 		s.group.turn.push(s)
@@ -219,14 +221,15 @@ func (s *Share) Full() bool { return s.full }
 
 // Depth counts the share's messages.
 func (s *Share) Depth() Depth {
+	kept := s.kept()
 	d := Depth{
-		Ready:    s.buffered + s.count[ready] + s.count[unsaved],
+		Ready:    s.buffered - kept + s.count[ready] + s.count[unsaved],
 		InFlight: s.count[inFlight],
-		Delayed:  s.count[delayed],
+		Delayed:  kept + s.count[delayed],
 		Dying:    s.count[dying] + s.count[taken] + s.count[retaken],
 		Blocked:  s.count[blocked],
 	}
-	if s.buffered > 0 {
+	if s.buffered > kept {
 		s.skipBatches()
 		d.OldestReady = (*s.batches.front()).Enqueued
 	}

@@ -44,6 +44,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 
 // take hands out one turn's worth: up to half of it retries, if there is something else. In a chain what came back goes before it.
 func (s *Share) take(h *handout) {
+	s.look()
 	messages := min(h.messages, turnMessages)
 	part := messages
 	if s.canBegin() && !s.chained {
@@ -55,6 +56,7 @@ func (s *Share) take(h *handout) {
 		n, size := s.takeRun(h, left, bytes)
 		left -= n
 		bytes -= size
+		s.look()
 	}
 }
 
@@ -156,12 +158,11 @@ func (s *Share) takeRun(h *handout, messages, bytes int) (n, size int) {
 
 // clean finds the first message at or above first that is buffered, and up to count in a row of such.
 func (s *Share) clean(first, last core.Seq, count int) (core.Seq, int) {
-	fresh := func(seq core.Seq) bool { return !s.done.Done(seq) && s.table.get(seq) == nil }
-	for first <= last && !fresh(first) {
+	for first <= last && !s.fresh(first) {
 		first++
 	}
 	n := 0
-	for ; n < count && first+core.Seq(n) <= last && fresh(first+core.Seq(n)); n++ {
+	for ; n < count && first+core.Seq(n) <= last && s.fresh(first+core.Seq(n)); n++ {
 	}
 	return first, n
 }

@@ -1,0 +1,89 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// offerAt offers n messages whose batch was appended at an instant.
+func offerAt(t *testing.T, s *Share, n int, appended, now time.Time) {
+	t.Helper()
+	r := records(s.ReadFrom(), n, nil)
+	r.Enqueued = appended.UnixMicro()
+	if err := s.Offer(r, now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func second(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+
+// deadline checks when the group wants its next Tick, and has it.
+func deadline(t *testing.T, g *Group, at time.Time) {
+	t.Helper()
+	if next, ok := g.NextDeadline(); !ok || !next.Equal(at) {
+		t.Fatalf("the next deadline is %s, %v; want %s", next.Sub(start), ok, at.Sub(start))
+	}
+	g.Tick(at)
+}
+
+func TestGroup_Delay(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{Delay: 10 * time.Second}, 0)
+	offerAt(t, s, 2, second(-20), start)
+	offerAt(t, s, 3, second(-4), start)
+	offerAt(t, s, 1, second(-2), start)
+	if d := g.Depth(); d.Ready != 2 || d.Delayed != 4 || !s.KeptBack() {
+		t.Fatalf("got %+v, kept back %v; want 2 ready, 4 delayed", d, s.KeptBack())
+	}
+	want(t, "what is old enough", take(g, 9, start), "1+2@1")
+	if d := g.Depth(); d.Ready != 0 || d.Delayed != 4 || d.OldestReady != 0 || g.Ready() {
+		t.Fatalf("got %+v, ready %v; want 4 delayed", d, g.Ready())
+	}
+	g.Tick(second(6).Add(-1))
+	want(t, "before its time", take(g, 9, second(6).Add(-1)))
+	deadline(t, g, second(6))
+	want(t, "ten seconds after the append", take(g, 9, second(6)), "3+3@1")
+	if err := s.Nack(3, 1, 0, nil, 0, second(6)); err != nil {
+		t.Fatal(err)
+	}
+	if bad := s.Return(4, 1, 1, second(6), nil); bad != nil {
+		t.Fatal(bad)
+	}
+	g.Update(core.GroupSpec{Delay: time.Hour}.WithDefaults(), second(6))
+	save(s, second(6))
+	want(t, "what was handed out bypasses the delay", take(g, 9, second(6)), "4+1@1", "3+1@2")
+	deadline(t, g, second(60))
+	g.Update(core.GroupSpec{}.WithDefaults(), second(60))
+	want(t, "the delay was taken away", take(g, 9, second(60)), "6+1@1")
+	if s.KeptBack() {
+		t.Error("kept back without a delay")
+	}
+}
+
+// A clock that was set back between two batches must not have the later one begin first, nor keep it back for ever.
+func TestGroup_DelayKeepsTheOrder(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{Delay: 10 * time.Second}, 0)
+	offerAt(t, s, 1, second(0), start)
+	offerAt(t, s, 1, second(-30), start)
+	want(t, "at first", take(g, 9, start))
+	if b := s.Blocking(); b.State != "delayed" || !b.Until.Equal(second(10)) {
+		t.Errorf("blocked by %+v, want the delay until 10 s", b)
+	}
+	deadline(t, g, second(10))
+	want(t, "then", take(g, 9, second(10)), "1+1@1", "2+1@1")
+}
+
+// A settlement by proof, of what is still kept back, leaves nothing that waits for it.
+func TestGroup_DelayOfWhatIsSettledMeanwhile(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{Delay: 10 * time.Second}, 0)
+	offerAt(t, s, 2, second(0), start)
+	for seq := range core.Seq(2) {
+		if !s.AckProven(seq+1, second(1)) {
+			t.Fatalf("ack of %d is refused", seq+1)
+		}
+	}
+	if at, ok := g.NextDeadline(); ok || !s.Done(2) {
+		t.Errorf("done %v, a deadline at %s", s.Done(2), at)
+	}
+}

@@ -1,0 +1,66 @@
+package integration
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/test/process"
+)
+
+// depth is a line of `columba depth -o json`.
+type depth struct {
+	Ready    uint64
+	InFlight uint64 `json:"in_flight"`
+	Delayed  uint64
+}
+
+func (w *world) depth(group string) depth {
+	w.t.Helper()
+	return process.Decode[depth](w.t, w.server.Must("", "depth", queue, group, "-o", "json"))[0]
+}
+
+func TestGroupDelay(t *testing.T) {
+	const delay = 5 * time.Second
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", func(g *core.GroupSpec) { g.Delay = delay })
+		con := w.consumer("g")
+		before := time.Now()
+		w.publish("a")
+		after := time.Now()
+		crash()
+		d := w.next(con, "a", 1)
+		// A millisecond for the times of host and test, which are read one after the other.
+		if now := time.Now(); now.Sub(before) < delay-time.Millisecond || now.Sub(after) > delay+time.Second {
+			w.t.Errorf("it came %s to %s after it was published, want %s", now.Sub(after), now.Sub(before), delay)
+		}
+		again := time.Now()
+		w.settle(d.Nack())
+		w.settle(w.next(con, "a", 2).Ack())
+		if took := time.Since(again); took > delay/2 {
+			w.t.Errorf("the retry came after %s; it must not wait for the group's delay", took)
+		}
+	})
+}
+
+// TestGroupDelayFollowsUpdates takes the delay of a running group away and sets it again, by the command line.
+func TestGroupDelayFollowsUpdates(t *testing.T) {
+	w := newWorld(t)
+	w.server.Must("", "create", "group", queue, "g", "--start", "earliest", "--delay", "1h")
+	w.publish("a", "b")
+	con := w.consumer("g")
+	w.none(con, time.Second)
+	process.Eventually(t, "two delayed messages", func() bool { return w.depth("g") == depth{Delayed: 2} })
+	w.server.Must("", "update", "group", queue, "g", "--delay", "0s")
+	for range 2 {
+		d := w.take(con, process.Patience)
+		if d == nil {
+			t.Fatal("the delay was taken away, and a message did not come")
+		}
+		w.settle(d.Ack())
+	}
+	w.server.Must("", "update", "group", queue, "g", "--delay", "1h")
+	pause(3 * time.Second) // running groups follow within seconds
+	w.publish("c")
+	w.none(con, time.Second)
+}
