@@ -63,6 +63,8 @@ func (g GroupSpec) Validate() error {
 		return Errorf(CodeBadArgument, "delay %s is not in 0 … %s", g.Delay, MaxGroupDelay)
 	case g.SkipOlder < 0 || g.SkipOlder > MaxRetention:
 		return Errorf(CodeBadArgument, "skip-older %s is not in 0 … %s", g.SkipOlder, MaxRetention)
+	case g.SkipOlder != 0 && g.SkipOlder <= g.Delay:
+		return Errorf(CodeBadArgument, "skip-older %s is not longer than the delay %s: every message would be skipped", g.SkipOlder, g.Delay)
 	case g.Exhausted != ExhaustedDLQ && g.Exhausted != ExhaustedDrop && g.Exhausted != ExhaustedBlock:
 		return Errorf(CodeBadArgument, "exhausted %q is not dlq, drop or block", clip(string(g.Exhausted)))
 	}

@@ -36,6 +36,7 @@ func TestGroupSpec_Validate(t *testing.T) {
 		"delay":           func(g *core.GroupSpec) { g.Delay = -1 },
 		"long delay":      func(g *core.GroupSpec) { g.Delay = core.MaxGroupDelay + 1 },
 		"skip older":      func(g *core.GroupSpec) { g.SkipOlder = -1 },
+		"skip all":        func(g *core.GroupSpec) { g.Delay, g.SkipOlder = time.Minute, time.Minute },
 		"skip very old":   func(g *core.GroupSpec) { g.SkipOlder = core.MaxRetention + 1 },
 		"exhausted":       func(g *core.GroupSpec) { g.Exhausted = "explode" },
 		"status":          func(g *core.GroupSpec) { g.Status = "asleep" },

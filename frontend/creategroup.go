@@ -62,8 +62,6 @@ func checkGroup(spec core.GroupSpec) error {
 		return err
 	}
 	switch {
-	case spec.SkipOlder != 0:
-		return core.Errorf(core.CodeUnsupported, "--skip-older is not there yet; leave it out")
 	case spec.Exhausted == core.ExhaustedBlock:
 		return core.Errorf(core.CodeUnsupported, "--exhausted block is not there yet; use dlq or drop, or --max-deliveries unlimited")
 	}

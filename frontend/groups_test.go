@@ -65,7 +65,7 @@ func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
 		"status":           {&pb.GroupSpec{Name: "g", Status: "deleted"}, core.CodeBadArgument, "status"},
 		"backoff":          {&pb.GroupSpec{Name: "g", Backoff: &pb.Backoff{Min: durationpb.New(time.Second), Factor: 0.5}}, core.CodeBadArgument, "backoff"},
 		"delay":            {&pb.GroupSpec{Name: "g", Delay: durationpb.New(core.MaxGroupDelay + 1)}, core.CodeBadArgument, "delay"},
-		"skip older":       {&pb.GroupSpec{Name: "g", SkipOlder: durationpb.New(time.Second)}, core.CodeUnsupported, "--skip-older"},
+		"skip older":       {&pb.GroupSpec{Name: "g", Delay: durationpb.New(time.Hour), SkipOlder: durationpb.New(time.Second)}, core.CodeBadArgument, "skip-older"},
 		"block, not yet":   {&pb.GroupSpec{Name: "g", Exhausted: "block"}, core.CodeUnsupported, "--exhausted block"},
 		"negative timeout": {&pb.GroupSpec{Name: "g", LockTimeout: durationpb.New(-time.Second)}, core.CodeBadArgument, "lock-timeout"},
 	} {
@@ -188,7 +188,8 @@ func TestUpdateGroup(t *testing.T) {
 		"start":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "earliest"}, core.CodeBadArgument},
 		"bad start":   {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "x"}, core.CodeBadArgument},
 		"value":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: -2}, core.CodeBadArgument},
-		"unsupported": {&pb.GroupSpec{Queue: "/t/a", Name: "g", SkipOlder: durationpb.New(time.Hour)}, core.CodeUnsupported},
+		"unsupported": {&pb.GroupSpec{Queue: "/t/a", Name: "g", Exhausted: "block"}, core.CodeUnsupported},
+		"skip all":    {&pb.GroupSpec{Queue: "/t/a", Name: "g", Delay: durationpb.New(time.Hour), SkipOlder: durationpb.New(time.Hour)}, core.CodeBadArgument},
 		"no group":    {&pb.GroupSpec{Queue: "/t/a", Name: "h"}, core.CodeNotFound},
 		"no queue":    {&pb.GroupSpec{Queue: "/t/b", Name: "g"}, core.CodeNotFound},
 		"no names":    {nil, core.CodeBadName},

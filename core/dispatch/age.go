@@ -5,22 +5,62 @@ import "github.com/columbamq/columba/core"
 // A message that was never handed out is subject to its age: the time since its batch was appended. One that was, is not, whatever
 // became of the delivery.
 
-// look applies the rules of age to the oldest buffered message, and sets the deadline at which it has to be looked at again. What is
-// behind it waits for it, so that messages begin in their order even when a clock was set back between them.
+// look applies the rules of age to the oldest buffered messages: those the group skips are settled. It sets the deadline at which it has
+// to be done again. What is behind the oldest waits for it, so that messages begin in their order even when a clock was set back
+// between them.
 func (s *Share) look() {
-	opens := int64(0)
-	if s.group.spec.Delay > 0 && s.buffered > 0 {
+	spec := &s.group.spec
+	opens, alarm := int64(0), int64(0)
+	for (spec.Delay > 0 || spec.SkipOlder > 0) && s.buffered > 0 {
 		s.skipBatches()
-		if at := s.visibleAt(*s.batches.front()); at > s.group.now {
-			opens = at
+		b := *s.batches.front()
+		if at := s.visibleAt(b); at > s.group.now {
+			opens, alarm = at, at
 		}
+		if spec.SkipOlder > 0 {
+			last := b.Enqueued*1000 + int64(spec.SkipOlder)
+			if last < s.group.now {
+				opens, alarm = 0, 0
+				s.skip(b)
+				continue
+			}
+			if alarm == 0 || last < alarm {
+				alarm = last + 1
+			}
+		}
+		break
 	}
-	if opens == s.opens {
+	s.opens = opens
+	if alarm == s.alarm {
 		return
 	}
-	if s.opens = opens; opens > 0 {
-		s.group.wakeAt(s, 0, opens)
+	if s.alarm = alarm; alarm > 0 {
+		s.group.wakeAt(s, 0, alarm)
 	}
+}
+
+// skip settles the buffered messages of the first batch: nobody is to see them.
+func (s *Share) skip(b *batch) {
+	for seq := max(s.cursor, b.first); seq <= b.last; {
+		n := int(b.last-seq) + 1
+		if s.top >= seq || s.done.Top() >= seq {
+			if seq, n = s.clean(seq, b.last, n); n == 0 {
+				break
+			}
+		}
+		s.group.counters.Skipped += s.unseen(b, seq, n)
+		seq += core.Seq(n)
+	}
+	s.cursor = b.last + 1
+}
+
+// unseen settles n buffered messages of a batch from seq on and returns how many they are.
+func (s *Share) unseen(b *batch, seq core.Seq, n int) uint64 {
+	i := int(seq - b.Base)
+	s.buffered -= n
+	s.unref(b, n, int(b.Offsets[i+n]-b.Offsets[i]))
+	s.changed = true
+	return s.done.AckRange(seq, uint64(n))
 }
 
 // visibleAt is when the group's delay lets the messages of a batch go, ns.

@@ -87,3 +87,50 @@ func TestGroup_DelayOfWhatIsSettledMeanwhile(t *testing.T) {
 		t.Errorf("done %v, a deadline at %s", s.Done(2), at)
 	}
 }
+
+func TestGroup_SkipOlder(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{SkipOlder: 10 * time.Second}, 0)
+	offerAt(t, s, 70, second(-11), start)
+	if !s.Done(70) || !s.Changed() || len(s.held) != 0 {
+		t.Fatalf("the frontier is %d, changed %v, %d batches held; want all skipped", s.Frontier(), s.Changed(), len(s.held))
+	}
+	offerAt(t, s, 3, second(-10), start)
+	want(t, "at the limit", take(g, 1, start), "71+1@1")
+	if err := s.Nack(71, 1, 0, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	deadline(t, g, start.Add(1)) // the two that were not handed out are too old by now
+	save(s, start)
+	if c := g.Counters(); c.Skipped != 72 || c.Acked != 0 {
+		t.Errorf("got %+v, want 72 skipped", c)
+	}
+	want(t, "a retry bypasses the rule", take(g, 9, second(60)), "71+1@2")
+	s.Ack(71, 1, 2, second(60), nil)
+	if !s.Done(73) {
+		t.Errorf("the frontier is %d, want 73", s.Frontier())
+	}
+}
+
+// What was settled or handed out before the others of its batch got too old must not be counted as skipped.
+func TestGroup_SkipOlderPassesOverTheRest(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{SkipOlder: 10 * time.Second}, 0)
+	offerAt(t, s, 6, start, start)
+	s.AckProven(4, start)
+	want(t, "the first", take(g, 1, start), "1+1@1")
+	deadline(t, g, second(10).Add(1))
+	if c := g.Counters(); c.Skipped != 4 || s.buffered != 0 || g.Depth().InFlight != 1 {
+		t.Errorf("got %+v, %+v; want 4 skipped, 1 in flight", c, g.Depth())
+	}
+}
+
+func TestGroup_SkipOlderAfterTheDelay(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{Delay: 5 * time.Second, SkipOlder: 10 * time.Second}, 0)
+	offerAt(t, s, 2, start, start)
+	deadline(t, g, second(5))
+	want(t, "visible", take(g, 1, second(5)), "1+1@1")
+	deadline(t, g, second(10).Add(1))
+	want(t, "too old", take(g, 1, second(11)))
+	g.Update(core.GroupSpec{SkipOlder: time.Hour}.WithDefaults(), second(11))
+	offerAt(t, s, 1, start, second(11))
+	want(t, "by the new rule", take(g, 1, second(11)), "3+1@1")
+}

@@ -51,8 +51,8 @@ func (g *Group) check() error {
 		if err := s.check(covered[s], dying); err != nil {
 			return err
 		}
-		if s.opens > 0 && !covered[s][0] {
-			return fmt.Errorf("a share that the delay keeps back has no deadline")
+		if (s.opens > 0 || s.alarm > 0) && !covered[s][0] {
+			return fmt.Errorf("a share that has to look at the age of its messages has no deadline")
 		}
 		if s.hasWork() && !turns[s] {
 			return fmt.Errorf("a share with work has no turn")

@@ -58,7 +58,7 @@ func (t *timer) live() bool {
 		return false
 	}
 	if t.seq == 0 {
-		return t.share.opens == t.due
+		return t.share.alarm == t.due
 	}
 	m := t.share.table.get(t.seq)
 	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == retaken)
@@ -137,7 +137,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// Tick applies every deadline up to now: locks expire, delays end, messages become old enough for the group, failed dead letters are offered again.
+// Tick applies every deadline up to now: locks expire, delays end, messages come to the age of the group's delay or are too old, failed dead letters are offered again.
 func (g *Group) Tick(now time.Time) {
 	t := g.at(now)
 	for g.locks.len() > 0 && g.locks.front().due <= t {

@@ -121,4 +121,5 @@ type Counters struct {
 	Returned    uint64
 	Dead        uint64 // dead-lettered
 	Dropped     uint64 // exhausted in a group that drops
+	Skipped     uint64 // never handed out: too old for the group
 }

@@ -29,8 +29,7 @@ type Group struct {
 	counters   Counters
 }
 
-// NewGroup makes the group of a spec that has its defaults. The fields SkipOlder and NoSmartRetry are not honoured
-// here; Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
+// NewGroup makes the group of a spec that has its defaults. The field NoSmartRetry is not honoured here; Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
 	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
 }

@@ -58,6 +58,7 @@ type machine struct {
 	unsent  []byte // checkpoint taken, not yet saved
 	token   uint64
 	lent    []Dead // yielded, not answered
+	skipped uint64 // by this owner
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
@@ -132,6 +133,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is dying and delivered again", seq)
 	case !f.begun && m.now.Before(f.appended.Add(m.spec.Delay)):
 		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(f.appended), m.spec.Delay)
+	case !f.begun && m.tooOld(f):
+		t.Fatalf("seq %d is delivered %s after it was appended, older than %s is skipped", seq, m.now.Sub(f.appended), m.spec.SkipOlder)
 	case m.now.Before(f.until):
 		t.Fatalf("seq %d is delivered %s early", seq, f.until.Sub(m.now))
 	case attempt != f.attempts+1:
@@ -146,6 +149,11 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		}
 	}
 	f.attempts, f.locked, f.until, f.begun = attempt, true, m.now.Add(m.spec.LockTimeout), true
+}
+
+// tooOld reports whether the group skips a message, if it was never handed out.
+func (m *machine) tooOld(f *fate) bool {
+	return m.spec.SkipOlder > 0 && m.now.Sub(f.appended) > m.spec.SkipOlder
 }
 
 // pick draws a message that was delivered and is not over, if there is one.
@@ -264,7 +272,7 @@ func (m *machine) tick(t *rapid.T) {
 
 func (m *machine) update(t *rapid.T) {
 	m.spec.MaxDeliveries = rapid.IntRange(1, 4).Draw(t, "max")
-	m.spec.Delay = delays.Draw(t, "group delay")
+	m.spec.Delay, m.spec.SkipOlder = delays.Draw(t, "group delay"), ages.Draw(t, "skip older")
 	m.g.Update(m.spec, m.now)
 	for _, f := range m.fates {
 		if f.attempts >= m.spec.MaxDeliveries && !f.locked && !f.over && !f.dying {
@@ -338,10 +346,12 @@ func (m *machine) saved(t *rapid.T) {
 
 var delays = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second, 15 * time.Second})
 
+var ages = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, 25 * time.Second})
+
 func TestGroup_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{now: time.Unix(1_700_000_000, 0), spec: core.GroupSpec{
-			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"),
+			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"), SkipOlder: ages.Draw(t, "skip older"),
 			Exhausted: rapid.SampledFrom([]core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop}).Draw(t, "exhausted"),
 		}.WithDefaults()}
 		m.start(t)

@@ -47,6 +47,7 @@ type Share struct {
 	chained bool // see Wait
 	waits   bool
 	opens   int64 // ns: no first delivery before, see look; 0: at once
+	alarm   int64 // ns: when to look again; 0: no need
 }
 
 // saving is a retry that waits for the checkpoint of token.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/test/process"
 )
@@ -63,4 +64,45 @@ func TestGroupDelayFollowsUpdates(t *testing.T) {
 	pause(3 * time.Second) // running groups follow within seconds
 	w.publish("c")
 	w.none(con, time.Second)
+}
+
+// TestSkipOlder has a group get only what is young enough, also what it did not take in time; a retry bypasses the rule.
+func TestSkipOlder(t *testing.T) {
+	const most = 5 * time.Second
+	crashing(t, func(w *world, crash func()) {
+		w.publish(numbers(0, 100)...)
+		pause(most + 100*time.Millisecond)
+		w.group("g", func(g *core.GroupSpec) { g.SkipOlder = most; g.LockTimeout = time.Minute })
+		w.publish("100")
+		con := w.consumer("g")
+		w.settle(w.next(con, "100", 1).Nack(client.After(most + 500*time.Millisecond)))
+		w.flush(con)
+		crash()
+		w.settle(w.next(con, "100", 2).Ack())
+		closeConsumer(con)
+		w.publish("101")
+		pause(most + 500*time.Millisecond)
+		con = w.consumer("g")
+		w.publish("102")
+		w.settle(w.next(con, "102", 1).Ack())
+		w.none(con, 300*time.Millisecond)
+		process.Eventually(w.t, "nothing to be left", func() bool { return w.depth("g") == depth{} })
+	})
+}
+
+// TestSkipOlderFollowsUpdates sets the age of a running group by the command line.
+func TestSkipOlderFollowsUpdates(t *testing.T) {
+	w := newWorld(t)
+	w.group("g", func(g *core.GroupSpec) { g.Delay = time.Hour })
+	w.publish(numbers(0, 10)...)
+	con := w.consumer("g")
+	process.Eventually(t, "the messages to be read", func() bool { return w.depth("g") == depth{Delayed: 10} })
+	pause(time.Second)
+	w.server.Must("", "update", "group", queue, "g", "--delay", "0s", "--skip-older", "1s")
+	process.Eventually(t, "the messages to be skipped", func() bool { return w.depth("g") == depth{} })
+	w.none(con, 100*time.Millisecond)
+	w.server.Must("", "update", "group", queue, "g", "--skip-older", "0s")
+	pause(3 * time.Second) // running groups follow within seconds
+	w.publish("10")
+	w.settle(w.next(con, "10", 1).Ack())
 }

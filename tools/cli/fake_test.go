@@ -162,8 +162,8 @@ func (s *fakeServer) CreateGroup(_ context.Context, r *connect.Request[pb.Create
 	if _, err := s.queue(spec.Queue); err != nil {
 		return nil, err
 	}
-	if spec.SkipOlder.AsDuration() > 0 {
-		return nil, fail(core.CodeUnimplemented, "skip-older is not there yet")
+	if spec.Exhausted == string(core.ExhaustedBlock) {
+		return nil, fail(core.CodeUnimplemented, "block is not there yet")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

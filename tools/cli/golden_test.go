@@ -107,7 +107,10 @@ func TestGolden(t *testing.T) {
 		"groups.txt": append(setup[:1:1], []step{
 			{line: "create group /demo/a billing --start -2h --lock-timeout 30s --max-deliveries unlimited --backoff 1s,2,1m"},
 			{line: "create cg /demo/a billing"},
-			{line: "create consumergroup /demo/a mail --skip-older 1h"},
+			{line: "create consumergroup /demo/a mail --exhausted block"},
+			{line: "create consumergroup /demo/a late --delay 1m --skip-older 1m"},
+			{line: "create consumergroup /demo/a late --delay 1m --skip-older 1h -o json"},
+			{line: "delete group /demo/a late"},
 			{line: "create group /demo/missing g"},
 			{line: "create group /demo/a mail -o json"},
 			{line: "list queues"},
