@@ -29,7 +29,8 @@ type Message struct {
 	// Delay or DeliverAt (at most one of them) keeps the message back until then. Whole milliseconds.
 	Delay     time.Duration
 	DeliverAt time.Time
-	// ExpireAt drops the message when it was not delivered by then.
+	// ExpireAt is when the message is of no use any more: it is not delivered after it, to any group, for the first time or again. Whole
+	// milliseconds.
 	ExpireAt time.Time
 	// ID is made by the publisher when it is zero.
 	ID MessageID
@@ -63,6 +64,8 @@ func (m *Message) record(r *wire.Record) error {
 		return core.Errorf(core.CodeBadArgument, "delay %s is negative", m.Delay)
 	case m.Delay > 0 && r.DeliverAt != 0:
 		return core.Errorf(core.CodeBadArgument, "delay and deliver-at are both set; use one of them")
+	case !m.ExpireAt.IsZero() && r.ExpireAt <= 0:
+		return core.Errorf(core.CodeBadArgument, "expire-at %s is not after 1970", m.ExpireAt.Format(time.RFC3339))
 	case len(m.Key) > wire.MaxKey:
 		return core.Errorf(core.CodeTooLarge, "key has %d bytes; at most %d are allowed", len(m.Key), wire.MaxKey)
 	}

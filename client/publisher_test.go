@@ -88,7 +88,7 @@ func TestPublisher_BadInput(t *testing.T) {
 	}
 	defer p.Close(ctx)
 	for name, m := range map[string]Message{
-		"negative delay": {Delay: -1}, "two times": {Delay: time.Second, DeliverAt: time.Now()},
+		"negative delay": {Delay: -1}, "two times": {Delay: time.Second, DeliverAt: time.Now()}, "expired in 1970": {ExpireAt: time.Unix(0, 0)},
 		"long key": {Key: string(make([]byte, 200))}, "large body": {Body: make([]byte, 2<<20)},
 		"large header": {Headers: map[string]string{"h": string(make([]byte, 70<<10))}},
 	} {

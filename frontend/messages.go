@@ -102,8 +102,8 @@ func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error
 	switch {
 	case m.GetDelay() != nil || m.GetDeliverAt() != nil:
 		return id, nil, core.Errorf(core.CodeUnsupported, "delay and deliver_at are not there yet; leave them out")
-	case m.GetExpireAt() != nil:
-		return id, nil, core.Errorf(core.CodeUnsupported, "expire_at is not there yet; leave it out")
+	case m.GetExpireAt() != nil && m.ExpireAt.AsTime().UnixMilli() <= 0:
+		return id, nil, core.Errorf(core.CodeBadArgument, "expire_at %s is not after 1970", m.ExpireAt.AsTime().Format(time.RFC3339))
 	case len(m.GetPayload()) > most:
 		return id, nil, core.Errorf(core.CodeTooLarge, "payload has %d bytes; the queue takes at most %d, see --max-message", len(m.Payload), most)
 	case len(m.GetKey()) > wire.MaxKey:
@@ -120,6 +120,9 @@ func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error
 		id.ID = given
 	}
 	r := wire.Record{ID: id, Payload: m.GetPayload()}
+	if m.GetExpireAt() != nil {
+		r.ExpireAt = m.ExpireAt.AsTime().UnixMilli()
+	}
 	if m.GetKey() != "" {
 		r.Key = []byte(m.Key)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/publish/publishtest"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
 )
 
 func TestPublish_StoresInOrder(t *testing.T) {
@@ -36,6 +37,25 @@ func TestPublish_StoresInOrder(t *testing.T) {
 	}
 	if got := c.input.Stored(); len(got) != 3 || got[0] != "one" || got[1] != "" || got[2] != "\x00\xff\n" {
 		t.Errorf("stored %q", got)
+	}
+}
+
+func TestPublish_KeepsWhenItExpires(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	expires := make(chan int64, 1)
+	c.input.OnBatch = func(b *publishtest.Batch) {
+		var r wire.Record
+		if _, err := wire.DecodeRecord(b.Records, &r); err != nil {
+			t.Error(err)
+		}
+		expires <- r.ExpireAt
+		b.Ack()
+	}
+	at := timestamppb.New(time.UnixMilli(1_800_000_000_123))
+	must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{ExpireAt: at}}}))(t)
+	if got := <-expires; got != 1_800_000_000_123 {
+		t.Errorf("stored with expire_at %d", got)
 	}
 }
 
@@ -74,7 +94,8 @@ func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
 		"zero id":     {&pb.Message{Id: core.ID{}.String()}, core.CodeBadID},
 		"delay":       {&pb.Message{Delay: durationpb.New(time.Second)}, core.CodeUnsupported},
 		"deliver at":  {&pb.Message{DeliverAt: timestamppb.Now()}, core.CodeUnsupported},
-		"expire at":   {&pb.Message{ExpireAt: timestamppb.Now()}, core.CodeUnsupported},
+		"expire at":   {&pb.Message{ExpireAt: &timestamppb.Timestamp{}}, core.CodeBadArgument},
+		"expire late": {&pb.Message{ExpireAt: timestamppb.New(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))}, core.CodeBadArgument},
 		"traceparent": {&pb.Message{TraceParent: strings.Repeat("t", 70000)}, core.CodeTooLarge},
 	} {
 		_, err := call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}, x.m}})

@@ -303,12 +303,11 @@ func (r *reader) hearLocked() { r.heard, r.probe = r.g.h.deps.Now(), firstProbe 
 // batches offers what came to the share. Bytes with a wrong checksum are never delivered: another replica is asked.
 func (r *reader) batches(body []byte, m *ws.Message) error {
 	for len(body) > 0 {
-		batch, offsets, rest, err := nextBatch(body)
+		batch, records, rest, err := nextBatch(body)
 		if err != nil {
 			return core.Errorf(core.CodeCorrupt, "batch at %d of extent %s: %w", batch.Base, r.s.extent.ID, err)
 		}
 		body = rest
-		records := dispatch.Records{Base: batch.Base, Offsets: offsets, Bytes: batch.Records, Enqueued: batch.AppendTime}
 		b := hold(&records, m)
 		r.g.mu.Lock()
 		if r.s.removed {
@@ -346,23 +345,31 @@ func hold(r *dispatch.Records, m *ws.Message) *buffer {
 	return b
 }
 
-// nextBatch splits the first batch off, verifies its records and finds where each begins, all in one pass.
-func nextBatch(b []byte) (batch wire.Batch, offsets []uint32, rest []byte, err error) {
+// nextBatch splits the first batch off, verifies its records, finds where each begins and when it expires, all in one pass.
+func nextBatch(b []byte) (batch wire.Batch, records dispatch.Records, rest []byte, err error) {
 	if batch, err = wire.DecodeBatch(b); err != nil {
-		return batch, nil, nil, err
+		return batch, records, nil, err
 	}
-	offsets = make([]uint32, 0, batch.Count+1)
+	records = dispatch.Records{Base: batch.Base, Offsets: make([]uint32, 0, batch.Count+1), Enqueued: batch.AppendTime}
 	at := 0
 	var r wire.Record
-	for range batch.Count {
-		offsets = append(offsets, uint32(at))
+	for i := range batch.Count {
+		records.Offsets = append(records.Offsets, uint32(at))
 		n, err := wire.DecodeRecord(batch.Records[at:], &r)
 		if err != nil {
-			return batch, nil, nil, err
+			return batch, records, nil, err
 		}
 		at += n
+		if r.ExpireAt == 0 {
+			continue
+		}
+		if records.Expire == nil {
+			records.Expire = make([]int64, batch.Count)
+		}
+		records.Expire[i] = r.ExpireAt
 	}
 	end := wire.BatchHeaderLen + at
 	batch.Bytes, batch.Records = b[:end:end], b[wire.BatchHeaderLen:end:end]
-	return batch, append(offsets, uint32(at)), b[end:], nil
+	records.Offsets, records.Bytes = append(records.Offsets, uint32(at)), batch.Records
+	return batch, records, b[end:], nil
 }

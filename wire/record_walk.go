@@ -56,10 +56,10 @@ func idOnlyRecord(b []byte) int {
 	return int(n)
 }
 
-// Timed reports whether any of whole, valid records has a deliver_at, a delay or an expire_at.
+// Timed reports whether any of whole, valid records has a deliver_at or a delay.
 func Timed(records []byte) bool {
 	for len(records) > 0 {
-		if binary.LittleEndian.Uint32(records[8:])&(recordDeliverAt|recordDelay|recordExpireAt) != 0 {
+		if binary.LittleEndian.Uint32(records[8:])&(recordDeliverAt|recordDelay) != 0 {
 			return true
 		}
 		n, err := recordSize(records)

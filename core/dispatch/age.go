@@ -1,13 +1,16 @@
 package dispatch
 
-import "github.com/columbamq/columba/core"
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
 
 // A message that was never handed out is subject to its age: the time since its batch was appended. One that was, is not, whatever
-// became of the delivery.
+// became of the delivery. A message that expires is not handed out after that, for the first time or again.
 
 // look applies the rules of age to the oldest buffered messages: those the group skips are settled. It sets the deadline at which it has
-// to be done again. What is behind the oldest waits for it, so that messages begin in their order even when a clock was set back
-// between them.
+// to be done again. What is behind the oldest waits for it: append times never go back within an extent.
 func (s *Share) look() {
 	spec := &s.group.spec
 	opens, alarm := int64(0), int64(0)
@@ -44,7 +47,7 @@ func (s *Share) skip(b *batch) {
 	for seq := max(s.cursor, b.first); seq <= b.last; {
 		n := int(b.last-seq) + 1
 		if s.top >= seq || s.done.Top() >= seq {
-			if seq, n = s.clean(seq, b.last, n); n == 0 {
+			if seq, n = s.clean(b, seq, n); n == 0 {
 				break
 			}
 		}
@@ -61,6 +64,15 @@ func (s *Share) unseen(b *batch, seq core.Seq, n int) uint64 {
 	s.unref(b, n, int(b.Offsets[i+n]-b.Offsets[i]))
 	s.changed = true
 	return s.done.AckRange(seq, uint64(n))
+}
+
+// lapsed reports whether a message that is held has expired.
+func (s *Share) lapsed(b *batch, seq core.Seq) bool {
+	if b.Expire == nil {
+		return false
+	}
+	at := b.Expire[seq-b.Base]
+	return at > 0 && at <= s.group.now/int64(time.Millisecond)
 }
 
 // visibleAt is when the group's delay lets the messages of a batch go, ns.

@@ -61,7 +61,7 @@ func TestGroup_Delay(t *testing.T) {
 	}
 }
 
-// A clock that was set back between two batches must not have the later one begin first, nor keep it back for ever.
+// Append times never go back; should they, messages begin in their order all the same, and none is kept back for ever.
 func TestGroup_DelayKeepsTheOrder(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{Delay: 10 * time.Second}, 0)
 	offerAt(t, s, 1, second(0), start)
@@ -133,4 +133,34 @@ func TestGroup_SkipOlderAfterTheDelay(t *testing.T) {
 	g.Update(core.GroupSpec{SkipOlder: time.Hour}.WithDefaults(), second(11))
 	offerAt(t, s, 1, start, second(11))
 	want(t, "by the new rule", take(g, 1, second(11)), "3+1@1")
+}
+
+func TestGroup_ExpiredMessages(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{LockTimeout: time.Minute}, 0)
+	in := func(d int) int64 { return second(d).UnixMilli() }
+	b := &counted{}
+	r := records(1, 8, b)
+	r.Expire = []int64{in(-1), in(10), 0, in(0), in(5), in(5), in(20), in(0)}
+	if err := s.Offer(r, start); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "what has not expired", take(g, 3, start), "2+2@1", "5+1@1")
+	for _, seq := range []core.Seq{2, 3} {
+		if err := s.Nack(seq, 1, 0, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(s, start)
+	want(t, "neither a retry nor a first delivery of what has expired meanwhile", take(g, 9, second(10)), "3+1@2", "7+1@1")
+	if c := g.Counters(); c.Lapsed != 5 || c.Acked != 0 {
+		t.Errorf("got %+v, want 5 lapsed", c)
+	}
+	if bad := s.Ack(5, 1, 1, second(30), nil); bad != nil {
+		t.Errorf("what was handed out in time is refused: %v", bad)
+	}
+	s.Ack(3, 1, 2, second(30), nil)
+	s.Ack(7, 1, 1, second(30), nil)
+	if !s.Done(8) || b.released != 1 {
+		t.Errorf("the frontier is %d, want 8; released %d times", s.Frontier(), b.released)
+	}
 }

@@ -29,13 +29,14 @@ type Buffer interface {
 }
 
 // Records is a batch as it was read: record i has seq Base+i and the bytes Bytes[Offsets[i]:Offsets[i+1]].
-// Offsets, Bytes and Buffer belong to the share from Offer until Buffer.Release.
+// Offsets, Bytes, Expire and Buffer belong to the share from Offer until Buffer.Release.
 type Records struct {
 	Base     core.Seq
 	Offsets  []uint32 // one more than there are records; rising
 	Bytes    []byte
-	Enqueued int64  // unix µs: the batch's append time
-	Buffer   Buffer // nil: the bytes are the garbage collector's
+	Expire   []int64 // of each record, unix ms: when it is of no use any more, 0: never; nil: never for all
+	Enqueued int64   // unix µs: the batch's append time
+	Buffer   Buffer  // nil: the bytes are the garbage collector's
 }
 
 // Credit is how much a Take may hand out.
@@ -122,4 +123,5 @@ type Counters struct {
 	Dead        uint64 // dead-lettered
 	Dropped     uint64 // exhausted in a group that drops
 	Skipped     uint64 // never handed out: too old for the group
+	Lapsed      uint64 // expired before they were handed out, or out again
 }

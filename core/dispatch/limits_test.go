@@ -162,6 +162,7 @@ func TestOffer_Refuses(t *testing.T) {
 		"seq 0":       {Base: 0, Offsets: good.Offsets, Bytes: good.Bytes},
 		"no records":  {Base: 1, Offsets: []uint32{0}},
 		"no offsets":  {Base: 1},
+		"expiries":    {Base: 1, Offsets: good.Offsets, Bytes: good.Bytes, Expire: make([]int64, 2)},
 		"short":       {Base: 1, Offsets: good.Offsets, Bytes: good.Bytes[1:]},
 		"not rising":  {Base: 1, Offsets: []uint32{0, 5, 3}, Bytes: good.Bytes},
 		"past seqs":   {Base: ^core.Seq(0) - 1, Offsets: good.Offsets, Bytes: good.Bytes},

@@ -43,7 +43,10 @@ type fate struct {
 	dying    bool
 	begun    bool      // it was handed out, as far as the owner knows
 	appended time.Time // as its batch says
+	expire   time.Time // zero: never
 }
+
+func (f *fate) lapsed(now time.Time) bool { return !f.expire.IsZero() && !now.Before(f.expire) }
 
 // machine drives one group with one extent against a model, with crashes.
 type machine struct {
@@ -59,6 +62,7 @@ type machine struct {
 	token   uint64
 	lent    []Dead // yielded, not answered
 	skipped uint64 // by this owner
+	lapsed  uint64 // the same
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
@@ -81,8 +85,16 @@ func (m *machine) offer(t *rapid.T) {
 	b.bytes = r.Bytes
 	appended := m.now.Add(-time.Duration(rapid.IntRange(0, 20).Draw(t, "age")) * time.Second)
 	r.Enqueued = appended.UnixMicro()
+	if rapid.Bool().Draw(t, "some expire") {
+		r.Expire = make([]int64, n)
+	}
 	for seq := from; seq < base+core.Seq(n); seq++ {
-		m.fate(seq).appended = appended
+		f := m.fate(seq)
+		f.appended, f.expire = appended, time.Time{}
+		if r.Expire != nil && rapid.Bool().Draw(t, "expires") {
+			f.expire = m.now.Add(time.Duration(rapid.IntRange(-5, 20).Draw(t, "left")) * time.Second)
+			r.Expire[seq-base] = f.expire.UnixMilli()
+		}
 	}
 	if err := m.s.Offer(r, m.now); err != nil {
 		t.Fatalf("offer: %v", err)
@@ -135,6 +147,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(f.appended), m.spec.Delay)
 	case !f.begun && m.tooOld(f):
 		t.Fatalf("seq %d is delivered %s after it was appended, older than %s is skipped", seq, m.now.Sub(f.appended), m.spec.SkipOlder)
+	case f.lapsed(m.now):
+		t.Fatalf("seq %d is delivered %s after it expired", seq, m.now.Sub(f.expire))
 	case m.now.Before(f.until):
 		t.Fatalf("seq %d is delivered %s early", seq, f.until.Sub(m.now))
 	case attempt != f.attempts+1:

@@ -35,7 +35,7 @@ func (m *machine) start(t *rapid.T) {
 	}
 	m.g = NewGroup(m.spec)
 	m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
-	m.skipped = 0
+	m.skipped, m.lapsed = 0, 0
 	m.unsent, m.fates = nil, map[core.Seq]*fate{}
 	for seq := core.Seq(1); seq <= m.written; seq++ {
 		if st.done.Done(seq) {
@@ -77,12 +77,16 @@ func (m *machine) check(t *rapid.T) {
 			f.over = true
 			m.skipped++
 		}
+		if done && !f.over && !f.locked && !f.dying && f.lapsed(m.now) {
+			f.over = true
+			m.lapsed++
+		}
 		if f.over != done {
 			t.Fatalf("seq %d done: %v, want %v", seq, done, f.over)
 		}
 	}
-	if got := m.g.Counters().Skipped; got != m.skipped {
-		t.Fatalf("%d skipped, counted %d", m.skipped, got)
+	if c := m.g.Counters(); c.Skipped+c.Lapsed != m.skipped+m.lapsed || c.Skipped > m.skipped {
+		t.Fatalf("%d skipped, %d lapsed, counted %d, %d", m.skipped, m.lapsed, c.Skipped, c.Lapsed)
 	}
 	if m.s.buffered > 0 {
 		m.s.skipBatches()

@@ -90,7 +90,7 @@ func (s *Share) ReadCredit() int {
 func (s *Share) Offer(r Records, now time.Time) error {
 	s.group.at(now)
 	n := len(r.Offsets) - 1
-	if n < 1 || r.Base < 1 || uint64(r.Base) > math.MaxUint64-uint64(n) || int(r.Offsets[n]) > len(r.Bytes) || !slices.IsSorted(r.Offsets) {
+	if n < 1 || r.Base < 1 || uint64(r.Base) > math.MaxUint64-uint64(n) || int(r.Offsets[n]) > len(r.Bytes) || r.Expire != nil && len(r.Expire) != n || !slices.IsSorted(r.Offsets) {
 		return core.Errorf(core.CodeBadArgument, "batch of %d records from seq %d is not well formed", n, r.Base)
 	}
 	if s.gone {

@@ -69,6 +69,12 @@ func (s *Share) takeRetries(h *handout, most int) (n int) {
 			s.retries.pop()
 			continue
 		}
+		if s.lapsed(m.batch, seq) {
+			s.retries.pop()
+			s.group.counters.Lapsed++
+			s.settle(seq, m)
+			continue
+		}
 		if !h.fits(m.batch.size(seq)) {
 			break
 		}
@@ -132,8 +138,8 @@ func (s *Share) takeRun(h *handout, messages, bytes int) (n, size int) {
 	b := *s.batches.front()
 	first := max(s.cursor, b.first)
 	count := min(int(b.last-first)+1, messages, h.messages, MaxOutstanding-(s.table.n-s.missing))
-	if s.top >= first || s.done.Top() >= first {
-		first, count = s.clean(first, b.last, count)
+	if s.top >= first || s.done.Top() >= first || b.Expire != nil {
+		first, count = s.clean(b, first, count)
 	}
 	s.cursor = first
 	if count == 0 {
@@ -156,13 +162,20 @@ func (s *Share) takeRun(h *handout, messages, bytes int) (n, size int) {
 	return count, int(end - start)
 }
 
-// clean finds the first message at or above first that is buffered, and up to count in a row of such.
-func (s *Share) clean(first, last core.Seq, count int) (core.Seq, int) {
-	for first <= last && !s.fresh(first) {
-		first++
+// clean finds the first message of a batch at or above first that is buffered, and up to count in a row of such. What has lapsed before
+// them is settled.
+func (s *Share) clean(b *batch, first core.Seq, count int) (core.Seq, int) {
+	for ; first <= b.last; first++ {
+		if !s.fresh(first) {
+			continue
+		}
+		if !s.lapsed(b, first) {
+			break
+		}
+		s.group.counters.Lapsed += s.unseen(b, first, 1)
 	}
 	n := 0
-	for ; n < count && first+core.Seq(n) <= last && s.fresh(first+core.Seq(n)); n++ {
+	for ; n < count && first+core.Seq(n) <= b.last && s.fresh(first+core.Seq(n)) && !s.lapsed(b, first+core.Seq(n)); n++ {
 	}
 	return first, n
 }

@@ -106,3 +106,34 @@ func TestSkipOlderFollowsUpdates(t *testing.T) {
 	w.publish("10")
 	w.settle(w.next(con, "10", 1).Ack())
 }
+
+func TestExpireAt(t *testing.T) {
+	const life = 4 * time.Second
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 3 })
+		con := w.consumer("g")
+		w.send(client.Message{Body: []byte("a"), ExpireAt: time.Now().Add(life)})
+		w.settle(w.next(con, "a", 1).Nack(client.After(life)))
+		w.flush(con)
+		crash()
+		closeConsumer(con)
+		w.send(client.Message{Body: []byte("b"), ExpireAt: time.Now().Add(500 * time.Millisecond)}, client.Message{Body: []byte("c"), ExpireAt: time.Now().Add(time.Hour)})
+		pause(time.Second)
+		con = w.consumer("g")
+		w.settle(w.next(con, "c", 1).Ack())
+		w.none(con, life)
+		process.Eventually(w.t, "nothing to be left", func() bool { return w.depth("g") == depth{} })
+		w.letters("g", 0)
+	})
+}
+
+func TestExpireAtByCommand(t *testing.T) {
+	w := newWorld(t)
+	w.group("g", nil)
+	w.server.Must("a\n", "publish", queue, "--expire", "1s")
+	w.server.Must("b\n", "publish", queue, "--expire", "1h")
+	pause(1100 * time.Millisecond)
+	con := w.consumer("g")
+	w.settle(w.next(con, "b", 1).Ack())
+	w.none(con, 300*time.Millisecond)
+}

@@ -207,6 +207,7 @@ func TestGolden(t *testing.T) {
 			{line: "version --timeout 0s"},
 			{line: "help nothing"},
 			{line: "publish /a/b --delay 1s --at 2026-01-02T15:04:05Z"},
+			{line: "publish /a/b --expire -1s"},
 			{line: "publish /a/b --at noon"},
 			{line: "publish /a/b --header x"},
 			{line: "publish /a/b --in-flight 0"},

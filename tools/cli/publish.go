@@ -27,6 +27,7 @@ type publishFlags struct {
 	headers     []string
 	idFromLine  bool
 	delay       time.Duration
+	expire      time.Duration
 	at          string
 	rate        float64
 	inFlight    int
@@ -64,6 +65,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f.StringArrayVar(&flags.headers, "header", nil, "header name=value of the messages; may be repeated")
 	f.BoolVar(&flags.idFromLine, "id-from-line", false, "make each message's id from its content, so that the same line has the same id in every run")
 	f.DurationVar(&flags.delay, "delay", 0, "deliver this long after now")
+	f.DurationVar(&flags.expire, "expire", 0, "do not deliver a message any more this long after it was published")
 	f.StringVar(&flags.at, "at", "", "deliver at this time, like 2026-01-02T15:04:05Z")
 	f.Float64Var(&flags.rate, "rate", 0, "at most this many messages per second")
 	f.IntVar(&flags.inFlight, "in-flight", defaultInFlight, "at most this many messages without an outcome")
@@ -104,6 +106,8 @@ func (p *publishFlags) message() (client.Message, error) {
 	switch {
 	case p.delay < 0:
 		return m, core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", p.delay)
+	case p.expire < 0:
+		return m, core.Errorf(core.CodeBadArgument, "expire %s is negative; use something like 1h", p.expire)
 	case p.delay > 0 && p.at != "":
 		return m, core.Errorf(core.CodeBadArgument, "delay and at are both set; use one of them")
 	case !(p.rate >= 0): // NaN too

@@ -147,13 +147,16 @@ func TestPublish_ReportsEachLine(t *testing.T) {
 
 func TestPublish_Attributes(t *testing.T) {
 	p := newFakePublisher()
-	_, stderr, code := publishCLI(p, strings.NewReader("a\na\nb\n"), "--key", "k", "--header", "x=1", "--header", "y=a=b", "--delay", "2s", "--id-from-line")
+	_, stderr, code := publishCLI(p, strings.NewReader("a\na\nb\n"), "--key", "k", "--header", "x=1", "--header", "y=a=b", "--delay", "2s", "--id-from-line", "--expire", "1h")
 	if code != core.ExitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	m := p.got[0]
 	if m.Key != "k" || m.Delay != 2*time.Second || m.Headers["x"] != "1" || m.Headers["y"] != "a=b" {
 		t.Errorf("message %+v lacks what the flags said", m)
+	}
+	if left := time.Until(m.ExpireAt); left < 59*time.Minute || left > time.Hour {
+		t.Errorf("it expires in %s, want an hour", left)
 	}
 	if p.got[0].ID != p.got[1].ID || p.got[0].ID == p.got[2].ID || p.got[0].ID.IsZero() {
 		t.Errorf("ids %v %v %v: want the same for the same line only", p.got[0].ID, p.got[1].ID, p.got[2].ID)

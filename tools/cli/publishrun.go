@@ -161,6 +161,9 @@ func (p *publishRun) one(ctx context.Context, pub publisher, line int64, body []
 	if err == nil {
 		m := p.common
 		m.Body = body
+		if p.flags.expire > 0 {
+			m.ExpireAt = time.Now().Add(p.flags.expire)
+		}
 		if p.flags.idFromLine {
 			m.ID = contentID(body)
 		}
