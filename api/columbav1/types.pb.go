@@ -1120,6 +1120,7 @@ type Depth struct {
 	Parked        uint64                 `protobuf:"varint,6,opt,name=parked,proto3" json:"parked,omitempty"`
 	Dead          uint64                 `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
 	OldestReadyMs int64                  `protobuf:"varint,8,opt,name=oldest_ready_ms,json=oldestReadyMs,proto3" json:"oldest_ready_ms,omitempty"`
+	Blocked       uint64                 `protobuf:"varint,9,opt,name=blocked,proto3" json:"blocked,omitempty"` // exhausted in a group that blocks; not in delayed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1206,6 +1207,13 @@ func (x *Depth) GetDead() uint64 {
 func (x *Depth) GetOldestReadyMs() int64 {
 	if x != nil {
 		return x.OldestReadyMs
+	}
+	return 0
+}
+
+func (x *Depth) GetBlocked() uint64 {
+	if x != nil {
+		return x.Blocked
 	}
 	return 0
 }
@@ -1326,7 +1334,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"dead_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
 	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12\x16\n" +
 	"\x06origin\x18\n" +
-	" \x01(\tR\x06origin\"\xd4\x01\n" +
+	" \x01(\tR\x06origin\"\xee\x01\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1335,7 +1343,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\adelayed\x18\x05 \x01(\x04R\adelayed\x12\x16\n" +
 	"\x06parked\x18\x06 \x01(\x04R\x06parked\x12\x12\n" +
 	"\x04dead\x18\a \x01(\x04R\x04dead\x12&\n" +
-	"\x0foldest_ready_ms\x18\b \x01(\x03R\roldestReadyMsB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\x0foldest_ready_ms\x18\b \x01(\x03R\roldestReadyMs\x12\x18\n" +
+	"\ablocked\x18\t \x01(\x04R\ablockedB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_types_proto_rawDescOnce sync.Once
