@@ -58,6 +58,7 @@ type Depth struct {
 	InFlight     uint64
 	Delayed      uint64
 	Parked       uint64
+	Blocked      uint64 // exhausted, in a group that blocks
 	Dead         uint64
 	OldestReady  time.Duration // age, whole milliseconds
 }
@@ -140,7 +141,8 @@ func hostOf(p *pb.HostInfo) (HostInfo, error) {
 func depthOf(p *pb.Depth) (Depth, error) {
 	return Depth{
 		Queue: p.Queue, Group: p.Group, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked,
-		Dead: p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
+		Blocked: p.Blocked,
+		Dead:    p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
 	}, nil
 }
 

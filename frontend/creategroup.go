@@ -53,19 +53,7 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 		return spec, core.Errorf(core.CodeBadArgument, "start %s is in the future, here it is %s; use latest, or an earlier time",
 			spec.Start.At.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339Nano))
 	}
-	return spec, checkGroup(spec)
-}
-
-// checkGroup refuses a spec that is wrong, and one that asks for what is not there yet.
-func checkGroup(spec core.GroupSpec) error {
-	if err := spec.Validate(); err != nil {
-		return err
-	}
-	switch {
-	case spec.Exhausted == core.ExhaustedBlock:
-		return core.Errorf(core.CodeUnsupported, "--exhausted block is not there yet; use dlq or drop, or --max-deliveries unlimited")
-	}
-	return nil
+	return spec, spec.Validate()
 }
 
 // claimGroup makes the group's row, or takes over that of a deleted group or of a half-made one of the same settings.

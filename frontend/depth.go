@@ -74,6 +74,7 @@ func addDepth(sum, part *pb.Depth) {
 	sum.InFlight += part.GetInFlight()
 	sum.Delayed += part.GetDelayed()
 	sum.Parked += part.GetParked()
+	sum.Blocked += part.GetBlocked()
 	sum.Dead = max(sum.Dead, part.GetDead())
 	sum.OldestReadyMs = max(sum.OldestReadyMs, part.GetOldestReadyMs())
 }

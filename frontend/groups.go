@@ -105,7 +105,7 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		change(f, "exhausted", &now.Spec.Exhausted, to.Exhausted)
 		change(f, "no_smart_retry", &now.Spec.NoSmartRetry, to.NoSmartRetry)
 		change(f, "status", &now.Spec.Status, to.Status)
-		return checkGroup(now.Spec)
+		return now.Spec.Validate()
 	})
 	if err != nil {
 		return nil, err

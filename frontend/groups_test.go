@@ -66,7 +66,6 @@ func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
 		"backoff":          {&pb.GroupSpec{Name: "g", Backoff: &pb.Backoff{Min: durationpb.New(time.Second), Factor: 0.5}}, core.CodeBadArgument, "backoff"},
 		"delay":            {&pb.GroupSpec{Name: "g", Delay: durationpb.New(core.MaxGroupDelay + 1)}, core.CodeBadArgument, "delay"},
 		"skip older":       {&pb.GroupSpec{Name: "g", Delay: durationpb.New(time.Hour), SkipOlder: durationpb.New(time.Second)}, core.CodeBadArgument, "skip-older"},
-		"block, not yet":   {&pb.GroupSpec{Name: "g", Exhausted: "block"}, core.CodeUnsupported, "--exhausted block"},
 		"negative timeout": {&pb.GroupSpec{Name: "g", LockTimeout: durationpb.New(-time.Second)}, core.CodeBadArgument, "lock-timeout"},
 	} {
 		if x.spec.Queue == "" {
@@ -185,14 +184,13 @@ func TestUpdateGroup(t *testing.T) {
 		spec *pb.GroupSpec
 		code core.Code
 	}{
-		"start":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "earliest"}, core.CodeBadArgument},
-		"bad start":   {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "x"}, core.CodeBadArgument},
-		"value":       {&pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: -2}, core.CodeBadArgument},
-		"unsupported": {&pb.GroupSpec{Queue: "/t/a", Name: "g", Exhausted: "block"}, core.CodeUnsupported},
-		"skip all":    {&pb.GroupSpec{Queue: "/t/a", Name: "g", Delay: durationpb.New(time.Hour), SkipOlder: durationpb.New(time.Hour)}, core.CodeBadArgument},
-		"no group":    {&pb.GroupSpec{Queue: "/t/a", Name: "h"}, core.CodeNotFound},
-		"no queue":    {&pb.GroupSpec{Queue: "/t/b", Name: "g"}, core.CodeNotFound},
-		"no names":    {nil, core.CodeBadName},
+		"start":     {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "earliest"}, core.CodeBadArgument},
+		"bad start": {&pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "x"}, core.CodeBadArgument},
+		"value":     {&pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: -2}, core.CodeBadArgument},
+		"skip all":  {&pb.GroupSpec{Queue: "/t/a", Name: "g", Delay: durationpb.New(time.Hour), SkipOlder: durationpb.New(time.Hour)}, core.CodeBadArgument},
+		"no group":  {&pb.GroupSpec{Queue: "/t/a", Name: "h"}, core.CodeNotFound},
+		"no queue":  {&pb.GroupSpec{Queue: "/t/b", Name: "g"}, core.CodeNotFound},
+		"no names":  {nil, core.CodeBadName},
 	} {
 		_, err := call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: x.spec})
 		wantCode(t, name, err, x.code)

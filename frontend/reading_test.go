@@ -17,14 +17,14 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 	c.assign(g, newExtent(g), 1, "a")
 	c.assign(g, newExtent(g), 1, "b")
 	depth := func(r *pb.GetDepthRequest) (*pb.GetDepthResponse, error) {
-		return &pb.GetDepthResponse{Groups: []*pb.Depth{{Group: r.Group, Ready: 1, InFlight: 2, Delayed: 3, Parked: 4, Dead: 5, OldestReadyMs: 6}}}, nil
+		return &pb.GetDepthResponse{Groups: []*pb.Depth{{Group: r.Group, Ready: 1, InFlight: 2, Delayed: 3, Parked: 4, Blocked: 7, Dead: 5, OldestReadyMs: 6}}}, nil
 	}
 	c.out.onDepth, b.onDepth = depth, depth
 	d := must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a"}))(t)
 	if len(d.Groups) != 2 || d.Groups[1].Group != "h" || d.Groups[1].Ready != 1 {
 		t.Fatalf("got %v", d)
 	}
-	if x := d.Groups[0]; x.Queue != "/t/a" || x.Group != "g" || x.Ready != 2 || x.InFlight != 4 || x.Delayed != 6 || x.Parked != 8 || x.Dead != 5 || x.OldestReadyMs != 6 {
+	if x := d.Groups[0]; x.Queue != "/t/a" || x.Group != "g" || x.Ready != 2 || x.InFlight != 4 || x.Delayed != 6 || x.Parked != 8 || x.Blocked != 14 || x.Dead != 5 || x.OldestReadyMs != 6 {
 		t.Errorf("two owners: got %v", x)
 	}
 	b.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) {

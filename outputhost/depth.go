@@ -24,7 +24,9 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	d := g.mu.rules.Depth()
-	out := &pb.Depth{Queue: g.queuePath, Group: g.name, Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying + d.Blocked)}
+	out := &pb.Depth{
+		Queue: g.queuePath, Group: g.name, Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Blocked: uint64(d.Blocked),
+	}
 	for _, s := range g.mu.shares {
 		if next := s.rules.ReadFrom(); s.last >= next {
 			unread := uint64(s.last - next + 1)

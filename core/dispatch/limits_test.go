@@ -197,3 +197,43 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("got %v allocations per 10 messages, want 0", got)
 	}
 }
+
+// What is blocked is part of the window of outstanding messages: a group whose messages all fail stops there, and goes on with each one
+// that is settled.
+func TestGroup_BlockIsBounded(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedBlock}, 0)
+	taken := 0
+	for s.WantsMore() {
+		offer(t, s, 1000)
+		for g.Ready() {
+			runs := g.Take(1, Credit{Messages: 1000, Bytes: 1 << 20}, start, nil)
+			for _, r := range runs {
+				for i := range r.Count {
+					if err := s.Nack(r.Base+core.Seq(i), 1, 0, nil, 0, start); err != nil {
+						t.Fatal(err)
+					}
+				}
+				taken += int(r.Count)
+			}
+		}
+	}
+	if d := g.Depth(); taken != MaxOutstanding || d.Blocked != MaxOutstanding || s.Frontier() != 0 {
+		t.Fatalf("%d were handed out, %+v; want %d blocked", taken, d, MaxOutstanding)
+	}
+	blob := save(s, start)
+	if bad := s.Ack(5, 1, 1, start, nil); bad != nil || !s.WantsMore() {
+		t.Errorf("a late ack of a blocked message: %v; wants more %v", bad, s.WantsMore())
+	}
+	g.Update(core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedDrop}.WithDefaults(), start)
+	if !s.Done(MaxOutstanding) {
+		t.Errorf("the frontier is %d after the group drops", s.Frontier())
+	}
+	st, err := DecodeState(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := NewGroup(core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedBlock}.WithDefaults())
+	if again.AddShare(extent(1), st, start); again.Depth().Blocked != MaxOutstanding {
+		t.Errorf("after a restart %+v, want %d blocked", again.Depth(), MaxOutstanding)
+	}
+}

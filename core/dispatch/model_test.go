@@ -41,6 +41,8 @@ type fate struct {
 	until    time.Time // … or not before
 	over     bool      // acknowledged, dead-lettered or dropped
 	dying    bool
+	blocked  bool
+	rejected bool
 	begun    bool      // it was handed out, as far as the owner knows
 	appended time.Time // as its batch says
 	expire   time.Time // zero: never
@@ -141,6 +143,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 	switch {
 	case f.over:
 		t.Fatalf("seq %d is over and delivered again", seq)
+	case f.blocked:
+		t.Fatalf("seq %d is blocked and delivered again", seq)
 	case f.dying:
 		t.Fatalf("seq %d is dying and delivered again", seq)
 	case !f.begun && m.now.Before(f.appended.Add(m.spec.Delay)):
@@ -193,7 +197,7 @@ func (m *machine) ack(t *rapid.T) {
 	want := map[core.Seq]bool{}
 	for at := seq; at < seq+count; at++ {
 		if f := m.fates[at]; f != nil && f.attempts >= attempt && !f.over {
-			f.over, f.locked, f.dying = true, false, false
+			f.over, f.locked, f.dying, f.blocked = true, false, false, false
 		} else {
 			want[at] = true
 		}
@@ -220,7 +224,7 @@ func (m *machine) ackProven(t *rapid.T) {
 	if got := m.s.AckProven(seq, m.now); got == f.over {
 		t.Fatalf("proven ack of %d: got %v, over: %v", seq, got, f.over)
 	}
-	f.over, f.locked, f.dying = true, false, false
+	f.over, f.locked, f.dying, f.blocked = true, false, false, false
 }
 
 // failed is what the model makes of a failed attempt.
@@ -229,7 +233,9 @@ func (m *machine) failed(f *fate, until time.Time, rejected bool) {
 	if rejected || f.attempts >= m.spec.MaxDeliveries {
 		f.until = time.Time{}
 		f.over = m.spec.Exhausted == core.ExhaustedDrop
-		f.dying = !f.over
+		f.dying = m.spec.Exhausted == core.ExhaustedDLQ
+		f.blocked = m.spec.Exhausted == core.ExhaustedBlock
+		f.rejected = rejected
 	}
 }
 
@@ -287,10 +293,13 @@ func (m *machine) tick(t *rapid.T) {
 func (m *machine) update(t *rapid.T) {
 	m.spec.MaxDeliveries = rapid.IntRange(1, 4).Draw(t, "max")
 	m.spec.Delay, m.spec.SkipOlder = delays.Draw(t, "group delay"), ages.Draw(t, "skip older")
+	m.spec.Exhausted = policies.Draw(t, "exhausted")
 	m.g.Update(m.spec, m.now)
 	for _, f := range m.fates {
-		if f.attempts >= m.spec.MaxDeliveries && !f.locked && !f.over && !f.dying {
-			m.failed(f, time.Time{}, false)
+		rejected := f.blocked && f.rejected
+		f.blocked = false
+		if (f.attempts >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying {
+			m.failed(f, time.Time{}, rejected)
 		}
 	}
 }
@@ -360,13 +369,15 @@ func (m *machine) saved(t *rapid.T) {
 
 var delays = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second, 15 * time.Second})
 
+var policies = rapid.SampledFrom([]core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop, core.ExhaustedBlock})
+
 var ages = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, 25 * time.Second})
 
 func TestGroup_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{now: time.Unix(1_700_000_000, 0), spec: core.GroupSpec{
 			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"), SkipOlder: ages.Draw(t, "skip older"),
-			Exhausted: rapid.SampledFrom([]core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop}).Draw(t, "exhausted"),
+			Exhausted: policies.Draw(t, "exhausted"),
 		}.WithDefaults()}
 		m.start(t)
 		t.Repeat(map[string]func(*rapid.T){

@@ -71,13 +71,22 @@ func (m *machine) check(t *rapid.T) {
 	if err := m.g.check(); err != nil {
 		t.Fatal(err)
 	}
+	blocked := 0
+	for _, f := range m.fates {
+		if f.blocked {
+			blocked++
+		}
+	}
+	if got := m.g.Depth().Blocked; got != blocked {
+		t.Fatalf("%d are blocked, want %d", got, blocked)
+	}
 	for seq := core.Seq(1); seq < m.s.next; seq++ {
 		f, done := m.fate(seq), m.s.done.Done(seq)
 		if done && !f.over && !f.begun && m.tooOld(f) {
 			f.over = true
 			m.skipped++
 		}
-		if done && !f.over && !f.locked && !f.dying && f.lapsed(m.now) {
+		if done && !f.over && !f.locked && !f.dying && !f.blocked && f.lapsed(m.now) {
 			f.over = true
 			m.lapsed++
 		}
@@ -101,6 +110,8 @@ func (m *machine) drain(t *rapid.T) {
 	for len(m.lent) > 0 {
 		m.buried(t)
 	}
+	m.spec.Exhausted = core.ExhaustedDrop
+	m.g.Update(m.spec, m.now)
 	for round := 0; m.s.outstanding() > 0; round++ {
 		if round > 100*m.spec.MaxDeliveries {
 			t.Fatalf("stuck: %+v, %v", m.s.Depth(), m.g.check())

@@ -14,6 +14,7 @@ type depth struct {
 	Ready    uint64
 	InFlight uint64 `json:"in_flight"`
 	Delayed  uint64
+	Blocked  uint64
 }
 
 func (w *world) depth(group string) depth {

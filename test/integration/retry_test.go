@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -98,6 +99,54 @@ func TestExhaustedIsDeadAfterExactlyMaxDeliveries(t *testing.T) {
 		}
 		w.none(con, time.Second)
 	})
+}
+
+// TestExhaustedBlock has an exhausted message wait, while others go on, until the group allows another attempt.
+func TestExhaustedBlock(t *testing.T) {
+	const most = 2
+	crashing(t, func(w *world, crash func()) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = most; g.Exhausted = core.ExhaustedBlock })
+		w.publish("a")
+		con := w.consumer("g")
+		for attempt := 1; attempt <= most; attempt++ {
+			w.settle(w.next(con, "a", attempt).Nack(client.After(time.Second)))
+		}
+		w.flush(con)
+		process.Eventually(w.t, "the message to be blocked", func() bool { return w.depth("g") == depth{Blocked: 1} })
+		crash()
+		w.publish("b")
+		w.settle(w.next(con, "b", 1).Ack())
+		w.none(con, 2*time.Second)
+		w.letters("g", 0)
+		process.Eventually(w.t, "the blocked message to wait", func() bool { return w.depth("g") == depth{Blocked: 1} })
+		w.server.Must("", "update", "group", queue, "g", "--max-deliveries", strconv.Itoa(most+1))
+		w.settle(w.next(con, "a", most+1).Ack())
+		process.Eventually(w.t, "nothing to be left", func() bool { return w.depth("g") == depth{} })
+	})
+}
+
+// TestExhaustedBlockEndsByUpdate turns a group that blocks to one with dead letters, by the command line.
+func TestExhaustedBlockEndsByUpdate(t *testing.T) {
+	w := newWorld(t)
+	w.server.Must("", "create", "group", queue, "g", "--start", "earliest", "--max-deliveries", "1", "--exhausted", "block")
+	w.publish("a", "b")
+	con := w.consumer("g")
+	for range 2 {
+		d := w.take(con, process.Patience)
+		if d == nil {
+			t.Fatal("a message did not come")
+		}
+		w.settle(d.Nack(client.Reason("no")))
+	}
+	w.flush(con)
+	process.Eventually(t, "two messages to be blocked", func() bool { return w.depth("g") == depth{Blocked: 2} })
+	w.server.Must("", "update", "group", queue, "g", "--exhausted", "dlq")
+	for _, l := range w.letters("g", 2) {
+		if l.Attempts != 1 || l.Error != "no" {
+			t.Errorf("dead letter %+v, want 1 attempt and its reason", l)
+		}
+	}
+	process.Eventually(t, "nothing to be left", func() bool { return w.depth("g") == depth{} })
 }
 
 // TestExhaustedWithCrashesAnywhere kills the server at once after each failure. A first attempt may be forgotten once per crash;

@@ -162,9 +162,6 @@ func (s *fakeServer) CreateGroup(_ context.Context, r *connect.Request[pb.Create
 	if _, err := s.queue(spec.Queue); err != nil {
 		return nil, err
 	}
-	if spec.Exhausted == string(core.ExhaustedBlock) {
-		return nil, fail(core.CodeUnimplemented, "block is not there yet")
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.groups[spec.Queue+" "+spec.Name] != nil {

@@ -107,9 +107,8 @@ func TestGolden(t *testing.T) {
 		"groups.txt": append(setup[:1:1], []step{
 			{line: "create group /demo/a billing --start -2h --lock-timeout 30s --max-deliveries unlimited --backoff 1s,2,1m"},
 			{line: "create cg /demo/a billing"},
-			{line: "create consumergroup /demo/a mail --exhausted block"},
 			{line: "create consumergroup /demo/a late --delay 1m --skip-older 1m"},
-			{line: "create consumergroup /demo/a late --delay 1m --skip-older 1h -o json"},
+			{line: "create consumergroup /demo/a late --delay 1m --skip-older 1h --exhausted block -o json"},
 			{line: "delete group /demo/a late"},
 			{line: "create group /demo/missing g"},
 			{line: "create group /demo/a mail -o json"},

@@ -131,6 +131,7 @@ func depthFields(d *pb.Depth) []field {
 		{name: "in_flight", value: d.GetInFlight()},
 		{name: "delayed", value: d.GetDelayed()},
 		{name: "parked", value: d.GetParked()},
+		{name: "blocked", value: d.GetBlocked()},
 		{name: "dead", value: d.GetDead()},
 		{name: "oldest_ready_ms", value: d.GetOldestReadyMs()},
 	}
