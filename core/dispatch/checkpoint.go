@@ -32,11 +32,13 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	}
 	blob, level := fit(dst, &s.done, s.entries(final, t))
 	s.full = level >= withoutFirst
-	if level < cutShort && !s.group.unwanted { // else what was cut off may be among the retries: they wait for a better one
-		for i := range s.pending.all() {
-			if p := &s.pending.all()[i]; p.token == 0 {
-				p.token = s.token
-			}
+	counts := level < cutShort && !s.group.unwanted // else what was cut off may be among the retries: they wait for a better one
+	for i := range s.pending.all() {
+		switch p := &s.pending.all()[i]; {
+		case !counts: // nor may one before do for them: this one replaces it
+			p.token = 0
+		case p.token == 0:
+			p.token = s.token
 		}
 	}
 	s.rest()

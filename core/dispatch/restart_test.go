@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"testing"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -142,4 +143,20 @@ func (m *machine) drain(t *rapid.T) {
 		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d texts", m.s.Frontier(), m.s.next-1, len(m.s.table.chunks), len(m.s.texts))
 	}
 	m.leaks(t)
+}
+
+// A checkpoint taken while nobody wants messages replaces one that counts a retry's next attempt: that attempt is not durable then.
+func TestCheckpoint_ReplacedBeforeItWasSaved(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	if err := s.Nack(1, 1, 0, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	s.Checkpoint(nil, false, start)
+	g.Want(false)
+	save(s, start)
+	g.Want(true)
+	want(t, "before its count is durable", take(g, 1, start))
+	save(s, start)
+	want(t, "after", take(g, 1, start), "1+1@2")
 }
