@@ -199,7 +199,7 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 	}
 	g = &groupShares{GroupRecord: r, pending: make(map[core.ExtentID]core.Extent)}
 	for _, e := range h.extents.of(r.Queue) {
-		if !done[e.ID] {
+		if !done[e.ID] && e.state != core.ExtentRetired {
 			g.pending[e.ID] = e.Extent
 		}
 	}
@@ -230,7 +230,7 @@ func (h *Host) consumedOf(ctx context.Context, g *groupShares, look bool) (func(
 	for id := range g.pending {
 		e, live := h.extents.get(id)
 		switch {
-		case !live:
+		case !live, e.state == core.ExtentRetired:
 			done[id] = true
 		case look && e.state.HasEnd():
 			ended = append(ended, id)

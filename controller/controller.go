@@ -37,6 +37,7 @@ type Config struct {
 	RepairsAtOnce   int           // copies that are made side by side
 	RepairPerSecond int           // bytes, of all copies that are not urgent
 	InventoryEvery  time.Duration // how often stores are asked what they have
+	RetainEvery     time.Duration // how often extents are looked for that their queues keep no longer
 }
 
 // DefaultConfig is right for most clusters.
@@ -45,12 +46,12 @@ func DefaultConfig() Config {
 		ReconcileEvery: 2 * time.Second, CallTimeout: 3 * time.Second, SealsAtOnce: 64,
 		DescribeEvery: 2 * time.Second, DescribeTimeout: time.Second,
 		Blink: 3 * time.Second, GoneAfter: 5 * time.Minute, RepairsAtOnce: 4, RepairPerSecond: 64 << 20,
-		InventoryEvery: 30 * time.Second,
+		InventoryEvery: 30 * time.Second, RetainEvery: 30 * time.Second,
 	}
 }
 
 func (c Config) validate() error {
-	for _, d := range []time.Duration{c.ReconcileEvery, c.CallTimeout, c.DescribeEvery, c.DescribeTimeout, c.Blink, c.GoneAfter, c.InventoryEvery} {
+	for _, d := range []time.Duration{c.ReconcileEvery, c.CallTimeout, c.DescribeEvery, c.DescribeTimeout, c.Blink, c.GoneAfter, c.InventoryEvery, c.RetainEvery} {
 		if d <= 0 {
 			return core.Errorf(core.CodeBadArgument, "controller: every time must be above zero")
 		}
@@ -149,7 +150,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop} {
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.retainLoop} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

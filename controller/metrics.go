@@ -15,6 +15,10 @@ type metrics struct {
 	repaired    prometheus.Counter
 	quarantined prometheus.Counter
 	orphans     prometheus.Gauge
+
+	expired          prometheus.Counter
+	expiredMessages  prometheus.Counter
+	retentionStopped prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -31,7 +35,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		repaired:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_made_total", Help: "Copies of sealed extents made by repair."}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that count no more since they are damaged or missing."}),
 		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores that belong to no known queue."}),
+
+		expired:          prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_expired_total", Help: "Extents retired by unconsumed retention that a group had not consumed, or that no group was there for."}),
+		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_expired_total", Help: "Messages of such extents that the group furthest behind had not consumed."}),
+		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while nothing is retired since the clocks of hosts differ or too few hosts answer."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.lost, m.repaired, m.quarantined, m.orphans)
+	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.lost, m.repaired, m.quarantined, m.orphans, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
 }

@@ -16,6 +16,9 @@ import (
 // retireEvery is how often deleted queues are looked for.
 const retireEvery = 10 * time.Second
 
+// doneFor is how long it stays known that a group is past an extent that was removed: lists of shares and tokens of before may still be about.
+const doneFor = 24 * time.Hour
+
 // retireDeleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
 // deleted by their stores. An answer of the metadata that is missing or failed deletes nothing.
 func (h *Host) retireDeleted(ctx context.Context) {
@@ -53,6 +56,11 @@ func (h *Host) retire(ctx context.Context, e extent) error {
 	if err != nil {
 		return err
 	}
+	return h.removeRetired(ctx, e, row)
+}
+
+// removeRetired has the stores delete an extent, removes its hints and its create row, and forgets it.
+func (h *Host) removeRetired(ctx context.Context, e extent, row metadata.SealRecord) error {
 	for _, store := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(e.Replicas, row.Holders)))) {
 		if !h.stores.answers(store) {
 			continue // its inventory will show what it still has, and the row stays
@@ -62,18 +70,76 @@ func (h *Host) retire(ctx context.Context, e extent) error {
 		}
 	}
 	now := h.deps.now()
-	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} {
+	if err := h.deps.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), now, metadata.One); err != nil {
+		return err
+	}
+	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} { // the hint by which all this is found again goes last
 		if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, e.ID), now, metadata.One); err != nil {
 			return err
 		}
-	}
-	if err := h.deps.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), now, metadata.One); err != nil {
-		return err
 	}
 	h.extents.remove(e.ID)
 	h.shares.touch(e.Queue)
 	h.metrics.retired.Inc()
 	return nil
+}
+
+// removeDrained removes an extent that retention has retired, with what is kept of its groups' progress.
+func (h *Host) removeDrained(ctx context.Context, e extent) {
+	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	defer cancel()
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
+	if err == nil && row.State != core.ExtentRetired {
+		err = core.Errorf(core.CodeConflict, "its row says %s", row.State)
+	}
+	if err == nil {
+		err = h.forgetProgress(ctx, row)
+	}
+	if err == nil {
+		err = h.removeRetired(ctx, e, row)
+	}
+	if err != nil && ctx.Err() == nil {
+		h.log.Info("a retired extent stays for now", "extent", e.ID, "err", err)
+	}
+}
+
+// forgetProgress removes the checkpoints of a retired extent, and has its done rows expire.
+func (h *Host) forgetProgress(ctx context.Context, row metadata.SealRecord) error {
+	id := row.Extent.ID
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, row.Extent.Queue.String(), metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		rows, err := h.checkpoints(ctx, g.Value.ID, id)
+		if err != nil {
+			return err
+		}
+		for _, c := range rows {
+			if err := h.deps.Meta.Remove(ctx, metadata.Checkpoints, c.Key, later(h.deps.now(), c.Written), metadata.Quorum); err != nil {
+				return err
+			}
+		}
+		key, at := metadata.DoneKey(g.Value.ID, id), h.deps.now()
+		switch old, err := h.deps.Meta.Get(ctx, metadata.Dones, key, metadata.Quorum); {
+		case err == nil:
+			at = later(at, old.Written)
+		case core.CodeOf(err) != core.CodeNotFound:
+			return err
+		}
+		done := metadata.DoneRecord{L: row.L, Epoch: g.Value.Epoch}
+		if err := metadata.Write(ctx, h.deps.Meta, metadata.Dones, key, done, at, doneFor, metadata.Quorum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// later is now, or the first instant after that of a row: what is written then wins, whatever clock wrote the row.
+func later(now, written time.Time) time.Time {
+	if least := written.Add(metadata.Tick); now.Before(least) {
+		return least
+	}
+	return now
 }
 
 // removeReplica deletes a replica by the version of the row that decided it; the store refuses one that is older than it knows.

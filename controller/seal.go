@@ -254,7 +254,7 @@ func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, h
 			return core.Errorf(core.CodeConflict, "the floor rose to %d meanwhile", r.Floor)
 		}
 		r.State, r.L, r.Checksum, r.Bytes, r.Changed = core.ExtentSealed, d.L, d.Checksum, bytes, h.deps.now()
-		r.Forced, r.Lost, r.Version = d.Forced, d.Lost, r.Version+1
+		r.Forced, r.Lost, r.Version, r.Ended = d.Forced, d.Lost, r.Version+1, r.Changed
 		setHolders(r, holders)
 		return nil
 	})

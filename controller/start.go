@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -25,15 +26,13 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 		h.shares.touch(queue)
 		return nil
 	}
-	if g.Spec.Start.Mode != core.StartEarliest {
-		for _, e := range h.extents.of(queue) {
-			before, err := h.before(ctx, g, e)
-			if err != nil {
-				return core.Errorf(core.CodeOf(err), "start group %s in extent %s: %w", name, e.ID, err)
-			}
-			if err := h.writeStart(ctx, g, e, before); err != nil {
-				return core.Errorf(core.CodeOf(err), "start group %s in extent %s: %w", name, e.ID, err)
-			}
+	leaving, err := h.leaving(ctx, queue)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
+	}
+	for _, e := range h.extents.of(queue) {
+		if err := h.startIn(ctx, g, e, leaving[e.ID]); err != nil {
+			return core.Errorf(core.CodeOf(err), "start group %s in extent %s: %w", name, e.ID, err)
 		}
 	}
 	if _, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), func(r *metadata.GroupRecord) error {
@@ -47,6 +46,49 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 	}
 	h.shares.touch(queue)
 	return nil
+}
+
+// leaving are the extents of a queue that are being retired: a group that is made meanwhile gets nothing of them. They are read after the
+// group's row was written, and retention reads the groups after its mark: one of them meets the other, and no group gets a part.
+func (h *Host) leaving(ctx context.Context, queue core.QueueID) (map[core.ExtentID]bool, error) {
+	const page = 500
+	var keys []metadata.Key
+	for _, e := range h.extents.of(queue) {
+		keys = append(keys, metadata.SealKey(e.ID))
+	}
+	out := make(map[core.ExtentID]bool)
+	for some := range slices.Chunk(keys, page) {
+		rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, some, metadata.Serial)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			r, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
+			if err != nil {
+				return nil, err
+			}
+			h.extents.took(r)
+			if r.State == core.ExtentRetiring || r.State == core.ExtentRetired {
+				out[r.Extent.ID] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// startIn fixes where the group begins in an extent.
+func (h *Host) startIn(ctx context.Context, g metadata.GroupRecord, e extent, leaving bool) error {
+	switch {
+	case leaving:
+		return h.writeStart(ctx, g, e, e.l)
+	case g.Spec.Start.Mode == core.StartEarliest:
+		return nil
+	}
+	before, err := h.before(ctx, g, e)
+	if err != nil {
+		return err
+	}
+	return h.writeStart(ctx, g, e, before)
 }
 
 // before is the last seq that the group does not get.

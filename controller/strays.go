@@ -150,7 +150,7 @@ func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Quorum)
 	switch {
 	case err == nil && row.State == core.ExtentRetired:
-		return strayKnown, h.removeRetired(ctx, row, x)
+		return strayKnown, h.removeLeftover(ctx, row, x)
 	case err == nil && late: // its hints were lost
 		return strayKnown, h.note(ctx, row)
 	case err != nil && core.CodeOf(err) != core.CodeNotFound:
@@ -186,9 +186,9 @@ func (h *Host) createdRow(ctx context.Context, e core.Extent) (metadata.ExtentRe
 	return r, err
 }
 
-// removeRetired removes what stores still have of an extent that was retired while they were away. A store that is away again, or has
+// removeLeftover removes what stores still have of an extent that was retired while they were away. A store that is away again, or has
 // another disk, shows what it has when it is back.
-func (h *Host) removeRetired(ctx context.Context, row metadata.SealRecord, x stray) (err error) {
+func (h *Host) removeLeftover(ctx context.Context, row metadata.SealRecord, x stray) (err error) {
 	for id, disk := range x.stores {
 		if st, ok := h.stores.get(id); !ok || !st.answering() || st.identity.Disk != disk {
 			continue

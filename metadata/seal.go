@@ -27,4 +27,6 @@ type SealRecord struct {
 	Reason  string    `json:"reason"`  // why it was sealed
 	Attempt core.ID   `json:"attempt"` // of the last change, to recognise one's own after a lost answer
 	Changed time.Time `json:"changed"`
+	// Ended is when L was decided; zero in rows of before there was retention.
+	Ended time.Time `json:"ended,omitzero"`
 }

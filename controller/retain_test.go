@@ -1,0 +1,296 @@
+package controller
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	keepConsumed   = 10 * time.Minute
+	keepUnconsumed = 30 * time.Minute
+)
+
+// keeping is a queue with retentions.
+func (r *rig) keeping(consumed, unconsumed time.Duration) core.QueueID {
+	r.t.Helper()
+	id := r.queue(3, 2)
+	_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(id), func(q *metadata.QueueRecord) error {
+		q.Spec.ConsumedRetention, q.Spec.UnconsumedRetention = consumed, unconsumed
+		return nil
+	})
+	r.ok(err)
+	return id
+}
+
+// done records that a group has consumed an extent.
+func (r *rig) done(group core.GroupID, e core.Extent) {
+	r.t.Helper()
+	r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(group, e.ID), metadata.DoneRecord{L: r.row(e).L}, time.Now(), 0, metadata.One))
+}
+
+// stays checks that an extent is whole, and that nobody has begun to retire it.
+func (r *rig) stays(e core.Extent, l core.Seq, why string) {
+	r.t.Helper()
+	if row := r.row(e); row.State != core.ExtentSealed {
+		r.t.Fatalf("%s: the extent is %s", why, row.State)
+	}
+	r.whole(e, l, len(e.Replicas))
+}
+
+func (r *rig) held(e core.Extent) (n int) {
+	for _, s := range r.stores {
+		n += boolInt(s.has(e.ID) != nil)
+	}
+	return n
+}
+
+// goes checks that nothing is left of an extent some minutes later.
+func (r *rig) goes(e core.Extent) {
+	r.t.Helper()
+	r.eventually("the extent is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.get(e.ID); return !live })
+	if n := r.held(e); n > 0 {
+		r.t.Errorf("%d stores hold it still", n)
+	}
+	if row := r.row(e); row.State != core.ExtentRetired {
+		r.t.Errorf("its tombstone says %s", row.State)
+	}
+	for _, p := range []struct {
+		table     metadata.Table
+		partition string
+	}{{metadata.Work, metadata.PartitionLive}, {metadata.Work, metadata.PartitionOpen}, {metadata.Extents, e.Queue.String()}} {
+		if n := rows(r, p.table, p.partition); n > 0 {
+			r.t.Errorf("%d rows are left in %s %s", n, p.table.Name, p.partition)
+		}
+	}
+}
+
+// value of a counter or a gauge.
+func (r *rig) value(c prometheus.Collector) float64 {
+	r.t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	r.ok(err)
+	m := families[0].Metric[0]
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+}
+
+// edit changes a group's row.
+func (r *rig) edit(queue core.QueueID, name string, f func(*metadata.GroupRecord)) {
+	r.t.Helper()
+	_, err := metadata.Change(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), func(g *metadata.GroupRecord) error { f(g); return nil })
+	r.ok(err)
+}
+
+// TestRetain_ConsumedByAll: a group that is behind keeps an extent, also while it is disabled.
+func TestRetain_ConsumedByAll(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.keeping(keepConsumed, keepUnconsumed)
+		fast, slow := r.group(queue, "fast"), r.group(queue, "slow")
+		r.edit(queue, "slow", func(g *metadata.GroupRecord) { g.Spec.Status = core.StatusDisabled })
+		e := r.sealed(queue, 5)
+		r.done(fast, e)
+		r.sleep(keepUnconsumed - 5*time.Minute)
+		r.stays(e, 5, "one group is behind")
+		r.done(slow, e)
+		state := dispatch.StartAfter(3)
+		left := metadata.CheckpointKey(slow, e.ID, 0, newRun())
+		r.ok(r.meta.Put(r.t.Context(), metadata.Checkpoints, left, state.Append(nil), time.Now(), 0, metadata.One))
+		r.sleep(4 * time.Minute)
+		r.stays(e, 5, "consumed a moment ago")
+		r.sleep(keepConsumed - 4*time.Minute)
+		r.goes(e)
+		if n := rows(r, metadata.Checkpoints, left.Partition); n > 0 {
+			t.Errorf("%d checkpoints stay behind", n)
+		}
+		if n := r.value(r.ctl.metrics.expired); n != 0 {
+			t.Errorf("%v extents expired, all was consumed", n)
+		}
+		r.ctl.end()
+		r.sleep(doneFor)
+		r.ctl = r.startController(nil)
+		if n := rows(r, metadata.Dones, fast.String()) + rows(r, metadata.Dones, slow.String()); n > 0 {
+			t.Errorf("%d done rows stay behind", n)
+		}
+	})
+}
+
+// TestRetain_Unconsumed: what goes unconsumed is counted and recorded.
+func TestRetain_Unconsumed(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.keeping(keepConsumed, keepUnconsumed)
+		fast, slow := r.group(queue, "fast"), r.group(queue, "slow")
+		e := r.sealed(queue, 5)
+		r.done(fast, e)
+		state := dispatch.StartAfter(3)
+		r.ok(r.meta.Put(r.t.Context(), metadata.Checkpoints, metadata.CheckpointKey(slow, e.ID, 0, newRun()), state.Append(nil), time.Now(), 0, metadata.One))
+		r.sleep(keepUnconsumed - 2*time.Second)
+		r.stays(e, 5, "not old enough")
+		r.goes(e)
+		if n, messages := r.value(r.ctl.metrics.expired), r.value(r.ctl.metrics.expiredMessages); n != 1 || messages != 2 {
+			t.Errorf("%v extents expired with %v messages, want 1 with 2", n, messages)
+		}
+		if n := rows(r, metadata.Audit, metadata.AuditPartition(time.Now())); n != 1 {
+			t.Errorf("%d rows of audit, want 1", n)
+		}
+	})
+}
+
+// TestRetain_NoGroup: only unconsumed retention counts, and without that nothing goes.
+func TestRetain_NoGroup(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		forever := r.sealed(r.keeping(keepConsumed, 0), 3)
+		r.sleep(2 * keepUnconsumed)
+		e := r.sealed(r.keeping(keepConsumed, keepUnconsumed), 5)
+		r.sleep(keepUnconsumed - 2*time.Second)
+		r.stays(e, 5, "not old enough")
+		r.eventually("it goes", 5*time.Minute, func() bool { return r.held(e) == 0 })
+		if n := r.value(r.ctl.metrics.expiredMessages); n != 5 {
+			t.Errorf("%v messages expired, want 5", n)
+		}
+		r.stays(forever, 3, "no limit")
+	})
+}
+
+// marked waits until an extent that is due is marked.
+func (r *rig) marked(e core.Extent) {
+	r.t.Helper()
+	r.eventually("it is marked", keepConsumed+2*time.Minute, func() bool { return r.row(e).State == core.ExtentRetiring })
+}
+
+// TestRetain_GroupMadeMeanwhile: its row is there before the second look, which therefore undoes the mark; but the group met the mark.
+func TestRetain_GroupMadeMeanwhile(t *testing.T) {
+	bubble(t, rigOptions{stores: 3, outputs: 1}, func(r *rig) {
+		queue := r.keeping(keepConsumed, 2*keepUnconsumed)
+		old := r.group(queue, "old")
+		e := r.sealed(queue, 5)
+		r.done(old, e)
+		r.marked(e)
+		fresh := r.group(queue, "fresh")
+		r.edit(queue, "fresh", func(g *metadata.GroupRecord) { g.Started = false; g.Spec.Start.Mode = core.StartEarliest })
+		r.eventually("the mark is undone", time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
+		r.sleep(keepConsumed)
+		r.stays(e, 5, "a group is half made")
+		r.ok(r.ctl.startGroup(r.t.Context(), queue, "fresh"))
+		r.eventually("the group gets it whole", time.Minute, func() bool { return r.outputs[0].shares()[e.ID] != nil })
+		r.stays(e, 5, "the new group has it before it")
+		r.done(fresh, e)
+		r.marked(e)
+		late := r.group(queue, "late")
+		r.edit(queue, "late", func(g *metadata.GroupRecord) { g.Started = false; g.Spec.Start.Mode = core.StartEarliest })
+		r.ok(r.ctl.startGroup(r.t.Context(), queue, "late"))
+		d, _, err := metadata.Read[metadata.DoneRecord](r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(late, e.ID), metadata.Serial)
+		r.ok(err)
+		if d.L != 5 {
+			t.Errorf("the group that met the mark has %+v, want that it gets nothing", d)
+		}
+		for range 1000 {
+			if a := r.outputs[0].shares()[e.ID]; a != nil {
+				t.Fatalf("group %s is given an extent that is being retired", a.Name)
+			}
+			r.sleep(time.Second)
+		}
+		r.goes(e)
+	})
+}
+
+// TestRetain_RewindMeetsTheMark: the group's epoch is raised between the two looks.
+func TestRetain_RewindMeetsTheMark(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.keeping(keepConsumed, 2*keepUnconsumed)
+		g := r.group(queue, "g")
+		e := r.sealed(queue, 5)
+		r.done(g, e)
+		r.marked(e)
+		r.edit(queue, "g", func(g *metadata.GroupRecord) { g.Epoch++ })
+		r.eventually("the mark is undone", time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
+		r.sleep(keepConsumed)
+		r.stays(e, 5, "the group begins again")
+	})
+}
+
+// TestRetain_LongerRetentionMeetsTheMark: the queue's owner changes his mind between the two looks.
+func TestRetain_LongerRetentionMeetsTheMark(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.keeping(keepConsumed, keepUnconsumed)
+		r.done(r.group(queue, "g"), r.sealed(queue, 1))
+		e := r.ctl.extents.of(queue)[0].Extent
+		r.marked(e)
+		_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error {
+			q.Spec.ConsumedRetention, q.Spec.UnconsumedRetention = time.Hour, time.Hour
+			return nil
+		})
+		r.ok(err)
+		r.sleep(2 * time.Minute)
+		r.stays(e, 1, "it is kept longer now")
+	})
+}
+
+// TestRetain_ClocksDiffer: nothing is retired, and marks are undone, while a host's clock is far off.
+func TestRetain_ClocksDiffer(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		var ahead atomic.Int64
+		r.serve("odd:1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Date", time.Now().Add(time.Duration(ahead.Load())).UTC().Format(http.TimeFormat))
+		}))
+		r.join(membership.Host{ID: "odd", Roles: []string{"frontend"}, Address: "odd:1", Run: newRun()})
+		queue := r.keeping(keepConsumed, keepUnconsumed)
+		e := r.sealed(queue, 5)
+		r.done(r.group(queue, "g"), e)
+		r.marked(e)
+		ahead.Store(int64(-2 * time.Minute))
+		r.sleep(2 * time.Minute)
+		r.stays(e, 5, "a clock is behind")
+		ahead.Store(int64(2 * time.Minute))
+		r.sleep(keepUnconsumed)
+		r.stays(e, 5, "a clock is ahead")
+		if n := r.value(r.ctl.metrics.retentionStopped); n != 1 {
+			t.Errorf("stopped is %v", n)
+		}
+		ahead.Store(int64(30 * time.Second))
+		r.goes(e)
+		if n := r.value(r.ctl.metrics.retentionStopped); n != 0 {
+			t.Errorf("stopped is %v", n)
+		}
+	})
+}
+
+// TestRetain_Pace: much that is due at once goes in portions.
+func TestRetain_Pace(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.keeping(keepConsumed, keepUnconsumed)
+		const n = retainAtOnce + 10
+		var all []core.Extent
+		for range n {
+			e := r.extent(queue, 1)
+			_, err := r.seal(e, 1)
+			r.ok(err)
+			all = append(all, e)
+			r.sleep(2 * time.Millisecond) // by whole milliseconds ids tell which is older
+		}
+		r.sleep(keepUnconsumed - keepConsumed)
+		r.marked(all[0])
+		count := func(state core.ExtentState) (n int) {
+			for _, e := range all {
+				n += boolInt(r.row(e).State == state)
+			}
+			return n
+		}
+		if got := count(core.ExtentRetiring); got != retainAtOnce {
+			t.Errorf("%d are marked at once, want %d", got, retainAtOnce)
+		}
+		if got := count(core.ExtentSealed); got != 10 || r.row(all[n-1]).State != core.ExtentSealed {
+			t.Errorf("%d wait, want the youngest 10", got)
+		}
+		r.eventually("all are removed", 10*time.Minute, func() bool { return !r.ctl.extents.has(queue) })
+	})
+}
