@@ -114,6 +114,8 @@ func (h *Host) readable(ctx context.Context, e core.Extent) (upTo core.Seq, from
 	now := h.deps.Now()
 	seal, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
 	switch {
+	case err == nil && seal.State == core.ExtentRetired: // nothing of it is there any more, or not for long
+		return 0, nil, nil
 	case err == nil && seal.State.HasEnd():
 		if from = h.sources(e, seal.Holders, nil, now); len(from) == 0 && seal.L > 0 {
 			return 0, nil, core.Errorf(core.CodeUnavailable, "no store that holds extent %s is there", e.ID)

@@ -122,3 +122,16 @@ func TestScan_HolderThatIsBehindIsNotTheEnd(t *testing.T) {
 		t.Errorf("%v without an error, want one: there are 5", seqs)
 	}
 }
+
+// TestScan_RetiredExtentIsEmpty: it counts no more, though its stores may not have removed it yet.
+func TestScan_RetiredExtentIsEmpty(t *testing.T) {
+	b := newBench(t)
+	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
+	b.write(metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentRetired, L: 5, Holders: e.Replicas})
+	for _, a := range []*heldTo{{last: 5}, nil} {
+		b.serveStores(map[core.HostID]*heldTo{"a": a, "b": nil})
+		if seqs, err := b.seqsOf(e); err != nil || len(seqs) > 0 {
+			t.Errorf("%v, %v; want nothing", seqs, err)
+		}
+	}
+}

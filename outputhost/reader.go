@@ -62,7 +62,7 @@ func (g *group) readLocked() (actions []func()) {
 	wanted := g.wantedLocked()
 	reading := 0
 	for _, s := range g.orderedLocked() {
-		if g.mu.closed || s.finished() || s.exhausted() {
+		if g.mu.closed || s.retired || s.finished() || s.exhausted() {
 			continue
 		}
 		if !s.failing() && !s.caughtUp() {

@@ -25,6 +25,7 @@ type share struct {
 	restored   bool                      // an earlier owner left messages under way: read on even without consumers, to see their locks end
 	end        bool                      // sealed …
 	l          core.Seq                  // … at this seq
+	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
 	last       core.Seq                  // committed, as far as heard
 	removed    bool
 	saved      bool                    // a checkpoint of this owner is durable

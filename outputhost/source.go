@@ -117,7 +117,7 @@ func (g *group) ended(s *share, seal metadata.SealRecord) {
 	g.mu.Lock()
 	finished := false
 	if seal.State.HasEnd() && !s.removed {
-		s.end, s.l, s.last, s.holders = true, seal.L, max(s.last, seal.L), seal.Holders
+		s.end, s.l, s.last, s.holders, s.retired = true, seal.L, max(s.last, seal.L), seal.Holders, seal.State == core.ExtentRetired
 		finished = s.finished()
 	}
 	g.mu.Unlock()
@@ -148,6 +148,9 @@ func (r *reader) choose(ctx context.Context) (at source, alone bool, err error) 
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if s.retired {
+		return source{}, true, core.Errorf(core.CodeNotFound, "extent %s was retired", s.extent.ID)
+	}
 	from := s.sourcesLocked(now)
 	if len(from) == 0 {
 		return source{}, true, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", s.extent.ID)

@@ -122,3 +122,46 @@ func TestGroup_LooksForHoldersAndEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReader_RetiredExtentIsNotReadAgain: its stores say that they have no such extent, and its seal row says why.
+func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
+	b := newBench(t)
+	b.stores(map[core.HostID]string{"store": ""})
+	_, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	e, err := convert.Extent(a.Extent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s := g.mu.shares[e.ID]
+		s.restored, s.reader = true, nil
+		g.readLocked()
+		wants := s.reader != nil
+		s.reader = nil
+		return wants
+	}
+	if !reads() {
+		t.Fatal("the share is not read while its extent is there")
+	}
+	b.write(metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentRetired, L: 9, Holders: []core.HostID{"store"}})
+	r := &reader{g: g, s: g.mu.shares[e.ID], store: "store"}
+	r.failed(core.Errorf(core.CodeNotFound, "this store has no extent %s", e.ID), b.deps.Now())
+	if _, _, err := r.choose(t.Context()); core.CodeOf(err) != core.CodeNotFound {
+		t.Errorf("chosen: %v, want %s", err, core.CodeNotFound)
+	}
+	if reads() {
+		t.Error("it is read again")
+	}
+	if err := b.give(2); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.shareCount(); n != 0 {
+		t.Errorf("%d shares after a list without it", n)
+	}
+}
