@@ -19,6 +19,9 @@ const (
 	keepUnconsumed = 30 * time.Minute
 )
 
+// calm has the controller look at what these tests do not change less often: they take hours.
+func calm(c *Config) { c.DescribeEvery, c.ReconcileEvery = 20*time.Second, 20*time.Second }
+
 // keeping is a queue with retentions.
 func (r *rig) keeping(consumed, unconsumed time.Duration) core.QueueID {
 	r.t.Helper()
@@ -93,7 +96,7 @@ func (r *rig) edit(queue core.QueueID, name string, f func(*metadata.GroupRecord
 
 // TestRetain_ConsumedByAll: a group that is behind keeps an extent, also while it is disabled.
 func TestRetain_ConsumedByAll(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		fast, slow := r.group(queue, "fast"), r.group(queue, "slow")
 		r.edit(queue, "slow", func(g *metadata.GroupRecord) { g.Spec.Status = core.StatusDisabled })
@@ -117,7 +120,7 @@ func TestRetain_ConsumedByAll(t *testing.T) {
 		}
 		r.ctl.end()
 		r.sleep(doneFor)
-		r.ctl = r.startController(nil)
+		r.ctl = r.startController(calm)
 		if n := rows(r, metadata.Dones, fast.String()) + rows(r, metadata.Dones, slow.String()); n > 0 {
 			t.Errorf("%d done rows stay behind", n)
 		}
@@ -126,7 +129,7 @@ func TestRetain_ConsumedByAll(t *testing.T) {
 
 // TestRetain_Unconsumed: what goes unconsumed is counted and recorded.
 func TestRetain_Unconsumed(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		fast, slow := r.group(queue, "fast"), r.group(queue, "slow")
 		e := r.sealed(queue, 5)
@@ -147,7 +150,7 @@ func TestRetain_Unconsumed(t *testing.T) {
 
 // TestRetain_NoGroup: only unconsumed retention counts, and without that nothing goes.
 func TestRetain_NoGroup(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		forever := r.sealed(r.keeping(keepConsumed, 0), 3)
 		r.sleep(2 * keepUnconsumed)
 		e := r.sealed(r.keeping(keepConsumed, keepUnconsumed), 5)
@@ -169,7 +172,7 @@ func (r *rig) marked(e core.Extent) {
 
 // TestRetain_GroupMadeMeanwhile: its row is there before the second look, which therefore undoes the mark; but the group met the mark.
 func TestRetain_GroupMadeMeanwhile(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 1}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, outputs: 1, edit: calm}, func(r *rig) {
 		queue := r.keeping(keepConsumed, 2*keepUnconsumed)
 		old := r.group(queue, "old")
 		e := r.sealed(queue, 5)
@@ -193,11 +196,11 @@ func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 		if d.L != 5 {
 			t.Errorf("the group that met the mark has %+v, want that it gets nothing", d)
 		}
-		for range 1000 {
+		for range 200 {
 			if a := r.outputs[0].shares()[e.ID]; a != nil {
 				t.Fatalf("group %s is given an extent that is being retired", a.Name)
 			}
-			r.sleep(time.Second)
+			r.sleep(5 * time.Second)
 		}
 		r.goes(e)
 	})
@@ -205,7 +208,7 @@ func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 
 // TestRetain_RewindMeetsTheMark: the group's epoch is raised between the two looks.
 func TestRetain_RewindMeetsTheMark(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		queue := r.keeping(keepConsumed, 2*keepUnconsumed)
 		g := r.group(queue, "g")
 		e := r.sealed(queue, 5)
@@ -220,7 +223,7 @@ func TestRetain_RewindMeetsTheMark(t *testing.T) {
 
 // TestRetain_LongerRetentionMeetsTheMark: the queue's owner changes his mind between the two looks.
 func TestRetain_LongerRetentionMeetsTheMark(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		r.done(r.group(queue, "g"), r.sealed(queue, 1))
 		e := r.ctl.extents.of(queue)[0].Extent
@@ -237,7 +240,7 @@ func TestRetain_LongerRetentionMeetsTheMark(t *testing.T) {
 
 // TestRetain_ClocksDiffer: nothing is retired, and marks are undone, while a host's clock is far off.
 func TestRetain_ClocksDiffer(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		var ahead atomic.Int64
 		r.serve("odd:1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Date", time.Now().Add(time.Duration(ahead.Load())).UTC().Format(http.TimeFormat))
@@ -266,7 +269,7 @@ func TestRetain_ClocksDiffer(t *testing.T) {
 
 // TestRetain_Pace: much that is due at once goes in portions.
 func TestRetain_Pace(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		const n = retainAtOnce + 10
 		var all []core.Extent

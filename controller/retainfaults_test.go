@@ -72,11 +72,11 @@ func TestRetain_MissingAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 				r.ctl.end()
 				meta := &spoiled{Store: r.meta}
 				r.meta = meta
-				r.ctl = r.startController(nil)
+				r.ctl = r.startController(calm)
 				queue := r.keeping(keepConsumed, 10*keepUnconsumed)
 				a, z := r.group(queue, "a"), r.group(queue, "z")
 				first := r.sealed(queue, 5)
@@ -106,11 +106,11 @@ func TestRetain_MissingAnswers(t *testing.T) {
 func TestRetain_ControllerKilledAtAnyMoment(t *testing.T) {
 	states := make(map[core.ExtentState]bool)
 	for writes := range 12 {
-		bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 			r.ctl.end()
 			meta := &spoiled{Store: r.meta}
 			r.meta = meta
-			r.ctl = r.startController(nil)
+			r.ctl = r.startController(calm)
 			queue := r.keeping(keepConsumed, 10*keepUnconsumed)
 			g := r.group(queue, "g")
 			e, needed := r.sealed(queue, 5), r.sealed(queue, 4)
@@ -122,7 +122,7 @@ func TestRetain_ControllerKilledAtAnyMoment(t *testing.T) {
 			states[r.row(e).State] = true
 			r.ctl.end()
 			meta.kill.Store(false)
-			r.ctl = r.startController(nil)
+			r.ctl = r.startController(calm)
 			r.eventually("it is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.get(e.ID); return !live && r.held(e) == 0 })
 			if n := rows(r, metadata.Extents, queue.String()); n != 1 {
 				t.Errorf("killed after %d writes: %d create rows are left, want that of the other extent", writes, n)
