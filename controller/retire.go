@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,15 +10,16 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/clocks"
+	"github.com/columbamq/columba/controller/progress"
+	"github.com/columbamq/columba/controller/retention"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
 // retireEvery is how often deleted queues are looked for.
 const retireEvery = 10 * time.Second
-
-// doneFor is how long it stays known that a group is past an extent that was removed: lists of shares and tokens of before may still be about.
-const doneFor = 24 * time.Hour
 
 // retireDeleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
 // deleted by their stores. An answer of the metadata that is missing or failed deletes nothing.
@@ -93,7 +95,7 @@ func (h *Host) removeDrained(ctx context.Context, e extent) {
 		err = core.Errorf(core.CodeConflict, "its row says %s", row.State)
 	}
 	if err == nil {
-		err = h.forgetProgress(ctx, row)
+		err = progress.Forget(ctx, h.deps.Meta, row, h.deps.now())
 	}
 	if err == nil {
 		err = h.removeRetired(ctx, e, row)
@@ -101,45 +103,6 @@ func (h *Host) removeDrained(ctx context.Context, e extent) {
 	if err != nil && ctx.Err() == nil {
 		h.log.Info("a retired extent stays for now", "extent", e.ID, "err", err)
 	}
-}
-
-// forgetProgress removes the checkpoints of a retired extent, and has its done rows expire.
-func (h *Host) forgetProgress(ctx context.Context, row metadata.SealRecord) error {
-	id := row.Extent.ID
-	for g, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, row.Extent.Queue.String(), metadata.Quorum) {
-		if err != nil {
-			return err
-		}
-		rows, err := h.checkpoints(ctx, g.Value.ID, id)
-		if err != nil {
-			return err
-		}
-		for _, c := range rows {
-			if err := h.deps.Meta.Remove(ctx, metadata.Checkpoints, c.Key, later(h.deps.now(), c.Written), metadata.Quorum); err != nil {
-				return err
-			}
-		}
-		key, at := metadata.DoneKey(g.Value.ID, id), h.deps.now()
-		switch old, err := h.deps.Meta.Get(ctx, metadata.Dones, key, metadata.Quorum); {
-		case err == nil:
-			at = later(at, old.Written)
-		case core.CodeOf(err) != core.CodeNotFound:
-			return err
-		}
-		done := metadata.DoneRecord{L: row.L, Epoch: g.Value.Epoch}
-		if err := metadata.Write(ctx, h.deps.Meta, metadata.Dones, key, done, at, doneFor, metadata.Quorum); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// later is now, or the first instant after that of a row: what is written then wins, whatever clock wrote the row.
-func later(now, written time.Time) time.Time {
-	if least := written.Add(metadata.Tick); now.Before(least) {
-		return least
-	}
-	return now
 }
 
 // removeReplica deletes a replica by the version of the row that decided it; the store refuses one that is older than it knows.
@@ -157,4 +120,254 @@ func (h *Host) removeReplica(ctx context.Context, row metadata.SealRecord, from 
 		return nil
 	}
 	return err
+}
+
+const (
+	// retainAtOnce bounds the extents that one round marks, and those it has removed: the metadata and the stores have other work.
+	retainAtOnce = 64
+	// markedFor is at least between the mark and the second look.
+	markedFor = 10 * time.Second
+	// drainedFor is at least between an extent's retirement and its removal: output hosts are told to leave it, and save for up to a minute
+	// what is settled late.
+	drainedFor = 90 * time.Second
+)
+
+// retainer retires what queues keep no longer, in steps. Each is in the seal row: any controller goes on from there.
+//
+//	sealed ──due──▶ retiring ──still due, all read again──▶ retired ──drained──▶ removed by its stores, its rows gone
+//	   ▲────────────────┘ a group needs it, or the clock is not trusted
+//
+// A group is made, and so must be rewound, the other way round: its row first, then the extents are read; see leaving. So either the
+// second look meets the group, or the group meets the mark, and gets nothing of the extent. One goroutine uses it.
+type retainer struct {
+	h       *Host
+	seen    map[core.ExtentID]sighting
+	names   map[core.QueueID]progress.Names
+	clocks  *clocks.Clocks
+	differ  bool // as of the last look at them
+	marks   int  // left in this round
+	removes int
+	trusted func() bool // asked once a round, when it matters
+}
+
+// sighting is since when this controller knows an extent to be retiring, or retired.
+type sighting struct {
+	state core.ExtentState
+	at    time.Time
+}
+
+// retainLoop looks at all queues now and then until ctx ends.
+func (h *Host) retainLoop(ctx context.Context) {
+	r := &retainer{h: h, seen: make(map[core.ExtentID]sighting), names: make(map[core.QueueID]progress.Names)}
+	r.clocks = clocks.New(h.deps.Peers.Dial, h.deps.now)
+	defer r.clocks.Close()
+	tick := time.NewTicker(h.cfg.RetainEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.round(ctx)
+		}
+	}
+}
+
+// round takes every queue's extents a step on. What cannot be read is left as it is.
+func (r *retainer) round(ctx context.Context) {
+	r.marks, r.removes = retainAtOnce, retainAtOnce
+	asked, trusted := false, false
+	r.trusted = func() bool {
+		if !asked {
+			asked, trusted = true, r.trustClock(ctx)
+		}
+		return trusted
+	}
+	for id := range r.seen {
+		if _, live := r.h.extents.get(id); !live {
+			delete(r.seen, id)
+		}
+	}
+	for queue := range r.names {
+		if !r.h.extents.has(queue) {
+			delete(r.names, queue)
+		}
+	}
+	for _, queue := range r.h.extents.queues() {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := r.queue(ctx, queue); err != nil && ctx.Err() == nil {
+			r.h.log.Info("a queue keeps what it has for now", "queue", queue, "err", err)
+		}
+	}
+}
+
+// queue takes the extents of one queue a step on.
+func (r *retainer) queue(ctx context.Context, queue core.QueueID) error {
+	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	defer cancel()
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
+	if err != nil || q.Spec.Status == core.StatusDeleted { // see retireDeleted
+		return err
+	}
+	policy, now := retention.Policy{Consumed: q.Spec.ConsumedRetention, Unconsumed: q.Spec.UnconsumedRetention}, r.h.deps.now()
+	var due, marked []extent
+	for _, e := range r.h.extents.of(queue) {
+		switch {
+		case e.state == core.ExtentSealed && e.Kind == core.KindLog && policy.MayGo(e.ended, now):
+			due = append(due, e)
+		case e.state == core.ExtentRetiring && r.since(e, now) >= markedFor:
+			marked = append(marked, e)
+		case e.state == core.ExtentRetired && r.since(e, now) >= drainedFor && r.removes > 0:
+			r.removes--
+			r.h.look(e.ID, func(ctx context.Context) { r.h.removeDrained(ctx, e) })
+		}
+	}
+	if len(due)+len(marked) == 0 {
+		return nil
+	}
+	marks, err := r.readMarks(ctx, marked) // before the groups: what is read of them must be younger than the mark
+	if err != nil {
+		return err
+	}
+	groups, names, err := progress.Read(ctx, r.h.deps.Meta, queue, r.names[queue])
+	if err != nil {
+		return err
+	}
+	r.names[queue] = names
+	for _, m := range marks {
+		if err := r.decide(ctx, m, policy.Judge(sealedExtent(endedAt(m), groups.Consumed(m.Extent.ID)), now), groups); err != nil {
+			return err
+		}
+	}
+	for _, e := range due {
+		if r.marks == 0 {
+			return nil
+		}
+		if policy.Judge(sealedExtent(e.ended, groups.Consumed(e.ID)), now) == retention.Keep || !r.trusted() {
+			continue
+		}
+		r.marks--
+		if err := r.mark(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// since is for how long this controller has known an extent in its state.
+func (r *retainer) since(e extent, now time.Time) time.Duration {
+	s := r.seen[e.ID]
+	if s.state != e.state {
+		s = sighting{e.state, now}
+		r.seen[e.ID] = s
+	}
+	return now.Sub(s.at)
+}
+
+// readMarks reads the rows of extents that are marked, and leaves out those that are not any more.
+func (r *retainer) readMarks(ctx context.Context, marked []extent) (out []metadata.SealRecord, err error) {
+	for _, e := range marked {
+		row, _, err := metadata.Read[metadata.SealRecord](ctx, r.h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
+		if err != nil {
+			return nil, err
+		}
+		r.h.extents.took(row)
+		if row.State == core.ExtentRetiring {
+			out = append(out, row)
+		}
+	}
+	return out, nil
+}
+
+// mark begins the retirement of an extent, unless something is the matter with it.
+func (r *retainer) mark(ctx context.Context, e extent) error {
+	now := r.h.deps.now()
+	row, err := metadata.Change(ctx, r.h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), func(row *metadata.SealRecord) error {
+		disputed := row.Floor > row.L && !row.Forced // its writer has not given up what lies above its end
+		if row.State != core.ExtentSealed || disputed || row.Home != "" && row.Home != "own" {
+			return metadata.ErrNoChange
+		}
+		row.State, row.Version, row.Attempt, row.Changed = core.ExtentRetiring, row.Version+1, core.NewID(now), now
+		return nil
+	})
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "mark extent %s: %w", e.ID, err)
+	}
+	r.h.extents.took(row)
+	return nil
+}
+
+// decide retires a marked extent, or undoes the mark. What goes unconsumed is recorded first: what cannot be recorded is not done.
+func (r *retainer) decide(ctx context.Context, m metadata.SealRecord, verdict retention.Verdict, p progress.Progress) error {
+	id, to := m.Extent.ID, core.ExtentRetired
+	if verdict == retention.Keep || !r.trusted() {
+		to = core.ExtentSealed
+	}
+	var lost uint64
+	if to == core.ExtentRetired && verdict == retention.Expired {
+		var err error
+		if lost, err = p.Unconsumed(ctx, r.h.deps.Meta, m); err == nil {
+			err = r.h.recordExpiry(ctx, m, lost)
+		}
+		if err != nil {
+			return core.Errorf(core.CodeOf(err), "retire extent %s: %w", id, err)
+		}
+	}
+	row, err := metadata.Change(ctx, r.h.deps.Meta, metadata.Seals, metadata.SealKey(id), func(row *metadata.SealRecord) error {
+		if row.State != core.ExtentRetiring || row.Attempt != m.Attempt {
+			return errMoved // another controller went on
+		}
+		row.State, row.Version, row.Changed = to, row.Version+1, r.h.deps.now()
+		return nil
+	})
+	r.h.extents.took(row)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "retire extent %s: %w", id, err)
+	}
+	if to == core.ExtentSealed {
+		r.h.log.Info("an extent stays: a group needs it, or the clocks differ", "extent", id)
+		return nil
+	}
+	if verdict == retention.Expired {
+		r.h.metrics.expired.Inc()
+		r.h.metrics.expiredMessages.Add(float64(lost))
+	}
+	r.h.log.Info("an extent is retired", "extent", id, "queue", m.Extent.Queue, "unconsumed", lost, "bytes", m.Bytes)
+	r.h.shares.touch(m.Extent.Queue)
+	return nil
+}
+
+// recordExpiry writes into the audit what retention takes from groups. Doing it again writes the same row.
+func (h *Host) recordExpiry(ctx context.Context, row metadata.SealRecord, lost uint64) error {
+	at := row.Attempt.Time()
+	r := metadata.AuditRecord{
+		Who: "controller " + string(h.deps.Members.Self().ID), What: fmt.Sprintf("retention: delete %d messages unconsumed", lost), Object: row.Extent.ID.String(), When: at, Result: "ok",
+	}
+	return metadata.Write(ctx, h.deps.Meta, metadata.Audit, metadata.AuditKey(at, row.Attempt), r, h.deps.now(), metadata.AuditTTL, metadata.Quorum)
+}
+
+// trustClock compares this host's clock with all others', and reports whether anything may be retired by it.
+func (r *retainer) trustClock(ctx context.Context) bool {
+	self := r.h.deps.Members.Self().ID
+	others := slices.DeleteFunc(slices.Clone(r.h.deps.Members.Hosts("")), func(m membership.Host) bool { return m.ID == self || m.Address == "" })
+	gaps, silent := r.clocks.Gaps(ctx, others)
+	ok := retention.Trust(append(gaps, 0), silent) // its own agrees
+	if !ok && !r.differ && ctx.Err() == nil {
+		r.h.log.Error("retention stops: the clocks of hosts differ, or too few hosts answer; look after the time service", "gaps", gaps, "silent", silent)
+	} else if ok && r.differ {
+		r.h.log.Info("retention goes on: the clocks agree")
+	}
+	r.differ = !ok
+	r.h.metrics.retentionStopped.Set(float64(boolInt(!ok)))
+	return ok
+}
+
+func sealedExtent(ended time.Time, consumed []time.Time) retention.Extent {
+	e := retention.Extent{Ended: ended, Groups: make([]retention.Group, len(consumed))}
+	for i, at := range consumed {
+		e.Groups[i].Consumed = at
+	}
+	return e
 }

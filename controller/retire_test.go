@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/columbamq/columba/controller/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
@@ -119,7 +120,7 @@ func TestRetain_ConsumedByAll(t *testing.T) {
 			t.Errorf("%v extents expired, all was consumed", n)
 		}
 		r.ctl.end()
-		r.sleep(doneFor)
+		r.sleep(progress.DoneFor)
 		r.ctl = r.startController(calm)
 		if n := rows(r, metadata.Dones, fast.String()) + rows(r, metadata.Dones, slow.String()); n > 0 {
 			t.Errorf("%d done rows stay behind", n)
