@@ -171,6 +171,15 @@ func (r *rig) marked(e core.Extent) {
 	r.eventually("it is marked", keepConsumed+2*time.Minute, func() bool { return r.row(e).State == core.ExtentRetiring })
 }
 
+// halfMade is a group that is not started yet.
+func (r *rig) halfMade(queue core.QueueID, name string) core.GroupID {
+	r.t.Helper()
+	id := core.GroupID{ID: core.NewID(time.Now())}
+	g := metadata.GroupRecord{ID: id, Queue: queue, Spec: core.GroupSpec{Name: name, Status: core.StatusEnabled, Start: core.Start{Mode: core.StartEarliest}}}
+	r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), g))
+	return id
+}
+
 // TestRetain_GroupMadeMeanwhile: its row is there before the second look, which therefore undoes the mark; but the group met the mark.
 func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 	bubble(t, rigOptions{stores: 3, outputs: 1, edit: calm}, func(r *rig) {
@@ -179,8 +188,7 @@ func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 		e := r.sealed(queue, 5)
 		r.done(old, e)
 		r.marked(e)
-		fresh := r.group(queue, "fresh")
-		r.edit(queue, "fresh", func(g *metadata.GroupRecord) { g.Started = false; g.Spec.Start.Mode = core.StartEarliest })
+		fresh := r.halfMade(queue, "fresh")
 		r.eventually("the mark is undone", time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
 		r.sleep(keepConsumed)
 		r.stays(e, 5, "a group is half made")
@@ -189,8 +197,7 @@ func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 		r.stays(e, 5, "the new group has it before it")
 		r.done(fresh, e)
 		r.marked(e)
-		late := r.group(queue, "late")
-		r.edit(queue, "late", func(g *metadata.GroupRecord) { g.Started = false; g.Spec.Start.Mode = core.StartEarliest })
+		late := r.halfMade(queue, "late")
 		r.ok(r.ctl.startGroup(r.t.Context(), queue, "late"))
 		d, _, err := metadata.Read[metadata.DoneRecord](r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(late, e.ID), metadata.Serial)
 		r.ok(err)
@@ -199,7 +206,7 @@ func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 		}
 		for range 200 {
 			if a := r.outputs[0].shares()[e.ID]; a != nil {
-				t.Fatalf("group %s is given an extent that is being retired", a.Name)
+				r.t.Fatalf("group %s is given an extent that is being retired", a.Name)
 			}
 			r.sleep(5 * time.Second)
 		}
