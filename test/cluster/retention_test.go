@@ -42,7 +42,7 @@ func TestCluster_RetentionKeepsWhatAGroupNeeds(t *testing.T) {
 			w.publish(want[10*i : 10*i+10]...)
 		}
 		w.all(w.collect(fast, len(want)), want, true)
-		sleep(time.Hour)
+		sleep(25 * time.Minute) // more than twice what is kept when all have consumed it
 		before := w.extents(queue)[core.ExtentSealed]
 		if before < 5 {
 			t.Fatalf("%d extents are sealed, want some", before)
@@ -116,7 +116,7 @@ func TestCluster_RetentionStopsForAClock(t *testing.T) {
 		w.publish("a")
 		sleep(2 * time.Minute)
 		w.hosts[Controller].skew.Store(int64(48 * time.Hour))
-		sleep(time.Hour)
+		sleep(20 * time.Minute) // some forty rounds
 		if n := w.replicas(); n != 1 {
 			t.Fatalf("%d replicas, want that of the message nobody has read", n)
 		}
