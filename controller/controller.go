@@ -137,7 +137,7 @@ func (h *Host) Routes(mux *http.ServeMux) {
 
 // Start reads which extents there are.
 func (h *Host) Start(ctx context.Context) error {
-	if err := h.load(ctx); err != nil {
+	if err := h.load(ctx, time.Time{}); err != nil {
 		return core.Errorf(core.CodeOf(err), "controller: read the extents: %w", err)
 	}
 	h.hosts.adopt(h.deps.Members.Hosts(""), h.deps.now())
@@ -150,7 +150,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.retainLoop} {
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.reloadLoop, h.retainLoop} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

@@ -49,6 +49,24 @@ func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
 	})
 }
 
+// TestInventory_HintThatCameLateIsFound: the controller before wrote it with its last breath, and it landed after this one had read all.
+func TestInventory_HintThatCameLateIsFound(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		w := r.wish(r.queue(3, 2))
+		e, err := r.ctl.newExtent(r.t.Context(), w, 0)
+		r.ok(err)
+		r.sleep(time.Second)
+		r.ok(r.ctl.writeHints(r.t.Context(), e, time.Now()))
+		took := r.eventually("it is sealed", 20*time.Minute, func() bool { return r.row(e.Extent).State == core.ExtentSealed })
+		if took < unopenedAfter {
+			t.Errorf("sealed after %s, when its input host may still be opening it", took)
+		}
+		if row := r.row(e.Extent); row.L != 0 {
+			t.Errorf("it ends at %d", row.L)
+		}
+	})
+}
+
 func TestInventory_ExtentOfAnUnknownQueueIsLeftAlone(t *testing.T) {
 	bubble(t, rigOptions{stores: 1}, func(r *rig) {
 		e := core.Extent{

@@ -43,7 +43,7 @@ func (t *trial) seals() (map[core.ExtentID]metadata.SealRecord, error) {
 		live++
 		s, _, err := metadata.Read[metadata.SealRecord](context.Background(), t.Meta, metadata.Seals, metadata.SealKey(r.Value.ID), metadata.Serial)
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("extent %s is not sealed: %w", r.Value.ID, err))
+			wrong = append(wrong, fmt.Errorf("extent %s of queue %s, made at %s for %s, which is on %v, is not sealed: %w", r.Value.ID, r.Value.Queue, r.Value.Created.Format("04:05.000"), r.Value.Input, t.storesOf(r.Value.Extent), err))
 			continue
 		}
 		out[r.Value.ID] = s
@@ -52,6 +52,16 @@ func (t *trial) seals() (map[core.ExtentID]metadata.SealRecord, error) {
 		}
 	}
 	return out, errors.Join(wrong...)
+}
+
+// storesOf an extent are the stores of its tuple that have it.
+func (t *trial) storesOf(e core.Extent) (out []core.HostID) {
+	for _, id := range e.Replicas {
+		if _, err := t.hosts[id].process.log.State(e.ID); err == nil {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // replicated says what an extent lacks: its end, copies, or a replica's knowledge of it.
