@@ -84,10 +84,17 @@ fuzz: ## each fuzz target for FUZZTIME
 bench: build ## measure what one machine has to reach and judge it; the result goes to bench/results
 	$(GO) run ./bench $(BENCHFLAGS)
 
-.PHONY: bench-replicated
-bench-replicated: build ## measure a cluster with three replicas against NATS JetStream R3 with sync always, in one run
+.PHONY: peers
+peers: ## build the programs that benchmarks compare with
 	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/peers/natsload ./natsload && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/peers/nats-server github.com/nats-io/nats-server/v2
+
+.PHONY: bench-replicated
+bench-replicated: build peers ## measure a cluster with three replicas against NATS JetStream R3 with sync always, in one run
 	$(GO) run ./bench -suite replicated -peers bin/peers $(BENCHFLAGS)
+
+.PHONY: bench-consuming
+bench-consuming: build peers ## measure consumers of a replicated queue, against NATS JetStream R3 with explicit acks, in one run
+	$(GO) run ./bench -suite consuming -peers bin/peers $(BENCHFLAGS)
 
 .PHONY: bench-micro
 bench-micro: ## micro-benchmarks of every package, to stdout

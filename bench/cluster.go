@@ -14,14 +14,14 @@ import (
 // replicatedStores is how many stores, and replicas, the replicated sections have.
 const replicatedStores = 3
 
-// cluster is a controller with the frontend, one input host and three stores, a process each.
+// cluster is a controller with the frontend, one input host and three stores, a process each, and for those who consume an output host.
 type cluster struct {
-	controller, input *server
-	stores            []*server
+	controller, input, output *server
+	stores                    []*server
 }
 
-// cluster starts one on new data directories and waits until all know each other.
-func (r *rig) cluster(name string) (*cluster, error) {
+// cluster starts one on new data directories, with an output host or without, and waits until all know each other.
+func (r *rig) cluster(name string, output bool) (*cluster, error) {
 	c := &cluster{}
 	first, err := freePort()
 	if err != nil {
@@ -51,6 +51,9 @@ func (r *rig) cluster(name string) (*cluster, error) {
 	if err == nil {
 		c.input, err = start("input", "inputhost")
 	}
+	if err == nil && output {
+		c.output, err = start("output", "outputhost")
+	}
 	if err == nil {
 		err = c.await(r.ctx)
 	}
@@ -62,7 +65,7 @@ func (r *rig) cluster(name string) (*cluster, error) {
 }
 
 func (c *cluster) all() []*server {
-	return slices.DeleteFunc(slices.Concat([]*server{c.input}, c.stores, []*server{c.controller}), func(s *server) bool { return s == nil })
+	return slices.DeleteFunc(slices.Concat([]*server{c.output, c.input}, c.stores, []*server{c.controller}), func(s *server) bool { return s == nil })
 }
 
 // await waits until the frontend knows all hosts.

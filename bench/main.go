@@ -44,6 +44,7 @@ type rig struct {
 	slice   time.Duration
 	queues  int    // of the idle server
 	peers   string // directory of the peers' programs
+	backlog int64  // bytes, of drain
 	report  *report
 }
 
@@ -59,12 +60,15 @@ var sections = []struct {
 	{"profiles", (*rig).profiles},
 	{"replicated", (*rig).replicated},
 	{"many", (*rig).many},
+	{"drain", (*rig).drain},
+	{"flow", (*rig).flow},
 }
 
 // suites name sections that are run together; their results go to a file of that name.
 var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
+	"consuming":   {"drain", "flow"},
 }
 
 func run() error {
@@ -74,9 +78,10 @@ func run() error {
 	pairs := flag.Int("pairs", 5, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
 	slice := flag.Duration("time", 3*time.Second, "how long each rate is measured")
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
-	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine or replicated")
+	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated or consuming")
 	only := flag.String("only", "", "sections of the suite to run (default: all)")
 	peers := flag.String("peers", "", "`directory` of the programs to compare with; make bench-replicated builds them")
+	backlog := flag.Int64("backlog", 2<<30, "`bytes` of messages that are stored before consumers drain them")
 	flag.Parse()
 	names := suites[*suite]
 	if names == nil {
@@ -103,7 +108,7 @@ func run() error {
 	defer os.RemoveAll(scratch)
 	r := &rig{
 		ctx: ctx, columba: path, self: self, dir: scratch, pairs: max(1, *pairs), slice: *slice, queues: *queues,
-		peers: *peers, report: newReport(os.Stdout, scratch, *suite),
+		peers: *peers, backlog: *backlog, report: newReport(os.Stdout, scratch, *suite),
 	}
 	var failed error
 	for _, s := range sections {

@@ -97,7 +97,7 @@ func (r *rig) drive(run func(measure.Job) (measure.Outcome, error), cpu func() (
 }
 
 func (r *rig) replicatedOurs(name string) (replicated, error) {
-	c, err := r.cluster(name)
+	c, err := r.cluster(name, false)
 	if err != nil {
 		return replicated{}, err
 	}
@@ -164,7 +164,7 @@ func (r *rig) many() error {
 
 // manyOnce is what the roles spend on a message.
 func (r *rig) manyOnce(name string, queues int) (m manyCost, err error) {
-	c, err := r.cluster(name)
+	c, err := r.cluster(name, false)
 	if err != nil {
 		return m, err
 	}

@@ -12,7 +12,7 @@ type Job struct {
 	Size    int           // payload of a message, bytes
 	Warm    time.Duration // not counted
 	For     time.Duration // counted
-	Count   int64         // consume: end after this many
+	Count   int64         // consume, drain: end after this many
 	Records int           // log: of a batch
 	Depth   int           // log: batches without an answer
 	Dir     string        // log: a directory that is not there yet
@@ -20,8 +20,10 @@ type Job struct {
 
 	Producers int // produce: each with a connection of its own
 	InFlight  int // produce: messages of each without an answer, at most
-	Rate      int // steady: messages a second, of all queues
+	Rate      int // steady, flow: messages a second, of all queues
 	Queues    int // steady: more than one are named Queue-0, Queue-1 …
+	Consumers int // drain, flow: of one group, each with a connection of its own
+	Prefetch  int // drain, flow: messages that each consumer may hold
 }
 
 // Outcome is what a load client measured.
@@ -33,6 +35,8 @@ type Outcome struct {
 	CPU      float64 // seconds of the whole client, user and system
 	Total    int64   // messages of the whole client, the warm-up's too
 	Gap      float64 // seconds; the longest without an acknowledgement of a sampled message
+
+	Deliver50, Deliver99 float64 // ms; flow: from when a message was due until a consumer had it
 }
 
 // PerSecond is the rate of messages.

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ type Tally struct {
 	mu            struct {
 		sync.Mutex
 		latencies Samples
+		delivered Samples
 		gap       time.Duration // longest time without an acknowledgement
 		last      time.Time
 	}
@@ -41,6 +43,17 @@ func (t *Tally) Answered(sent time.Time, sample bool, err error) {
 	t.mu.last = now
 }
 
+// Delivered notes that a consumer has a message that was due to be sent then.
+func (t *Tally) Delivered(due time.Time) {
+	if !t.counting.Load() {
+		return
+	}
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.delivered = append(t.mu.delivered, now.Sub(due))
+}
+
 // Over runs f until the job's time has passed, and answers what was acknowledged after the warm-up.
 func (t *Tally) Over(j Job, f func(ctx context.Context) error) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), j.Warm+j.For)
@@ -64,6 +77,7 @@ func (t *Tally) Over(j Job, f func(ctx context.Context) error) (Outcome, error) 
 	defer t.mu.Unlock()
 	o.Total, o.Errors = t.acked.Load(), t.failed.Load()
 	o.P50, o.P99, o.Gap = t.mu.latencies.Quantile(0.5), t.mu.latencies.Quantile(0.99), t.mu.gap.Seconds()
+	o.Deliver50, o.Deliver99 = t.mu.delivered.Quantile(0.5), t.mu.delivered.Quantile(0.99)
 	return o, nil
 }
 
@@ -96,6 +110,16 @@ func (s Samples) Quantile(q float64) float64 {
 	}
 	sorted := slices.Sorted(slices.Values(s))
 	return float64(sorted[int(q*float64(len(sorted)-1))].Microseconds()) / 1e3
+}
+
+// Stamp writes into a payload when it was due; Stamped reads it.
+func Stamp(payload []byte, due time.Time) {
+	binary.LittleEndian.PutUint64(payload, uint64(due.UnixNano()))
+}
+
+// Stamped is the time in a payload, which has at least 8 bytes.
+func Stamped(payload []byte) time.Time {
+	return time.Unix(0, int64(binary.LittleEndian.Uint64(payload)))
 }
 
 // Payload is text that does not repeat within a message.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,6 +57,8 @@ func run(j measure.Job) (measure.Outcome, error) {
 		return latency(j)
 	case "steady":
 		return steady(j)
+	case "drain":
+		return drain(j)
 	}
 	return measure.Outcome{}, fmt.Errorf("no job %q", j.Kind)
 }
@@ -201,4 +204,62 @@ func steady(j measure.Job) (measure.Outcome, error) {
 			return err
 		})
 	})
+}
+
+// drain takes what is stored with several connections that share one durable consumer, and acknowledges each message by itself. The time is
+// from the first delivery until the last acknowledgement has been handed to the server.
+func drain(j measure.Job) (measure.Outcome, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), j.Warm+j.For+3*patience)
+	defer cancel()
+	if err := createConsumer(ctx, j); err != nil {
+		return measure.Outcome{}, err
+	}
+	var taken, failed, began atomic.Int64
+	done := make(chan struct{})
+	for range j.Consumers {
+		nc, js, err := connect(j, 1)
+		if err != nil {
+			return measure.Outcome{}, err
+		}
+		defer nc.Close()
+		c, err := js.Consumer(ctx, streamName, j.Group)
+		if err != nil {
+			return measure.Outcome{}, err
+		}
+		cc, err := c.Consume(func(m jetstream.Msg) {
+			if began.Load() == 0 {
+				began.CompareAndSwap(0, time.Now().UnixNano())
+			}
+			if m.Ack() != nil {
+				failed.Add(1)
+			}
+			if taken.Add(1) == j.Count {
+				close(done)
+			}
+		}, jetstream.PullMaxMessages(j.Prefetch))
+		if err != nil {
+			return measure.Outcome{}, err
+		}
+		defer cc.Stop()
+		defer nc.Flush()
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return measure.Outcome{}, fmt.Errorf("%d of %d messages in time", taken.Load(), j.Count)
+	}
+	return measure.Outcome{Messages: taken.Load(), Total: taken.Load(), Errors: failed.Load(), Seconds: time.Since(time.Unix(0, began.Load())).Seconds()}, nil
+}
+
+// createConsumer makes the durable consumer, on three servers like its stream.
+func createConsumer(ctx context.Context, j measure.Job) error {
+	nc, js, err := connect(j, 1)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	_, err = js.CreateOrUpdateConsumer(ctx, streamName, jetstream.ConsumerConfig{
+		Durable: j.Group, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: j.Consumers * j.Prefetch, DeliverPolicy: jetstream.DeliverAllPolicy,
+	})
+	return err
 }
