@@ -13,7 +13,12 @@ import (
 
 // drain takes what is stored with several consumers of one group, and acknowledges each message by itself. The time is from the first
 // delivery until the last acknowledgement has been handed to the server.
-func drain(j measure.Job) (measure.Outcome, error) {
+func drain(j measure.Job) (measure.Outcome, error) { return take(j, false) }
+
+// hold is drain, but for the first message that comes, which is never settled.
+func hold(j measure.Job) (measure.Outcome, error) { return take(j, true) }
+
+func take(j measure.Job, hold bool) (measure.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var taken, began, failed atomic.Int64
@@ -24,8 +29,8 @@ func drain(j measure.Job) (measure.Outcome, error) {
 	for i := range errs {
 		wg.Go(func() {
 			errs[i] = consumeOne(all, j, func(d *client.Delivery) {
-				if began.Load() == 0 {
-					began.CompareAndSwap(0, time.Now().UnixNano())
+				if began.Load() == 0 && began.CompareAndSwap(0, time.Now().UnixNano()) && hold {
+					return
 				}
 				if d.Ack() != nil {
 					failed.Add(1)
@@ -42,6 +47,22 @@ func drain(j measure.Job) (measure.Outcome, error) {
 	if err == nil && o.Messages < j.Count {
 		err = fmt.Errorf("%d of %d messages in %s", o.Messages, j.Count, patience)
 	}
+	return o, err
+}
+
+// rest acknowledges what is left until nothing has come for the time of the job.
+func rest(j measure.Job) (o measure.Outcome, err error) {
+	ctx, end := context.WithTimeout(context.Background(), patience)
+	defer end()
+	idle := time.AfterFunc(j.For, end)
+	err = consumeOne(ctx, j, func(d *client.Delivery) {
+		idle.Reset(j.For)
+		o.Messages++
+		if d.Ack() != nil {
+			o.Errors++
+		}
+	})
+	o.Total = o.Messages
 	return o, err
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/columbamq/columba/bench/measure"
 )
@@ -65,7 +66,7 @@ func (r *rig) drainOurs(name string) (m drained, err error) {
 	if err := c.createQueue(r, queuePath); err != nil {
 		return m, err
 	}
-	if err := r.createGroup(c.controller); err != nil {
+	if err := r.createGroup(c.controller, defaultLock); err != nil {
 		return m, err
 	}
 	run := func(j measure.Job) (measure.Outcome, error) {
@@ -146,11 +147,78 @@ func (r *rig) flowOnce(name string) (o measure.Outcome, err error) {
 	if err := c.createQueue(r, queuePath); err != nil {
 		return o, err
 	}
-	if err := r.createGroup(c.controller); err != nil {
+	if err := r.createGroup(c.controller, defaultLock); err != nil {
 		return o, err
 	}
 	return r.worker(measure.Job{
 		Kind: "flow", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Size: messageSize, Warm: 4 * warm, For: 3 * r.slice,
 		Rate: steadyRate, Consumers: drainConsumers, Prefetch: drainPrefetch,
 	})
+}
+
+const (
+	// holeMessages are acknowledged beyond the one that is not.
+	holeMessages = 1_000_000
+	// holeLock is how long what consumers held when the output host died stays theirs.
+	holeLock = 3 * time.Second
+)
+
+// hole has consumers acknowledge a million messages but the first, kills the output host, and counts what its successor delivers again.
+func (r *rig) hole() error {
+	var ratios, again, rates []float64
+	for i := range min(r.pairs, 3) {
+		redelivered, acks, err := r.holeOnce(fmt.Sprint("hole", i))
+		if err != nil {
+			return err
+		}
+		again, rates, ratios = append(again, redelivered), append(rates, acks), append(ratios, redelivered/(acks+drainConsumers*drainPrefetch+1))
+		r.report.say("repetition %d: %.0f acknowledged a second, %.0f delivered again", i+1, acks, redelivered)
+	}
+	r.report.info("delivered again beyond one message that is never acknowledged", median(again), "msg",
+		fmt.Sprintf("output host killed right after %d acks, %.0f of them a second", holeMessages, median(rates)))
+	r.report.atMost("delivered again ÷ (a second of acks + prefetch + 1)", median(ratios), 1, "×")
+	return nil
+}
+
+func (r *rig) holeOnce(name string) (redelivered, acksPerSecond float64, err error) {
+	c, err := r.cluster(name, true)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.remove()
+	if err := c.createQueue(r, queuePath); err != nil {
+		return 0, 0, err
+	}
+	if err := r.createGroup(c.controller, holeLock); err != nil {
+		return 0, 0, err
+	}
+	run := func(j measure.Job) (measure.Outcome, error) {
+		j.Addr, j.Queue, j.Group, j.Prefetch = c.controller.addr, queuePath, groupName, drainPrefetch
+		return r.worker(j)
+	}
+	stored := int64(0)
+	for stored <= holeMessages {
+		o, err := run(measure.Job{Kind: "produce", Size: 100, For: r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
+		if err != nil {
+			return 0, 0, err
+		}
+		stored += o.Total
+	}
+	o, err := run(measure.Job{Kind: "hold", Count: holeMessages, Consumers: drainConsumers})
+	if err != nil {
+		return 0, 0, err
+	}
+	c.output.kill()
+	if _, err := c.output.start(r.ctx); err != nil {
+		return 0, 0, err
+	}
+	left, err := run(measure.Job{Kind: "rest", For: 5 * r.slice})
+	if err != nil {
+		return 0, 0, err
+	}
+	fresh := stored - 1 - o.Messages // nobody had them yet
+	if left.Messages < fresh {
+		return 0, 0, fmt.Errorf("%d messages were left, %d came", fresh, left.Messages)
+	}
+	return float64(left.Messages - fresh), o.PerSecond(), nil
 }

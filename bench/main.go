@@ -62,13 +62,14 @@ var sections = []struct {
 	{"many", (*rig).many},
 	{"drain", (*rig).drain},
 	{"flow", (*rig).flow},
+	{"hole", (*rig).hole},
 }
 
 // suites name sections that are run together; their results go to a file of that name.
 var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
-	"consuming":   {"drain", "flow"},
+	"consuming":   {"drain", "flow", "hole"},
 }
 
 func run() error {

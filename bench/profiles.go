@@ -31,7 +31,7 @@ func (r *rig) profiles() error {
 	if err != nil {
 		return err
 	}
-	if err := r.createGroup(s); err != nil {
+	if err := r.createGroup(s, defaultLock); err != nil {
 		return err
 	}
 	count := m["columba_inputhost_messages_total"]

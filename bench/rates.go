@@ -15,6 +15,8 @@ import (
 const (
 	queuePath = "/bench/queue"
 	groupName = "group"
+
+	defaultLock = 0 // the server's
 )
 
 // warm is the part of a rate's run that is not counted.
@@ -121,7 +123,7 @@ func (r *rig) publishAndConsume(name string, size int) (m measured, err error) {
 	m.batchRecords = count / batches
 	m.batchesDepth = waited / (warm + r.slice).Seconds() // Little's law
 
-	if err := r.createGroup(s); err != nil {
+	if err := r.createGroup(s, defaultLock); err != nil {
 		return m, err
 	}
 	consumed, consumeCPU, err := r.loaded(s, measure.Job{Kind: "consume", Addr: s.addr, Queue: queuePath, Group: groupName, Count: int64(count)})
@@ -169,9 +171,9 @@ func (r *rig) createQueue(s *server) error {
 	})
 }
 
-func (r *rig) createGroup(s *server) error {
+func (r *rig) createGroup(s *server, lock time.Duration) error {
 	return r.admin(s, func(ctx context.Context, a admin) error {
-		_, err := a.CreateGroup(ctx, core.GroupSpec{Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}})
+		_, err := a.CreateGroup(ctx, core.GroupSpec{Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}, LockTimeout: lock})
 		return err
 	})
 }

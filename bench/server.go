@@ -85,6 +85,14 @@ func (s *server) stop() {
 	s.cmd = nil
 }
 
+// kill ends the server as a crash would.
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	_, _ = io.Copy(io.Discard, s.out)
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
 // remove stops the server and deletes its directory.
 func (s *server) remove() {
 	s.stop()

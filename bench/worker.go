@@ -15,7 +15,7 @@ const workerCommand = "worker"
 
 var jobs = map[string]func(measure.Job) (measure.Outcome, error){
 	"publish": publish, "consume": consume, "latency": oneInFlight, "log": logAlone, "produce": produce, "steady": steady,
-	"drain": drain, "flow": flow,
+	"drain": drain, "hold": hold, "rest": rest, "flow": flow,
 }
 
 // work does the job that the argument describes.
