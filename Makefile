@@ -22,6 +22,9 @@ BENCHFLAGS ?=
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/columbamq/columba/tools/cli.Version=$(VERSION)
 
+# Tests have many short lives in small heaps: collecting less often takes a tenth off their time.
+TESTENV := GOGC=400
+
 # The race detector is on wherever it can work; where it cannot, the run says so.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)
 
@@ -48,15 +51,15 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 .PHONY: test
 test: ## all tests under the race detector, at most 5 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
-	$(GO) test $(RACE) -timeout 600s $(TESTFLAGS) $(PACKAGES)
+	$(TESTENV) $(GO) test $(RACE) -timeout 600s $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: race
 race: ## like test, never from the cache, and a failure where the race detector cannot run
-	$(GO) test -race -count=1 -timeout 600s $(PACKAGES)
+	$(TESTENV) $(GO) test -race -count=1 -timeout 600s $(PACKAGES)
 
 .PHONY: flake
 flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the whole of `make test` three times
-	COLUMBA_SEEDS=10 $(GO) test -race -count=$(COUNT) -timeout 3h $$($(GO) list $(PACKAGES) | grep -vE '$(OUTER_RINGS)')
+	$(TESTENV) COLUMBA_SEEDS=10 $(GO) test -race -count=$(COUNT) -timeout 3h $$($(GO) list $(PACKAGES) | grep -vE '$(OUTER_RINGS)')
 	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test TESTFLAGS=-count=1; done
 
 .PHONY: faults

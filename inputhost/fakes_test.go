@@ -30,6 +30,7 @@ type store struct {
 	refuses core.Code // every append, with it
 	down    bool
 	stopped chan struct{} // not nil: the process stands still until it is closed
+	killed  chan struct{} // closed when it is: what waits for the delay ends
 	conns   []*ws.Conn
 	extents map[core.ExtentID]*replica
 }
@@ -49,7 +50,7 @@ func (s *store) set(f func()) {
 
 // up listens.
 func (s *store) up() {
-	s.set(func() { s.down = false })
+	s.set(func() { s.down, s.killed = false, make(chan struct{}) })
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/store", func(w http.ResponseWriter, req *http.Request) {
 		conn, err := ws.Upgrade(w, req, ws.Options{})
@@ -81,7 +82,12 @@ func (s *store) cut() {
 
 // kill ends it: nothing listens and nothing answers; what was durable stays.
 func (s *store) kill() {
-	s.set(func() { s.down = true })
+	s.set(func() {
+		if !s.down {
+			s.down = true
+			close(s.killed)
+		}
+	})
 	s.r.mu.Lock()
 	l := s.r.mu.listeners[s.addr()]
 	delete(s.r.mu.listeners, s.addr())
@@ -190,13 +196,17 @@ func (a *appends) append(body []byte) {
 		a.ack(e.durable)
 		return
 	}
-	delay, last := a.s.delay, e.taken
+	delay, killed, last := a.s.delay, a.s.killed, e.taken
 	a.s.r.wg.Go(func() {
-		<-time.After(delay)
+		select {
+		case <-time.After(delay):
+		case <-killed:
+			return
+		}
 		a.s.mu.Lock()
 		defer a.s.mu.Unlock()
 		switch {
-		case a.s.down:
+		case a.s.killed != killed || a.s.down:
 		case e.fenced:
 			a.refuse(core.CodeFenced)
 		default:

@@ -126,11 +126,11 @@ func TestHost_StuckStore(t *testing.T) {
 	}{
 		"disk": {4, func(s *store) func() {
 			s.set(func() { s.delay = time.Hour })
-			return func() { s.kill(); sleep(time.Hour) }
+			return s.kill
 		}, 20 * time.Millisecond},
 		"disk, none to spare": {3, func(s *store) func() {
 			s.set(func() { s.delay = time.Hour })
-			return func() { s.kill(); sleep(time.Hour) }
+			return s.kill
 		}, 20 * time.Millisecond},
 		"process":                        {4, (*store).stop, 20 * time.Millisecond},
 		"process, one message at a time": {3, (*store).stop, 0},

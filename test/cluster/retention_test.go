@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/controller"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost"
@@ -33,7 +34,7 @@ func (w *world) replicas() (n int) {
 // TestCluster_RetentionKeepsWhatAGroupNeeds has two groups, one of which is behind.
 func TestCluster_RetentionKeepsWhatAGroupNeeds(t *testing.T) {
 	bubble(t, Options{Stores: 2, Input: rollAt(500)}, func(w *world) {
-		w.keep(10*time.Minute, 5*time.Hour)
+		w.keep(2*time.Minute, 5*time.Hour)
 		w.group("fast", nil)
 		w.group("slow", nil)
 		fast := w.consumer("fast")
@@ -42,7 +43,7 @@ func TestCluster_RetentionKeepsWhatAGroupNeeds(t *testing.T) {
 			w.publish(want[10*i : 10*i+10]...)
 		}
 		w.all(w.collect(fast, len(want)), want, true)
-		sleep(25 * time.Minute) // more than twice what is kept when all have consumed it
+		sleep(10 * time.Minute) // long enough to be sealed, kept, marked and removed, had all consumed it
 		before := w.extents(queue)[core.ExtentSealed]
 		if before < 5 {
 			t.Fatalf("%d extents are sealed, want some", before)
@@ -68,7 +69,7 @@ func TestCluster_RetentionEndsASlowRead(t *testing.T) {
 	for _, how := range []string{"the list comes", "no list comes"} {
 		t.Run(how, func(t *testing.T) {
 			bubble(t, Options{Stores: 2, Output: func(c *outputhost.Config) { c.ReadAhead = 64 << 10 }}, func(w *world) {
-				w.keep(10*time.Minute, 20*time.Minute)
+				w.keep(2*time.Minute, 5*time.Minute)
 				w.group("g", nil)
 				old := numbers(1, 300)
 				for i := range old {
@@ -110,13 +111,14 @@ func TestCluster_RetentionEndsASlowRead(t *testing.T) {
 
 // TestCluster_RetentionStopsForAClock sets the controller's clock ahead by days.
 func TestCluster_RetentionStopsForAClock(t *testing.T) {
-	bubble(t, Options{}, func(w *world) {
-		w.keep(10*time.Minute, 24*time.Hour)
+	often := func(c *controller.Config) { c.RetainEvery = 10 * time.Second }
+	bubble(t, Options{Controller: often}, func(w *world) {
+		w.keep(2*time.Minute, 24*time.Hour)
 		w.group("g", nil)
 		w.publish("a")
 		sleep(2 * time.Minute)
 		w.hosts[Controller].skew.Store(int64(48 * time.Hour))
-		sleep(20 * time.Minute) // some forty rounds
+		sleep(7 * time.Minute) // some forty rounds
 		if n := w.replicas(); n != 1 {
 			t.Fatalf("%d replicas, want that of the message nobody has read", n)
 		}

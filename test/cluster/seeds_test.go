@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +38,6 @@ const chunk = 100
 //	go test ./test/cluster -run TestSeeds -seed=N -steps=K
 //	COLUMBA_SEEDS=10000 go test ./test/cluster -run TestSeeds -timeout 6h
 func TestSeeds(t *testing.T) {
-	collectLess(t)
 	switch {
 	case *seedFlag > 0:
 		try(t, draw(*seedFlag, steps(6)))
@@ -60,12 +58,6 @@ func steps(otherwise int) int {
 	return otherwise
 }
 
-// collectLess is for many short lives in small heaps: much of them would be spent collecting.
-func collectLess(t *testing.T) {
-	before := debug.SetGCPercent(400)
-	t.Cleanup(func() { debug.SetGCPercent(before) }) // after the parallel ones
-}
-
 func run(t *testing.T, seed uint64, steps int) {
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		t.Parallel()
@@ -75,7 +67,6 @@ func run(t *testing.T, seed uint64, steps int) {
 
 // TestFailedSeeds runs those that have failed before: lines of a seed, its steps and what was wrong.
 func TestFailedSeeds(t *testing.T) {
-	collectLess(t)
 	f, err := os.Open("testdata/seeds")
 	if err != nil {
 		t.Fatal(err)

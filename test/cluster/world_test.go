@@ -202,7 +202,7 @@ func (w *world) load(workers int) (stop func() []string) {
 // eventually waits until f is true.
 func (w *world) eventually(what string, within time.Duration, f func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(within); !f(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(within); !f(); time.Sleep(max(50*time.Millisecond, within/1000)) {
 		if time.Now().After(end) {
 			w.t.Fatalf("not within %s: %s", within, what)
 		}
