@@ -14,17 +14,20 @@ type Range struct {
 	First, Last core.Seq
 }
 
-// Window is the set of done seqs of one extent: every seq up to the frontier, and ranges above it. Its size follows
-// the number of holes, not the number of seqs: a million acks beyond one hole are one range.
+// Window is the set of done seqs of one extent: every seq up to the frontier, and what is above it as ranges, or, where those
+// are many and close together, as bits. Its size follows the number of holes, not the number of seqs: a million acks beyond one hole are
+// one range; and it has an upper bound of a bit for each seq.
 //
 //	frontier+1 < ranges[0].First;  ranges[i].Last+1 < ranges[i+1].First      (sorted, never adjacent)
+//	bits == nil or ranges is empty;  bits == nil when above == 0
 //
-// An ack at the frontier or at the end of the range touched last is O(1); others cost a binary search. The zero Window
-// is empty. It is not safe for concurrent use.
+// An ack is O(1) at the frontier, at the end of the range touched last, and among bits; others cost a binary search. The zero
+// Window is empty. It is not safe for concurrent use.
 type Window struct {
 	frontier core.Seq
 	ranges   []Range
-	above    uint64 // seqs in ranges
+	bits     *bitmap
+	above    uint64 // seqs in ranges or bits
 	hint     int    // index of the range touched last
 }
 
@@ -47,6 +50,12 @@ func (w *Window) AckRange(base core.Seq, count uint64) uint64 {
 		return 0
 	}
 	first := max(base, w.frontier+1)
+	if w.bits != nil {
+		if last-w.frontier <= giveUpSpan {
+			return w.setBits(first, last)
+		}
+		w.ranges, w.bits, w.hint = slices.AppendSeq(w.ranges[:0], w.Ranges()), nil, 0
+	}
 	if len(w.ranges) == 0 && first == w.frontier+1 {
 		fresh := uint64(last - w.frontier)
 		w.frontier = last
@@ -93,6 +102,25 @@ func (w *Window) insert(r Range) uint64 {
 	}
 	w.above += uint64(merged.Last-merged.First) + 1
 	w.hint = at
+	if top := w.Top(); len(w.ranges) > manyRanges && top-w.frontier <= maxSpan && top <= math.MaxUint64-2*giveUpSpan {
+		w.bits, w.ranges = newBitmap(w), nil
+	}
+	return fresh
+}
+
+// setBits is AckRange for seqs above the frontier that are kept as bits.
+func (w *Window) setBits(first, last core.Seq) (fresh uint64) {
+	fresh = w.bits.set(first, last, w.frontier)
+	w.above += fresh
+	if first != w.frontier+1 {
+		return fresh
+	}
+	next := w.bits.next(first, true)
+	w.above -= uint64(next - first)
+	w.frontier = next - 1
+	if w.above == 0 {
+		w.bits = nil
+	}
 	return fresh
 }
 
@@ -131,6 +159,9 @@ func (w *Window) Done(seq core.Seq) bool {
 	if seq <= w.frontier {
 		return true
 	}
+	if w.bits != nil {
+		return w.bits.has(seq)
+	}
 	if len(w.ranges) == 0 || seq > w.ranges[len(w.ranges)-1].Last {
 		return false
 	}
@@ -143,6 +174,9 @@ func (w *Window) NextUndone(seq core.Seq) core.Seq {
 	if seq <= w.frontier {
 		seq = w.frontier + 1
 	}
+	if w.bits != nil {
+		return w.bits.next(seq, true)
+	}
 	if i := w.search(seq); i < len(w.ranges) && w.ranges[i].First <= seq {
 		return w.ranges[i].Last + 1
 	}
@@ -154,30 +188,47 @@ func (w *Window) Frontier() core.Seq { return w.frontier }
 
 // Top is the largest done seq.
 func (w *Window) Top() core.Seq {
+	if w.bits != nil {
+		return w.bits.top
+	}
 	if n := len(w.ranges); n > 0 {
 		return w.ranges[n-1].Last
 	}
 	return w.frontier
 }
 
-// Len is the number of ranges above the frontier.
-func (w *Window) Len() int { return len(w.ranges) }
-
 // Above is the number of done seqs above the frontier.
 func (w *Window) Above() uint64 { return w.above }
 
-// Ranges yields the ranges above the frontier in order. The window must not change meanwhile.
-func (w *Window) Ranges() iter.Seq[Range] { return slices.Values(w.ranges) }
+// Ranges yields what is done above the frontier in order, as ranges that do not touch. The window must not change meanwhile.
+func (w *Window) Ranges() iter.Seq[Range] {
+	if w.bits == nil {
+		return slices.Values(w.ranges)
+	}
+	return func(yield func(Range) bool) {
+		for seq := w.bits.next(w.frontier+1, false); seq <= w.bits.top; {
+			end := w.bits.next(seq, true)
+			if !yield(Range{seq, end - 1}) {
+				return
+			}
+			seq = w.bits.next(end, false)
+		}
+	}
+}
 
 // Merge adds everything that is done in o.
 func (w *Window) Merge(o *Window) {
 	w.AckRange(1, uint64(o.frontier))
-	for _, r := range o.ranges {
+	for r := range o.Ranges() {
 		w.AckRange(r.First, uint64(r.Last-r.First)+1)
 	}
 }
 
 // Clone is a copy that shares nothing with w.
 func (w *Window) Clone() *Window {
-	return &Window{frontier: w.frontier, ranges: slices.Clone(w.ranges), above: w.above}
+	c := &Window{frontier: w.frontier, ranges: slices.Clone(w.ranges), above: w.above}
+	if w.bits != nil {
+		c.bits = &bitmap{base: w.bits.base, words: slices.Clone(w.bits.words), top: w.bits.top}
+	}
+	return c
 }

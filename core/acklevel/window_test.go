@@ -57,11 +57,11 @@ func TestWindow_OneHoleAndAMillionBeyond(t *testing.T) {
 			t.Fatalf("ack of %d is not new", seq)
 		}
 	}
-	if b, _ := w.AppendBinary(nil); w.Len() != 1 || len(b) > 10 {
-		t.Fatalf("got %d ranges, %d bytes, want one range in at most 10 bytes", w.Len(), len(b))
+	if b, _ := w.Append(nil); len(ranges(&w)) != 1 || len(b) > 10 {
+		t.Fatalf("got %d ranges, %d bytes, want one range in at most 10 bytes", len(ranges(&w)), len(b))
 	}
-	if w.Ack(1); w.Frontier() != 1_000_000 || w.Len() != 0 || w.Above() != 0 {
-		t.Fatalf("got frontier %d, %d ranges, %d above, want 1000000, 0, 0", w.Frontier(), w.Len(), w.Above())
+	if w.Ack(1); w.Frontier() != 1_000_000 || len(ranges(&w)) != 0 || w.Above() != 0 {
+		t.Fatalf("got frontier %d, %d ranges, %d above, want 1000000, 0, 0", w.Frontier(), len(ranges(&w)), w.Above())
 	}
 }
 
@@ -133,13 +133,10 @@ func TestWindow_Model(t *testing.T) {
 		w.Merge(&o)
 		model(t, &w, done, 70)
 
-		b, _ := w.AppendBinary([]byte("x"))
-		if len(b)-1 > w.MaxEncodedLen() {
-			t.Fatalf("encoded in %d bytes, beyond the bound %d", len(b)-1, w.MaxEncodedLen())
-		}
-		back, rest, err := acklevel.Decode(append(b[1:], "tail"...), w.Len())
-		if err != nil || string(rest) != "tail" {
-			t.Fatalf("decode: %v, rest %q", err, rest)
+		b, bitmap := w.Append([]byte("x"))
+		back, form, rest, err := acklevel.Decode(append(b[1:], "tail"...), 100)
+		if err != nil || form != bitmap || string(rest) != "tail" {
+			t.Fatalf("decode: %v, bits %v, rest %q", err, form, rest)
 		}
 		model(t, back, done, 70)
 		model(t, w.Clone(), done, 70)
@@ -148,25 +145,31 @@ func TestWindow_Model(t *testing.T) {
 
 func TestDecode_Refuses(t *testing.T) {
 	var w acklevel.Window
-	w.AckRange(3, 2)
-	w.AckRange(9, 1)
-	good, _ := w.AppendBinary(nil)
+	w.AckRange(300, 2)
+	w.AckRange(900, 1)
+	good, _ := w.Append(nil)
 	cases := map[string][]byte{
 		"empty":        {},
 		"adjacent":     {1, 1, 0, 3},
 		"padded":       {0x81, 0, 0},
 		"past the end": append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, 1, 1, 0),
 		"many":         {0, 0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1},
+		"bits, cut":    {0, 1, 0, 3, 1, 1},
+		"bits, empty":  {0, 1, 0, 0},
+		"bits, padded": {0, 1, 0, 5, 0x55, 0x55, 0x55, 0x55, 0},
+		"bits, longer": {0, 1, 0, 1, 1},
+		"bits, end":    append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, 1, 0, 4, 0x55, 0x55, 0x55, 0x55),
+		"ranges, long": {0, 5, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0},
 	}
 	for i := range len(good) {
 		cases["cut at "+string(rune('0'+i))] = good[:i]
 	}
 	for name, b := range cases {
-		if _, _, err := acklevel.Decode(b, 100); core.CodeOf(err) != core.CodeCorrupt {
+		if _, _, _, err := acklevel.Decode(b, 100); core.CodeOf(err) != core.CodeCorrupt {
 			t.Errorf("%s: got %v, want %s", name, err, core.CodeCorrupt)
 		}
 	}
-	if _, _, err := acklevel.Decode(good, 1); core.CodeOf(err) != core.CodeCorrupt {
+	if _, _, _, err := acklevel.Decode(good, 1); core.CodeOf(err) != core.CodeCorrupt {
 		t.Errorf("2 ranges with a limit of 1: got %v, want %s", err, core.CodeCorrupt)
 	}
 }
@@ -174,18 +177,30 @@ func TestDecode_Refuses(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{0, 0})
 	f.Add([]byte{3, 2, 1, 1, 5, 0, 9})
+	f.Add([]byte{3, 1, 0, 3, 0x55, 0x55, 0x55, 9})
+	f.Add([]byte{0, 5, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		w, rest, err := acklevel.Decode(b, 64)
-		if err != nil {
+		if len(b) > 4<<10 {
 			return
 		}
-		again, _ := w.AppendBinary(nil)
-		if !bytes.Equal(again, b[:len(b)-len(rest)]) {
-			t.Fatalf("%x decodes, but encodes as %x", b, again)
+		w, bitmap, rest, err := acklevel.Decode(b, 64)
+		old, oldRest, oldErr := acklevel.DecodeRanges(b, 64)
+		if err != nil {
+			if oldErr == nil { // what an earlier build wrote becomes the one form
+				now, _ := old.Append(nil)
+				if _, _, _, err := acklevel.Decode(now, 64); err != nil || len(now) >= len(b)-len(oldRest) {
+					t.Fatalf("%x decodes as ranges, and encodes as %x: %v", b, now, err)
+				}
+			}
+			return
+		}
+		again, form := w.Append(nil)
+		if !bytes.Equal(again, b[:len(b)-len(rest)]) || form != bitmap || bitmap != (oldErr != nil) {
+			t.Fatalf("%x decodes, bits %v, but encodes as %x, bits %v; as ranges: %v", b, bitmap, again, form, oldErr)
 		}
 		var sum acklevel.Window
 		sum.Merge(w)
-		if twice, _ := sum.AppendBinary(nil); !bytes.Equal(twice, again) {
+		if twice, _ := sum.Append(nil); !bytes.Equal(twice, again) {
 			t.Fatalf("merged into nothing %x becomes %x", again, twice)
 		}
 	})
@@ -220,6 +235,17 @@ func BenchmarkAck(b *testing.B) {
 		b.ReportAllocs()
 		for seq := core.Seq(2); b.Loop(); seq++ {
 			w.Ack(seq)
+		}
+	})
+	b.Run("timers", func(b *testing.B) {
+		perm := rand.New(rand.NewPCG(1, 2)).Perm(131_072)
+		var w acklevel.Window
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if i%len(perm) == 0 {
+				w = acklevel.Window{}
+			}
+			w.Ack(core.Seq(perm[i%len(perm)] + 1))
 		}
 	})
 	b.Run("shuffled by 10000", func(b *testing.B) {

@@ -41,14 +41,17 @@ type State struct {
 	messages map[core.Seq]entry // first and count unused
 }
 
-// The blob, little-endian, version 1:
+// The blob, little-endian, version 2 with a window of bits, else 1, so that earlier builds read what they can:
 //
 //	version u8 | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
 //	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text, u8 | attempts uvarint |
 //	       unless ended: due varint, ms since the entry's before | with text: length uvarint, text
 //
 // A gap is the number of seqs since the end of the entry before (the first: since the frontier).
-const stateVersion = 1
+const (
+	rangesVersion = 1
+	stateVersion  = 2
+)
 
 const (
 	textBit      = 16
@@ -62,8 +65,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (blob []byte, whole bool) {
 	const room = MaxCheckpoint - crc32.Size
 	start := len(dst)
-	b := append(dst, stateVersion)
-	b, _ = done.AppendBinary(b)
+	b, bitmap := done.Append(append(dst, rangesVersion))
+	if bitmap {
+		b[start] = stateVersion
+	}
 	n := len(entries)
 	if cut { // find how many fit, then write them
 		n = fitting(entries, done.Frontier(), room-(len(b)-start)-binary.MaxVarintLen64)
@@ -121,10 +126,7 @@ func DecodeState(blob []byte) (State, error) {
 	if crc32.Checksum(body, castagnoli) != sum {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes fails its checksum", len(blob))
 	}
-	if body[0] != stateVersion {
-		return State{}, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", body[0], stateVersion)
-	}
-	done, rest, err := acklevel.Decode(body[1:], maxStateSize)
+	done, rest, err := decodeWindow(body[0], body[1:])
 	if err != nil {
 		return State{}, err
 	}
@@ -133,6 +135,21 @@ func DecodeState(blob []byte) (State, error) {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged entries", len(blob))
 	}
 	return st, nil
+}
+
+// decodeWindow reads what is done, in the form of a version.
+func decodeWindow(version byte, b []byte) (done *acklevel.Window, rest []byte, err error) {
+	switch version {
+	case rangesVersion:
+		return acklevel.DecodeRanges(b, maxStateSize)
+	case stateVersion:
+		done, bitmap, rest, err := acklevel.Decode(b, maxStateSize)
+		if err == nil && !bitmap {
+			err = core.Errorf(core.CodeCorrupt, "checkpoint of version %d has a window of version %d", stateVersion, rangesVersion)
+		}
+		return done, rest, err
+	}
+	return nil, nil, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", version, stateVersion)
 }
 
 func (st *State) decodeEntries(b []byte) (ok bool) {

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -183,6 +184,39 @@ func TestDecodeState_Refuses(t *testing.T) {
 	newer := seal([]byte{stateVersion + 1, 0, 0})
 	if _, err := DecodeState(newer); core.CodeOf(err) != core.CodeNewerFormat {
 		t.Errorf("newer: got %v", err)
+	}
+}
+
+// A checkpoint of an earlier build has ranges only, however many; one with bits has a version of its own.
+func TestDecodeState_Versions(t *testing.T) {
+	var ranges State
+	ranges.done.Ack(7)
+	if blob := ranges.Append(nil); blob[0] != rangesVersion {
+		t.Errorf("a window of one range is written as version %d", blob[0])
+	}
+	var holes State
+	old := []byte{rangesVersion, 0, 0xf4, 0x03} // 500 ranges, 1 seq each, after 1 undone each
+	for i := range 500 {
+		holes.done.Ack(core.Seq(2*i + 2))
+		old = append(old, 1, 0)
+	}
+	blob := holes.Append(nil)
+	if blob[0] != stateVersion || len(blob) > 140 {
+		t.Errorf("500 holes are written as version %d in %d bytes", blob[0], len(blob))
+	}
+	for what, b := range map[string][]byte{"bits": blob, "ranges of an earlier build": seal(append(old, 0))} {
+		st := decode(t, b)
+		if again := st.Append(nil); !bytes.Equal(again, blob) {
+			t.Errorf("%s decode to something else: %x", what, again)
+		}
+	}
+	for what, b := range map[string][]byte{
+		"bits in version 1":   append([]byte{rangesVersion}, blob[1:len(blob)-4]...),
+		"ranges in version 2": append([]byte{stateVersion}, old[1:]...),
+	} {
+		if _, err := DecodeState(seal(b)); core.CodeOf(err) != core.CodeCorrupt {
+			t.Errorf("%s: got %v", what, err)
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func (w *witness) level(r metadata.Row) {
 		w.sayLocked("checkpoint %v does not decode: %v", r.Key, err)
 		return
 	}
-	window, _, err := acklevel.Decode(r.Value[1:], len(r.Value)) // behind the version
+	window, _, _, err := acklevel.Decode(r.Value[1:], len(r.Value)) // behind the version
 	if err != nil {
 		w.sayLocked("the window of checkpoint %v does not decode: %v", r.Key, err)
 		return
