@@ -392,6 +392,7 @@ type OpenRead struct {
 	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
 	From          uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
 	Credit        uint64                 `protobuf:"varint,3,opt,name=credit,proto3" json:"credit,omitempty"` // bytes
+	Known         []byte                 `protobuf:"bytes,20,opt,name=known,proto3" json:"known,omitempty"`   // of a timer extent: the seqs that need not be sent, as the window of a checkpoint; at most 17 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -445,6 +446,13 @@ func (x *OpenRead) GetCredit() uint64 {
 		return x.Credit
 	}
 	return 0
+}
+
+func (x *OpenRead) GetKnown() []byte {
+	if x != nil {
+		return x.Known
+	}
+	return nil
 }
 
 type ConsumeHello struct {
@@ -607,11 +615,12 @@ const file_columba_v1_frames_proto_rawDesc = "" +
 	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"W\n" +
 	"\x06Opened\x125\n" +
 	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\x12\x16\n" +
-	"\x06window\x18\x02 \x01(\x04R\x06window\"b\n" +
+	"\x06window\x18\x02 \x01(\x04R\x06window\"x\n" +
 	"\bOpenRead\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x16\n" +
-	"\x06credit\x18\x03 \x01(\x04R\x06credit\"j\n" +
+	"\x06credit\x18\x03 \x01(\x04R\x06credit\x12\x14\n" +
+	"\x05known\x18\x14 \x01(\fR\x05known\"j\n" +
 	"\fConsumeHello\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x16\n" +
