@@ -137,6 +137,19 @@ var kinds = map[string]kind{
 		sample: &Deliver{Handle: 2, Runs: sampleRuns, Records: sampleRecords(), Tokens: AppendToken(AppendToken(nil, []byte("token-1")), []byte("token-2"))},
 		draw:   func(t *rapid.T) body { return drawDeliver(t, true) },
 	},
+	"due": {
+		types:  []FrameType{TypeDue},
+		new:    func() body { return new(Due) },
+		sample: sampleDue(),
+		draw:   drawDue,
+	},
+	"due, and more": {
+		types:  []FrameType{TypeDue},
+		flags:  FlagMore,
+		new:    func() body { return new(Due) },
+		sample: sampleDue(),
+		draw:   drawDue,
+	},
 	"ack result": {
 		types:  []FrameType{TypeAckResult},
 		new:    func() body { return new(AckResult) },
@@ -149,6 +162,26 @@ var kinds = map[string]kind{
 			return a
 		},
 	},
+}
+
+// sampleDue are two records of a timer extent, the later one due first.
+func sampleDue() *Due {
+	b, err := AppendRecord(nil, &Record{DeliverAt: 1767225600000, Payload: []byte("one")})
+	if err == nil {
+		b, err = AppendRecord(b, &Record{Key: []byte("k"), DeliverAt: 1767225600250, Payload: []byte("two")})
+	}
+	if err != nil {
+		panic(err)
+	}
+	return &Due{Entries: []DueEntry{{Seq: 130_001, Enqueued: 1767225599000123}, {Seq: 17, Enqueued: 1767225598000456}}, Records: b}
+}
+
+func drawDue(t *rapid.T) body {
+	d := &Due{Records: drawEncoded(t)}
+	for b := d.Records; len(b) > 0; _, b, _ = NextRecord(b) {
+		d.Entries = append(d.Entries, DueEntry{drawSeq(t, "seq"), rapid.Int64().Draw(t, "enqueued")})
+	}
+	return d
 }
 
 var sampleRuns = []DeliverRun{
@@ -244,7 +277,7 @@ func TestBodies_DecodeReturnsWhatWasAppended(t *testing.T) {
 }
 
 func TestBodies_RefuseOtherLengths(t *testing.T) {
-	openEnded := map[string]bool{"publish": true, "append": true} // the records' own lengths tell
+	openEnded := map[string]bool{"publish": true, "append": true, "due": true, "due, and more": true} // the records' own lengths tell
 	for name, k := range kinds {
 		t.Run(name, func(t *testing.T) {
 			whole := k.sample.Append(nil)
@@ -296,6 +329,10 @@ func TestBodies_RefuseBadValues(t *testing.T) {
 		"extend backwards":           {new(Extend), (&Extend{Seq: 1, Millis: -1}).Append(nil), core.CodeBadArgument},
 		"deliver with more seqs":     {new(Deliver), (&Deliver{Runs: []DeliverRun{{Base: 1, Count: 1000}}, Records: records}).Append(nil), core.CodeBadFrame},
 		"deliver with a token short": {new(Deliver), (&Deliver{Runs: sampleRuns, Records: records, Tokens: AppendToken(nil, []byte("t"))}).Append(nil), core.CodeBadFrame},
+		"due of nothing":             {new(Due), (&Due{Records: records}).Append(nil), core.CodeBadFrame},
+		"due of seq 0":               {new(Due), (&Due{Entries: []DueEntry{{Seq: 0}}, Records: records}).Append(nil), core.CodeBadFrame},
+		"due with more seqs":         {new(Due), (&Due{Entries: make([]DueEntry, 100), Records: records}).Append(nil), core.CodeBadFrame},
+		"due that claims 4 G":        {new(Due), []byte{255, 255, 255, 255, 0, 0, 0, 0}, core.CodeBadFrame},
 		"settlement that claims 4 G": {new(Settled), []byte{0, 0, 0, 0, 255, 255, 255, 255}, core.CodeBadFrame},
 		"ack that claims 4 G":        {new(PublishAck), []byte{255, 255, 255, 255}, core.CodeBadFrame},
 	} {

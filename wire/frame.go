@@ -49,6 +49,7 @@ const (
 	TypeBatches       FrameType = 33 // one or more batches back to back
 	TypeReadCommitted FrameType = 34 // Position: committed seq (everything up to it was or will be sent)
 	TypeReadSealed    FrameType = 35 // Position: L
+	TypeDue           FrameType = 36 // Due: of a timer extent
 
 	// consumer → output host
 	TypeConsumeHello  FrameType = 40 // columba.v1.ConsumeHello
@@ -77,13 +78,20 @@ type Frame struct {
 	Body    []byte
 }
 
-// FlagTokens on TypeDeliver: tokens follow the records.
-const FlagTokens uint16 = 1
+const (
+	// FlagTokens on TypeDeliver: tokens follow the records.
+	FlagTokens uint16 = 1
+	// FlagMore on TypeDue: more is due than the credit allows.
+	FlagMore uint16 = 1
+)
 
 // knownFrameFlags are the flag bits this build understands on a frame of type t.
 func knownFrameFlags(t FrameType) uint16 {
-	if t == TypeDeliver {
+	switch t {
+	case TypeDeliver:
 		return FlagTokens
+	case TypeDue:
+		return FlagMore
 	}
 	return 0
 }

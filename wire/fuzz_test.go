@@ -44,6 +44,9 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err := EachHeader(r.Headers, func(name, _ []byte) bool { return len(name) > 0 }); err != nil {
 			t.Fatalf("EachHeader of a decoded record: %v", err)
 		}
+		if at := DeliverAt(b[:n]); at != r.DeliverAt {
+			t.Fatalf("DeliverAt = %d, want %d", at, r.DeliverAt)
+		}
 		if !bytes.Equal(PayloadOf(b[:n]), r.Payload) {
 			t.Fatalf("PayloadOf = %x, want %x", PayloadOf(b[:n]), r.Payload)
 		}
@@ -149,6 +152,29 @@ func FuzzBodies(f *testing.F) {
 		}
 		if diff := cmp.Diff(got, reused, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("Decode into a used body differs (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// FuzzDue gets past the checksum of the entries.
+func FuzzDue(f *testing.F) {
+	f.Add(sampleDue().Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if b = bytes.Clone(b); len(b) >= dueFixedLen {
+			n := int(min(binary.LittleEndian.Uint32(b), MaxDueRecords))
+			binary.LittleEndian.PutUint32(b[4:], dueCRC(b[:min(DueLen(n, 0), len(b))]))
+		}
+		var d Due
+		if d.Decode(b) != nil {
+			return
+		}
+		if again := d.Append(nil); !bytes.Equal(again, b) {
+			t.Fatalf("body %x encodes to %x", b, again)
+		}
+		for _, e := range d.Entries {
+			if e.Seq == 0 {
+				t.Fatal("seq 0 is taken")
+			}
 		}
 	})
 }
