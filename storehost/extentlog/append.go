@@ -12,10 +12,15 @@ func (e *Engine) Append(id core.ExtentID, batch []byte, committed core.Seq, done
 		e.refuseInOrder(done, notFound(id))
 		return
 	}
-	if x.commit(committed) {
+	news, timer := x.commit(committed)
+	if news {
 		defer x.wake()
 	}
-	switch e.queue.offer(request{appending: appending{extent: x, batch: batch, done: done}, bytes: len(batch)}) {
+	bytes := len(batch)
+	if timer {
+		bytes *= 2 // the index holds them, too
+	}
+	switch e.queue.offer(request{appending: appending{extent: x, batch: batch, done: done}, bytes: bytes}) {
 	case offerClosed:
 		done(0, e.ended())
 	case offerFull:
@@ -66,6 +71,11 @@ func (e *Engine) stageBatch(g *group, x *extent, bytes []byte) error {
 	if err := op.Finish(); err != nil {
 		return e.fail(err)
 	}
+	if x.next.timer() {
+		if err := e.stageDue(g, x, b); err != nil {
+			return err
+		}
+	}
 	x.next.last = b.Last()
 	x.next.checksum = b.Checksum
 	x.next.bytes += uint64(len(bytes))
@@ -87,7 +97,11 @@ func continues(id core.ExtentID, at position, b wire.Batch) error {
 
 // Commit implements Log.
 func (e *Engine) Commit(id core.ExtentID, committed core.Seq) {
-	if x := e.extent(id); x != nil && x.commit(committed) {
+	x := e.extent(id)
+	if x == nil {
+		return
+	}
+	if news, _ := x.commit(committed); news {
 		x.wake()
 	}
 }

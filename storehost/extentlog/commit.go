@@ -86,7 +86,7 @@ func (e *Engine) stagePositions(g *group) error {
 		if c.after.Extent.ID.IsZero() {
 			continue // removed
 		}
-		op := g.batch.SetDeferred(extentKeyLen, positionLen)
+		op := g.batch.SetDeferred(extentKeyLen, c.after.positionLen())
 		putExtentKey(op.Key, prefixPosition, c.extent.id)
 		c.after.put(op.Value)
 		if err := op.Finish(); err != nil {

@@ -135,7 +135,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 	if x.next.last < l {
 		return nil
 	}
-	end := position{last: l, committed: x.next.committed}
+	end := position{last: l, committed: x.next.committed, indexed: min(l, x.next.indexed)}
 	switch {
 	case l == x.next.last:
 		end.checksum, end.bytes = x.next.checksum, x.next.bytes
@@ -158,6 +158,11 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 		return core.Errorf(core.CodeCorrupt, "extent %s: rolling checksum at %d is %08x, the seal says %08x; the replica is quarantined", x.id, l, end.checksum, checksum)
 	}
 	if l < x.next.last {
+		if x.next.timer() {
+			if err := e.stageDueCut(g, x, l); err != nil {
+				return err
+			}
+		}
 		if err := g.batch.DeleteRange(batchKey(x.id, l+1), afterExtent(prefixBatch, x.id), nil); err != nil {
 			return e.fail(err)
 		}
@@ -170,7 +175,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 
 // Remove implements Log.
 func (e *Engine) Remove(id core.ExtentID, version uint64) error {
-	var cut bool
+	var cut, timer bool
 	var x *extent
 	err := e.do(request{stage: func(g *group) error {
 		if x = e.extent(id); x != nil && x.isRemoved() {
@@ -186,7 +191,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		if version < x.next.Version {
 			return core.Errorf(core.CodeConflict, "extent %s: version %d of its holders is known here, and %d decided to remove it; decide again", id, x.next.Version, version)
 		}
-		cut = x.next.bytes >= exciseAbove || x.damaged()
+		cut, timer = x.next.bytes >= exciseAbove || x.damaged(), x.next.timer()
 		return e.stageRemoval(g, x, version)
 	}})
 	if err != nil || x == nil {
@@ -198,12 +203,22 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	if !cut {
 		return nil
 	}
-	span := pebble.KeyRange{Start: extentKey(prefixBatch, id), End: afterExtent(prefixBatch, id)}
-	if err := e.db.Excise(context.Background(), span); err != nil {
-		return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", id, err)
+	for _, prefix := range contents(timer) {
+		span := pebble.KeyRange{Start: extentKey(prefix, id), End: afterExtent(prefix, id)}
+		if err := e.db.Excise(context.Background(), span); err != nil {
+			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", id, err)
+		}
 	}
 	e.excised.Store(true)
 	return nil
+}
+
+// contents are the prefixes under which an extent's records are.
+func contents(timer bool) []byte {
+	if timer {
+		return []byte{prefixBatch, prefixDue}
+	}
+	return []byte{prefixBatch}
 }
 
 func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
@@ -212,8 +227,10 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 			return e.fail(err)
 		}
 	}
-	if err := g.batch.DeleteRange(extentKey(prefixBatch, x.id), afterExtent(prefixBatch, x.id), nil); err != nil {
-		return e.fail(err)
+	for _, prefix := range contents(x.next.timer()) {
+		if err := g.batch.DeleteRange(extentKey(prefix, x.id), afterExtent(prefix, x.id), nil); err != nil {
+			return e.fail(err)
+		}
 	}
 	if err := e.stageBurial(g, x.id, version, time.Now()); err != nil {
 		return err

@@ -176,10 +176,13 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 	return o
 }
 
-// splitTables ends a table behind the batches: a few rows in the same table would keep all the space of removed extents.
+// splitTables ends a table behind the batches, and before and behind the index of timers: a few rows in the same table would keep all the
+// space of removed extents.
 func splitTables(start []byte) (policy pebble.SpanPolicy, end []byte, err error) {
-	if len(start) == 0 || start[0] <= prefixBatch {
-		return policy, []byte{prefixBatch + 1}, nil
+	for _, split := range []byte{prefixBatch + 1, prefixDue, prefixDue + 1} {
+		if len(start) == 0 || start[0] < split {
+			return policy, []byte{split}, nil
+		}
 	}
 	return policy, nil, nil
 }

@@ -22,7 +22,8 @@ type extent struct {
 	mu struct {
 		sync.Mutex
 		state     State
-		known     bool // a row of it is durable
+		indexed   core.Seq // of a timer extent
+		known     bool     // a row of it is durable
 		removed   bool
 		followers []*follower // replaced, never changed in place
 	}
@@ -43,6 +44,7 @@ func (x *extent) publish(after durable) (news bool) {
 	defer x.mu.Unlock()
 	was, known := x.mu.state, x.mu.known
 	x.mu.state = after.state()
+	x.mu.indexed = after.indexed
 	x.mu.state.Committed = max(x.mu.state.Committed, was.Committed)
 	x.mu.state.Damaged = x.mu.state.Damaged || was.Damaged
 	x.mu.known = true
@@ -51,15 +53,19 @@ func (x *extent) publish(after durable) (news bool) {
 		is.Damaged != was.Damaged || is.complete() != was.complete()
 }
 
-// commit notes a committed seq and reports whether it is news.
-func (x *extent) commit(committed core.Seq) bool {
+// commit notes a committed seq and reports whether it is news, and whether the extent holds timers.
+func (x *extent) commit(committed core.Seq) (news, timer bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if committed <= x.mu.state.Committed {
-		return false
-	}
-	x.mu.state.Committed = committed
-	return true
+	news = committed > x.mu.state.Committed
+	x.mu.state.Committed = max(x.mu.state.Committed, committed)
+	return news, x.mu.state.Extent.Kind == core.KindTimer
+}
+
+func (x *extent) indexed() core.Seq {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.indexed
 }
 
 func (x *extent) committed() core.Seq {

@@ -10,6 +10,7 @@ import (
 // Layout of the directory's one key space:
 //
 //	e ‖ extent(16) ‖ base seq(8, big endian)  → batch, the bytes as they came
+//	t ‖ extent(16) ‖ due(8) ‖ seq(8)          → append time, record: of timer extents, written with their batches
 //	p ‖ extent(16)                            → position: last, committed, bytes, checksum; written with the batches it speaks of
 //	x ‖ extent(16)                            → row: tuple, header, fence, end
 //	d ‖ extent(16)                            → tombstone of a removed extent: when, by which version of its holders
@@ -26,6 +27,9 @@ const (
 
 	idLen       = len(core.ID{})
 	positionLen = 1 + 8 + 8 + 8 + 4
+
+	timerPositionVersion = 2
+	timerPositionLen     = positionLen + 8
 )
 
 var (
@@ -77,11 +81,17 @@ type position struct {
 	committed core.Seq
 	bytes     uint64
 	checksum  uint32
+	indexed   core.Seq // of a timer extent: the index holds all up to here
 }
 
-// put writes: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian.
+// put writes: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian; of a timer extent, by the length of b,
+// another version, and indexed u64 behind it.
 func (p position) put(b []byte) {
 	b[0] = FormatVersion
+	if len(b) == timerPositionLen {
+		b[0] = timerPositionVersion
+		binary.LittleEndian.PutUint64(b[positionLen:], uint64(p.indexed))
+	}
 	binary.LittleEndian.PutUint64(b[1:], uint64(p.last))
 	binary.LittleEndian.PutUint64(b[9:], uint64(p.committed))
 	binary.LittleEndian.PutUint64(b[17:], p.bytes)
@@ -89,10 +99,15 @@ func (p position) put(b []byte) {
 }
 
 func decodePosition(b []byte) (position, error) {
-	if len(b) != positionLen || b[0] != FormatVersion {
+	var indexed core.Seq
+	switch {
+	case len(b) == timerPositionLen && b[0] == timerPositionVersion:
+		indexed = core.Seq(binary.LittleEndian.Uint64(b[positionLen:]))
+	case len(b) != positionLen || b[0] != FormatVersion:
 		return position{}, core.Errorf(core.CodeCorrupt, "position row of %d bytes is not of version %d", len(b), FormatVersion)
 	}
 	return position{
+		indexed:   indexed,
 		last:      core.Seq(binary.LittleEndian.Uint64(b[1:])),
 		committed: core.Seq(binary.LittleEndian.Uint64(b[9:])),
 		bytes:     binary.LittleEndian.Uint64(b[17:]),
@@ -137,6 +152,15 @@ func decodeRow(b []byte) (row, error) {
 type durable struct {
 	row
 	position
+}
+
+func (d durable) timer() bool { return d.Extent.Kind == core.KindTimer }
+
+func (d durable) positionLen() int {
+	if d.timer() {
+		return timerPositionLen
+	}
+	return positionLen
 }
 
 func (d durable) state() State {

@@ -60,6 +60,9 @@ type Log interface {
 	// (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified; the caller may keep
 	// them as long as it likes and must not change them, since other readers share them.
 	Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]byte, error)
+	// Due yields records of a timer extent in the order in which they are due, verified. It may have to mend the index first, which it does
+	// bit by bit: DueRun.More with nothing passed. CodeBadArgument for an extent of another kind.
+	Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRun, error)
 	// Seek is the first seq whose batch was appended at or after unix µs t; last+1 when there is none.
 	Seek(id core.ExtentID, t int64) (core.Seq, error)
 	// State of one extent; CodeNotFound.

@@ -49,10 +49,39 @@ func (w *Writer) Batch(count, size int) []byte {
 			panic(err) // the record is made here
 		}
 	}
+	w.finish(b, count)
+	return b
+}
+
+// finish writes the header before count records.
+func (w *Writer) finish(b []byte, count int) {
 	w.Time += 1000
 	w.Checksum = wire.ExtendChecksum(w.Checksum, b[wire.BatchHeaderLen:])
 	wire.PutBatchHeader(b, wire.BatchHeader{Count: uint32(count), Base: w.Last + 1, AppendTime: w.Time, Checksum: w.Checksum})
 	w.Last += core.Seq(count)
+}
+
+// TimerExtent makes the tuple of an extent of timers.
+func TimerExtent() core.Extent {
+	e := Extent()
+	e.Kind = core.KindTimer
+	return e
+}
+
+// Timers makes the next batch: a record with a payload of size bytes for each due time, unix ms.
+func (w *Writer) Timers(size int, due ...int64) []byte {
+	payload := make([]byte, size)
+	b := make([]byte, wire.BatchHeaderLen)
+	for i, at := range due {
+		if size >= 8 {
+			binary.LittleEndian.PutUint64(payload, uint64(w.Last)+uint64(i)+1)
+		}
+		var err error
+		if b, err = wire.AppendRecord(b, &wire.Record{DeliverAt: at, Payload: payload}); err != nil {
+			panic(err) // the record is made here
+		}
+	}
+	w.finish(b, len(due))
 	return b
 }
 

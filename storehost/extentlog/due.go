@@ -1,0 +1,250 @@
+package extentlog
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/wire"
+)
+
+// DueKey is a record's place in the order of a timer extent: by due time, unix ms, then by seq.
+type DueKey struct {
+	At  int64
+	Seq core.Seq
+}
+
+// Beyond reports whether k comes after o.
+func (k DueKey) Beyond(o DueKey) bool { return k.At > o.At || k.At == o.At && k.Seq > o.Seq }
+
+// DueThrough is the last place of what is due at or before a time.
+func DueThrough(at int64) DueKey { return DueKey{at, math.MaxUint64} }
+
+// DueQuery asks for records of a timer extent in the order in which they are due.
+type DueQuery struct {
+	After    DueKey           // those beyond it …
+	Until    int64            // … that are due at or before, unix ms …
+	UpTo     core.Seq         // … of seqs up to this …
+	Known    *acklevel.Window // … but these
+	MaxBytes int              // to look at before it stops; at least one record is looked at
+}
+
+// DueRecord is valid during the call that yields it.
+type DueRecord struct {
+	DueKey
+	Enqueued int64 // its batch's append time, unix µs
+	Record   []byte
+}
+
+// DueRun says how far a query came.
+type DueRun struct {
+	Passed DueKey // every record up to here was looked at
+	More   bool   // it stopped at MaxBytes, or is not ready: ask on from Passed
+	Next   int64  // when the first record behind Until is due, unix ms; 0: there is none, or More
+}
+
+// The index of a timer extent holds each record once more, in the order of due times: read from its batches, each record would cost
+// the reading of a whole one.
+const (
+	prefixDue = 't'
+	dueKeyLen = extentKeyLen + 8 + 8
+	dueFixed  = 8 // append time
+)
+
+func putDueKey(key []byte, id core.ExtentID, k DueKey) {
+	putExtentKey(key, prefixDue, id)
+	binary.BigEndian.PutUint64(key[extentKeyLen:], uint64(k.At))
+	binary.BigEndian.PutUint64(key[extentKeyLen+8:], uint64(k.Seq))
+}
+
+func dueKey(id core.ExtentID, k DueKey) []byte {
+	key := make([]byte, dueKeyLen)
+	putDueKey(key, id, k)
+	return key
+}
+
+// Due implements Log.
+func (e *Engine) Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRun, error) {
+	x := e.extent(id)
+	if x == nil {
+		return DueRun{}, notFound(id)
+	}
+	s, ok := x.state()
+	switch {
+	case !ok:
+		return DueRun{}, notFound(id)
+	case s.Damaged:
+		return DueRun{}, damaged(id)
+	case s.Extent.Kind != core.KindTimer:
+		return DueRun{}, core.Errorf(core.CodeBadArgument, "extent %s holds no timers", id)
+	}
+	if x.indexed() < s.Last {
+		return DueRun{Passed: q.After, More: true}, e.reindex(x)
+	}
+	done, err := e.reading()
+	if err != nil {
+		return DueRun{}, err
+	}
+	defer done()
+	run, err := e.readDue(x, q, yield)
+	if core.CodeOf(err) == core.CodeCorrupt {
+		if _, ok := x.state(); !ok { // a removal took the bytes away meanwhile
+			return run, notFound(id)
+		}
+		e.quarantine(x, err.Error())
+	}
+	return run, err
+}
+
+func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, error) {
+	run := DueRun{Passed: q.After}
+	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: append(dueKey(x.id, q.After), 0), UpperBound: afterExtent(prefixDue, x.id)})
+	if err != nil {
+		return run, diskError(x, err)
+	}
+	defer iter.Close()
+	seen := 0
+	for iter.First(); iter.Valid(); iter.Next() {
+		key := iter.Key()
+		if len(key) != dueKeyLen {
+			return run, core.Errorf(core.CodeCorrupt, "extent %s: a key of the index has %d bytes", x.id, len(key))
+		}
+		k := DueKey{int64(binary.BigEndian.Uint64(key[extentKeyLen:])), core.Seq(binary.BigEndian.Uint64(key[extentKeyLen+8:]))}
+		if k.At > q.Until {
+			run.Next = k.At
+			break
+		}
+		if seen >= q.MaxBytes {
+			run.More = true
+			return run, nil
+		}
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			return run, diskError(x, err)
+		}
+		seen += dueKeyLen + len(value)
+		run.Passed = k
+		if k.Seq > q.UpTo || q.Known != nil && q.Known.Done(k.Seq) {
+			continue
+		}
+		r, err := decodeDue(x, k, value)
+		if err != nil {
+			return run, err
+		}
+		yield(r)
+	}
+	if err := iter.Error(); err != nil {
+		return run, diskError(x, err)
+	}
+	run.Passed = DueThrough(q.Until)
+	return run, nil
+}
+
+// decodeDue verifies an entry.
+func decodeDue(x *extent, k DueKey, value []byte) (DueRecord, error) {
+	if len(value) > dueFixed {
+		record := value[dueFixed:]
+		if n, err := wire.CheckRecords(record, wire.MaxPayload); err == nil && n == 1 && wire.DeliverAt(record) == k.At {
+			return DueRecord{DueKey: k, Enqueued: int64(binary.LittleEndian.Uint64(value)), Record: record}, nil
+		}
+	}
+	return DueRecord{}, core.Errorf(core.CodeCorrupt, "extent %s: the record of seq %d in the index is damaged", x.id, k.Seq)
+}
+
+// stageDue adds the records of a batch of a timer extent to its index.
+func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
+	seq := b.Base
+	for records := b.Records; len(records) > 0; seq++ {
+		record, rest, err := wire.NextRecord(records)
+		if err != nil {
+			return err
+		}
+		records = rest
+		op := g.batch.SetDeferred(dueKeyLen, dueFixed+len(record))
+		putDueKey(op.Key, x.id, DueKey{wire.DeliverAt(record), seq})
+		binary.LittleEndian.PutUint64(op.Value, uint64(b.AppendTime))
+		copy(op.Value[dueFixed:], record)
+		if err := op.Finish(); err != nil {
+			return e.fail(err)
+		}
+	}
+	if x.next.indexed+1 == b.Base { // else what is before is missing, too: see reindex
+		x.next.indexed = b.Last()
+	}
+	return nil
+}
+
+// stageDueCut takes the records beyond l out of the index.
+func (e *Engine) stageDueCut(g *group, x *extent, l core.Seq) error {
+	keys, err := e.dueKeys(x, l+1)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := g.batch.Delete(dueKey(x.id, k), nil); err != nil {
+			return e.fail(err)
+		}
+	}
+	return nil
+}
+
+// dueKeys are the places of the records in the batches from base on.
+func (e *Engine) dueKeys(x *extent, base core.Seq) (keys []DueKey, err error) {
+	iter, err := e.batches(x)
+	if err != nil {
+		return nil, err
+	}
+	defer iter.Close()
+	for iter.SeekGE(batchKey(x.id, base)); iter.Valid(); iter.Next() {
+		b, err := current(x, iter)
+		if err != nil {
+			return nil, err
+		}
+		seq := b.Base
+		for records := b.Records; len(records) > 0; seq++ {
+			record, rest, err := wire.NextRecord(records)
+			if err != nil {
+				return nil, core.Errorf(core.CodeCorrupt, "extent %s: seq %d on the disk is damaged: %w", x.id, seq, err)
+			}
+			records = rest
+			keys = append(keys, DueKey{wire.DeliverAt(record), seq})
+		}
+	}
+	if err := iter.Error(); err != nil {
+		return nil, diskError(x, err)
+	}
+	return keys, nil
+}
+
+// reindexPiece is how many bytes of batches are indexed in one round.
+const reindexPiece = 2 << 20
+
+// reindex makes the next piece of an index that lacks some of its extent's batches.
+func (e *Engine) reindex(x *extent) error {
+	return e.do(request{alone: true, stage: func(g *group) error {
+		switch {
+		case x.next.Extent.ID.IsZero():
+			return notFound(x.id)
+		case x.next.indexed >= x.next.last:
+			return nil
+		}
+		if err := e.admitAppend(reindexPiece); err != nil {
+			return err
+		}
+		run, err := e.readDisk(x, x.next.indexed+1, x.next.last, reindexPiece, reindexPiece)
+		for err == nil && len(run) > 0 {
+			var b wire.Batch
+			if b, run, err = wire.NextBatch(run); err == nil {
+				err = e.stageDue(g, x, b)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		g.touch(x)
+		return nil
+	}})
+}

@@ -1,0 +1,156 @@
+package extentlog
+
+import (
+	"math"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// timerBatch makes a batch that follows h, with a record of size bytes for each due time.
+func timerBatch(t *testing.T, h *wire.BatchHeader, size int, due ...int64) []byte {
+	t.Helper()
+	b := make([]byte, wire.BatchHeaderLen)
+	for _, at := range due {
+		var err error
+		if b, err = wire.AppendRecord(b, &wire.Record{DeliverAt: at, Payload: make([]byte, size)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := core.Seq(1)
+	if h.Count > 0 {
+		base = h.Last() + 1
+	}
+	*h = wire.BatchHeader{Count: uint32(len(due)), Base: base, Checksum: wire.ExtendChecksum(h.Checksum, b[wire.BatchHeaderLen:])}
+	wire.PutBatchHeader(b, *h)
+	return b
+}
+
+// TestDue_IndexIsMadeAnew takes parts of the index away, as if an earlier build had written the extent: it comes back from the batches.
+func TestDue_IndexIsMadeAnew(t *testing.T) {
+	disk := vfs.NewMem()
+	e := newEngine(t, "store", disk)
+	x := newExtent()
+	x.Kind = core.KindTimer
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	const batches = 30
+	var h wire.BatchHeader
+	answers := make(chan error, batches)
+	var ends []core.Seq
+	for i := range int64(batches) { // more than a piece
+		e.Append(x.ID, timerBatch(t, &h, 100<<10, 1000-i, i), 0, func(_ core.Seq, err error) { answers <- err })
+		ends = append(ends, h.Last())
+	}
+	for range batches {
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := func() (n int) {
+		q := DueQuery{Until: math.MaxInt64, UpTo: h.Last(), MaxBytes: 1 << 20}
+		last := DueKey{At: -1}
+		for {
+			run, err := e.Due(x.ID, q, func(r DueRecord) {
+				if !r.Beyond(last) {
+					t.Fatalf("%+v follows %+v", r.DueKey, last)
+				}
+				last = r.DueKey
+				n++
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if q.After = run.Passed; !run.More {
+				return n
+			}
+		}
+	}
+	if n := all(); n != 2*batches {
+		t.Fatalf("%d timers, want %d", n, 2*batches)
+	}
+	for what, indexed := range map[string]core.Seq{"missing": 0, "shorter": ends[7]} {
+		spoil(t, e, x.ID, indexed)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = newEngine(t, "store", disk)
+		if n := all(); n != 2*batches {
+			t.Errorf("%s: %d timers come back, want %d", what, n, 2*batches)
+		}
+		if got := e.extent(x.ID).indexed(); got != h.Last() {
+			t.Errorf("%s: indexed up to %d, want %d", what, got, h.Last())
+		}
+	}
+}
+
+// spoil makes an index hold no more than the records up to a seq.
+func spoil(t *testing.T, e *Engine, id core.ExtentID, indexed core.Seq) {
+	t.Helper()
+	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: extentKey(prefixDue, id), UpperBound: afterExtent(prefixDue, id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for iter.First(); iter.Valid(); iter.Next() {
+		if key := iter.Key(); key[dueKeyLen-1] > byte(indexed) { // few enough for a byte
+			if err := e.db.Delete(key, pebble.NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := iter.Close(); err != nil {
+		t.Fatal(err)
+	}
+	value, err := e.meta(extentKey(prefixPosition, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := decodePosition(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.indexed = indexed
+	p.put(value)
+	if err := e.db.Set(extentKey(prefixPosition, id), value, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDue_DamageIsMet flips a byte of the index: the extent is quarantined, and nothing of it is answered.
+func TestDue_DamageIsMet(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	x := newExtent()
+	x.Kind = core.KindTimer
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	var h wire.BatchHeader
+	answer := make(chan error, 1)
+	e.Append(x.ID, timerBatch(t, &h, 10, 5), 1, func(_ core.Seq, err error) { answer <- err })
+	if err := <-answer; err != nil {
+		t.Fatal(err)
+	}
+	key := dueKey(x.ID, DueKey{5, 1})
+	value, err := e.meta(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value[len(value)-1] ^= 1
+	if err := e.db.Set(key, value, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := e.Due(x.ID, DueQuery{Until: 9, UpTo: 1, MaxBytes: 1}, func(r DueRecord) { t.Errorf("%+v is answered", r.DueKey) })
+		if core.CodeOf(err) != core.CodeCorrupt {
+			t.Errorf("got %v, want %s", err, core.CodeCorrupt)
+		}
+	}
+	if s, err := e.State(x.ID); err != nil || !s.Damaged {
+		t.Errorf("damaged %v, %v", s.Damaged, err)
+	}
+}
