@@ -71,7 +71,7 @@ func (s *Share) lapsed(b *batch, seq core.Seq) bool {
 	if b.Expire == nil {
 		return false
 	}
-	at := b.Expire[seq-b.Base]
+	at := b.Expire[s.place(b, seq)]
 	return at > 0 && at <= s.group.now/int64(time.Millisecond)
 }
 

@@ -7,6 +7,7 @@ import "github.com/columbamq/columba/core"
 //	left == its messages that are buffered or have a phase;  live == the bytes of those
 type batch struct {
 	Records
+	due   *due
 	first core.Seq // what lies below was known before
 	last  core.Seq
 	left  int
@@ -16,15 +17,46 @@ type batch struct {
 	at    int    // index in the share's held batches; -1: released
 }
 
+// place is the index of seq in its batch.
+func (s *Share) place(b *batch, seq core.Seq) int {
+	if b.due != nil {
+		return s.table.place(seq)
+	}
+	return int(seq - b.Base)
+}
+
+// seqAt is the reverse.
+func (b *batch) seqAt(i int) core.Seq {
+	if b.due != nil {
+		return b.due.seqs[i]
+	}
+	return b.Base + core.Seq(i)
+}
+
 // record is the encoded record of seq.
-func (b *batch) record(seq core.Seq) []byte {
-	i := seq - b.Base
+func (s *Share) record(b *batch, seq core.Seq) []byte {
+	i := s.place(b, seq)
 	return b.Bytes[b.Offsets[i]:b.Offsets[i+1]]
 }
 
-func (b *batch) size(seq core.Seq) int {
-	i := seq - b.Base
+func (s *Share) size(b *batch, seq core.Seq) int {
+	i := s.place(b, seq)
 	return int(b.Offsets[i+1] - b.Offsets[i])
+}
+
+// enqueued is when the record of seq was appended, since when it could be handed out for all that its publisher wanted; unix µs.
+func (s *Share) enqueued(b *batch, seq core.Seq) int64 {
+	if b.due != nil {
+		return b.due.enqueued[s.place(b, seq)]
+	}
+	return b.Enqueued
+}
+
+func (s *Share) since(b *batch, seq core.Seq) int64 {
+	if b.due != nil {
+		return b.due.since[s.place(b, seq)]
+	}
+	return b.Enqueued
 }
 
 // hold takes a batch's memory into account.
@@ -52,7 +84,7 @@ func (s *Share) release(b *batch) {
 	b.at = -1
 	s.heldBytes -= len(b.Bytes)
 	buffer := b.Buffer
-	b.Records = Records{Base: b.Base, Enqueued: b.Enqueued}
+	b.Records, b.due = Records{Base: b.Base, Enqueued: b.Enqueued}, nil
 	if buffer != nil {
 		buffer.Release()
 	}
@@ -85,8 +117,8 @@ func (s *Share) squeezeBatch(b *batch) {
 	kept := make([]byte, 0, b.live)
 	for i := range len(b.Offsets) - 1 {
 		offsets[i] = uint32(len(kept))
-		seq := b.Base + core.Seq(i)
-		if m := s.table.get(seq); m != nil && m.batch == b || m == nil && seq >= max(s.cursor, b.first) && seq <= b.last && !s.done.Done(seq) {
+		seq := b.seqAt(i)
+		if m := s.table.get(seq); m != nil && m.batch == b || m == nil && b.due == nil && seq >= max(s.cursor, b.first) && seq <= b.last && !s.done.Done(seq) {
 			kept = append(kept, b.Bytes[b.Offsets[i]:b.Offsets[i+1]]...)
 		}
 	}

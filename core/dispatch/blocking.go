@@ -9,7 +9,7 @@ import (
 // Blocking is the message that holds a share's frontier back, and where it stands.
 type Blocking struct {
 	Seq      core.Seq
-	State    string // unread, buffered, in flight, delayed, unsaved, ready, dead-lettering or blocked
+	State    string // unread (of a timer extent also: not due), buffered, in flight, delayed, unsaved, ready, dead-lettering or blocked
 	Attempts uint16
 	Failure  Failure // of the attempt before
 	Text     string
@@ -20,7 +20,7 @@ type Blocking struct {
 
 var stateNames = [phases]string{
 	inFlight: "in flight", delayed: "delayed", unsaved: "unsaved", ready: "ready",
-	dying: "dead-lettering", taken: "dead-lettering", retaken: "dead-lettering", blocked: "blocked",
+	dying: "dead-lettering", taken: "dead-lettering", retaken: "dead-lettering", blocked: "blocked", unbegun: "ready",
 }
 
 // Blocking describes the message after the frontier.
@@ -39,7 +39,7 @@ func (s *Share) Blocking() Blocking {
 	}
 	b.State, b.Attempts, b.Failure, b.Text = stateNames[m.phase], m.attempts, m.failure, s.texts[b.Seq]
 	if m.batch != nil {
-		b.Enqueued = m.batch.Enqueued
+		b.Enqueued = s.enqueued(m.batch, b.Seq)
 	}
 	if m.phase == inFlight {
 		b.Session = m.session

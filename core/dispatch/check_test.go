@@ -69,7 +69,10 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 	var count [phases]int
 	left, live := map[*batch]int{}, map[*batch]int{}
 	missing, tracked := 0, 0
-	retries, pending := map[core.Seq]bool{}, map[core.Seq]bool{}
+	retries, pending, waiting := map[core.Seq]bool{}, map[core.Seq]bool{}, map[core.Seq]int{}
+	for _, seq := range s.unbegun.all() {
+		waiting[seq]++
+	}
 	for _, seq := range s.retries.all() {
 		retries[seq] = true
 	}
@@ -85,7 +88,7 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			missing++
 		} else {
 			left[m.batch]++
-			live[m.batch] += m.batch.size(seq)
+			live[m.batch] += s.size(m.batch, seq)
 		}
 		switch {
 		case m.phase == none || s.done.Done(seq):
@@ -96,6 +99,8 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			fail("seq %d in phase %d has no deadline", seq, m.phase)
 		case m.phase == ready && m.batch != nil && !retries[seq]:
 			fail("seq %d is ready but nobody knows", seq)
+		case m.phase == unbegun && (m.batch == nil || waiting[seq] != 1 || m.attempts > 0):
+			fail("seq %d was not begun, and waits %d times", seq, waiting[seq])
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)
 		case m.phase == dying0 && m.batch != nil && !dying[deadRef{s, seq}]:
@@ -111,7 +116,7 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			if !s.done.Done(seq) && s.table.get(seq) == nil {
 				buffered++
 				left[b]++
-				live[b] += b.size(seq)
+				live[b] += s.size(b, seq)
 			}
 		}
 	}
@@ -127,7 +132,7 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 		return fmt.Errorf("phases are %v, counted %v", count, s.count)
 	case tracked != s.table.n || missing != s.missing || buffered != s.buffered:
 		return fmt.Errorf("tracked, missing, buffered are %d, %d, %d, counted %d, %d, %d", tracked, missing, buffered, s.table.n, s.missing, s.buffered)
-	case undone != tracked-missing+buffered:
+	case undone != tracked-missing+buffered && !s.timers:
 		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d buffered", undone, tracked-missing, buffered)
 	case len(s.texts) > tracked:
 		return fmt.Errorf("%d texts of %d messages", len(s.texts), tracked)

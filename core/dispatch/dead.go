@@ -72,7 +72,7 @@ func (g *Group) TakeDead(most int, dead []Dead) []Dead {
 		ref.share.lend(ref.seq, m.batch)
 		dead = append(dead, Dead{
 			Share: ref.share, Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq],
-			Session: m.session, Enqueued: m.batch.Enqueued, Record: m.batch.record(ref.seq),
+			Session: m.session, Enqueued: ref.share.enqueued(m.batch, ref.seq), Record: ref.share.record(m.batch, ref.seq),
 		})
 		n++
 	}

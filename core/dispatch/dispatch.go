@@ -55,6 +55,7 @@ type Run struct {
 	Count    uint32
 	Attempt  uint16
 	Enqueued int64  // unix µs
+	Due      int64  // of a timer extent: when the first one was due, unix µs; else 0
 	Bytes    []byte // the encoded records, back to back; valid until the next call on the group …
 	Buffer   Buffer // … or for as long as the caller keeps this alive by its own means; nil: for ever
 }
@@ -108,7 +109,7 @@ type Depth struct {
 	Delayed     int   // waits after a nack, or was never handed out and waits for the group's delay
 	Dying       int   // on its way to the dead letter queue
 	Blocked     int   // exhausted in a group that blocks
-	OldestReady int64 // enqueue time, unix µs, of the oldest ready message by extent order; 0 = none
+	OldestReady int64 // enqueue time, or due time, unix µs, of the oldest ready message by extent order; 0 = none
 }
 
 // Counters only grow.

@@ -31,5 +31,35 @@ func FuzzDecodeState(f *testing.F) {
 		if _, err := DecodeState(blob); err != nil {
 			t.Fatalf("%x decodes, but its checkpoint %x does not: %v", body, blob, err)
 		}
+		fuzzTimers(t, st)
 	})
+}
+
+// fuzzTimers makes a share of a timer extent of a state, and offers it the first messages that are not done.
+func fuzzTimers(t *testing.T, st State) {
+	now := time.Unix(3, 0)
+	g := NewGroup(core.GroupSpec{}.WithDefaults())
+	s := g.AddTimers(core.ExtentID{}, st, now)
+	g.Tick(now)
+	var seqs []core.Seq
+	for seq := st.done.NextUndone(1); seq != 0 && len(seqs) < 20; seq = st.done.NextUndone(seq + 1) {
+		seqs = append([]core.Seq{seq}, seqs...)
+	}
+	if len(seqs) == 0 {
+		return
+	}
+	if err := s.OfferDue(dueRecords(nil, nil, seqs...), now); err != nil {
+		t.Fatal(err)
+	}
+	runs := g.Take(1, Credit{Messages: 10, Bytes: 1 << 20}, now, nil)
+	for _, r := range runs {
+		s.Ack(r.Base, r.Count, r.Attempt, now, nil)
+	}
+	if err := g.check(); err != nil {
+		t.Fatal(err)
+	}
+	blob, _ := s.Checkpoint(nil, false, now)
+	if _, err := DecodeState(blob); err != nil {
+		t.Fatalf("the checkpoint %x does not decode: %v", blob, err)
+	}
 }

@@ -77,12 +77,16 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 // AddShare begins (or resumes) an extent from state; the zero State begins at seq 1. Remaining locks and delays of the
 // state are honoured. The extent must not have a share yet.
 func (g *Group) AddShare(extent core.ExtentID, state State, now time.Time) *Share {
+	return g.addShare(extent, state, false, now)
+}
+
+func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now time.Time) *Share {
 	if g.shares[extent] != nil {
 		panic(fmt.Sprintf("dispatch: extent %s has a share already", extent))
 	}
 	g.at(now)
 	s := &Share{
-		group: g, extent: extent, done: *state.done.Clone(), table: newTable(), texts: map[core.Seq]string{}, lent: map[core.Seq]*batch{},
+		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(), texts: map[core.Seq]string{}, lent: map[core.Seq]*batch{},
 		squeezeAt: MaxOutstandingBytes / 2,
 	}
 	s.next = s.done.Frontier() + 1
@@ -110,7 +114,7 @@ func (g *Group) RemoveShare(s *Share) {
 	g.turn.filter(func(t **Share) bool { return !(*t).gone })
 	g.dead.filter(func(d *deadRef) bool { return !d.share.gone })
 	*s = Share{
-		group: g, extent: s.extent, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
+		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
 		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
 	}
 }

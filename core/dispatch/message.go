@@ -27,6 +27,8 @@ import (
 //	                                     │     └── Tick at due ── retaken                  │
 //	          (drop)                     ├─────────────────────────────────────────────────┘
 //	          (block)                    └─▶ blocked ── Update ─▶ unsaved | dying | done
+//
+//	of a timer extent: unread ─ OfferDue ─▶ unbegun ─ Take ─▶ inFlight
 type phase uint8
 
 const (
@@ -39,6 +41,7 @@ const (
 	taken                 // being appended to the dead letter queue
 	retaken               // could not be appended; dying again at due
 	blocked               // exhausted in a group that blocks
+	unbegun               // of a timer extent: read when it was due (ns), never handed out
 	phases
 )
 
@@ -62,6 +65,7 @@ const (
 type chunk struct {
 	live     uint64 // bit i: messages[i] has a phase
 	messages [chunkLen]message
+	places   *[chunkLen]uint32 // of a timer extent: where in their batches the records are
 }
 
 // table finds messages by seq. Messages that have no phase are zero.
@@ -118,6 +122,19 @@ func (t *table) put(seq core.Seq) *message {
 	c.live |= 1 << (seq & chunkMask)
 	t.n++
 	return &c.messages[seq&chunkMask]
+}
+
+// setPlace notes where in its batch the record of a message is, place is the reverse.
+func (t *table) setPlace(seq core.Seq, i int) {
+	c := t.chunk(uint64(seq) >> chunkBits)
+	if c.places == nil {
+		c.places = new([chunkLen]uint32)
+	}
+	c.places[seq&chunkMask] = uint32(i)
+}
+
+func (t *table) place(seq core.Seq) int {
+	return int(t.chunk(uint64(seq) >> chunkBits).places[seq&chunkMask])
 }
 
 // free forgets a chunk without messages.

@@ -63,7 +63,8 @@ type machine struct {
 	unsent  []byte // checkpoint taken, not yet saved
 	token   uint64
 	lent    []Dead // yielded, not answered
-	skipped uint64 // by this owner
+	timers  map[core.Seq]timerTimes // of a timer extent, of what was offered ever; nil: a log
+	skipped uint64                  // by this owner
 	lapsed  uint64 // the same
 }
 
@@ -77,6 +78,10 @@ func (m *machine) fate(seq core.Seq) *fate {
 func (m *machine) offer(t *rapid.T) {
 	if !m.s.WantsMore() {
 		t.Skip("full")
+	}
+	if m.timers != nil {
+		m.offerDue(t)
+		return
 	}
 	from := m.s.ReadFrom()
 	base := from - min(from-1, core.Seq(rapid.IntRange(0, 3).Draw(t, "overlap")))
@@ -147,7 +152,7 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is blocked and delivered again", seq)
 	case f.dying:
 		t.Fatalf("seq %d is dying and delivered again", seq)
-	case !f.begun && m.now.Before(f.appended.Add(m.spec.Delay)):
+	case !f.begun && m.timers == nil && m.now.Before(f.appended.Add(m.spec.Delay)):
 		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(f.appended), m.spec.Delay)
 	case !f.begun && m.tooOld(f):
 		t.Fatalf("seq %d is delivered %s after it was appended, older than %s is skipped", seq, m.now.Sub(f.appended), m.spec.SkipOlder)
@@ -379,6 +384,9 @@ func TestGroup_Model(t *testing.T) {
 			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"), SkipOlder: ages.Draw(t, "skip older"),
 			Exhausted: policies.Draw(t, "exhausted"),
 		}.WithDefaults()}
+		if rapid.Bool().Draw(t, "timers") {
+			m.timers = make(map[core.Seq]timerTimes)
+		}
 		m.start(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,

@@ -35,7 +35,11 @@ func (m *machine) start(t *rapid.T) {
 		}
 	}
 	m.g = NewGroup(m.spec)
-	m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
+	if m.timers != nil {
+		m.s = m.g.AddTimers(core.ExtentID{}, st, m.now)
+	} else {
+		m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
+	}
 	m.skipped, m.lapsed = 0, 0
 	m.unsent, m.fates = nil, map[core.Seq]*fate{}
 	for seq := core.Seq(1); seq <= m.written; seq++ {
@@ -81,7 +85,12 @@ func (m *machine) check(t *rapid.T) {
 	if got := m.g.Depth().Blocked; got != blocked {
 		t.Fatalf("%d are blocked, want %d", got, blocked)
 	}
-	for seq := core.Seq(1); seq < m.s.next; seq++ {
+	last := m.s.next - 1
+	if m.timers != nil {
+		last = m.written
+		m.checkKnown(t)
+	}
+	for seq := core.Seq(1); seq <= last; seq++ {
 		f, done := m.fate(seq), m.s.done.Done(seq)
 		if done && !f.over && !f.begun && m.tooOld(f) {
 			f.over = true
@@ -113,6 +122,9 @@ func (m *machine) drain(t *rapid.T) {
 	}
 	m.spec.Exhausted = core.ExhaustedDrop
 	m.g.Update(m.spec, m.now)
+	if m.timers != nil {
+		m.offerAllDue(t)
+	}
 	for round := 0; m.s.outstanding() > 0; round++ {
 		if round > 100*m.spec.MaxDeliveries {
 			t.Fatalf("stuck: %+v, %v", m.s.Depth(), m.g.check())
@@ -123,7 +135,7 @@ func (m *machine) drain(t *rapid.T) {
 		blob, token := m.s.Checkpoint(nil, false, m.now)
 		m.durable = blob
 		m.s.Saved(token)
-		if from := m.s.ReadFrom(); m.s.missing > 0 {
+		if from := m.s.ReadFrom(); m.s.missing > 0 && m.timers == nil {
 			b := &counted{}
 			m.buffers = append(m.buffers, b)
 			if err := m.s.Offer(records(from, 20, b), m.now); err != nil {
@@ -139,8 +151,12 @@ func (m *machine) drain(t *rapid.T) {
 			}
 		}
 	}
-	if !m.s.Done(m.s.next-1) || len(m.s.table.chunks) != 0 || len(m.s.texts) != 0 {
-		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d texts", m.s.Frontier(), m.s.next-1, len(m.s.table.chunks), len(m.s.texts))
+	last := m.s.next - 1
+	if m.timers != nil {
+		last = m.written
+	}
+	if !m.s.Done(last) || m.s.Unread(last) != 0 || len(m.s.table.chunks) != 0 || len(m.s.texts) != 0 {
+		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d texts", m.s.Frontier(), last, len(m.s.table.chunks), len(m.s.texts))
 	}
 	m.leaks(t)
 }

@@ -72,7 +72,7 @@ func (s *Share) doneRun(from, end core.Seq) {
 // forget takes a message out of every count and clears it; its bit in its chunk is the caller's.
 func (s *Share) forget(seq core.Seq, m *message) {
 	if b := m.batch; b != nil {
-		s.unref(b, 1, b.size(seq))
+		s.unref(b, 1, s.size(b, seq))
 	} else {
 		s.missing--
 	}
@@ -115,7 +115,7 @@ func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
 	if seq >= s.cursor && seq < s.next {
 		b := s.bufferedIn(seq)
 		s.buffered--
-		s.unref(b, 1, b.size(seq))
+		s.unref(b, 1, s.size(b, seq))
 	}
 	s.done.Ack(seq)
 	s.changed = true

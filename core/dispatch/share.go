@@ -13,11 +13,12 @@ import (
 //
 // Every seq below next is in exactly one of: done; the table, in one phase; or buffered, that is at or above the cursor.
 //
-//	frontier < cursor ≤ next (when nothing was acked unread);  table.n + buffered == read and not settled
+//	frontier < cursor ≤ next (when nothing was acked unread, and not of timers);  table.n + buffered == read and not settled
 //	count[p] == messages of phase p;  missing == messages of the table without bytes
 type Share struct {
 	group  *Group
 	extent core.ExtentID
+	timers bool // see due.go
 	gone   bool
 	inTurn bool
 
@@ -39,6 +40,7 @@ type Share struct {
 	lent      map[core.Seq]*batch // of messages yielded by TakeDead and not answered
 
 	retries queue[core.Seq] // phase ready, with bytes; others are skipped
+	unbegun queue[core.Seq] // phase unbegun; others are skipped
 	pending queue[saving]   // phase unsaved; others are skipped
 	token   uint64          // of the last checkpoint
 	saved   uint64          // token of the last one that is durable
@@ -59,7 +61,8 @@ type saving struct {
 // Extent is what the share reads.
 func (s *Share) Extent() core.ExtentID { return s.extent }
 
-// ReadFrom is the first seq the share lacks: where to (re)open the reader. It skips what is known to be done.
+// ReadFrom is the first seq the share lacks: where to (re)open the reader. It skips what is known to be done. Of a timer extent it is the
+// first one that is not done: see Known.
 func (s *Share) ReadFrom() core.Seq { return s.done.NextUndone(s.next) }
 
 // outstanding is how many messages were read, or restored, and not settled.
@@ -95,6 +98,9 @@ func (s *Share) Offer(r Records, now time.Time) error {
 	}
 	if s.gone {
 		return core.Errorf(core.CodeStale, "extent %s is not read here any more", s.extent)
+	}
+	if s.timers {
+		return core.Errorf(core.CodeBadArgument, "extent %s holds timers", s.extent)
 	}
 	from := s.ReadFrom()
 	if r.Base > from {
@@ -136,7 +142,7 @@ func (s *Share) admit(b *batch) (fresh int) {
 			continue
 		}
 		b.left++
-		b.live += b.size(seq)
+		b.live += s.size(b, seq)
 		m := s.table.get(seq)
 		if m == nil {
 			fresh++
@@ -174,6 +180,9 @@ func (s *Share) hasWork() bool {
 
 // canBegin reports whether a first delivery is possible.
 func (s *Share) canBegin() bool {
+	if s.timers {
+		return s.count[unbegun] > 0 && !s.full && !s.waits && s.table.n-s.missing-s.count[unbegun] < MaxOutstanding
+	}
 	return s.buffered > 0 && !s.full && !s.waits && s.opens == 0 && s.table.n-s.missing < MaxOutstanding
 }
 
@@ -185,6 +194,7 @@ func (s *Share) rest() {
 	s.skipBatches()
 	s.batches.trim()
 	s.retries.trim()
+	s.unbegun.trim()
 	s.pending.trim()
 	s.table = newTable()
 }
@@ -224,7 +234,7 @@ func (s *Share) Full() bool { return s.full }
 func (s *Share) Depth() Depth {
 	kept := s.kept()
 	d := Depth{
-		Ready:    s.buffered - kept + s.count[ready] + s.count[unsaved],
+		Ready:    s.buffered - kept + s.count[ready] + s.count[unsaved] + s.count[unbegun],
 		InFlight: s.count[inFlight],
 		Delayed:  kept + s.count[delayed],
 		Dying:    s.count[dying] + s.count[taken] + s.count[retaken],
@@ -236,14 +246,15 @@ func (s *Share) Depth() Depth {
 	}
 	older := func(seq core.Seq) bool {
 		m := s.table.get(seq)
-		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved {
+		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unbegun {
 			return false
 		}
-		if d.OldestReady == 0 || m.batch.Enqueued < d.OldestReady {
-			d.OldestReady = m.batch.Enqueued
+		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
+			d.OldestReady = since
 		}
 		return true
 	}
+	_ = slices.ContainsFunc(s.unbegun.all(), older)
 	_ = slices.ContainsFunc(s.retries.all(), older)
 	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
 	return d

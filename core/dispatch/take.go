@@ -23,7 +23,8 @@ type handout struct {
 	stopped  bool // the next message is larger than the bytes left
 	due      int64
 	runs     []Run
-	last     *batch // of the last run made here
+	last     *batch // of the last run made here …
+	end      int    // … and the index behind it
 }
 
 // Take hands out what the credit allows and appends it to runs: shares in turn, retries and first deliveries mixed,
@@ -53,7 +54,12 @@ func (s *Share) take(h *handout) {
 	left := messages - s.takeRetries(h, part)
 	bytes := turnBytes
 	for left > 0 && bytes > 0 && !h.stopped && s.canBegin() {
-		n, size := s.takeRun(h, left, bytes)
+		var n, size int
+		if s.timers {
+			n, size = s.takeDue(h)
+		} else {
+			n, size = s.takeRun(h, left, bytes)
+		}
 		left -= n
 		bytes -= size
 		s.look()
@@ -75,7 +81,7 @@ func (s *Share) takeRetries(h *handout, most int) (n int) {
 			s.settle(seq, m)
 			continue
 		}
-		if !h.fits(m.batch.size(seq)) {
+		if !h.fits(s.size(m.batch, seq)) {
 			break
 		}
 		s.retries.pop()
@@ -87,7 +93,7 @@ func (s *Share) takeRetries(h *handout, most int) (n int) {
 		}
 		m.session, m.due = h.session, h.due
 		s.move(m, inFlight)
-		s.handed(h, m.batch, seq, 1, m.attempts, m.batch.record(seq))
+		s.handed(h, m.batch, seq, 1, m.attempts)
 		n++
 	}
 	return n
@@ -106,23 +112,30 @@ func (h *handout) fits(size int) bool {
 	return false
 }
 
-// handed notes a run in flight, joined to the one before where it goes on from it.
-func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attempt uint16, bytes []byte) {
+// handed notes a run in flight, in a row in its batch, joined to the one before where it goes on from it.
+func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attempt uint16) {
+	i, enqueued := s.place(b, base), s.enqueued(b, base)
+	bytes := b.Bytes[b.Offsets[i]:b.Offsets[i+int(count)]]
 	h.messages -= int(count)
 	h.bytes -= len(bytes)
 	h.oversize = false
 	s.changed = true
 	s.group.counters.Delivered += uint64(count)
 	s.group.lockRun(s, base, count, attempt, h.due)
-	if n := len(h.runs); n > 0 && h.last == b {
-		if r := &h.runs[n-1]; r.Attempt == attempt && r.Base+core.Seq(r.Count) == base {
+	follows := h.last == b && h.end == i
+	h.last, h.end = b, i+int(count)
+	if n := len(h.runs); n > 0 && follows {
+		if r := &h.runs[n-1]; r.Attempt == attempt && r.Base+core.Seq(r.Count) == base && r.Enqueued == enqueued {
 			r.Count += count
-			r.Bytes = b.Bytes[b.Offsets[r.Base-b.Base]:b.Offsets[base-b.Base+core.Seq(count)]]
+			r.Bytes = r.Bytes[:len(r.Bytes)+len(bytes)] // both are of the batch's
 			return
 		}
 	}
-	h.last = b
-	h.runs = append(h.runs, Run{Share: s, Base: base, Count: count, Attempt: attempt, Enqueued: b.Enqueued, Bytes: bytes, Buffer: b.Buffer})
+	run := Run{Share: s, Base: base, Count: count, Attempt: attempt, Enqueued: enqueued, Bytes: bytes, Buffer: b.Buffer}
+	if b.due != nil {
+		run.Due = b.due.since[i]
+	}
+	h.runs = append(h.runs, run)
 }
 
 // skipBatches drops batches that the cursor has passed.
@@ -157,9 +170,8 @@ func (s *Share) takeRun(h *handout, messages, bytes int) (n, size int) {
 		count = sort.Search(count, func(k int) bool { return b.Offsets[i+k+1]-start > most })
 	}
 	s.begin(b, first, count, h)
-	end := b.Offsets[i+count]
-	s.handed(h, b, first, uint32(count), 1, b.Bytes[start:end])
-	return count, int(end - start)
+	s.handed(h, b, first, uint32(count), 1)
+	return count, int(b.Offsets[i+count] - start)
 }
 
 // clean finds the first message of a batch at or above first that is buffered, and up to count in a row of such. What has lapsed before

@@ -1,0 +1,167 @@
+package dispatch
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+)
+
+// A share of a timer extent takes its messages in the order in which they are due, whatever their seqs. So there is no place up to which
+// it was read: a message that was offered and never handed out has a phase, unbegun, and next and cursor stay where the share began. The
+// group's delay does not count for them, and they are too old by the time since they were due.
+
+// DueRecords are messages of a timer extent whose time has come, in the order in which they are due: record i has the seq Seqs[i] and the
+// bytes Bytes[Offsets[i]:Offsets[i+1]]. All slices and Buffer belong to the share from OfferDue until Buffer.Release.
+type DueRecords struct {
+	Seqs      []core.Seq
+	Offsets   []uint32 // one more than there are records; rising
+	Bytes     []byte
+	DeliverAt []int64 // of each record, unix ms; 0: when it was enqueued
+	Enqueued  []int64 // of each record, unix µs
+	Expire    []int64 // as in Records
+	Buffer    Buffer
+}
+
+// due is what a batch of a timer extent knows of its records, beside Records; nil for one of a log.
+type due struct {
+	seqs     []core.Seq
+	enqueued []int64 // unix µs
+	since    []int64 // unix µs: when they were enqueued and due
+}
+
+// AddTimers is AddShare for a timer extent.
+func (g *Group) AddTimers(extent core.ExtentID, state State, now time.Time) *Share {
+	return g.addShare(extent, state, true, now)
+}
+
+func (r *DueRecords) wellFormed() bool {
+	n := len(r.Seqs)
+	return n > 0 && len(r.Offsets) == n+1 && len(r.DeliverAt) == n && len(r.Enqueued) == n && (r.Expire == nil || len(r.Expire) == n) &&
+		int(r.Offsets[n]) <= len(r.Bytes) && slices.IsSorted(r.Offsets) && !slices.Contains(r.Seqs, 0)
+}
+
+// OfferDue gives a share of a timer extent further messages, in any order of seqs; what is done, or was offered before, is skipped. Records
+// of nothing new are released at once. On an error the buffer stays the caller's.
+func (s *Share) OfferDue(r DueRecords, now time.Time) error {
+	s.group.at(now)
+	switch {
+	case !r.wellFormed():
+		return core.Errorf(core.CodeBadArgument, "%d due records are not well formed", len(r.Seqs))
+	case s.gone:
+		return core.Errorf(core.CodeStale, "extent %s is not read here any more", s.extent)
+	case !s.timers:
+		return core.Errorf(core.CodeBadArgument, "extent %s holds no timers", s.extent)
+	}
+	b := &batch{Records: Records{Offsets: r.Offsets, Bytes: r.Bytes, Expire: r.Expire, Buffer: r.Buffer}}
+	b.due = &due{seqs: r.Seqs, enqueued: r.Enqueued, since: r.DeliverAt}
+	for i, ms := range r.DeliverAt {
+		b.due.since[i] = max(min(ms, math.MaxInt64/int64(time.Millisecond))*1000, r.Enqueued[i])
+	}
+	s.offers++
+	b.offer = s.offers
+	s.hold(b)
+	for i, seq := range r.Seqs {
+		s.admitDue(b, i, seq)
+	}
+	if b.left == 0 {
+		s.release(b)
+	}
+	s.squeeze()
+	s.wake()
+	return nil
+}
+
+// admitDue takes record i of a batch: a new message, or the bytes of a restored one.
+func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
+	if s.done.Done(seq) {
+		return
+	}
+	m := s.table.get(seq)
+	if m != nil && m.batch != nil {
+		return
+	}
+	if m == nil {
+		since := b.due.since[i] * 1000
+		if s.tooOld(since) {
+			s.group.counters.Skipped++
+			s.done.Ack(seq)
+			s.changed = true
+			return
+		}
+		m = s.table.put(seq)
+		m.due = since
+		s.move(m, unbegun)
+		s.unbegun.push(seq)
+		s.top = max(s.top, seq)
+	} else {
+		s.missing--
+		switch m.phase {
+		case ready:
+			s.retries.push(seq)
+		case dying:
+			s.group.dead.push(deadRef{s, seq})
+		}
+	}
+	m.batch = b
+	s.table.setPlace(seq, i)
+	b.left++
+	b.live += int(b.Offsets[i+1] - b.Offsets[i])
+}
+
+// tooOld reports whether the group skips a message that could have been handed out since then, ns, and never was.
+func (s *Share) tooOld(since int64) bool {
+	older := s.group.spec.SkipOlder
+	return older > 0 && since+int64(older) < s.group.now
+}
+
+// takeDue hands out the message that became due first. n is 0 when it was settled instead, or does not fit.
+func (s *Share) takeDue(h *handout) (n, size int) {
+	seq := *s.unbegun.front()
+	m := s.table.get(seq)
+	switch {
+	case m == nil || m.phase != unbegun:
+		s.unbegun.pop()
+		return 0, 0
+	case s.tooOld(m.due):
+		s.unbegun.pop()
+		s.group.counters.Skipped++
+		s.settle(seq, m)
+		return 0, 0
+	case s.lapsed(m.batch, seq):
+		s.unbegun.pop()
+		s.group.counters.Lapsed++
+		s.settle(seq, m)
+		return 0, 0
+	}
+	if size = s.size(m.batch, seq); !h.fits(size) {
+		return 0, 0
+	}
+	s.unbegun.pop()
+	m.attempts, m.session, m.due = 1, h.session, h.due
+	s.move(m, inFlight)
+	s.handed(h, m.batch, seq, 1, 1)
+	return 1, size
+}
+
+// Known is what the reader of a timer extent needs not be sent: what is done, or held.
+func (s *Share) Known() *acklevel.Window {
+	w := s.done.Clone()
+	s.table.each(func(seq core.Seq, m *message) {
+		if m.batch != nil {
+			w.Ack(seq)
+		}
+	})
+	return w
+}
+
+// Unread is how many messages up to last, the last one there is, were not read and are not done.
+func (s *Share) Unread(last core.Seq) uint64 {
+	if next := s.ReadFrom(); !s.timers {
+		return uint64(max(last+1, next) - next)
+	}
+	have := uint64(s.done.Frontier()) + s.done.Above() + uint64(s.table.n-s.missing)
+	return uint64(last) - min(have, uint64(last))
+}
