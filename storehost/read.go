@@ -3,6 +3,7 @@ package storehost
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -28,11 +29,13 @@ type readStream struct {
 	stop   func() // of following
 
 	// of the pusher
-	next      core.Seq // first seq to send
-	announced core.Seq // committed seq the reader knows of
+	next      core.Seq   // first seq to send
+	announced core.Seq   // committed seq the reader knows of
+	due       *dueReader // of a timer extent, for which next means nothing; nil: of a log
 
 	// under s.mu
-	credit int64 // bytes it takes; the last batch may go below zero
+	timer  *time.Timer // of due
+	credit int64       // bytes it takes; the last batch may go below zero
 	queued bool
 	ended  bool
 }
@@ -80,7 +83,11 @@ func (r *readStream) begin(body []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.s.log.State(extent.ID); err != nil {
+	state, err := r.s.log.State(extent.ID)
+	if err == nil && state.Extent.Kind == core.KindTimer {
+		r.due, err = newDueReader(req.Known)
+	}
+	if err != nil {
 		return err
 	}
 	r.extent, r.next = extent.ID, max(core.Seq(req.From), 1)
@@ -115,6 +122,9 @@ func (r *readStream) end() bool {
 	r.s.mu.Lock()
 	ended := r.ended
 	r.ended = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 	r.s.mu.Unlock()
 	if ended {
 		return false
@@ -164,6 +174,9 @@ func (r *readStream) serve(ctx context.Context) (again bool) {
 	if err != nil {
 		r.refuse(err)
 		return false
+	}
+	if r.due != nil {
+		return r.serveDue(ctx, state, credit)
 	}
 	limit := readable(state)
 	if r.next <= limit && credit > 0 {

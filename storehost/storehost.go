@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,7 @@ type Deps struct {
 	Run     core.RunID  // of this process
 	// Open opens the extents; nil: extentlog.Open. Tests put disks in memory behind it.
 	Open func(dir string, o extentlog.Options) (extentlog.Log, error)
+	Now  func() time.Time // by which timers are due; nil: the system's clock
 }
 
 func (d Deps) open(dir string, o extentlog.Options) (extentlog.Log, error) {
@@ -135,6 +137,13 @@ func (h *Host) Stop(context.Context) error {
 		return nil
 	}
 	return log.Close()
+}
+
+func (h *Host) now() time.Time {
+	if h.deps.Now != nil {
+		return h.deps.Now()
+	}
+	return time.Now()
 }
 
 // extents is the log; CodeUnavailable before Start.

@@ -34,6 +34,7 @@ type testStore struct {
 	dir    string
 	self   core.HostID
 	open   func(dir string, o extentlog.Options) (extentlog.Log, error) // nil: on the disk
+	now    func() time.Time                                             // nil: the system's clock
 	host   *Host
 	server *httptest.Server
 	rpc    columbav1connect.StoreServiceClient
@@ -52,7 +53,7 @@ func (s *testStore) start() {
 	cfg := DefaultConfig()
 	cfg.Dir = s.dir
 	host, err := New(cfg, Deps{
-		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())}, Open: s.open,
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())}, Open: s.open, Now: s.now,
 	})
 	must(s.t, err)
 	must(s.t, host.Start(s.t.Context()))

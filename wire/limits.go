@@ -15,6 +15,8 @@ const (
 	MaxBatchRecords  = 65535
 	MaxBatchBytes    = 1 << 20 // target of the writer; one larger record travels alone
 	InternalHeadroom = 64 << 10
+	// MaxKnown bounds the window of an open-read of a timer extent, whose records are at most 128 Ki: that many bits are 16 KiB.
+	MaxKnown = 17 << 10
 )
 
 // MaxMillis bounds the times of a record in unix ms, and its delay in ms: the end of the year 9999. Sums of two such values,

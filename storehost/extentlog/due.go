@@ -43,8 +43,11 @@ type DueRecord struct {
 type DueRun struct {
 	Passed DueKey // every record up to here was looked at
 	More   bool   // it stopped at MaxBytes, or is not ready: ask on from Passed
-	Next   int64  // when the first record behind Until is due, unix ms; 0: there is none, or More
+	Next   int64  // when the first record behind Until is due, unix ms; NeverDue: there is none, or More
 }
+
+// NeverDue is when a record is due that is not there.
+const NeverDue = math.MaxInt64
 
 // The index of a timer extent holds each record once more, in the order of due times: read from its batches, each record would cost
 // the reading of a whole one.
@@ -82,7 +85,7 @@ func (e *Engine) Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRu
 		return DueRun{}, core.Errorf(core.CodeBadArgument, "extent %s holds no timers", id)
 	}
 	if x.indexed() < s.Last {
-		return DueRun{Passed: q.After, More: true}, e.reindex(x)
+		return DueRun{Passed: q.After, More: true, Next: NeverDue}, e.reindex(x)
 	}
 	done, err := e.reading()
 	if err != nil {
@@ -100,7 +103,7 @@ func (e *Engine) Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRu
 }
 
 func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, error) {
-	run := DueRun{Passed: q.After}
+	run := DueRun{Passed: q.After, Next: NeverDue}
 	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: append(dueKey(x.id, q.After), 0), UpperBound: afterExtent(prefixDue, x.id)})
 	if err != nil {
 		return run, diskError(x, err)

@@ -66,7 +66,7 @@ func dueInOrder(f *fixture) {
 	for range 2 {
 		for _, most := range []int{1, 700, noLimit} {
 			keys, records, next := f.due(e.ID, extentlog.DueQuery{Until: 999, UpTo: w.Last, MaxBytes: most})
-			if diff := cmp.Diff(want, keys); diff != "" || next != 0 {
+			if diff := cmp.Diff(want, keys); diff != "" || next != extentlog.NeverDue {
 				f.t.Fatalf("next is %d; (-want +got):\n%s", next, diff)
 			}
 			for i, b := range records {
@@ -102,7 +102,7 @@ func dueBounds(f *fixture) {
 	}{
 		{extentlog.DueQuery{Until: 99, UpTo: 6}, []core.Seq{5}, 100},
 		{extentlog.DueQuery{Until: 100, UpTo: 6}, []core.Seq{5, 2, 4}, 200},
-		{extentlog.DueQuery{Until: math.MaxInt64, UpTo: 3}, []core.Seq{2, 3, 1}, 0},
+		{extentlog.DueQuery{Until: 9999, UpTo: 3}, []core.Seq{2, 3, 1}, extentlog.NeverDue},
 		{extentlog.DueQuery{Until: 499, UpTo: 6, Known: &known}, []core.Seq{2, 4, 1}, 500},
 		{extentlog.DueQuery{After: extentlog.DueKey{At: 100, Seq: 2}, Until: 250, UpTo: 6}, []core.Seq{4, 3}, 300},
 		{extentlog.DueQuery{After: extentlog.DueThrough(100), Until: 100, UpTo: 6}, nil, 200},
@@ -137,7 +137,7 @@ func dueAfterSeal(f *fixture) {
 	must(f.t, f.Seal(e.ID, end.Last, end.Checksum, 0))
 	for range 2 {
 		keys, _, next := f.due(e.ID, extentlog.DueQuery{Until: 999, UpTo: math.MaxUint64, MaxBytes: 500})
-		if diff := cmp.Diff(want, keys); diff != "" || next != 0 {
+		if diff := cmp.Diff(want, keys); diff != "" || next != extentlog.NeverDue {
 			f.t.Fatalf("next is %d; (-want +got):\n%s", next, diff)
 		}
 		f.reopen()
