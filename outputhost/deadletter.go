@@ -64,6 +64,7 @@ func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
 	if r.FirstEnqueue == 0 {
 		r.FirstEnqueue = d.Enqueued
 	}
+	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
 	r.Attempts = d.Attempts
 	r.Origin = core.Receipt{Extent: d.Share.Extent(), Seq: d.Seq}
 	r.ReasonCode = []byte(d.Failure.String())

@@ -28,13 +28,10 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		Queue: g.queuePath, Group: g.name, Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Blocked: uint64(d.Blocked),
 	}
 	for _, s := range g.mu.shares {
-		if next := s.rules.ReadFrom(); s.last >= next {
-			unread := uint64(s.last - next + 1)
-			if s.rules.KeptBack() {
-				out.Delayed += unread
-			} else {
-				out.Ready += unread
-			}
+		if unread := s.rules.Unread(s.last); s.rules.KeptBack() || s.timers() && (s.reader == nil || !s.reader.more) {
+			out.Delayed += unread
+		} else {
+			out.Ready += unread
 		}
 	}
 	if d.OldestReady > 0 {

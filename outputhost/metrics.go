@@ -22,6 +22,7 @@ type metrics struct {
 	saveFailures prometheus.Counter
 	saveSeconds  prometheus.Histogram
 	latency      prometheus.Histogram
+	lateness     prometheus.Histogram
 	attempts     prometheus.Histogram
 }
 
@@ -48,18 +49,26 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "columba_outputhost_deliver_latency_seconds", Help: "From a message's enqueueing to its first delivery, one observation for messages delivered together.",
 			Buckets: telemetry.WaitBuckets(),
 		}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "columba_outputhost_timer_lateness_seconds", Help: "From a delayed message's due time to its first delivery, one observation for messages delivered together.",
+			Buckets: telemetry.WaitBuckets(),
+		}),
 		attempts: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "columba_outputhost_redelivery_attempt", Help: "The attempt number of redeliveries.",
 			Buckets: telemetry.CountBuckets(),
 		}),
 	}
-	reg.MustRegister(m.sessions, m.saveSeconds, m.latency, m.attempts)
+	reg.MustRegister(m.sessions, m.saveSeconds, m.latency, m.lateness, m.attempts)
 	return m
 }
 
 // handedOut counts one run of messages.
 func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
 	m.delivered.Add(float64(r.Count))
+	if r.Attempt == 1 && r.Due > 0 {
+		m.lateness.Observe(now.Sub(time.UnixMicro(r.Due)).Seconds())
+		return
+	}
 	if r.Attempt == 1 {
 		m.latency.Observe(now.Sub(time.UnixMicro(r.Enqueued)).Seconds())
 		return

@@ -13,10 +13,14 @@ import (
 
 // orderLocked lets the first extents of the chain begin, up to the first one of which something was not handed out yet.
 func (g *group) orderLocked() {
+	ordered := g.orderedLocked()
+	if n := len(ordered); n == 0 || ordered[n-1].extent.Chain == 0 { // the chain is at the end
+		return
+	}
 	wait := false
-	for _, s := range g.orderedLocked() {
-		if s.extent.Chain == 0 {
-			return
+	for _, s := range ordered {
+		if s.extent.Chain == 0 { // timers have no order
+			continue
 		}
 		wait = wait || g.mu.gap > 0 && s.extent.Chain > g.mu.gap
 		s.rules.Wait(wait)

@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/intake"
 )
 
 // peekBytes is how much of an extent one call reads.
@@ -55,7 +56,7 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f f
 			return true, nil
 		}
 		for len(batches) > 0 {
-			batch, _, rest, err := nextBatch(batches)
+			batch, _, rest, err := intake.Batch(batches)
 			if err != nil {
 				return false, err
 			}
@@ -97,7 +98,7 @@ func (h *Host) readRange(ctx context.Context, stores []source, extent core.Exten
 			err = core.Errorf(core.CodeIncomplete, "store %s has nothing of extent %s from seq %d on; try again", s.ID, extent, from)
 			continue
 		}
-		if _, _, _, err = nextBatch(resp.Msg.Batches); err == nil {
+		if _, _, _, err = intake.Batch(resp.Msg.Batches); err == nil {
 			return resp.Msg.Batches, nil
 		}
 	}

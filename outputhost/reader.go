@@ -13,7 +13,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/outputhost/intake"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -28,7 +28,9 @@ type reader struct {
 
 	// the group's mutex's
 	store   core.HostID // "" until one was chosen
-	told    bool        // how far the extent may be read
+	told    bool        // how far the extent may be read …
+	upTo    core.Seq    // … and this is it
+	more    bool        // of a timer extent: messages are due for which there is no credit
 	granted int         // bytes asked for and not sent yet
 	heard   time.Time   // when the store sent something last, or the stream was opened
 	probe   time.Duration
@@ -54,7 +56,8 @@ func (b *buffer) Release() {
 }
 
 // readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all its ends. Those
-// that cannot be read just now, and those that are read to their end so far, are beside the count: they must not hold up the others.
+// that cannot be read just now, and those that are read to their end so far, are beside the count: they must not hold up the others. So are
+// timer extents: each of them may have what is due first.
 const readersAtOnce = 8
 
 // readLocked decides what the group's readers should do and returns it as actions to take outside the mutex.
@@ -65,11 +68,11 @@ func (g *group) readLocked() (actions []func()) {
 		if g.mu.closed || s.retired || s.finished() || s.exhausted() {
 			continue
 		}
-		if !s.failing() && !s.caughtUp() {
+		if !s.timers() && !s.failing() && !s.caughtUp() {
 			reading++
 		}
-		if reading > readersAtOnce && s.reader == nil {
-			break
+		if !s.timers() && reading > readersAtOnce && s.reader == nil {
+			continue
 		}
 		r := s.reader
 		switch {
@@ -108,11 +111,11 @@ func (s *share) failing() bool { return s.misses >= max(len(s.extent.Replicas), 
 
 // caughtUp: what may be read of an open extent was read.
 func (s *share) caughtUp() bool {
-	return s.reader != nil && s.reader.told && !s.end && s.last < s.rules.ReadFrom()
+	return s.reader != nil && s.reader.told && !s.end && s.rules.Unread(s.last) == 0
 }
 
 // exhausted: everything there is was read.
-func (s *share) exhausted() bool { return s.end && s.rules.ReadFrom() > s.l }
+func (s *share) exhausted() bool { return s.end && s.rules.Unread(s.l) == 0 }
 
 // start opens the stream on a goroutine, as it may have to dial.
 func (r *reader) start() {
@@ -129,7 +132,7 @@ func (r *reader) open(ctx context.Context) {
 	}
 }
 
-// connect asks a store for everything from the first seq that is missing.
+// connect asks a store for everything from the first seq that is missing; of a timer extent for all that is neither done nor held.
 func (r *reader) connect(ctx context.Context) error {
 	s := r.s
 	host, alone, err := r.choose(ctx)
@@ -148,8 +151,9 @@ func (r *reader) connect(ctx context.Context) error {
 	r.g.mu.Lock()
 	from := s.rules.ReadFrom()
 	credit := min(s.rules.ReadCredit(), r.g.h.readAhead(), r.g.h.memory.Room(s.rules.Held()))
+	known := s.knownLocked()
 	r.g.mu.Unlock()
-	body, err := proto.Marshal(&pb.OpenRead{Extent: convert.ExtentToProto(s.extent), From: uint64(from), Credit: uint64(credit)})
+	body, err := proto.Marshal(&pb.OpenRead{Extent: convert.ExtentToProto(s.extent), From: uint64(from), Credit: uint64(credit), Known: known})
 	if err != nil {
 		return core.Errorf(core.CodeInternal, "encode open: %w", err)
 	}
@@ -260,6 +264,8 @@ func (r *reader) HandleFrame(f wire.Frame, m *ws.Message) {
 	switch f.Type {
 	case wire.TypeBatches:
 		err = r.batches(f.Body, m)
+	case wire.TypeDue:
+		err = r.due(f.Body, f.Flags&wire.FlagMore != 0, m)
 	case wire.TypeReadCommitted, wire.TypeReadSealed:
 		var seq uint64
 		if seq, err = wire.DecodePosition(f.Body); err == nil {
@@ -283,12 +289,15 @@ func (r *reader) position(sealed bool, seq core.Seq) error {
 	defer r.g.mu.Unlock()
 	s := r.s
 	r.hearLocked()
-	r.told = true
+	r.told, r.upTo = true, max(r.upTo, seq)
 	if sealed {
 		if s.end && s.l != seq || seq+1 < s.rules.ReadFrom() {
 			return core.Errorf(core.CodeCorrupt, "store %s says extent %s ends at %d; it was read up to %d, its end known as %d", r.store, s.extent.ID, seq, s.rules.ReadFrom()-1, s.l)
 		}
 		s.end, s.l = true, seq
+		if s.timers() && !s.exhausted() {
+			return core.Errorf(core.CodeCorrupt, "store %s has sent all of timer extent %s, but %d messages are missing", r.store, s.extent.ID, s.rules.Unread(seq))
+		}
 	}
 	s.last = max(s.last, seq)
 	if seq < s.rules.ReadFrom() {
@@ -303,12 +312,15 @@ func (r *reader) hearLocked() { r.heard, r.probe = r.g.h.deps.Now(), firstProbe 
 // batches offers what came to the share. Bytes with a wrong checksum are never delivered: another replica is asked.
 func (r *reader) batches(body []byte, m *ws.Message) error {
 	for len(body) > 0 {
-		batch, records, rest, err := nextBatch(body)
+		batch, records, rest, err := intake.Batch(body)
 		if err != nil {
 			return core.Errorf(core.CodeCorrupt, "batch at %d of extent %s: %w", batch.Base, r.s.extent.ID, err)
 		}
 		body = rest
-		b := hold(&records, m)
+		var b *buffer
+		if records.Bytes, b = hold(records.Bytes, m); b != nil {
+			records.Buffer = b
+		}
 		r.g.mu.Lock()
 		if r.s.removed {
 			r.g.mu.Unlock()
@@ -331,45 +343,40 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 	return nil
 }
 
-// hold keeps the records' bytes: by a reference to the message, or, for a batch that is a small part of it, by a copy (and nil), so that
-// one stuck record does not keep a whole message.
-func hold(r *dispatch.Records, m *ws.Message) *buffer {
-	if 4*len(r.Bytes) < len(m.Bytes) {
-		r.Bytes = append([]byte(nil), r.Bytes...)
-		return nil
+// due offers messages of a timer extent to the share.
+func (r *reader) due(body []byte, more bool, m *ws.Message) error {
+	records, err := intake.Due(body)
+	if err != nil {
+		return core.Errorf(core.CodeCorrupt, "timer extent %s: %w", r.s.extent.ID, err)
+	}
+	var b *buffer
+	if records.Bytes, b = hold(records.Bytes, m); b != nil {
+		records.Buffer = b
+	}
+	r.g.mu.Lock()
+	removed := r.s.removed
+	if !removed {
+		r.hearLocked()
+		r.told, r.more = true, more
+		r.granted -= len(body)
+		r.s.misses = 0
+		err = r.s.rules.OfferDue(records, r.heard)
+	}
+	r.g.mu.Unlock()
+	if removed || err != nil {
+		b.Release()
+	}
+	return err
+}
+
+// hold keeps the records' bytes: by a reference to the message, or, for what is a small part of it, by a copy (and nil), so that one stuck
+// record does not keep a whole message.
+func hold(bytes []byte, m *ws.Message) ([]byte, *buffer) {
+	if 4*len(bytes) < len(m.Bytes) {
+		return append([]byte(nil), bytes...), nil
 	}
 	m.Retain()
 	b := &buffer{m: m}
 	b.refs.Store(1)
-	r.Buffer = b
-	return b
-}
-
-// nextBatch splits the first batch off, verifies its records, finds where each begins and when it expires, all in one pass.
-func nextBatch(b []byte) (batch wire.Batch, records dispatch.Records, rest []byte, err error) {
-	if batch, err = wire.DecodeBatch(b); err != nil {
-		return batch, records, nil, err
-	}
-	records = dispatch.Records{Base: batch.Base, Offsets: make([]uint32, 0, batch.Count+1), Enqueued: batch.AppendTime}
-	at := 0
-	var r wire.Record
-	for i := range batch.Count {
-		records.Offsets = append(records.Offsets, uint32(at))
-		n, err := wire.DecodeRecord(batch.Records[at:], &r)
-		if err != nil {
-			return batch, records, nil, err
-		}
-		at += n
-		if r.ExpireAt == 0 {
-			continue
-		}
-		if records.Expire == nil {
-			records.Expire = make([]int64, batch.Count)
-		}
-		records.Expire[i] = r.ExpireAt
-	}
-	end := wire.BatchHeaderLen + at
-	batch.Bytes, batch.Records = b[:end:end], b[wire.BatchHeaderLen:end:end]
-	records.Offsets, records.Bytes = append(records.Offsets, uint32(at)), batch.Records
-	return batch, records, b[end:], nil
+	return bytes, b
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
 )
 
 // share is a group's part of one extent on this host. Its fields are the group's mutex's.
@@ -36,6 +37,20 @@ type share struct {
 
 // finished: the group has consumed the extent to its end.
 func (s *share) finished() bool { return s.end && s.rules.Done(s.l) }
+
+func (s *share) timers() bool { return s.extent.Kind == core.KindTimer }
+
+// knownLocked is what a store needs not send of a timer extent, encoded; nil when that would be too long.
+func (s *share) knownLocked() []byte {
+	if !s.timers() {
+		return nil
+	}
+	known, _ := s.rules.Known().Append(nil)
+	if len(known) > wire.MaxKnown {
+		return nil
+	}
+	return known
+}
 
 // addShare resumes a share from what its owners saved.
 func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID) error {
@@ -75,7 +90,11 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		old.late = nil
 	}
 	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, restored: state.Pending() > 0}
-	s.rules = g.mu.rules.AddShare(e.ID, state, now)
+	if s.timers() {
+		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
+	} else {
+		s.rules = g.mu.rules.AddShare(e.ID, state, now)
+	}
 	g.mu.shares[e.ID] = s
 	g.mu.ordered = nil
 	g.mu.byRules[s.rules] = s

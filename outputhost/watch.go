@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -97,7 +98,7 @@ func (h *Host) quietReaders(now time.Time, probe bool) (lost, quiet []*reader) {
 				continue
 			}
 			silent := now.Sub(r.heard)
-			switch owed := s.last >= s.rules.ReadFrom(); {
+			switch owed := r.owedLocked(); {
 			case owed && silent >= stallShunned:
 				if (silent >= stallAfter || !h.stores.shunnedUntil(r.store, now).IsZero()) && len(s.sourcesLocked(now)) > 1 {
 					lost = append(lost, r)
@@ -110,6 +111,14 @@ func (h *Host) quietReaders(now time.Time, probe bool) (lost, quiet []*reader) {
 		g.mu.Unlock()
 	}
 	return lost, quiet
+}
+
+// owedLocked reports whether there is more than the store has told of; of a log: than it has sent.
+func (r *reader) owedLocked() bool {
+	if r.s.timers() {
+		return r.s.last > r.upTo
+	}
+	return r.s.rules.Unread(r.s.last) > 0
 }
 
 // probe asks others how far the extents of readers go.
@@ -128,7 +137,8 @@ func (h *Host) probe(ctx context.Context, readers []*reader) {
 	probes.Wait() // no function fails
 }
 
-// ask looks how far the extent goes: in its seal row, else at a replica that is not the reader's. It is asked again later and later.
+// ask looks how far the extent goes: in its seal row, else at a replica that is not the reader's. It is asked again later and later. A store
+// that reads timers is silent as long as none is due: that it is there is asked of itself.
 func (r *reader) ask(ctx context.Context) {
 	g, s := r.g, r.s
 	lctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -139,29 +149,38 @@ func (r *reader) ask(ctx context.Context) {
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	var others []source
-	if !s.end {
+	if !s.end || s.timers() {
 		others = s.sourcesLocked(now)
 	}
 	store := r.store
 	g.mu.Unlock()
 	last := core.Seq(0)
+	asked, answer := false, error(nil)
 	for _, o := range others {
-		if o.ID == store || !g.h.stores.shunnedUntil(o.ID, now).IsZero() { // one that hangs must not hold up the look at other readers
+		if own := o.ID == store; own != s.timers() || !own && !g.h.stores.shunnedUntil(o.ID, now).IsZero() { // one that hangs must not hold up the look at other readers
 			continue
 		}
 		var resp *connect.Response[pb.Replica]
-		if resp, err = g.h.deps.Peers.Store(o.Address).GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: s.extent.ID.ID[:]})); err == nil {
+		asked = true
+		if resp, answer = g.h.deps.Peers.Store(o.Address).GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: s.extent.ID.ID[:]})); answer == nil {
 			last = readableOf(resp.Msg)
-		} else if silent(convert.FromRPC(err)) {
+		} else if silent(convert.FromRPC(answer)) {
 			g.h.stores.shun(o.ID, g.h.deps.Now())
 		}
 		break
 	}
-	if err != nil {
+	if err = cmp.Or(answer, err); err != nil {
 		g.h.log.Debug("cannot ask how far an extent goes", "extent", s.extent.ID, "group", g.name, "err", err)
+	}
+	if s.timers() && answer != nil && silent(convert.FromRPC(answer)) {
+		r.lost(core.Errorf(core.CodeUnavailable, "store %s does not answer: %w", store, answer))
+		return
 	}
 	g.mu.Lock()
 	s.last = max(s.last, last)
+	if s.timers() && asked && answer == nil {
+		s.misses = 0
+	}
 	r.probing = false
 	r.probe = min(2*r.probe, maxProbe)
 	r.heard = g.h.deps.Now() // owed from here on, if it is

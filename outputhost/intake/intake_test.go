@@ -1,4 +1,4 @@
-package outputhost
+package intake
 
 import (
 	"slices"
@@ -23,14 +23,14 @@ func appendBatch(t *testing.T, stored []byte, base core.Seq, expire ...int64) []
 	return slices.Concat(stored, header, records)
 }
 
-// TestNextBatch_Expiries reads two batches in a row; one of them has a record that expires.
-func TestNextBatch_Expiries(t *testing.T) {
+// TestBatch_Expiries reads two batches in a row; one of them has a record that expires.
+func TestBatch_Expiries(t *testing.T) {
 	stored := appendBatch(t, appendBatch(t, nil, 1, 0, 7, 0), 4, 0)
-	_, first, rest, err := nextBatch(stored)
+	_, first, rest, err := Batch(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, second, rest, err := nextBatch(rest)
+	_, second, rest, err := Batch(rest)
 	if err != nil || len(rest) > 0 {
 		t.Fatalf("%d bytes are left, %v", len(rest), err)
 	}
@@ -39,5 +39,44 @@ func TestNextBatch_Expiries(t *testing.T) {
 	}
 	if second.Expire != nil || second.Base != 4 || len(second.Offsets) != 2 {
 		t.Errorf("got %+v", second)
+	}
+}
+
+// timers are the records of a due frame, and its body.
+func timers(t *testing.T) *wire.Due {
+	t.Helper()
+	d := &wire.Due{Entries: []wire.DueEntry{{Seq: 9, Enqueued: 90}, {Seq: 2, Enqueued: 20}, {Seq: 3, Enqueued: 30}}}
+	for _, r := range []wire.Record{{DeliverAt: 5, Payload: []byte("nine")}, {Payload: []byte("2"), ExpireAt: 7}, {DeliverAt: 6}} {
+		var err error
+		if d.Records, err = wire.AppendRecord(d.Records, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func TestDue_Times(t *testing.T) {
+	d := timers(t)
+	got, err := Due(d.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got.Seqs, []core.Seq{9, 2, 3}) || !slices.Equal(got.DeliverAt, []int64{5, 0, 6}) ||
+		!slices.Equal(got.Enqueued, []int64{90, 20, 30}) || !slices.Equal(got.Expire, []int64{0, 7, 0}) {
+		t.Errorf("got %+v", got)
+	}
+	if len(got.Offsets) != 4 || int(got.Offsets[3]) != len(d.Records) || !slices.Equal(got.Bytes, d.Records) {
+		t.Errorf("offsets %v of %d bytes", got.Offsets, len(d.Records))
+	}
+}
+
+func TestDue_Refuses(t *testing.T) {
+	whole := timers(t).Append(nil)
+	damaged := slices.Clone(whole)
+	damaged[len(damaged)-1] ^= 1
+	for what, body := range map[string][]byte{"a damaged record": damaged, "a record cut off": whole[:len(whole)-1], "bytes behind": append(slices.Clone(whole), 0)} {
+		if _, err := Due(body); err == nil {
+			t.Errorf("%s is taken", what)
+		}
 	}
 }
