@@ -15,9 +15,9 @@ func seal(body []byte) []byte {
 }
 
 func FuzzDecodeState(f *testing.F) {
-	f.Add([]byte{rangesVersion, 0, 0, 0})
+	f.Add([]byte{plainVersion, 0, 0, 0})
 	f.Add([]byte{stateVersion, 3, 1, 0, 3, 0x55, 0x55, 0x55, 1, 1, 2, 0, 1, 20})
-	f.Add([]byte{rangesVersion, 3, 1, 1, 0, 2, 0, 0, 0, 1, 20, 0, 5, 2, 3})
+	f.Add([]byte{plainVersion, 3, 1, 1, 0, 2, 0, 0, 0, 1, 20, 0, 5, 2, 3})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		st, err := DecodeState(seal(body))
 		if err != nil || len(st.messages) > 1000 {

@@ -41,7 +41,7 @@ type State struct {
 	messages map[core.Seq]entry // first and count unused
 }
 
-// The blob, little-endian, version 2 with a window of bits, else 1, so that earlier builds read what they can:
+// The blob, little-endian, of stateVersion with a window of bits, else of plainVersion, so that earlier builds read what they can:
 //
 //	version u8 | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
 //	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text, u8 | attempts uvarint |
@@ -49,8 +49,8 @@ type State struct {
 //
 // A gap is the number of seqs since the end of the entry before (the first: since the frontier).
 const (
-	rangesVersion = 1
-	stateVersion  = 2
+	plainVersion = 1
+	stateVersion = 2
 )
 
 const (
@@ -65,7 +65,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (blob []byte, whole bool) {
 	const room = MaxCheckpoint - crc32.Size
 	start := len(dst)
-	b, bitmap := done.Append(append(dst, rangesVersion))
+	b, bitmap := done.Append(append(dst, plainVersion))
 	if bitmap {
 		b[start] = stateVersion
 	}
@@ -140,13 +140,10 @@ func DecodeState(blob []byte) (State, error) {
 // decodeWindow reads what is done, in the form of a version.
 func decodeWindow(version byte, b []byte) (done *acklevel.Window, rest []byte, err error) {
 	switch version {
-	case rangesVersion:
+	case plainVersion:
 		return acklevel.DecodeRanges(b, maxStateSize)
 	case stateVersion:
-		done, bitmap, rest, err := acklevel.Decode(b, maxStateSize)
-		if err == nil && !bitmap {
-			err = core.Errorf(core.CodeCorrupt, "checkpoint of version %d has a window of version %d", stateVersion, rangesVersion)
-		}
+		done, _, rest, err := acklevel.Decode(b, maxStateSize)
 		return done, rest, err
 	}
 	return nil, nil, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", version, stateVersion)

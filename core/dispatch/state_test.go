@@ -191,11 +191,11 @@ func TestDecodeState_Refuses(t *testing.T) {
 func TestDecodeState_Versions(t *testing.T) {
 	var ranges State
 	ranges.done.Ack(7)
-	if blob := ranges.Append(nil); blob[0] != rangesVersion {
+	if blob := ranges.Append(nil); blob[0] != plainVersion {
 		t.Errorf("a window of one range is written as version %d", blob[0])
 	}
 	var holes State
-	old := []byte{rangesVersion, 0, 0xf4, 0x03} // 500 ranges, 1 seq each, after 1 undone each
+	old := []byte{plainVersion, 0, 0xf4, 0x03} // 500 ranges, 1 seq each, after 1 undone each
 	for i := range 500 {
 		holes.done.Ack(core.Seq(2*i + 2))
 		old = append(old, 1, 0)
@@ -211,8 +211,8 @@ func TestDecodeState_Versions(t *testing.T) {
 		}
 	}
 	for what, b := range map[string][]byte{
-		"bits in version 1":   append([]byte{rangesVersion}, blob[1:len(blob)-4]...),
-		"ranges in version 2": append([]byte{stateVersion}, old[1:]...),
+		"bits in version 1":            append([]byte{plainVersion}, blob[1:len(blob)-4]...),
+		"too many ranges in version 2": append([]byte{stateVersion}, old[1:]...),
 	} {
 		if _, err := DecodeState(seal(b)); core.CodeOf(err) != core.CodeCorrupt {
 			t.Errorf("%s: got %v", what, err)
