@@ -62,10 +62,10 @@ type machine struct {
 	buffers []*counted
 	unsent  []byte // checkpoint taken, not yet saved
 	token   uint64
-	lent    []Dead // yielded, not answered
+	lent    []Dead                  // yielded, not answered
 	timers  map[core.Seq]timerTimes // of a timer extent, of what was offered ever; nil: a log
 	skipped uint64                  // by this owner
-	lapsed  uint64 // the same
+	lapsed  uint64                  // the same
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
