@@ -29,8 +29,9 @@ type EnsureExtentRequest struct {
 	Input         string                 `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	InputRun      []byte                 `protobuf:"bytes,3,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
-	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"`   // extents this host knows of and does not ask for
-	Avoid         []string               `protobuf:"bytes,6,rep,name=avoid,proto3" json:"avoid,omitempty"` // stores that were slow or broken for this host a moment ago, the worst first; used only when there are too few others
+	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"`        // extents this host knows of and does not ask for
+	Avoid         []string               `protobuf:"bytes,6,rep,name=avoid,proto3" json:"avoid,omitempty"`      // stores that were slow or broken for this host a moment ago, the worst first; used only when there are too few others
+	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"` // of a timer extent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -107,6 +108,13 @@ func (x *EnsureExtentRequest) GetAvoid() []string {
 	return nil
 }
 
+func (x *EnsureExtentRequest) GetHorizon() string {
+	if x != nil {
+		return x.Horizon
+	}
+	return ""
+}
+
 type EnsureExtentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
@@ -173,6 +181,7 @@ type SealExtentRequest struct {
 	Floor         uint64                 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	Due           *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=due,proto3" json:"due,omitempty"` // of a timer extent, from its writer: when its last record is due, or later
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +242,13 @@ func (x *SealExtentRequest) GetForce() bool {
 		return x.Force
 	}
 	return false
+}
+
+func (x *SealExtentRequest) GetDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Due
+	}
+	return nil
 }
 
 type SealExtentResponse struct {
@@ -1955,23 +1971,25 @@ var File_columba_v1_internal_proto protoreflect.FileDescriptor
 const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"\x19columba/v1/internal.proto\x12\n" +
-	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\x9c\x01\n" +
+	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x01\n" +
 	"\x13EnsureExtentRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1b\n" +
 	"\tinput_run\x18\x03 \x01(\fR\binputRun\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04have\x18\x05 \x03(\fR\x04have\x12\x14\n" +
-	"\x05avoid\x18\x06 \x03(\tR\x05avoid\"\x87\x01\n" +
+	"\x05avoid\x18\x06 \x03(\tR\x05avoid\x12\x18\n" +
+	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\x87\x01\n" +
 	"\x14EnsureExtentResponse\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12/\n" +
 	"\x06stores\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x06stores\x12\x12\n" +
-	"\x04open\x18\x03 \x01(\rR\x04open\"\x83\x01\n" +
+	"\x04open\x18\x03 \x01(\rR\x04open\"\xb1\x01\n" +
 	"\x11SealExtentRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x04R\x05floor\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\"R\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x12,\n" +
+	"\x03due\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"R\n" +
 	"\x12SealExtentResponse\x12\f\n" +
 	"\x01l\x18\x01 \x01(\x04R\x01l\x12\x18\n" +
 	"\aholders\x18\x02 \x03(\tR\aholders\x12\x14\n" +
@@ -2168,8 +2186,8 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*SettleRequest)(nil),           // 30: columba.v1.SettleRequest
 	(*Extent)(nil),                  // 31: columba.v1.Extent
 	(*HostAddress)(nil),             // 32: columba.v1.HostAddress
-	(*StoreIdentity)(nil),           // 33: columba.v1.StoreIdentity
-	(*timestamppb.Timestamp)(nil),   // 34: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil),   // 33: google.protobuf.Timestamp
+	(*StoreIdentity)(nil),           // 34: columba.v1.StoreIdentity
 	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
 	(*PullRequest)(nil),             // 36: columba.v1.PullRequest
 	(*GetDepthRequest)(nil),         // 37: columba.v1.GetDepthRequest
@@ -2185,68 +2203,69 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	31, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
 	32, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
 	31, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	31, // 3: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	9,  // 4: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	31, // 5: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	33, // 6: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	33, // 7: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	31, // 8: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	33, // 9: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	33, // 10: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	33, // 11: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	34, // 12: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	33, // 13: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	31, // 14: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	33, // 15: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	33, // 16: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	23, // 17: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	33, // 18: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	35, // 19: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 20: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 21: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 22: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	6,  // 23: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	7,  // 24: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	12, // 25: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	14, // 26: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	16, // 27: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	18, // 28: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	20, // 29: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	22, // 30: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	24, // 31: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	26, // 32: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	28, // 33: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	10, // 34: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	36, // 35: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	30, // 36: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	37, // 37: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	38, // 38: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	39, // 39: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 40: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 41: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 42: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	10, // 43: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 44: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 45: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	15, // 46: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	17, // 47: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	19, // 48: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	21, // 49: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	23, // 50: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	25, // 51: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	27, // 52: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	29, // 53: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	11, // 54: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	40, // 55: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	41, // 56: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	42, // 57: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	43, // 58: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	44, // 59: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	40, // [40:60] is the sub-list for method output_type
-	20, // [20:40] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	33, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	31, // 4: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	9,  // 5: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	31, // 6: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	34, // 7: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	34, // 8: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	31, // 9: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	34, // 10: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	34, // 11: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	34, // 12: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	33, // 13: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	34, // 14: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	31, // 15: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	34, // 16: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	34, // 17: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	23, // 18: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	34, // 19: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	35, // 20: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 21: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 22: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 23: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	6,  // 24: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	7,  // 25: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	12, // 26: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	14, // 27: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	16, // 28: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	18, // 29: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	20, // 30: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	22, // 31: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	24, // 32: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	26, // 33: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	28, // 34: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	10, // 35: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	36, // 36: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	30, // 37: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	37, // 38: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	38, // 39: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	39, // 40: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 41: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 42: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 43: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	10, // 44: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 45: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 46: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	15, // 47: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	17, // 48: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	19, // 49: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	21, // 50: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	23, // 51: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	25, // 52: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	27, // 53: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	29, // 54: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	11, // 55: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	40, // 56: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	41, // 57: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	42, // 58: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	43, // 59: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	44, // 60: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	41, // [41:61] is the sub-list for method output_type
+	21, // [21:41] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }

@@ -533,8 +533,9 @@ type Extent struct {
 	InputRun      []byte                 `protobuf:"bytes,6,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Token         []byte                 `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`
 	Replicas      []string               `protobuf:"bytes,8,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Disks         [][]byte               `protobuf:"bytes,9,rep,name=disks,proto3" json:"disks,omitempty"`   // of the replicas, in their order; an empty one is not known
-	Chain         uint64                 `protobuf:"varint,10,opt,name=chain,proto3" json:"chain,omitempty"` // place in the chain of a cp queue, from 1; 0 in an ap queue
+	Disks         [][]byte               `protobuf:"bytes,9,rep,name=disks,proto3" json:"disks,omitempty"`      // of the replicas, in their order; an empty one is not known
+	Chain         uint64                 `protobuf:"varint,10,opt,name=chain,proto3" json:"chain,omitempty"`    // place in the chain of a cp queue, from 1; 0 in an ap queue
+	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"` // of a timer extent: how far ahead its records are due at most: 1h, 1d, 30d, 1y
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -639,6 +640,13 @@ func (x *Extent) GetChain() uint64 {
 	return 0
 }
 
+func (x *Extent) GetHorizon() string {
+	if x != nil {
+		return x.Horizon
+	}
+	return ""
+}
+
 // ExtentInfo is an extent as users see it.
 type ExtentInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -653,8 +661,10 @@ type ExtentInfo struct {
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created,proto3" json:"created,omitempty"`
 	Home          string                 `protobuf:"bytes,11,opt,name=home,proto3" json:"home,omitempty"`
-	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"` // copies that it shall have, once there are stores for them
-	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`   // place in the chain of a cp queue, from 1; 0 in an ap queue
+	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"`  // copies that it shall have, once there are stores for them
+	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`    // place in the chain of a cp queue, from 1; 0 in an ap queue
+	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"` // of a timer extent: how far ahead its messages are due at most: 1h, 1d, 30d, 1y
+	Due           *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=due,proto3" json:"due,omitempty"`         // of a sealed timer extent: by then its last message is due
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -778,6 +788,20 @@ func (x *ExtentInfo) GetChain() uint64 {
 		return x.Chain
 	}
 	return 0
+}
+
+func (x *ExtentInfo) GetHorizon() string {
+	if x != nil {
+		return x.Horizon
+	}
+	return ""
+}
+
+func (x *ExtentInfo) GetDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Due
+	}
+	return nil
 }
 
 // StoreIdentity is which disk under which name, in which run.
@@ -1270,7 +1294,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
 	"\x04spec\x18\x03 \x01(\v2\x15.columba.v1.GroupSpecR\x04spec\x124\n" +
 	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x19\n" +
-	"\bdlq_path\x18\x05 \x01(\tR\adlqPath\"\xf3\x01\n" +
+	"\bdlq_path\x18\x05 \x01(\tR\adlqPath\"\x8d\x02\n" +
 	"\x06Extent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\fR\x05queue\x12\x12\n" +
@@ -1284,7 +1308,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\breplicas\x18\b \x03(\tR\breplicas\x12\x14\n" +
 	"\x05disks\x18\t \x03(\fR\x05disks\x12\x14\n" +
 	"\x05chain\x18\n" +
-	" \x01(\x04R\x05chain\"\xd9\x02\n" +
+	" \x01(\x04R\x05chain\x12\x18\n" +
+	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\xa1\x03\n" +
 	"\n" +
 	"ExtentInfo\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
@@ -1300,7 +1325,9 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x12\n" +
 	"\x04home\x18\v \x01(\tR\x04home\x12\x16\n" +
 	"\x06wanted\x18\f \x01(\x05R\x06wanted\x12\x14\n" +
-	"\x05chain\x18\r \x01(\x04R\x05chain\"K\n" +
+	"\x05chain\x18\r \x01(\x04R\x05chain\x12\x18\n" +
+	"\ahorizon\x18\x19 \x01(\tR\ahorizon\x12,\n" +
+	"\x03due\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"K\n" +
 	"\rStoreIdentity\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
 	"\x04disk\x18\x02 \x01(\fR\x04disk\x12\x10\n" +
@@ -1392,18 +1419,19 @@ var file_columba_v1_types_proto_depIdxs = []int32{
 	4,  // 11: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
 	15, // 12: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
 	15, // 13: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
-	13, // 14: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
-	14, // 15: columba.v1.Message.delay:type_name -> google.protobuf.Duration
-	15, // 16: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
-	15, // 17: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
-	10, // 18: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
-	15, // 19: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
-	15, // 20: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	15, // 14: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
+	13, // 15: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
+	14, // 16: columba.v1.Message.delay:type_name -> google.protobuf.Duration
+	15, // 17: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
+	15, // 18: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
+	10, // 19: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
+	15, // 20: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
+	15, // 21: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_types_proto_init() }
