@@ -10,6 +10,9 @@ const (
 	KindTimer ExtentKind = "timer"
 )
 
+// MaxTimerRecords is how many records a timer extent holds at most: what a group has done of them, in any order, is a window of this width.
+const MaxTimerRecords = 131_072
+
 // Extent is the immutable tuple of an extent: a replicated append-only log with one writer for its whole life.
 type Extent struct {
 	ID         ExtentID    `json:"id"`
@@ -24,6 +27,8 @@ type Extent struct {
 	Disks []DiskID `json:"disks,omitempty"`
 	// Chain is the extent's place in the chain of a CP queue, from 1; 0 in an AP queue.
 	Chain uint64 `json:"chain,omitempty"`
+	// Horizon of a timer extent; a log extent has none.
+	Horizon Horizon `json:"horizon,omitempty"`
 }
 
 // Disk of a replica; zero when it is not known or the store is none of the extent's replicas.
@@ -37,7 +42,8 @@ func (e Extent) Disk(store HostID) DiskID {
 // Equal compares whole tuples.
 func (e Extent) Equal(o Extent) bool {
 	return e.ID == o.ID && e.Queue == o.Queue && e.Kind == o.Kind && e.Durability == o.Durability &&
-		e.Input == o.Input && e.InputRun == o.InputRun && e.Token == o.Token && slices.Equal(e.Replicas, o.Replicas) && slices.Equal(e.Disks, o.Disks) && e.Chain == o.Chain
+		e.Input == o.Input && e.InputRun == o.InputRun && e.Token == o.Token && slices.Equal(e.Replicas, o.Replicas) && slices.Equal(e.Disks, o.Disks) && e.Chain == o.Chain &&
+		e.Horizon == o.Horizon
 }
 
 // ExtentState is where an extent is in its life:

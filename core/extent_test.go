@@ -26,6 +26,7 @@ func TestExtent_Equal(t *testing.T) {
 		"token":      func(e *core.Extent) { e.Token = core.WriterToken{} },
 		"replicas":   func(e *core.Extent) { e.Replicas = []core.HostID{"b", "a"} },
 		"disks":      func(e *core.Extent) { e.Disks = make([]core.DiskID, 2) },
+		"horizon":    func(e *core.Extent) { e.Horizon = core.HorizonDay },
 	} {
 		e := base()
 		change(&e)

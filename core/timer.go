@@ -1,0 +1,90 @@
+package core
+
+import "time"
+
+// Horizon is how far ahead the records of a timer extent are due at most, from their append on. Each has extents of its own, so that what is
+// due in a year does not pin what is due in a minute.
+type Horizon string
+
+const (
+	HorizonHour  Horizon = "1h"
+	HorizonDay   Horizon = "1d"
+	HorizonMonth Horizon = "30d"
+	HorizonYear  Horizon = "1y"
+)
+
+// MaxAhead is how far ahead a message may be due: a year, whichever.
+const MaxAhead = 366 * 24 * time.Hour
+
+var horizons = [...]struct {
+	horizon Horizon
+	reach   time.Duration
+}{
+	{HorizonHour, time.Hour},
+	{HorizonDay, 24 * time.Hour},
+	{HorizonMonth, 30 * 24 * time.Hour},
+	{HorizonYear, MaxAhead},
+}
+
+// Horizons is how many there are; HorizonAt counts them from the nearest.
+const Horizons = len(horizons)
+
+// HorizonAt is the i-th horizon, from 0.
+func HorizonAt(i int) Horizon { return horizons[i].horizon }
+
+// HorizonOf is which horizon has room for what is due so many milliseconds ahead; false: it is beyond MaxAhead.
+func HorizonOf(ahead int64) (i int, ok bool) {
+	for i := range horizons {
+		if ahead <= horizons[i].reach.Milliseconds() {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Reach is how far ahead it goes: for one that this build does not know as far as anything may.
+func (h Horizon) Reach() time.Duration {
+	for _, x := range horizons {
+		if x.horizon == h {
+			return x.reach
+		}
+	}
+	return MaxAhead
+}
+
+// CheckKind checks what an extent is asked to be: a timer extent has a horizon, a log extent has none.
+func CheckKind(kind ExtentKind, h Horizon) error {
+	switch kind {
+	case KindLog:
+		if h == "" {
+			return nil
+		}
+	case KindTimer:
+		for _, x := range horizons {
+			if x.horizon == h {
+				return nil
+			}
+		}
+	default:
+		return Errorf(CodeUnsupported, "extents of kind %q are not served; upgrade this host", clip(string(kind)))
+	}
+	return Errorf(CodeUnsupported, "extents of kind %q have no horizon %q; upgrade this host", clip(string(kind)), clip(string(h)))
+}
+
+// Millis is a delay in whole milliseconds, not shorter than it.
+func Millis(delay time.Duration) int64 {
+	return int64((delay + time.Millisecond - 1) / time.Millisecond)
+}
+
+// UnixMillis is an instant in whole milliseconds of unix time, not before it.
+func UnixMillis(at time.Time) int64 {
+	return at.Add(time.Millisecond - 1).UnixMilli()
+}
+
+// CheckAhead refuses what is due too far ahead of now, CodeBadArgument. What is due already is not.
+func CheckAhead(due, now time.Time) error {
+	if due.Sub(now) > MaxAhead {
+		return Errorf(CodeBadArgument, "the message is due on %s; at most a year ahead is allowed", due.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
