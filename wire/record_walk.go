@@ -19,10 +19,16 @@ func NextRecord(b []byte) (record, rest []byte, err error) {
 // The codes are those of DecodeRecord, and CodeTooLarge for a payload over maxPayload or more than MaxBatchRecords records.
 // Never allocates on success.
 func CheckRecords(b []byte, maxPayload int) (count int, err error) {
+	count, _, err = CheckPublished(b, maxPayload)
+	return count, err
+}
+
+// CheckPublished is CheckRecords, and reports whether any record has a deliver_at or a delay.
+func CheckPublished(b []byte, maxPayload int) (count int, timed bool, err error) {
 	var r Record
 	for len(b) > 0 {
 		if count == MaxBatchRecords {
-			return 0, core.Errorf(core.CodeTooLarge, "more than %d records in one batch; send them in several", MaxBatchRecords)
+			return 0, false, core.Errorf(core.CodeTooLarge, "more than %d records in one batch; send them in several", MaxBatchRecords)
 		}
 		if n := idOnlyRecord(b); n > 0 && n-RecordHeaderLen-len(core.ID{}) <= min(maxPayload, MaxPayload) {
 			b = b[n:]
@@ -31,16 +37,17 @@ func CheckRecords(b []byte, maxPayload int) (count int, err error) {
 		}
 		n, err := DecodeRecord(b, &r)
 		if err != nil {
-			return 0, core.Errorf(core.CodeOf(err), "record %d of the batch: %w", count+1, err)
+			return 0, false, core.Errorf(core.CodeOf(err), "record %d of the batch: %w", count+1, err)
 		}
 		if len(r.Payload) > maxPayload {
-			return 0, core.Errorf(core.CodeTooLarge, "payload of record %d of the batch has %d bytes; this queue takes at most %d",
+			return 0, false, core.Errorf(core.CodeTooLarge, "payload of record %d of the batch has %d bytes; this queue takes at most %d",
 				count+1, len(r.Payload), maxPayload)
 		}
+		timed = timed || r.DeliverAt|r.Delay != 0
 		b = b[n:]
 		count++
 	}
-	return count, nil
+	return count, timed, nil
 }
 
 // idOnlyRecord is the size of the first record of b if that is sound and has no attribute but an id, as most do; else 0.
@@ -54,21 +61,6 @@ func idOnlyRecord(b []byte) int {
 		return 0
 	}
 	return int(n)
-}
-
-// Timed reports whether any of whole, valid records has a deliver_at or a delay.
-func Timed(records []byte) bool {
-	for len(records) > 0 {
-		if binary.LittleEndian.Uint32(records[8:])&(recordDeliverAt|recordDelay) != 0 {
-			return true
-		}
-		n, err := recordSize(records)
-		if err != nil {
-			return false
-		}
-		records = records[n:]
-	}
-	return false
 }
 
 // PayloadOf is the payload of one encoded record whose CRC was verified before.
