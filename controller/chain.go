@@ -10,12 +10,17 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// chained reports whether a queue is CP: it has one open extent, the head of its chain.
-func (h *Host) chained(ctx context.Context, queue core.QueueID) (bool, error) {
-	if known := h.extents.of(queue); len(known) > 0 {
-		return known[0].Chain > 0, nil
+// chained reports whether the extent is to be one of a chain: of a CP queue, whose one open extent for all but timers is the head.
+func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
+	if w.kind == core.KindTimer {
+		return false, nil
 	}
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)
+	for _, known := range h.extents.of(w.queue) {
+		if known.Kind == w.kind {
+			return known.Chain > 0, nil
+		}
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.One)
 	return q.Spec.Consistency == core.CP, err
 }
 
@@ -102,20 +107,17 @@ func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.Ex
 	return core.ExtentOpen, nil
 }
 
-// giveChain is giveOwners for a group of a CP queue: one host owns all of it, and it moves as a whole. ok is false for a group of an AP queue.
-func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map[core.HostID]core.RunID) (changes []metadata.AssignmentRecord, ok bool) {
-	for _, e := range g.pending {
-		if e.Chain == 0 {
-			return nil, false
-		}
-		break
-	}
+// giveChain is giveOwners for the chain of a group of a CP queue: one host owns all of it, and it moves as a whole.
+func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map[core.HostID]core.RunID) (changes []metadata.AssignmentRecord) {
 	owner, _ := placement.Owner(g.ID.String(), outputs)
 	now := h.deps.now()
 	for id, e := range g.pending {
+		if e.Chain == 0 {
+			continue
+		}
 		old := h.shares.owner(share{g.ID, id})
 		if h.stays(old, now) {
-			return nil, true
+			return nil
 		}
 		if old.Owner != owner || old.Run != runs[owner] {
 			changes = append(changes, metadata.AssignmentRecord{
@@ -125,7 +127,7 @@ func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map
 		}
 	}
 	slices.SortFunc(changes, func(a, b metadata.AssignmentRecord) int { return cmp.Compare(a.Extent.Chain, b.Extent.Chain) })
-	return changes, true
+	return changes
 }
 
 // wholeChains is how many of the changes, n or more, end with the end of a group of a CP queue.

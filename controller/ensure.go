@@ -16,6 +16,7 @@ type wish struct {
 	input core.HostID
 	run   core.RunID
 	kind  core.ExtentKind
+	ahead core.Horizon    // of a timer extent
 	have  []core.ExtentID // not these
 	avoid []core.HostID   // stores that are slow or broken for it, the worst first
 }
@@ -24,7 +25,7 @@ type wish struct {
 type ensureKey struct {
 	queue core.QueueID
 	run   core.RunID
-	kind  core.ExtentKind
+	ahead core.Horizon // "": of a log extent
 }
 
 // ensuring is a creation that several requests wait for.
@@ -54,7 +55,7 @@ const (
 // none.
 func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 	create := h.createExtent
-	chained, err := h.chained(ctx, w.queue)
+	chained, err := h.chained(ctx, w)
 	if err != nil {
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
@@ -62,7 +63,7 @@ func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 		create = h.ensureHead
 	}
 	for _, e := range h.extents.openOf(w.queue) {
-		if chained || e.InputRun != w.run || e.Kind != w.kind || slices.Contains(w.have, e.ID) {
+		if chained || e.InputRun != w.run || e.Kind != w.kind || e.Horizon != w.ahead || slices.Contains(w.have, e.ID) {
 			continue
 		}
 		if h.writable(e.Extent, w.avoid) {
@@ -73,7 +74,7 @@ func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 	if len(w.avoid) > 0 {
 		poke(h.stores.wake) // what one host has met, others need not meet
 	}
-	key := ensureKey{w.queue, w.run, w.kind}
+	key := ensureKey{w.queue, w.run, w.ahead}
 	h.mu.Lock()
 	if e := h.mu.ensures[key]; e != nil {
 		h.mu.Unlock()
@@ -130,15 +131,15 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 		return r, core.Errorf(core.CodeNotFound, "queue %s was deleted", q.Spec.Path)
 	}
 	now := h.deps.now()
-	if wait := h.backOff(ensureKey{w.queue, w.run, w.kind}, now); wait > 0 {
+	if wait := h.backOff(ensureKey{w.queue, w.run, w.ahead}, now); wait > 0 {
 		return r, core.Errorf(core.CodeUnavailable, "the last extents of queue %s failed at once; the next one is made in %s", q.Spec.Path, wait)
 	}
-	if cp := q.Spec.Consistency == core.CP; cp != (chain > 0) {
+	if ordered := q.Spec.Consistency == core.CP && w.kind == core.KindLog; ordered != (chain > 0) {
 		return r, core.Errorf(core.CodeInternal, "queue %s is %s: its extents are made otherwise", q.Spec.Path, q.Spec.Consistency)
 	}
 	r = metadata.ExtentRecord{
 		Extent: core.Extent{
-			ID: core.ExtentID{ID: core.NewID(now)}, Queue: w.queue, Kind: w.kind, Durability: q.Spec.Durability, Input: w.input, InputRun: w.run,
+			ID: core.ExtentID{ID: core.NewID(now)}, Queue: w.queue, Kind: w.kind, Horizon: w.ahead, Durability: q.Spec.Durability, Input: w.input, InputRun: w.run,
 			Token: core.WriterToken{ID: core.NewID(now)}, Chain: chain,
 		},
 		Created: now, Wanted: q.Spec.Replicas,
@@ -161,7 +162,7 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
 	}
 	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen})
-	h.created(ensureKey{w.queue, w.run, w.kind}, r.ID, now)
+	h.created(ensureKey{w.queue, w.run, w.ahead}, r.ID, now)
 	h.metrics.created.Inc()
 	h.shares.touch(w.queue)
 	return r.Extent, nil
@@ -250,8 +251,11 @@ func (h *Host) forgetCreations(now time.Time) {
 }
 
 // openExtents is how many extents of a queue an input host should hold open while it is published to: the setting, less those
-// that other input hosts have open.
+// that other input hosts have open. Of each horizon of timers it is one.
 func (h *Host) openExtents(w wish) int {
+	if w.kind == core.KindTimer {
+		return 1
+	}
 	least := h.cfg.MinOpenExtents
 	if least == 0 {
 		least = 1
@@ -261,7 +265,7 @@ func (h *Host) openExtents(w wish) int {
 	}
 	others := make(map[core.HostID]bool)
 	for _, e := range h.extents.openOf(w.queue) {
-		if e.Input != w.input && h.hosts.fate(e.Input, e.InputRun, h.deps.now()) == alive {
+		if e.Kind == w.kind && e.Input != w.input && h.hosts.fate(e.Input, e.InputRun, h.deps.now()) == alive {
 			others[e.Input] = true
 		}
 	}

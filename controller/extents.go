@@ -29,7 +29,7 @@ type extent struct {
 	l        core.Seq
 	checksum uint32
 	version  uint64
-	ended    time.Time // when its end was fixed
+	kept     time.Time // from when on retention counts; zero: it has no end
 	forced   bool      // an operator accepted its end
 	holders  []holder  // replaced, never changed in place
 	told     bool      // every holder of the seal knows the end
@@ -49,19 +49,8 @@ func (e extent) took(row metadata.SealRecord) extent {
 		return e
 	}
 	e.state, e.floor, e.l, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Checksum, row.Version, row.Forced
-	e.holders, e.ended = holdersOf(row), endedAt(row)
+	e.holders, e.kept = holdersOf(row), row.KeptFrom()
 	return e
-}
-
-// endedAt is when the end of an extent was fixed; of one whose row does not say it, when that was changed last. Zero: it has no end.
-func endedAt(row metadata.SealRecord) time.Time {
-	switch {
-	case !row.State.HasEnd():
-		return time.Time{}
-	case row.Ended.IsZero():
-		return row.Changed
-	}
-	return row.Ended
 }
 
 func holdersOf(row metadata.SealRecord) []holder {

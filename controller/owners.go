@@ -35,11 +35,11 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 			continue
 		}
 		for _, g := range q.groups {
-			if chain, ok := h.giveChain(g, outputs, runs); ok {
-				changes = append(changes, chain...)
-				continue
-			}
+			changes = append(changes, h.giveChain(g, outputs, runs)...)
 			for id, e := range g.pending {
+				if e.Chain > 0 {
+					continue
+				}
 				old := h.shares.owner(share{g.ID, id})
 				owner, _ := placement.Owner(g.ID.String()+id.String(), outputs)
 				if old.Owner == owner && old.Run == runs[owner] || h.stays(old, now) {

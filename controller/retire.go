@@ -215,7 +215,7 @@ func (r *retainer) queue(ctx context.Context, queue core.QueueID) error {
 	var due, marked []extent
 	for _, e := range r.h.extents.of(queue) {
 		switch {
-		case e.state == core.ExtentSealed && e.Kind == core.KindLog && policy.MayGo(e.ended, now):
+		case e.state == core.ExtentSealed && policy.MayGo(e.kept, now):
 			due = append(due, e)
 		case e.state == core.ExtentRetiring && r.since(e, now) >= markedFor:
 			marked = append(marked, e)
@@ -237,7 +237,7 @@ func (r *retainer) queue(ctx context.Context, queue core.QueueID) error {
 	}
 	r.names[queue] = names
 	for _, m := range marks {
-		if err := r.decide(ctx, m, policy.Judge(sealedExtent(endedAt(m), groups.Consumed(m.Extent.ID)), now), groups); err != nil {
+		if err := r.decide(ctx, m, policy.Judge(sealedExtent(m.KeptFrom(), groups.Consumed(m.Extent.ID)), now), groups); err != nil {
 			return err
 		}
 	}
@@ -245,7 +245,7 @@ func (r *retainer) queue(ctx context.Context, queue core.QueueID) error {
 		if r.marks == 0 {
 			return nil
 		}
-		if policy.Judge(sealedExtent(e.ended, groups.Consumed(e.ID)), now) == retention.Keep || !r.trusted() {
+		if policy.Judge(sealedExtent(e.kept, groups.Consumed(e.ID)), now) == retention.Keep || !r.trusted() {
 			continue
 		}
 		r.marks--
@@ -364,8 +364,8 @@ func (r *retainer) trustClock(ctx context.Context) bool {
 	return ok
 }
 
-func sealedExtent(ended time.Time, consumed []time.Time) retention.Extent {
-	e := retention.Extent{Ended: ended, Groups: make([]retention.Group, len(consumed))}
+func sealedExtent(kept time.Time, consumed []time.Time) retention.Extent {
+	e := retention.Extent{Ended: kept, Groups: make([]retention.Group, len(consumed))}
 	for i, at := range consumed {
 		e.Groups[i].Consumed = at
 	}

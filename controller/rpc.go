@@ -34,10 +34,13 @@ func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.Ensu
 		}
 		have = append(have, core.ExtentID{ID: id})
 	}
-	if kind := core.ExtentKind(req.Msg.Kind); kind != core.KindLog {
-		return nil, convert.RPCError(core.Errorf(core.CodeUnsupported, "extents of kind %q are not served yet", kind))
+	w := wish{
+		queue: core.QueueID{ID: queue}, input: input, run: core.RunID{ID: run}, have: have,
+		kind: core.ExtentKind(req.Msg.Kind), ahead: core.Horizon(req.Msg.Horizon),
 	}
-	w := wish{queue: core.QueueID{ID: queue}, input: input, run: core.RunID{ID: run}, kind: core.KindLog, have: have}
+	if err := core.CheckKind(w.kind, w.ahead); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	for _, id := range req.Msg.Avoid {
 		w.avoid = append(w.avoid, core.HostID(id))
 	}
@@ -65,6 +68,9 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 		return nil, convert.RPCError(err)
 	}
 	o := order{extent: e, floor: core.Seq(req.Msg.Floor), reason: req.Msg.Reason, force: req.Msg.Force}
+	if req.Msg.Due != nil {
+		o.due = req.Msg.Due.AsTime()
+	}
 	ended := func(context.Context, error) {}
 	if o.force {
 		if ended, err = s.h.audit(ctx, req.Peer().Addr, "force seal: "+o.reason, e.ID.String()); err != nil {

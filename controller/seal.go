@@ -20,7 +20,8 @@ type sealing struct {
 // order is what a caller of a seal wants.
 type order struct {
 	extent core.Extent
-	floor  core.Seq // the writer's committed seq
+	floor  core.Seq  // the writer's committed seq
+	due    time.Time // the writer's word on a timer extent; zero: it is not the writer who asks, or there is nothing in it
 	reason string
 	force  bool // an operator's word
 }
@@ -196,7 +197,7 @@ func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at holder, l
 func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, error) {
 	now := h.deps.now()
 	e := o.extent
-	fresh := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: o.floor, Home: "own", Reason: o.reason, Attempt: core.NewID(now), Changed: now}
+	fresh := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Home: "own", Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {
@@ -310,6 +311,9 @@ func (h *Host) audit(ctx context.Context, who, what, object string) (ended func(
 // refused until an operator's force accepts the loss: the writer keeps what it owes until then, and a CP queue takes nothing. The end itself
 // never changes. Of an extent that is retired nobody needs anything.
 func (h *Host) answerEnd(ctx context.Context, row metadata.SealRecord, o order) (metadata.SealRecord, error) {
+	if row.Due.Before(o.due) && row.State != core.ExtentRetired {
+		row = h.noteDue(ctx, row, o.due)
+	}
 	switch {
 	case row.Forced, row.State == core.ExtentRetired, row.L >= o.floor && !o.force:
 		return row, nil
@@ -319,6 +323,23 @@ func (h *Host) answerEnd(ctx context.Context, row metadata.SealRecord, o order) 
 		return h.acceptLoss(ctx, row, o.floor)
 	}
 	return row, h.refuseEnd(ctx, row, o.floor)
+}
+
+// noteDue keeps the word of a writer that asked for a seal another had begun. Without it the extent is only kept for longer.
+func (h *Host) noteDue(ctx context.Context, row metadata.SealRecord, due time.Time) metadata.SealRecord {
+	now, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(r *metadata.SealRecord) error {
+		if !r.Due.Before(due) {
+			return metadata.ErrNoChange
+		}
+		r.Due = due
+		return nil
+	})
+	if err != nil {
+		h.log.Info("a timer extent is kept by its horizon: when it is due is not noted", "extent", row.Extent.ID, "err", err)
+		return row
+	}
+	h.extents.took(now)
+	return now
 }
 
 // refuseEnd keeps the floor in the row, for an operator's force to go by.

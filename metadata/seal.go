@@ -29,4 +29,39 @@ type SealRecord struct {
 	Changed time.Time `json:"changed"`
 	// Ended is when L was decided; zero in rows of before there was retention.
 	Ended time.Time `json:"ended,omitzero"`
+	// Due is when the last record of a timer extent is due, or later, by its writer's word; zero when that did not come to say it.
+	Due time.Time `json:"due,omitzero"`
+}
+
+// LastDue is by when everything in a sealed timer extent is due. When its writer said nothing it goes by the horizon, from its end on. Zero:
+// it is none, or has no end.
+func (r SealRecord) LastDue() time.Time {
+	switch {
+	case r.Extent.Kind != core.KindTimer || !r.State.HasEnd():
+		return time.Time{}
+	case r.Due.IsZero():
+		return r.endedAt().Add(r.Extent.Horizon.Reach())
+	}
+	return r.Due
+}
+
+// KeptFrom is from when on retention counts: since the end of the extent was fixed, of a timer extent since its last record was due, if that is
+// later. Zero: it has no end.
+func (r SealRecord) KeptFrom() time.Time {
+	ended, due := r.endedAt(), r.LastDue()
+	if due.After(ended) {
+		return due
+	}
+	return ended
+}
+
+// endedAt is when the end was fixed; in a row that does not say it, when that was changed last.
+func (r SealRecord) endedAt() time.Time {
+	switch {
+	case !r.State.HasEnd():
+		return time.Time{}
+	case r.Ended.IsZero():
+		return r.Changed
+	}
+	return r.Ended
 }

@@ -24,7 +24,7 @@ func Extent(p *pb.Extent) (core.Extent, error) {
 	if ids[0].IsZero() || ids[1].IsZero() {
 		return core.Extent{}, core.Errorf(core.CodeBadID, "extent or its queue has an id of zeros")
 	}
-	if len(p.Kind) > maxWord || len(p.Durability) > maxWord {
+	if len(p.Kind) > maxWord || len(p.Durability) > maxWord || len(p.Horizon) > maxWord {
 		return core.Extent{}, core.Errorf(core.CodeBadArgument, "extent is of no known kind")
 	}
 	input, err := core.ParseHostID(p.Input)
@@ -38,7 +38,7 @@ func Extent(p *pb.Extent) (core.Extent, error) {
 		ID: core.ExtentID{ID: ids[0]}, Queue: core.QueueID{ID: ids[1]},
 		Kind: core.ExtentKind(p.Kind), Durability: core.Durability(p.Durability),
 		Input: input, InputRun: core.RunID{ID: ids[2]}, Token: core.WriterToken{ID: ids[3]},
-		Chain: p.Chain,
+		Chain: p.Chain, Horizon: core.Horizon(p.Horizon),
 	}
 	for _, r := range p.Replicas {
 		id, err := core.ParseHostID(r)
@@ -70,7 +70,7 @@ func ExtentToProto(e core.Extent) *pb.Extent {
 	p := &pb.Extent{
 		Id: e.ID.ID[:], Queue: e.Queue.ID[:], Kind: string(e.Kind), Durability: string(e.Durability),
 		Input: string(e.Input), InputRun: e.InputRun.ID[:], Token: e.Token.ID[:],
-		Chain: e.Chain,
+		Chain: e.Chain, Horizon: string(e.Horizon),
 	}
 	for _, r := range e.Replicas {
 		p.Replicas = append(p.Replicas, string(r))

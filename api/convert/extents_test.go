@@ -15,7 +15,7 @@ func tuple() core.Extent {
 	return core.Extent{
 		ID: core.ExtentID{ID: core.NewID(now)}, Queue: core.QueueID{ID: core.NewID(now)}, Kind: "log", Durability: "fsync",
 		Input: "in-1", InputRun: core.RunID{ID: core.NewID(now)}, Token: core.WriterToken{ID: core.NewID(now)},
-		Replicas: []core.HostID{"store-1", "store-2"}, Disks: []core.DiskID{{}, {ID: core.NewID(now)}}, Chain: 3,
+		Replicas: []core.HostID{"store-1", "store-2"}, Disks: []core.DiskID{{}, {ID: core.NewID(now)}}, Chain: 3, Horizon: core.HorizonMonth,
 	}
 }
 
@@ -38,6 +38,7 @@ func TestExtent_Refuses(t *testing.T) {
 		"a long store":            func(e *core.Extent) { e.Replicas[1] = core.HostID(long) },
 		"a long kind":             func(e *core.Extent) { e.Kind = core.ExtentKind(long) },
 		"a long durability":       func(e *core.Extent) { e.Durability = core.Durability(long) },
+		"a long horizon":          func(e *core.Extent) { e.Horizon = core.Horizon(long) },
 		"no replicas":             func(e *core.Extent) { e.Replicas, e.Disks = nil, nil },
 		"disks of other replicas": func(e *core.Extent) { e.Disks = e.Disks[:1] },
 	} {

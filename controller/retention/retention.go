@@ -11,7 +11,7 @@ type Policy struct {
 
 // Extent is what counts of a sealed extent.
 type Extent struct {
-	Ended  time.Time // when its end was fixed; zero: not known, it stays
+	Ended  time.Time // when its end was fixed, and all of it was due; zero: not known, it stays
 	Groups []Group   // every group of its queue that is not deleted: disabled, half-made and behind ones, too
 }
 
