@@ -1,6 +1,7 @@
 package inputhost
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/http"
@@ -36,8 +37,21 @@ type store struct {
 }
 
 type replica struct {
+	extent         core.Extent
 	taken, durable core.Seq
 	fenced         bool
+	records        [][]byte // of a timer extent
+}
+
+// keep takes over encoded records.
+func (r *replica) keep(records []byte) {
+	for len(records) > 0 {
+		record, rest, err := wire.NextRecord(records)
+		if err != nil {
+			panic(err)
+		}
+		r.records, records = append(r.records, record), rest
+	}
 }
 
 func (s *store) addr() string { return string(s.id) + ":1" }
@@ -156,7 +170,7 @@ func (a *appends) HandleFrame(f wire.Frame, _ *ws.Message) {
 			a.refuse(core.CodeExists)
 			return
 		}
-		a.s.extents[a.id] = &replica{}
+		a.s.extents[a.id] = &replica{extent: extent}
 		a.conn.TrySend(wire.AppendFrame(nil, wire.TypeOpened, a.stream, nil))
 	case wire.TypeAppend:
 		a.append(f.Body)
@@ -164,11 +178,11 @@ func (a *appends) HandleFrame(f wire.Frame, _ *ws.Message) {
 }
 
 func (a *appends) append(body []byte) {
-	_, bytes, err := wire.DecodeAppend(body)
+	_, batch, err := wire.DecodeAppend(body)
 	if err != nil {
 		panic(err)
 	}
-	b, err := wire.DecodeBatch(bytes)
+	b, err := wire.DecodeBatch(batch)
 	if err != nil {
 		panic(err)
 	}
@@ -185,6 +199,9 @@ func (a *appends) append(body []byte) {
 		return
 	}
 	e.taken = b.Last()
+	if e.extent.Kind == core.KindTimer {
+		e.keep(bytes.Clone(b.Records))
+	}
 	if a.s.group > 0 {
 		if a.s.waiting = append(a.s.waiting, a); len(a.s.waiting) == 1 {
 			a.s.r.wg.Go(a.s.sync)
@@ -266,6 +283,8 @@ type controller struct {
 }
 
 type sealed struct {
+	extent  core.Extent
+	due     time.Time
 	l       core.Seq
 	holders []string
 }
@@ -313,13 +332,13 @@ func (c *controller) EnsureExtent(ctx context.Context, req *connect.Request[pb.E
 	}
 	now := time.Now()
 	e := core.Extent{
-		ID: core.ExtentID{ID: core.NewID(now)}, Queue: core.QueueID{ID: queue}, Kind: core.KindLog, Durability: core.DurabilityFsync,
-		Input: c.r.self.ID, InputRun: c.r.self.Run, Token: core.WriterToken{ID: core.NewID(now)}, Replicas: good,
+		ID: core.ExtentID{ID: core.NewID(now)}, Queue: core.QueueID{ID: queue}, Kind: core.ExtentKind(req.Msg.Kind), Durability: core.DurabilityFsync,
+		Horizon: core.Horizon(req.Msg.Horizon), Input: c.r.self.ID, InputRun: c.r.self.Run, Token: core.WriterToken{ID: core.NewID(now)}, Replicas: good,
 	}
 	c.mu.Lock()
 	chain := c.mu.chain
 	c.mu.Unlock()
-	if chain != nil {
+	if chain != nil && e.Kind == core.KindLog {
 		if e.Chain, err = chain(); err != nil {
 			return nil, convert.RPCError(err)
 		}
@@ -350,6 +369,11 @@ func (c *controller) SealExtent(_ context.Context, req *connect.Request[pb.SealE
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
+	if req.Msg.Due != nil {
+		c.sealMu.Lock()
+		s.due = req.Msg.Due.AsTime()
+		c.sealMu.Unlock()
+	}
 	out := &pb.SealExtentResponse{L: uint64(s.l), Holders: s.holders}
 	if holders > 0 {
 		out.Holders = out.Holders[:min(holders, len(out.Holders))]
@@ -363,7 +387,7 @@ func (c *controller) seal(e core.Extent, floor core.Seq) (*sealed, error) {
 	if s := c.seals[e.ID]; s != nil {
 		return s, nil
 	}
-	s := &sealed{}
+	s := &sealed{extent: e}
 	for _, st := range c.r.stores {
 		if !slices.Contains(e.Replicas, st.id) {
 			continue

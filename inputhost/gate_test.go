@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/writer"
 )
 
 // Whoever waits for room has deadlines of publishers to look after.
@@ -28,8 +29,8 @@ func TestGate_NobodyWaitsForRoomWithoutEnd(t *testing.T) {
 		defer cancel()
 		for name, call := range map[string]func() error{
 			"open":  func() error { _, _, err := q.openExtent(ctx, true); return err },
-			"seal":  func() error { _, _, err := r.host.seal(ctx, e, 0, "test", true); return err },
-			"quiet": func() error { _, _, err := r.host.seal(ctx, e, 0, "test", false); return err },
+			"seal":  func() error { _, _, err := r.host.seal(ctx, e, writer.End{Reason: "test", Owing: true}); return err },
+			"quiet": func() error { _, _, err := r.host.seal(ctx, e, writer.End{Reason: "test"}); return err },
 		} {
 			began := time.Now()
 			err := call()

@@ -89,7 +89,7 @@ type Host struct {
 	lists    uint64       // version of the last list of hosts that publishers were told; Run's own
 	mu       struct {
 		sync.Mutex
-		queues   map[core.QueueID]*queue // those with a stream or a writer; a queue made again under its path is another one
+		queues   map[queueKey]*queue // those with a stream or a writer; a queue made again under its path is another one
 		sessions map[*session]struct{}
 		draining bool // takes no new connections
 	}
@@ -108,7 +108,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}
 	h.settings = newSettings(h)
-	h.mu.queues = make(map[core.QueueID]*queue)
+	h.mu.queues = make(map[queueKey]*queue)
 	h.mu.sessions = make(map[*session]struct{})
 	return h, nil
 }
@@ -201,11 +201,11 @@ func (h *Host) Stop(context.Context) error {
 func (h *Host) queueOf(record metadata.QueueRecord, version metadata.Version, p *publisher) *queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	q := h.mu.queues[record.ID]
+	q := h.mu.queues[queueKey{id: record.ID}]
 	if q == nil {
 		q = newQueue(h, record, version)
 		q.mu.closed = h.mu.draining
-		h.mu.queues[record.ID] = q
+		h.mu.queues[queueKey{id: record.ID}] = q
 	}
 	q.mu.Lock()
 	q.mu.publishers[p] = struct{}{}
@@ -222,8 +222,8 @@ func (h *Host) forget(q *queue) {
 	defer h.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.idleLocked(h.deps.now()) && h.mu.queues[q.id] == q {
-		delete(h.mu.queues, q.id)
+	if key := (queueKey{q.id, q.horizon}); q.idleLocked(h.deps.now()) && h.mu.queues[key] == q {
+		delete(h.mu.queues, key)
 	}
 }
 
@@ -238,8 +238,13 @@ func (h *Host) appendQueues(dst []*queue) []*queue {
 	return dst
 }
 
-func (h *Host) limits() writer.Limits {
-	return writer.Limits{PublishDeadline: h.cfg.PublishDeadline, RollBytes: h.cfg.RollBytes}
+// limits of the writers of an extent of that kind.
+func (h *Host) limits(kind core.ExtentKind) writer.Limits {
+	l := writer.Limits{PublishDeadline: h.cfg.PublishDeadline, RollBytes: h.cfg.RollBytes}
+	if kind == core.KindTimer {
+		l.MaxRecords = core.MaxTimerRecords
+	}
+	return l
 }
 
 // demand is how many open extents queues may want now.

@@ -202,7 +202,7 @@ func (q *queue) openExtent(ctx context.Context, urgent bool) (w *writer.Writer, 
 	if q.ordered {
 		q.link(extent.Chain)
 	}
-	w = writer.New(extent, q.h.limits(), q.env())
+	w = writer.New(extent, q.h.limits(q.kind()), q.env())
 	q.mu.Lock()
 	q.mu.writers[w] = struct{}{}
 	q.mu.Unlock()
@@ -224,7 +224,7 @@ func (q *queue) ensure(ctx context.Context) (core.Extent, []string, error) {
 		return core.Extent{}, nil, err
 	}
 	self := q.h.deps.Members.Self()
-	req := &pb.EnsureExtentRequest{Queue: q.id.ID[:], Input: string(self.ID), InputRun: self.Run.ID[:], Kind: string(core.KindLog)}
+	req := &pb.EnsureExtentRequest{Queue: q.id.ID[:], Input: string(self.ID), InputRun: self.Run.ID[:], Kind: string(q.kind()), Horizon: string(q.horizon)}
 	for _, id := range q.h.stores.avoid(q.h.deps.now()) {
 		req.Avoid = append(req.Avoid, string(id))
 	}

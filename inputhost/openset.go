@@ -26,19 +26,22 @@ type openSet struct {
 	slots []*slot
 }
 
-// home is the extent that a stream uses, nil when none is open. A stream without one gets the one with the fewest streams.
+// home is the extent that a stream uses, nil when none is open. A stream without one gets the one with the fewest streams. Without a stream
+// it is any, rather one that lasts.
 func (o *openSet) home(p *publisher) *slot {
-	if p.home != nil && !p.home.gone {
-		return p.home
+	if p != nil {
+		if p.home != nil && !p.home.gone {
+			return p.home
+		}
+		p.home = nil
 	}
-	p.home = nil
 	var best *slot
 	for _, s := range o.slots {
 		if best == nil || s.replace == best.replace && s.streams < best.streams || best.replace && !s.replace {
 			best = s
 		}
 	}
-	if best != nil && !p.left {
+	if best != nil && p != nil && !p.left {
 		best.streams++
 		p.home = best
 	}

@@ -3,6 +3,7 @@ package inputhost
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,7 +127,7 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 		p.fail(core.Errorf(core.CodeTooLarge, "a publish frame of %d bytes; at most %d", len(pub.Records), wire.MaxBatchBytes))
 		return
 	}
-	count, err := wire.CheckRecords(pub.Records, p.maxPayload)
+	count, timed, err := wire.CheckPublished(pub.Records, p.maxPayload)
 	if err == nil && (count == 0 || count > wire.MaxBatchRecords) {
 		err = core.Errorf(core.CodeBadFrame, "a publish frame of %d records; 1 to %d are allowed", count, wire.MaxBatchRecords)
 	}
@@ -147,11 +148,11 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 		p.Answer(c, writer.Refused(core.CodeThrottled))
 		return
 	}
-	if wire.Timed(pub.Records) {
-		p.Answer(c, writer.Refused(core.CodeUnsupported)) // no timer extents yet: refused, never delivered too early
+	h.metrics.received(count, len(pub.Records))
+	if timed {
+		p.publishTimed(c)
 		return
 	}
-	h.metrics.received(count, len(pub.Records))
 	p.queue.publish(p, c)
 }
 
@@ -203,8 +204,30 @@ func (p *publisher) Answer(c writer.Chunk, o writer.Outcome) {
 	if p.away() {
 		return
 	}
-	run := wire.AckRun{First: c.First, Count: c.Count, Status: o.Status, Extent: o.Extent, Base: o.Base, Code: o.Code}
-	ack := wire.PublishAck{Runs: []wire.AckRun{run}}
+	if c.Part != nil {
+		p.answerRuns(c.Part.Runs, o)
+		return
+	}
+	p.ack(wire.PublishAck{Runs: []wire.AckRun{{First: c.First, Count: c.Count, Status: o.Status, Extent: o.Extent, Base: o.Base, Code: o.Code}}})
+}
+
+// maxAckRuns bounds the runs of one frame.
+const maxAckRuns = 4096
+
+// answerRuns tells what became of records that are not numbered one after another.
+func (p *publisher) answerRuns(runs []writer.Run, o writer.Outcome) {
+	base := o.Base
+	for some := range slices.Chunk(runs, maxAckRuns) {
+		ack := wire.PublishAck{Runs: make([]wire.AckRun, len(some))}
+		for i, r := range some {
+			ack.Runs[i] = wire.AckRun{First: r.First, Count: r.Count, Status: o.Status, Extent: o.Extent, Base: base, Code: o.Code}
+			base += core.Seq(r.Count)
+		}
+		p.ack(ack)
+	}
+}
+
+func (p *publisher) ack(ack wire.PublishAck) {
 	b, at := wire.BeginFrame(make([]byte, 0, 64), wire.TypePublishAck, 0, p.stream)
 	b = ack.Append(b)
 	wire.EndFrame(b, at)

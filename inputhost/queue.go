@@ -20,7 +20,8 @@ type queue struct {
 	h       *Host
 	path    string
 	id      core.QueueID
-	ordered bool // CP
+	horizon core.Horizon // of the timers that it routes; "": it routes what goes to log extents
+	ordered bool         // CP
 	mu      struct {
 		sync.Mutex
 		record     metadata.QueueRecord
@@ -35,6 +36,7 @@ type queue struct {
 		outage     outage
 		probe      bool                        // a try is wanted that nobody waits for: whether the outage is over
 		notBefore  time.Time                   // the next try to open what nobody waits for, after one that failed
+		entering   int                         // calls that are about to publish timers
 		waiting    []writer.Chunk              // for an extent, in order
 		feeding    bool                        // somebody gives them to the open extents
 		closed     bool                        // draining: takes nothing more
@@ -54,12 +56,15 @@ func newQueue(h *Host, record metadata.QueueRecord, version metadata.Version) *q
 
 // env is what this queue's writers need.
 func (q *queue) env() writer.Env {
-	again := q.again
+	again, log := q.again, q.h.log.With("queue", q.path)
 	if q.ordered {
 		again = q.front
 	}
+	if q.horizon != "" {
+		log = log.With("horizon", q.horizon)
+	}
 	return writer.Env{
-		Log:    q.h.log.With("queue", q.path),
+		Log:    log,
 		Seal:   q.h.seal,
 		Again:  again,
 		Tell:   q.h.teller.add,
@@ -71,7 +76,7 @@ func (q *queue) env() writer.Env {
 	}
 }
 
-// publish routes one chunk of p. It waits for nothing.
+// publish routes one chunk of p, nil for timers. It waits for nothing.
 func (q *queue) publish(p *publisher, c writer.Chunk) {
 	for {
 		q.mu.Lock()
@@ -145,7 +150,7 @@ func (q *queue) feed() {
 	q.mu.feeding = true
 	for len(q.mu.waiting) > 0 {
 		c := q.mu.waiting[0]
-		home := q.mu.open.home(c.From.(*publisher))
+		home := q.homeLocked(c.From)
 		if home == nil {
 			q.openLocked()
 			break
@@ -246,7 +251,7 @@ func (q *queue) leave(p *publisher) {
 
 // idleLocked: nothing refers to the queue, and it has no outage that those who come back are to find.
 func (q *queue) idleLocked(now time.Time) bool {
-	return !q.mu.outage.recent(now) && len(q.mu.publishers) == 0 && len(q.mu.open.slots) == 0 && !q.mu.opening && len(q.mu.waiting) == 0 && len(q.mu.writers) == 0
+	return !q.mu.outage.recent(now) && len(q.mu.publishers)+q.mu.entering == 0 && len(q.mu.open.slots) == 0 && !q.mu.opening && len(q.mu.waiting) == 0 && len(q.mu.writers) == 0
 }
 
 // maxPayload of a message of this queue; built-in queues take what their users' queue took, and the history on top.

@@ -12,8 +12,8 @@ import (
 )
 
 // seal asks the controller for the end of an extent. However many extents end at once, a bounded number of calls is under way.
-func (h *Host) seal(ctx context.Context, e core.Extent, floor core.Seq, reason string, owing bool) (core.Seq, int, error) {
-	leave, err := h.sealings.enter(ctx, owing)
+func (h *Host) seal(ctx context.Context, e core.Extent, end writer.End) (core.Seq, int, error) {
+	leave, err := h.sealings.enter(ctx, end.Owing)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -24,7 +24,9 @@ func (h *Host) seal(ctx context.Context, e core.Extent, floor core.Seq, reason s
 	if err != nil {
 		return 0, 0, err
 	}
-	resp, err := ctl.SealExtent(ctx, connect.NewRequest(&pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Floor: uint64(floor), Reason: reason}))
+	resp, err := ctl.SealExtent(ctx, connect.NewRequest(&pb.SealExtentRequest{
+		Extent: convert.ExtentToProto(e), Floor: uint64(end.Floor), Reason: end.Reason, Due: convert.Time(end.Due),
+	}))
 	if err != nil {
 		return 0, 0, convert.FromRPC(err)
 	}

@@ -189,6 +189,9 @@ func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
 	for _, w := range close {
 		w.Close("status")
 	}
+	for _, t := range q.beside() {
+		t.apply(spec, version)
+	}
 }
 
 func statusError(path string, s core.Status) error {

@@ -68,6 +68,9 @@ func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []floa
 		}
 		return rates
 	}
+	if q.horizon != "" {
+		limits.least, limits.most = 1, 1
+	}
 	ends, reason := q.tendLocked(now, limits, &rates)
 	q.mu.Unlock()
 	for _, w := range ends {

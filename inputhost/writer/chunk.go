@@ -16,6 +16,19 @@ type Chunk struct {
 	First   uint64 // the publisher's number of the first record
 	Arrived time.Time
 	From    Publisher
+	Part    *Part // nil: it is all that came together, for a log extent
+}
+
+// Part is what a chunk has besides when its records are not all that came together, or are timed.
+type Part struct {
+	Runs []Run // the publisher's numbers of the records, in their order
+	Due  int64 // when the last of them is due, in unix ms; 0: they are not for a timer extent
+}
+
+// Run is a run of a publisher's numbers.
+type Run struct {
+	First uint64
+	Count uint32
 }
 
 // Holder is a reference-counted buffer.

@@ -54,7 +54,7 @@ func (w *Writer) send() {
 		w.mu.last, w.mu.lastTime, w.mu.checksum = h.Last(), h.AppendTime, h.Checksum
 		was := w.mu.bytes
 		w.mu.bytes += uint64(b.bytes)
-		full = full || was < w.limits.RollBytes && w.mu.bytes >= w.limits.RollBytes
+		full = full || was < w.limits.RollBytes && w.mu.bytes >= w.limits.RollBytes || w.limits.MaxRecords > 0 && last < w.limits.roll() && h.Last() >= w.limits.roll()
 		w.mu.inFlight = append(w.mu.inFlight, b)
 		w.mu.inFlightBytes += b.bytes
 		b.refs.Add(int32(len(w.replicas)))

@@ -40,7 +40,10 @@ const (
 // beyond it. What has no answer by its publish deadline is unknown from then on, and is never appended again.
 func (w *Writer) settle(ctx context.Context, reason string, sent []*batch, unsent []Chunk) {
 	w.mu.Lock()
-	floor := w.mu.tracker.Committed()
+	end := End{Floor: w.mu.tracker.Committed(), Reason: reason}
+	if w.mu.due > 0 {
+		end.Due = time.UnixMilli(w.mu.due)
+	}
 	replicas := w.replicas
 	w.mu.Unlock()
 	closeAll(replicas)
@@ -59,15 +62,16 @@ func (w *Writer) settle(ctx context.Context, reason string, sent []*batch, unsen
 	if w.chained() {
 		s.left = append(s.left, w.unsent(unsent)...)
 	}
-	s.run(ctx, floor, reason)
+	s.run(ctx, end)
 	w.env.Sealed(w, reason)
 }
 
-func (s *settlement) run(ctx context.Context, floor core.Seq, reason string) {
+func (s *settlement) run(ctx context.Context, end End) {
 	w, wait := s.w, askFirst
 	s.tell = w.env.Now().Add(tellAfter)
 	for {
-		l, holders, err := w.env.Seal(ctx, w.Extent, floor, reason, len(s.left) > 0)
+		end.Owing = len(s.left) > 0
+		l, holders, err := w.env.Seal(ctx, w.Extent, end)
 		if err == nil {
 			s.decide(l, holders >= min(2, len(w.Extent.Replicas)))
 		}

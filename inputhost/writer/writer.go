@@ -31,8 +31,8 @@ type Replica interface {
 type Env struct {
 	Log *slog.Logger
 	// Seal asks the controller for the end of the extent; the writer has acknowledged everything up to floor and will acknowledge
-	// nothing more by itself. It answers L and how many replicas hold everything up to it. owing: a publisher waits for the answer.
-	Seal func(ctx context.Context, e core.Extent, floor core.Seq, reason string, owing bool) (l core.Seq, holders int, err error)
+	// nothing more by itself. It answers L and how many replicas hold everything up to it.
+	Seal func(ctx context.Context, e core.Extent, end End) (l core.Seq, holders int, err error)
 	// Again appends chunks, in order, to another extent of the queue. In a chain they come before all that was taken later.
 	Again func(chunks []Chunk)
 	// Full is called once, when the extent has reached its size and wants a successor.
@@ -49,11 +49,23 @@ type Env struct {
 	Now func() time.Time
 }
 
+// End is what a writer says of its extent when it asks for the seal.
+type End struct {
+	Floor  core.Seq
+	Due    time.Time // of a timer extent: when the last of its records is due, or a later time; zero: it has none
+	Reason string
+	Owing  bool // a publisher waits for the answer
+}
+
 // Limits of a writer.
 type Limits struct {
 	PublishDeadline time.Duration // when no seal decided about a chunk by then, counted from its arrival, its outcome is unknown
 	RollBytes       uint64        // the extent is replaced when it holds this much
+	MaxRecords      core.Seq      // it never holds more, and is replaced a little before; 0: any number
 }
+
+// roll is how many records are a reason to replace the extent. What comes until its successor is open has room above that.
+func (l Limits) roll() core.Seq { return l.MaxRecords - l.MaxRecords/8 }
 
 // state of a writer:
 //
@@ -93,6 +105,8 @@ type Writer struct {
 		lastTime      int64
 		checksum      uint32
 		bytes         uint64
+		taken         core.Seq // records that were taken, sent or not
+		due           int64    // of what was taken, the latest; unix ms
 		told          core.Seq // committed seq the replicas were told last
 		telling       bool     // Env.Tell was asked to
 		tracker       *quorum.Tracker
@@ -142,6 +156,15 @@ func (w *Writer) Append(c Chunk) bool {
 	if w.mu.state != open {
 		w.mu.Unlock()
 		return false
+	}
+	if w.limits.MaxRecords > 0 && w.mu.taken+core.Seq(c.Count) > w.limits.MaxRecords {
+		w.mu.Unlock()
+		w.Close("rolled")
+		return false
+	}
+	w.mu.taken += core.Seq(c.Count)
+	if c.Part != nil {
+		w.mu.due = max(w.mu.due, c.Part.Due)
 	}
 	w.mu.pending = append(w.mu.pending, c)
 	w.mu.Unlock()

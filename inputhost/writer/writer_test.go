@@ -29,6 +29,7 @@ type bench struct {
 	sealed   int
 	floor    core.Seq
 	reason   string
+	due      time.Time
 	seal     func(floor core.Seq) (core.Seq, int, error)
 	wg       sync.WaitGroup
 	cancel   context.CancelFunc
@@ -77,11 +78,11 @@ func newBench(t *testing.T, replicas int) *bench {
 	}
 	b.w = New(e, Limits{PublishDeadline: 3 * time.Second, RollBytes: 1 << 20}, Env{
 		Log: slog.New(slog.DiscardHandler),
-		Seal: func(_ context.Context, _ core.Extent, floor core.Seq, reason string, _ bool) (core.Seq, int, error) {
+		Seal: func(_ context.Context, _ core.Extent, end End) (core.Seq, int, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.floor, b.reason = floor, reason
-			return b.seal(floor)
+			b.floor, b.reason, b.due = end.Floor, end.Reason, end.Due
+			return b.seal(end.Floor)
 		},
 		Again: func(c []Chunk) {
 			b.mu.Lock()
@@ -333,5 +334,44 @@ func TestWriter_FailsBeforeItStarts(t *testing.T) {
 	}
 	if b.w.Open() || b.ended != 1 || b.sealed != 1 || len(b.again) != 1 {
 		t.Errorf("open %v, ended %d and sealed %d times, %d chunks appended again; want false and one each", b.w.Open(), b.ended, b.sealed, len(b.again))
+	}
+}
+
+// TestWriter_HoldsNoMoreThanItMay: an extent of so many records asks for a successor before it is full, refuses what does not fit, and ends then.
+func TestWriter_HoldsNoMoreThanItMay(t *testing.T) {
+	b := newBench(t, 1)
+	b.w.limits.MaxRecords = 16
+	b.start()
+	p := &publisher{}
+	day := time.UnixMilli(1 << 41)
+	due := func(first uint64, count int, at time.Time) Chunk {
+		c := chunk(t, p, first, count)
+		c.Part = &Part{Runs: []Run{{first, uint32(count)}}, Due: at.UnixMilli()}
+		return c
+	}
+	for i := range 7 {
+		if b.full != 0 {
+			t.Fatalf("it asked for a successor after %d of 16 records", 2*i)
+		}
+		if !b.w.Append(due(uint64(1+2*i), 2, day.Add(time.Duration(-i)*time.Hour))) {
+			t.Fatalf("record %d was refused", 2*i)
+		}
+	}
+	if b.full != 1 {
+		t.Fatalf("it asked %d times for a successor when it was nearly full, want once", b.full)
+	}
+	if b.w.Append(due(15, 3, day.Add(time.Hour))) || b.w.Open() {
+		t.Error("it took what does not fit, or takes more")
+	}
+	if b.sealed != 0 || b.ended != 0 {
+		t.Error("it ended with records under way")
+	}
+	b.w.Acked(0, 14)
+	b.settled()
+	if b.full != 1 || b.sealed != 1 || b.reason != "rolled" || b.floor != 14 || !b.due.Equal(day) {
+		t.Errorf("%d requests for a successor, sealed %d times for %q at %d, due %s", b.full, b.sealed, b.reason, b.floor, b.due)
+	}
+	if got := p.answers(); len(got) != 7 {
+		t.Errorf("%d chunks answered, want 7", len(got))
 	}
 }

@@ -1,0 +1,85 @@
+package inputhost
+
+import (
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/writer"
+)
+
+// The timed records of a queue go, by their horizon, to a queue beside it: the same router, with one extent at most, no publishers of its own
+// and no order, also in a CP queue. It is there while it has an extent or chunks.
+
+// queueKey names a queue on this host: with a horizon it is that of the timers of another.
+type queueKey struct {
+	id      core.QueueID
+	horizon core.Horizon // "": what goes to log extents
+}
+
+// timers finds or makes the queue of the timers of a horizon. The caller calls left once it has published to it.
+func (q *queue) timers(horizon core.Horizon) *queue {
+	h := q.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q.mu.Lock()
+	record, version := q.mu.record, q.mu.version
+	q.mu.Unlock()
+	key := queueKey{q.id, horizon}
+	t := h.mu.queues[key]
+	if t == nil {
+		t = newQueue(h, record, version)
+		t.horizon, t.ordered = horizon, false
+		t.mu.closed = h.mu.draining
+		h.mu.queues[key] = t
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.entering++
+	if version > t.mu.version {
+		t.mu.record, t.mu.version = record, version
+	}
+	return t
+}
+
+// left is the end of a visit that timers began: until then the queue is not forgotten.
+func (q *queue) left() {
+	q.mu.Lock()
+	q.mu.entering--
+	q.mu.Unlock()
+}
+
+// publishTimers routes a chunk of one horizon. It waits for nothing.
+func (q *queue) publishTimers(horizon int, c writer.Chunk) {
+	t := q.timers(core.HorizonAt(horizon))
+	t.publish(nil, c)
+	t.left()
+}
+
+// beside are the queues of this one's timers.
+func (q *queue) beside() (out []*queue) {
+	if q.horizon != "" {
+		return nil
+	}
+	q.h.mu.Lock()
+	defer q.h.mu.Unlock()
+	for i := range core.Horizons {
+		if t := q.h.mu.queues[queueKey{q.id, core.HorizonAt(i)}]; t != nil {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// kind of the queue's extents.
+func (q *queue) kind() core.ExtentKind {
+	if q.horizon != "" {
+		return core.KindTimer
+	}
+	return core.KindLog
+}
+
+// homeLocked is the open extent for chunks of a publisher, nil when there is none. Timers have one for all.
+func (q *queue) homeLocked(from writer.Publisher) *slot {
+	if q.horizon != "" {
+		return q.mu.open.home(nil)
+	}
+	return q.mu.open.home(from.(*publisher))
+}
