@@ -26,7 +26,8 @@ type Message struct {
 	Key string
 	// Headers travel with the message. All attributes together are at most 64 KiB.
 	Headers map[string]string
-	// Delay or DeliverAt (at most one of them) keeps the message back until then. Whole milliseconds.
+	// Delay or DeliverAt (at most one of them) keeps the message back until then, at most a year. It goes by the clock of the servers, and is
+	// rounded up to whole milliseconds.
 	Delay     time.Duration
 	DeliverAt time.Time
 	// ExpireAt is when the message is of no use any more: it is not delivered after it, to any group, for the first time or again. Whole
@@ -46,7 +47,7 @@ type Receipt struct {
 
 // record fills r; its slices alias m.
 func (m *Message) record(r *wire.Record) error {
-	*r = wire.Record{ID: m.ID, Payload: m.Body, Delay: m.Delay.Milliseconds()}
+	*r = wire.Record{ID: m.ID, Payload: m.Body, Delay: core.Millis(max(m.Delay, 0))}
 	if m.Key != "" {
 		r.Key = []byte(m.Key)
 	}
@@ -54,7 +55,7 @@ func (m *Message) record(r *wire.Record) error {
 		r.TraceParent = []byte(m.TraceParent)
 	}
 	if !m.DeliverAt.IsZero() {
-		r.DeliverAt = m.DeliverAt.UnixMilli()
+		r.DeliverAt = core.UnixMillis(m.DeliverAt)
 	}
 	if !m.ExpireAt.IsZero() {
 		r.ExpireAt = m.ExpireAt.UnixMilli()
@@ -62,15 +63,21 @@ func (m *Message) record(r *wire.Record) error {
 	switch {
 	case m.Delay < 0:
 		return core.Errorf(core.CodeBadArgument, "delay %s is negative", m.Delay)
-	case m.Delay > 0 && r.DeliverAt != 0:
+	case m.Delay > core.MaxAhead:
+		return core.Errorf(core.CodeBadArgument, "delay %s is longer than a year", m.Delay)
+	case m.Delay > 0 && !m.DeliverAt.IsZero():
 		return core.Errorf(core.CodeBadArgument, "delay and deliver-at are both set; use one of them")
+	case !m.DeliverAt.IsZero() && r.DeliverAt <= 0:
+		return core.Errorf(core.CodeBadArgument, "deliver-at %s is not after 1970", m.DeliverAt.Format(time.RFC3339))
 	case !m.ExpireAt.IsZero() && r.ExpireAt <= 0:
 		return core.Errorf(core.CodeBadArgument, "expire-at %s is not after 1970", m.ExpireAt.Format(time.RFC3339))
 	case len(m.Key) > wire.MaxKey:
 		return core.Errorf(core.CodeTooLarge, "key has %d bytes; at most %d are allowed", len(m.Key), wire.MaxKey)
 	}
-	if m.Delay > 0 && r.Delay == 0 {
-		r.Delay = 1
+	if !m.DeliverAt.IsZero() {
+		if err := core.CheckAhead(m.DeliverAt, time.Now()); err != nil {
+			return err
+		}
 	}
 	if len(m.Headers) == 0 {
 		return nil

@@ -31,6 +31,8 @@ type ExtentInfo struct {
 	Extent   core.ExtentID
 	Queue    string
 	Kind     core.ExtentKind
+	Horizon  core.Horizon // of a timer extent: how far ahead its messages were due at most
+	Due      time.Time    // of a sealed timer extent: by then its last message is due
 	State    core.ExtentState
 	Input    string
 	Replicas []string
@@ -128,7 +130,7 @@ func groupOf(p *pb.Group, err error) (Group, error) {
 func extentOf(p *pb.ExtentInfo) (ExtentInfo, error) {
 	id, err := parseID(p.Extent)
 	return ExtentInfo{
-		Extent: core.ExtentID{ID: id}, Queue: p.Queue, Kind: core.ExtentKind(p.Kind), State: core.ExtentState(p.State),
+		Extent: core.ExtentID{ID: id}, Queue: p.Queue, Kind: core.ExtentKind(p.Kind), Horizon: core.Horizon(p.Horizon), Due: timeFromProto(p.Due), State: core.ExtentState(p.State),
 		Input: p.Input, Replicas: p.Replicas, Holders: p.Holders, LastSeq: core.Seq(p.LastSeq), Bytes: p.Bytes,
 		Created: timeFromProto(p.Created), Home: p.Home,
 	}, err

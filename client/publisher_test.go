@@ -14,6 +14,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/publish/publishtest"
+	"github.com/columbamq/columba/wire"
 )
 
 func TestPublisher_SyncAndAsync(t *testing.T) {
@@ -88,6 +89,7 @@ func TestPublisher_BadInput(t *testing.T) {
 	}
 	defer p.Close(ctx)
 	for name, m := range map[string]Message{
+		"long delay": {Delay: core.MaxAhead + 1}, "far off": {DeliverAt: time.Now().Add(core.MaxAhead + time.Hour)}, "in 1970": {DeliverAt: time.Unix(0, 0)},
 		"negative delay": {Delay: -1}, "two times": {Delay: time.Second, DeliverAt: time.Now()}, "expired in 1970": {ExpireAt: time.Unix(0, 0)},
 		"long key": {Key: string(make([]byte, 200))}, "large body": {Body: make([]byte, 2<<20)},
 		"large header": {Headers: map[string]string{"h": string(make([]byte, 70<<10))}},
@@ -98,6 +100,24 @@ func TestPublisher_BadInput(t *testing.T) {
 	}
 	if _, err := p.Publish(ctx, Message{}); err != nil {
 		t.Errorf("empty message: %v", err)
+	}
+}
+
+// TestMessage_IsNeverDueEarly: what is not a whole millisecond is rounded up.
+func TestMessage_IsNeverDueEarly(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_000)
+	for _, c := range []struct {
+		m         Message
+		at, delay int64
+	}{
+		{Message{}, 0, 0}, {Message{Delay: 1}, 0, 1}, {Message{Delay: time.Second}, 0, 1000}, {Message{Delay: time.Second + 1}, 0, 1001},
+		{Message{Delay: core.MaxAhead}, 0, core.MaxAhead.Milliseconds()},
+		{Message{DeliverAt: at}, at.UnixMilli(), 0}, {Message{DeliverAt: at.Add(1)}, at.UnixMilli() + 1, 0},
+	} {
+		var r wire.Record
+		if err := c.m.record(&r); err != nil || r.DeliverAt != c.at || r.Delay != c.delay {
+			t.Errorf("delay %s, at %s: deliver_at %d, delay %d, %v; want %d, %d", c.m.Delay, c.m.DeliverAt, r.DeliverAt, r.Delay, err, c.at, c.delay)
+		}
 	}
 }
 

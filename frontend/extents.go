@@ -159,7 +159,7 @@ func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent
 // extentInfo is an extent as users see it. An extent without a seal row is open; one without an end is as long as a replica says.
 func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path string) (*pb.ExtentInfo, error) {
 	info := &pb.ExtentInfo{
-		Extent: e.ID.String(), Queue: path, Kind: string(e.Kind), State: string(core.ExtentOpen), Chain: e.Chain,
+		Extent: e.ID.String(), Queue: path, Kind: string(e.Kind), State: string(core.ExtentOpen), Chain: e.Chain, Horizon: string(e.Horizon),
 		Input: string(e.Input), Created: convert.Time(e.ID.Time().UTC()), Home: "own", Wanted: int32(max(e.Wanted, len(e.Replicas))),
 	}
 	for _, r := range e.Replicas {
@@ -177,7 +177,7 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 			info.Holders = append(info.Holders, string(h))
 		}
 		if seal.State.HasEnd() {
-			info.LastSeq, info.Bytes = uint64(seal.L), seal.Bytes
+			info.LastSeq, info.Bytes, info.Due = uint64(seal.L), seal.Bytes, convert.Time(seal.LastDue())
 			return info, nil
 		}
 	}

@@ -98,10 +98,9 @@ func appendAll(ctx context.Context, pub *publish.Publisher, ids []core.MessageID
 
 // encode makes a record of a message; CodeTooLarge, CodeBadID, CodeBadArgument, CodeUnsupported.
 func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error) {
-	id := core.MessageID{ID: core.NewID(s.now())}
+	now := s.now()
+	id := core.MessageID{ID: core.NewID(now)}
 	switch {
-	case m.GetDelay() != nil || m.GetDeliverAt() != nil:
-		return id, nil, core.Errorf(core.CodeUnsupported, "delay and deliver_at are not there yet; leave them out")
 	case m.GetExpireAt() != nil && m.ExpireAt.AsTime().UnixMilli() <= 0:
 		return id, nil, core.Errorf(core.CodeBadArgument, "expire_at %s is not after 1970", m.ExpireAt.AsTime().Format(time.RFC3339))
 	case len(m.GetPayload()) > most:
@@ -120,6 +119,9 @@ func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error
 		id.ID = given
 	}
 	r := wire.Record{ID: id, Payload: m.GetPayload()}
+	if err := setDue(&r, m, now); err != nil {
+		return id, nil, err
+	}
 	if m.GetExpireAt() != nil {
 		r.ExpireAt = m.ExpireAt.AsTime().UnixMilli()
 	}
@@ -141,6 +143,27 @@ func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error
 	}
 	record, err := wire.AppendRecord(nil, &r)
 	return id, record, err
+}
+
+// setDue takes over when the message may be delivered at the earliest. What is due already is delivered at once.
+func setDue(r *wire.Record, m *pb.Message, now time.Time) error {
+	delay, at := m.GetDelay().AsDuration(), m.GetDeliverAt().AsTime()
+	switch {
+	case m.GetDelay() != nil && m.GetDeliverAt() != nil:
+		return core.Errorf(core.CodeBadArgument, "delay and deliver_at are both set; use one of them")
+	case m.GetDelay() != nil:
+		if err := checkDuration("delay", m.Delay, 0, core.MaxAhead); err != nil {
+			return err
+		}
+		r.Delay = core.Millis(delay)
+	case m.GetDeliverAt() != nil:
+		if at.UnixMilli() <= 0 {
+			return core.Errorf(core.CodeBadArgument, "deliver_at %s is not after 1970", at.Format(time.RFC3339))
+		}
+		r.DeliverAt = core.UnixMillis(at)
+		return core.CheckAhead(at, now)
+	}
+	return nil
 }
 
 // newPublisher makes the publisher of a queue; it reaches the input hosts over this process's shared links.

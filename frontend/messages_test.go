@@ -40,22 +40,34 @@ func TestPublish_StoresInOrder(t *testing.T) {
 	}
 }
 
-func TestPublish_KeepsWhenItExpires(t *testing.T) {
+func TestPublish_KeepsItsTimes(t *testing.T) {
 	c := newCluster(t, nil)
 	c.createQueue("/t/a")
-	expires := make(chan int64, 1)
-	c.input.OnBatch = func(b *publishtest.Batch) {
-		var r wire.Record
-		if _, err := wire.DecodeRecord(b.Records, &r); err != nil {
-			t.Error(err)
+	at := time.UnixMilli(1_700_000_000_123)
+	for name, x := range map[string]struct {
+		m    *pb.Message
+		want [3]int64 // deliver at, delay, expire at
+	}{
+		"none":       {&pb.Message{}, [3]int64{}},
+		"expire at":  {&pb.Message{ExpireAt: timestamppb.New(at)}, [3]int64{0, 0, at.UnixMilli()}},
+		"deliver at": {&pb.Message{DeliverAt: timestamppb.New(at.Add(-time.Microsecond))}, [3]int64{at.UnixMilli(), 0, 0}},
+		"no delay":   {&pb.Message{Delay: durationpb.New(0)}, [3]int64{}},
+		"delay":      {&pb.Message{Delay: durationpb.New(time.Minute + 1)}, [3]int64{0, 60_001, 0}},
+		"a year":     {&pb.Message{Delay: durationpb.New(core.MaxAhead)}, [3]int64{0, core.MaxAhead.Milliseconds(), 0}},
+	} {
+		stored := make(chan wire.Record, 1)
+		c.input.OnBatch = func(b *publishtest.Batch) {
+			var r wire.Record
+			if _, err := wire.DecodeRecord(b.Records, &r); err != nil {
+				t.Error(err)
+			}
+			stored <- r
+			b.Ack()
 		}
-		expires <- r.ExpireAt
-		b.Ack()
-	}
-	at := timestamppb.New(time.UnixMilli(1_800_000_000_123))
-	must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{ExpireAt: at}}}))(t)
-	if got := <-expires; got != 1_800_000_000_123 {
-		t.Errorf("stored with expire_at %d", got)
+		must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{x.m}}))(t)
+		if r := <-stored; [3]int64{r.DeliverAt, r.Delay, r.ExpireAt} != x.want {
+			t.Errorf("%s: stored with deliver_at %d, delay %d, expire_at %d", name, r.DeliverAt, r.Delay, r.ExpireAt)
+		}
 	}
 }
 
@@ -92,8 +104,11 @@ func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
 		"headers":     {&pb.Message{Headers: map[string]string{"h": strings.Repeat("v", 70000)}}, core.CodeTooLarge},
 		"id":          {&pb.Message{Id: "x"}, core.CodeBadID},
 		"zero id":     {&pb.Message{Id: core.ID{}.String()}, core.CodeBadID},
-		"delay":       {&pb.Message{Delay: durationpb.New(time.Second)}, core.CodeUnsupported},
-		"deliver at":  {&pb.Message{DeliverAt: timestamppb.Now()}, core.CodeUnsupported},
+		"long delay":  {&pb.Message{Delay: durationpb.New(core.MaxAhead + 1)}, core.CodeBadArgument},
+		"back delay":  {&pb.Message{Delay: durationpb.New(-1)}, core.CodeBadArgument},
+		"far off":     {&pb.Message{DeliverAt: timestamppb.New(time.Now().Add(core.MaxAhead + time.Hour))}, core.CodeBadArgument},
+		"deliver at":  {&pb.Message{DeliverAt: &timestamppb.Timestamp{}}, core.CodeBadArgument},
+		"two times":   {&pb.Message{DeliverAt: timestamppb.Now(), Delay: durationpb.New(time.Second)}, core.CodeBadArgument},
 		"expire at":   {&pb.Message{ExpireAt: &timestamppb.Timestamp{}}, core.CodeBadArgument},
 		"expire late": {&pb.Message{ExpireAt: timestamppb.New(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))}, core.CodeBadArgument},
 		"traceparent": {&pb.Message{TraceParent: strings.Repeat("t", 70000)}, core.CodeTooLarge},

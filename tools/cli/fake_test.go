@@ -225,7 +225,7 @@ func extent(state string) *pb.ExtentInfo {
 }
 
 func (s *fakeServer) ListExtents(context.Context, *connect.Request[pb.ListExtentsRequest]) (*connect.Response[pb.ListExtentsResponse], error) {
-	return connect.NewResponse(&pb.ListExtentsResponse{Extents: []*pb.ExtentInfo{extent("sealed"), {Extent: fakeID, Queue: "/demo/a", Kind: "log", State: "open"}}}), nil
+	return connect.NewResponse(&pb.ListExtentsResponse{Extents: []*pb.ExtentInfo{extent("sealed"), {Extent: fakeID, Queue: "/demo/a", Kind: "timer", Horizon: "1d", State: "open"}}}), nil
 }
 
 func (s *fakeServer) GetExtent(_ context.Context, r *connect.Request[pb.GetExtentRequest]) (*connect.Response[pb.ExtentInfo], error) {

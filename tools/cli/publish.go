@@ -52,6 +52,7 @@ func (a *app) publishCommand() *cobra.Command {
 			`  {"line":2,"ok":false,"error":"too_large","outcome":"failed"}` + "\n" +
 			"outcome is failed (it is not stored) or unknown (it may be stored).",
 		Example: "  seq 1 100000 | columba publish /demo/trips\n" +
+			"  echo 'time to go' | columba publish /demo/trips --delay 30m\n" +
 			"  columba publish /demo/trips --file trips.jsonl --key rider-7 --header source=import -o json\n" +
 			"  columba publish /demo/images --whole < cat.jpg",
 		Args: exactly(1), ValidArgsFunction: a.completeQueues,
@@ -64,23 +65,12 @@ func (a *app) publishCommand() *cobra.Command {
 	f.StringVar(&flags.key, "key", "", "key of the messages; keys share a queue fairly")
 	f.StringArrayVar(&flags.headers, "header", nil, "header name=value of the messages; may be repeated")
 	f.BoolVar(&flags.idFromLine, "id-from-line", false, "make each message's id from its content, so that the same line has the same id in every run")
-	f.DurationVar(&flags.delay, "delay", 0, "deliver this long after now")
+	f.DurationVar(&flags.delay, "delay", 0, "deliver this long after it was published, at most a year")
 	f.DurationVar(&flags.expire, "expire", 0, "do not deliver a message any more this long after it was published")
-	f.StringVar(&flags.at, "at", "", "deliver at this time, like 2026-01-02T15:04:05Z")
+	f.StringVar(&flags.at, "at", "", "deliver at this time, like 2026-01-02T15:04:05Z, at most a year ahead")
 	f.Float64Var(&flags.rate, "rate", 0, "at most this many messages per second")
 	f.IntVar(&flags.inFlight, "in-flight", defaultInFlight, "at most this many messages without an outcome")
 	return cmd
-}
-
-// timer is the option that delays the messages, "" when none does.
-func (p *publishFlags) timer() string {
-	switch {
-	case p.at != "":
-		return "at"
-	case p.delay > 0:
-		return "delay"
-	}
-	return ""
 }
 
 // message is what all messages have in common.
@@ -101,11 +91,16 @@ func (p *publishFlags) message() (client.Message, error) {
 		if err != nil {
 			return m, core.Errorf(core.CodeBadArgument, "time %q is not like 2026-01-02T15:04:05Z", clip(p.at))
 		}
+		if err := core.CheckAhead(at, time.Now()); err != nil {
+			return m, err
+		}
 		m.DeliverAt = at
 	}
 	switch {
 	case p.delay < 0:
 		return m, core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", p.delay)
+	case p.delay > core.MaxAhead:
+		return m, core.Errorf(core.CodeBadArgument, "delay %s is longer than a year", p.delay)
 	case p.expire < 0:
 		return m, core.Errorf(core.CodeBadArgument, "expire %s is negative; use something like 1h", p.expire)
 	case p.delay > 0 && p.at != "":

@@ -56,8 +56,6 @@ func (p *fakePublisher) PublishAsync(ctx context.Context, m client.Message, done
 		err = core.Errorf(core.CodeUnknown, "the answer was lost")
 	case "gone":
 		err = core.Errorf(core.CodeUnavailable, "no input host")
-	case "later":
-		err = core.Errorf(core.CodeUnsupported, "the host cannot do it")
 	case "full":
 		err = core.Errorf(core.CodeNoSpace, "no space on h1")
 	}
@@ -163,17 +161,28 @@ func TestPublish_Attributes(t *testing.T) {
 	}
 }
 
-func TestPublish_DelayIsNotThereYet(t *testing.T) {
-	for _, args := range [][]string{{"--delay", "2s"}, {"--at", "2036-01-02T15:04:05Z"}} {
-		stdout, stderr, code := publishCLI(newFakePublisher(), strings.NewReader("later\nlater\n"), args...)
-		if code != core.ExitUsage || !strings.HasPrefix(stderr, "error: "+args[0]+": ") || strings.Count(stderr, "\n") != 1 || stdout != "" {
-			t.Errorf("%s: exit code %d, stdout %q, stderr %q", args[0], code, stdout, stderr)
+func TestPublish_AtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFakePublisher()
+		at := time.Now().Add(300 * 24 * time.Hour)
+		if _, stderr, code := publishCLI(p, strings.NewReader("a\n"), "--at", at.Format(time.RFC3339)); code != core.ExitOK {
+			t.Fatalf("exit code %d: %s", code, stderr)
 		}
-	}
-	// Without the option it is a failure like others.
-	if _, stderr, code := publishCLI(newFakePublisher(), strings.NewReader("later\n")); code != core.ExitFailed || !strings.Contains(stderr, "line 1") {
-		t.Errorf("exit code %d, stderr %q", code, stderr)
-	}
+		if got := p.got[0].DeliverAt; !got.Equal(at) {
+			t.Errorf("it is delivered at %s, want %s", got, at)
+		}
+		for _, args := range [][]string{
+			{"--delay", "8785h"}, {"--delay", "-1s"}, {"--at", "tomorrow"}, {"--at", at.AddDate(1, 0, 0).Format(time.RFC3339)},
+			{"--delay", "1s", "--at", at.Format(time.RFC3339)},
+		} {
+			if stdout, stderr, code := publishCLI(p, strings.NewReader("b\n"), args...); code != core.ExitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("%q: exit code %d, stdout %q, stderr %q", args, code, stdout, stderr)
+			}
+		}
+		if len(p.got) != 1 {
+			t.Errorf("%d messages were published, want the one", len(p.got))
+		}
+	})
 }
 
 func TestPublish_Rate(t *testing.T) {

@@ -31,7 +31,6 @@ type publishRun struct {
 		failed     int64
 		unknown    int64
 		away       int64 // of failed and unknown: the server did not answer
-		refused    error // why the server takes none of the messages: an option it does not have
 		out        *printer
 		buf        bytes.Buffer // JSON lines not yet written
 		err        error        // of stdout
@@ -85,9 +84,6 @@ func (p *publishRun) wait(ctx context.Context, read <-chan error) error {
 		case <-tick.C:
 			p.flush()
 		}
-		if err := p.optionRefused(); err != nil {
-			return err
-		}
 		if n := p.acked.Load(); n != acked {
 			acked, lastAck = n, time.Now()
 		}
@@ -103,13 +99,6 @@ func (p *publishRun) isAway() bool {
 	p.report.Lock()
 	defer p.report.Unlock()
 	return p.report.away > 0
-}
-
-// optionRefused is why the server takes none of the messages, if that is so.
-func (p *publishRun) optionRefused() error {
-	p.report.Lock()
-	defer p.report.Unlock()
-	return p.report.refused
 }
 
 func (p *publishRun) read(ctx context.Context, pub publisher, input io.Reader) error {
@@ -221,10 +210,6 @@ func (p *publishRun) failure(line int64, err error) {
 	if core.CodeOf(err).Exit() == core.ExitUnavailable {
 		p.report.away++
 	}
-	if option := p.flags.timer(); option != "" && core.CodeOf(err) == core.CodeUnsupported {
-		p.report.refused = core.Errorf(core.CodeUnsupported, "--%s: the server does not delay single messages yet; leave the option out", option)
-		return
-	}
 	if n := p.report.failed + p.report.unknown; n <= listedFailures {
 		if _, todo := splitHint(err.Error()); todo == "" && core.CodeOf(err) == core.CodeUnknown {
 			err = core.Errorf(core.CodeUnknown, "%w; publish it again if a duplicate does less harm than a loss", err)
@@ -264,9 +249,6 @@ func (p *publishRun) summary(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		p.app.say("interrupted: %s acknowledged, %d failed, %d of unknown outcome", plural(acked, "message"), p.report.failed, p.report.unknown+open)
 		return errFailed
-	}
-	if p.report.refused != nil && acked == 0 {
-		return p.report.refused
 	}
 	if err == nil {
 		err = p.report.err

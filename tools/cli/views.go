@@ -81,6 +81,8 @@ func extentFields(e *pb.ExtentInfo) []field {
 		{name: "home", value: e.GetHome()},
 		{name: "wanted", value: e.GetWanted()},
 		{name: "chain", value: e.GetChain()},
+		{name: "horizon", value: e.GetHorizon()},
+		{name: "due", value: instant(e.GetDue())},
 	}
 }
 
@@ -99,8 +101,13 @@ func listedExtent(e *pb.ExtentInfo, stores []string) []field {
 	if e.GetChain() > 0 {
 		chain = strconv.FormatUint(e.GetChain(), 10)
 	}
+	kind := e.GetKind()
+	if e.GetHorizon() != "" {
+		kind += " " + e.GetHorizon()
+	}
 	return []field{
 		{name: "extent", value: e.GetExtent()},
+		{name: "kind", value: kind},
 		{name: "state", value: e.GetState()},
 		{name: "input", value: e.GetInput()},
 		{name: "replicas", value: e.GetReplicas()},
