@@ -1376,6 +1376,7 @@ type PeekRequest struct {
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Timers        bool                   `protobuf:"varint,25,opt,name=timers,proto3" json:"timers,omitempty"` // only what is not due yet; it comes without its payload, and a page may be empty though another one follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1429,6 +1430,13 @@ func (x *PeekRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *PeekRequest) GetTimers() bool {
+	if x != nil {
+		return x.Timers
+	}
+	return false
 }
 
 type StoredMessage struct {
@@ -2474,11 +2482,12 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x02id\x18\x05 \x01(\tR\x02id\"h\n" +
 	"\x17ListDeadLettersResponse\x129\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x16.columba.v1.DeadLetterR\vdeadLetters\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"O\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"g\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\x90\x01\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
+	"\x06timers\x18\x19 \x01(\bR\x06timers\"\x90\x01\n" +
 	"\rStoredMessage\x12\x18\n" +
 	"\areceipt\x18\x01 \x01(\tR\areceipt\x126\n" +
 	"\benqueued\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\benqueued\x12-\n" +
