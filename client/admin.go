@@ -174,6 +174,14 @@ func (a *Admin) Peek(ctx context.Context, queue string) iter.Seq2[StoredMessage,
 	}, storedOf)
 }
 
+// Timers yields the messages of a queue that are not due yet, in the order in which they are stored. Their bodies are left out.
+func (a *Admin) Timers(ctx context.Context, queue string) iter.Seq2[StoredMessage, error] {
+	return pages(func(after string) ([]*pb.StoredMessage, string, error) {
+		res, err := read(ctx, a.c, a.c.admin.Peek, &pb.PeekRequest{Queue: queue, After: after, Timers: true})
+		return res.GetMessages(), res.GetNext(), err
+	}, storedOf)
+}
+
 // pages walks a paged listing.
 func pages[P, T any](page func(after string) ([]*P, string, error), turn func(*P) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

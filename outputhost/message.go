@@ -38,6 +38,9 @@ func recordMessage(r *wire.Record) (*pb.Message, error) {
 	if !r.ID.IsZero() {
 		m.Id = r.ID.String()
 	}
+	if r.DeliverAt > 0 {
+		m.DeliverAt = convert.Time(time.UnixMilli(r.DeliverAt))
+	}
 	if r.ExpireAt > 0 {
 		m.ExpireAt = convert.Time(time.UnixMilli(r.ExpireAt))
 	}

@@ -19,8 +19,9 @@ import (
 // peekBytes is how much of an extent one call reads.
 const peekBytes = 1 << 20
 
-// scan calls f for the stored messages of a queue behind the given receipt, extent by extent, oldest first, until it says false.
-func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt, f func(at core.Receipt, enqueued int64, record []byte) (bool, error)) error {
+// scan calls f for the stored messages of a queue behind the given receipt, extent by extent, oldest first, until it says false. Extents that skip is true
+// for are left out; nil: none is.
+func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt, skip func(core.Extent) (bool, error), f func(at core.Receipt, enqueued int64, record []byte) (bool, error)) error {
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
 		if err != nil {
 			return err
@@ -29,6 +30,15 @@ func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt,
 		order := strings.Compare(e.ID.String(), after.Extent.String())
 		if order < 0 {
 			continue
+		}
+		if skip != nil {
+			skipped, err := skip(e)
+			if err != nil {
+				return err
+			}
+			if skipped {
+				continue
+			}
 		}
 		from := core.Seq(1)
 		if order == 0 {
@@ -169,9 +179,12 @@ func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse,
 	if err != nil {
 		return nil, err
 	}
+	if req.Timers {
+		return h.peekTimers(ctx, queue, after, limit)
+	}
 	out := &pb.PeekResponse{}
 	bytes := 0
-	err = h.scan(ctx, queue, after, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+	err = h.scan(ctx, queue, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
 		if len(out.Messages) == limit || bytes > maxPullBytes {
 			out.Next = out.Messages[len(out.Messages)-1].Receipt
 			return false, nil
@@ -187,6 +200,43 @@ func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse,
 	return out, err
 }
 
+// peekTimers lists the messages of a queue that are not due yet.
+func (h *Host) peekTimers(ctx context.Context, queue core.QueueID, after core.Receipt, limit int) (*pb.PeekResponse, error) {
+	out := &pb.PeekResponse{}
+	now := h.deps.Now()
+	looked, last := 0, after
+	err := h.scan(ctx, queue, after, func(e core.Extent) (bool, error) { return h.allDue(ctx, e, now) }, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+		if len(out.Messages) == limit || looked > maxPullBytes {
+			out.Next = last.String()
+			return false, nil
+		}
+		looked, last = looked+len(record), at
+		m, err := messageOf(record)
+		if err != nil || !m.GetDeliverAt().AsTime().After(now) {
+			return true, err
+		}
+		m.Payload = nil
+		out.Messages = append(out.Messages, &pb.StoredMessage{Receipt: at.String(), Enqueued: unixMicro(enqueued), Message: m})
+		return true, nil
+	})
+	return out, err
+}
+
+// allDue reports whether nothing in an extent waits for its time.
+func (h *Host) allDue(ctx context.Context, e core.Extent, now time.Time) (bool, error) {
+	if e.Kind != core.KindTimer {
+		return true, nil
+	}
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return false, nil
+	case err != nil:
+		return false, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
+	}
+	return row.State.HasEnd() && !row.LastDue().After(now), nil
+}
+
 // listLetters lists a group's dead letters.
 func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
 	queue, after, limit, err := h.page(ctx, core.DLQPath(req.Queue, req.Group), req.After, req.Limit)
@@ -195,7 +245,7 @@ func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) 
 	}
 	out := &pb.ListDeadLettersResponse{}
 	bytes := 0
-	err = h.scan(ctx, queue, after, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+	err = h.scan(ctx, queue, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
 		if len(out.DeadLetters) == limit || bytes > maxPullBytes {
 			out.Next = out.DeadLetters[len(out.DeadLetters)-1].Receipt
 			return false, nil

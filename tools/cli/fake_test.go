@@ -286,6 +286,13 @@ func (s *fakeServer) Peek(_ context.Context, r *connect.Request[pb.PeekRequest])
 		return nil, err
 	}
 	res := &pb.PeekResponse{}
+	if r.Msg.Timers {
+		for i := range 3 {
+			m := &pb.Message{Id: fakeID, Key: "k", DeliverAt: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour))}
+			res.Messages = append(res.Messages, &pb.StoredMessage{Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: m})
+		}
+		return connect.NewResponse(res), nil
+	}
 	for i := range 3 {
 		res.Messages = append(res.Messages, &pb.StoredMessage{
 			Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: &pb.Message{Id: fakeID, Payload: fmt.Appendf(nil, "m%d\t<&>", i+1)},

@@ -149,6 +149,9 @@ func TestGolden(t *testing.T) {
 			{line: "dlq show /demo/a billing --id " + fakeExtent},
 			{line: "dlq show /demo/a billing"},
 			{line: "peek /demo/a --limit 2"},
+			{line: "list timers /demo/a"},
+			{line: "list timers /demo/a --limit 1 -o json"},
+			{line: "list timers /demo/none"},
 			{line: "peek /demo/a -o json"},
 		}...),
 		"tokens.txt": {

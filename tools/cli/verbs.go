@@ -26,8 +26,8 @@ func (a *app) showCommand() *cobra.Command {
 }
 
 func (a *app) listCommand() *cobra.Command {
-	cmd := parent("list", "List queues, groups, extents or hosts",
-		a.listQueuesCommand(), a.listGroupsCommand(), a.listExtentsCommand(), a.listHostsCommand())
+	cmd := parent("list", "List queues, groups, extents, timers or hosts",
+		a.listQueuesCommand(), a.listGroupsCommand(), a.listExtentsCommand(), a.listTimersCommand(), a.listHostsCommand())
 	cmd.Aliases = []string{"l", "ls"}
 	return cmd
 }
