@@ -547,6 +547,9 @@ type Assignment struct {
 	Counter       uint64                 `protobuf:"varint,4,opt,name=counter,proto3" json:"counter,omitempty"`
 	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	Holders       []string               `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"` // stores that hold a sealed extent to its end; empty while it is not sealed: read from its replicas
+	Queue         []byte                 `protobuf:"bytes,45,opt,name=queue,proto3" json:"queue,omitempty"`    // of the group, when the extent is another queue's: its messages were merged into the group
+	Epoch         uint64                 `protobuf:"varint,46,opt,name=epoch,proto3" json:"epoch,omitempty"`   // of the group; a host that knows an older one reads the group again
+	Rate          uint32                 `protobuf:"varint,47,opt,name=rate,proto3" json:"rate,omitempty"`     // of first deliveries per second; 0: no bound
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -621,6 +624,27 @@ func (x *Assignment) GetHolders() []string {
 		return x.Holders
 	}
 	return nil
+}
+
+func (x *Assignment) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *Assignment) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Assignment) GetRate() uint32 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
 }
 
 // AssignmentList is complete: what is not in it is not the host's.
@@ -1971,7 +1995,7 @@ var File_columba_v1_internal_proto protoreflect.FileDescriptor
 const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"\x19columba/v1/internal.proto\x12\n" +
-	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x01\n" +
+	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x01\n" +
 	"\x13EnsureExtentRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1b\n" +
@@ -2004,7 +2028,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x12RenewSharesRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\"\x15\n" +
-	"\x13RenewSharesResponse\"\xa6\x01\n" +
+	"\x13RenewSharesResponse\"\xe6\x01\n" +
 	"\n" +
 	"Assignment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x12\n" +
@@ -2012,7 +2036,10 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06extent\x18\x03 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x18\n" +
 	"\acounter\x18\x04 \x01(\x04R\acounter\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12\x18\n" +
-	"\aholders\x18\x06 \x03(\tR\aholders\"v\n" +
+	"\aholders\x18\x06 \x03(\tR\aholders\x12\x14\n" +
+	"\x05queue\x18- \x01(\fR\x05queue\x12\x14\n" +
+	"\x05epoch\x18. \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04rate\x18/ \x01(\rR\x04rate\"v\n" +
 	"\x0eAssignmentList\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x128\n" +
@@ -2111,13 +2138,16 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason2\xa3\x03\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason2\x9f\x05\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
 	"SealExtent\x12\x1d.columba.v1.SealExtentRequest\x1a\x1e.columba.v1.SealExtentResponse\x12K\n" +
 	"\n" +
-	"StartGroup\x12\x1d.columba.v1.StartGroupRequest\x1a\x1e.columba.v1.StartGroupResponse\x12Q\n" +
+	"StartGroup\x12\x1d.columba.v1.StartGroupRequest\x1a\x1e.columba.v1.StartGroupResponse\x12W\n" +
+	"\x0eBeginOperation\x12!.columba.v1.BeginOperationRequest\x1a\".columba.v1.BeginOperationResponse\x12Q\n" +
+	"\fEndOperation\x12\x1f.columba.v1.EndOperationRequest\x1a .columba.v1.EndOperationResponse\x12N\n" +
+	"\vRewindGroup\x12\x1e.columba.v1.RewindGroupRequest\x1a\x1f.columba.v1.RewindGroupResponse\x12Q\n" +
 	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList\x12N\n" +
 	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse2\xe9\x04\n" +
 	"\fStoreService\x12<\n" +
@@ -2189,15 +2219,21 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),   // 33: google.protobuf.Timestamp
 	(*StoreIdentity)(nil),           // 34: columba.v1.StoreIdentity
 	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
-	(*PullRequest)(nil),             // 36: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),         // 37: columba.v1.GetDepthRequest
-	(*PeekRequest)(nil),             // 38: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),  // 39: columba.v1.ListDeadLettersRequest
-	(*PullResponse)(nil),            // 40: columba.v1.PullResponse
-	(*SettleResponse)(nil),          // 41: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),        // 42: columba.v1.GetDepthResponse
-	(*PeekResponse)(nil),            // 43: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil), // 44: columba.v1.ListDeadLettersResponse
+	(*BeginOperationRequest)(nil),   // 36: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),     // 37: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),      // 38: columba.v1.RewindGroupRequest
+	(*PullRequest)(nil),             // 39: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),         // 40: columba.v1.GetDepthRequest
+	(*PeekRequest)(nil),             // 41: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),  // 42: columba.v1.ListDeadLettersRequest
+	(*BeginOperationResponse)(nil),  // 43: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),    // 44: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),     // 45: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),            // 46: columba.v1.PullResponse
+	(*SettleResponse)(nil),          // 47: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),        // 48: columba.v1.GetDepthResponse
+	(*PeekResponse)(nil),            // 49: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil), // 50: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
 	31, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
@@ -2224,45 +2260,51 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	0,  // 21: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
 	2,  // 22: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
 	4,  // 23: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	6,  // 24: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	7,  // 25: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	12, // 26: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	14, // 27: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	16, // 28: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	18, // 29: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	20, // 30: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	22, // 31: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	24, // 32: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	26, // 33: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	28, // 34: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	10, // 35: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	36, // 36: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	30, // 37: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	37, // 38: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	38, // 39: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	39, // 40: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 41: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 42: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 43: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	10, // 44: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 45: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 46: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	15, // 47: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	17, // 48: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	19, // 49: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	21, // 50: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	23, // 51: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	25, // 52: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	27, // 53: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	29, // 54: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	11, // 55: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	40, // 56: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	41, // 57: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	42, // 58: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	43, // 59: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	44, // 60: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	41, // [41:61] is the sub-list for method output_type
-	21, // [21:41] is the sub-list for method input_type
+	36, // 24: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	37, // 25: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	38, // 26: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	6,  // 27: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	7,  // 28: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	12, // 29: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	14, // 30: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	16, // 31: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	18, // 32: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	20, // 33: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	22, // 34: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	24, // 35: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	26, // 36: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	28, // 37: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	10, // 38: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	39, // 39: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	30, // 40: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	40, // 41: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	41, // 42: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	42, // 43: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 44: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 45: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 46: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	43, // 47: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	44, // 48: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	45, // 49: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	10, // 50: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 51: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 52: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	15, // 53: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	17, // 54: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	19, // 55: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	21, // 56: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	23, // 57: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	25, // 58: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	27, // 59: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	29, // 60: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	11, // 61: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	46, // 62: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	47, // 63: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	48, // 64: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	49, // 65: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	50, // 66: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	44, // [44:67] is the sub-list for method output_type
+	21, // [21:44] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -2273,6 +2315,7 @@ func file_columba_v1_internal_proto_init() {
 	if File_columba_v1_internal_proto != nil {
 		return
 	}
+	file_columba_v1_operations_proto_init()
 	file_columba_v1_types_proto_init()
 	file_columba_v1_public_proto_init()
 	type x struct{}

@@ -2405,7 +2405,7 @@ var File_columba_v1_public_proto protoreflect.FileDescriptor
 const file_columba_v1_public_proto_rawDesc = "" +
 	"\n" +
 	"\x17columba/v1/public.proto\x12\n" +
-	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"?\n" +
+	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x16columba/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"?\n" +
 	"\x12CreateQueueRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.columba.v1.QueueSpecR\x04spec\"B\n" +
 	"\x13CreateQueuesRequest\x12+\n" +
@@ -2542,8 +2542,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xa0\n" +
-	"\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\x99\r\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -2557,14 +2556,19 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\n" +
 	"ListGroups\x12\x1d.columba.v1.ListGroupsRequest\x1a\x1e.columba.v1.ListGroupsResponse\x12@\n" +
 	"\vUpdateGroup\x12\x1e.columba.v1.UpdateGroupRequest\x1a\x11.columba.v1.Group\x12N\n" +
-	"\vDeleteGroup\x12\x1e.columba.v1.DeleteGroupRequest\x1a\x1f.columba.v1.DeleteGroupResponse\x12N\n" +
+	"\vDeleteGroup\x12\x1e.columba.v1.DeleteGroupRequest\x1a\x1f.columba.v1.DeleteGroupResponse\x12<\n" +
+	"\tSeekGroup\x12\x1c.columba.v1.SeekGroupRequest\x1a\x11.columba.v1.Group\x12N\n" +
 	"\vListExtents\x12\x1e.columba.v1.ListExtentsRequest\x1a\x1f.columba.v1.ListExtentsResponse\x12A\n" +
 	"\tGetExtent\x12\x1c.columba.v1.GetExtentRequest\x1a\x16.columba.v1.ExtentInfo\x12H\n" +
 	"\n" +
 	"SealExtent\x12\".columba.v1.SealExtentAdminRequest\x1a\x16.columba.v1.ExtentInfo\x12H\n" +
 	"\tListHosts\x12\x1c.columba.v1.ListHostsRequest\x1a\x1d.columba.v1.ListHostsResponse\x12E\n" +
 	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12Z\n" +
-	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x129\n" +
+	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12J\n" +
+	"\x0eStartOperation\x12!.columba.v1.StartOperationRequest\x1a\x15.columba.v1.Operation\x12F\n" +
+	"\fGetOperation\x12\x1f.columba.v1.GetOperationRequest\x1a\x15.columba.v1.Operation\x12L\n" +
+	"\x0fCancelOperation\x12\".columba.v1.CancelOperationRequest\x1a\x15.columba.v1.Operation\x12W\n" +
+	"\x0eListOperations\x12!.columba.v1.ListOperationsRequest\x1a\".columba.v1.ListOperationsResponse\x129\n" +
 	"\x04Peek\x12\x17.columba.v1.PeekRequest\x1a\x18.columba.v1.PeekResponse2\xa1\x04\n" +
 	"\x0eMessageService\x12B\n" +
 	"\aPublish\x12\x1a.columba.v1.PublishRequest\x1a\x1b.columba.v1.PublishResponse\x129\n" +
@@ -2648,6 +2652,13 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),         // 55: google.protobuf.Duration
 	(*HostAddress)(nil),                 // 56: columba.v1.HostAddress
 	(*Error)(nil),                       // 57: columba.v1.Error
+	(*SeekGroupRequest)(nil),            // 58: columba.v1.SeekGroupRequest
+	(*StartOperationRequest)(nil),       // 59: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 60: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 61: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 62: columba.v1.ListOperationsRequest
+	(*Operation)(nil),                   // 63: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 64: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
 	46, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
@@ -2690,49 +2701,59 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	11, // 37: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
 	13, // 38: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
 	14, // 39: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	16, // 40: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 41: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 42: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 43: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	23, // 44: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	25, // 45: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	27, // 46: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	30, // 47: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	32, // 48: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	35, // 49: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	36, // 50: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	37, // 51: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	38, // 52: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	40, // 53: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	41, // 54: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	47, // 55: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 56: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	47, // 57: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 58: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	47, // 59: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 60: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	49, // 61: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	49, // 62: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 63: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	49, // 64: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 65: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	17, // 66: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	50, // 67: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	50, // 68: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	22, // 69: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	24, // 70: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	26, // 71: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	29, // 72: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	31, // 73: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	34, // 74: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	39, // 75: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	39, // 76: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	39, // 77: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	39, // 78: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	42, // 79: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	42, // 80: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	55, // [55:81] is the sub-list for method output_type
-	29, // [29:55] is the sub-list for method input_type
+	58, // 40: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 41: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 42: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 43: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 44: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	23, // 45: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	25, // 46: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	59, // 47: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	60, // 48: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	61, // 49: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	62, // 50: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	27, // 51: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	30, // 52: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	32, // 53: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	35, // 54: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	36, // 55: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	37, // 56: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	38, // 57: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	40, // 58: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	41, // 59: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	47, // 60: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 61: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	47, // 62: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 63: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	47, // 64: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 65: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	49, // 66: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	49, // 67: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 68: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	49, // 69: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 70: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	49, // 71: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 72: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	50, // 73: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	50, // 74: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	22, // 75: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	24, // 76: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	26, // 77: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	63, // 78: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	63, // 79: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	63, // 80: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	64, // 81: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	29, // 82: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	31, // 83: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	34, // 84: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	39, // 85: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	39, // 86: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	39, // 87: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	39, // 88: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	42, // 89: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	42, // 90: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	60, // [60:91] is the sub-list for method output_type
+	29, // [29:60] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name
@@ -2743,6 +2764,7 @@ func file_columba_v1_public_proto_init() {
 	if File_columba_v1_public_proto != nil {
 		return
 	}
+	file_columba_v1_operations_proto_init()
 	file_columba_v1_types_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

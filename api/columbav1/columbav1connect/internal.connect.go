@@ -46,6 +46,15 @@ const (
 	// ControllerServiceStartGroupProcedure is the fully-qualified name of the ControllerService's
 	// StartGroup RPC.
 	ControllerServiceStartGroupProcedure = "/columba.v1.ControllerService/StartGroup"
+	// ControllerServiceBeginOperationProcedure is the fully-qualified name of the ControllerService's
+	// BeginOperation RPC.
+	ControllerServiceBeginOperationProcedure = "/columba.v1.ControllerService/BeginOperation"
+	// ControllerServiceEndOperationProcedure is the fully-qualified name of the ControllerService's
+	// EndOperation RPC.
+	ControllerServiceEndOperationProcedure = "/columba.v1.ControllerService/EndOperation"
+	// ControllerServiceRewindGroupProcedure is the fully-qualified name of the ControllerService's
+	// RewindGroup RPC.
+	ControllerServiceRewindGroupProcedure = "/columba.v1.ControllerService/RewindGroup"
 	// ControllerServiceListAssignmentsProcedure is the fully-qualified name of the ControllerService's
 	// ListAssignments RPC.
 	ControllerServiceListAssignmentsProcedure = "/columba.v1.ControllerService/ListAssignments"
@@ -93,6 +102,12 @@ type ControllerServiceClient interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentRequest]) (*connect.Response[columbav1.SealExtentResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
+	// BeginOperation records an operation and runs it. With the id of one that is there it changes nothing.
+	BeginOperation(context.Context, *connect.Request[columbav1.BeginOperationRequest]) (*connect.Response[columbav1.BeginOperationResponse], error)
+	// EndOperation cancels an operation; one that has ended stays as it is.
+	EndOperation(context.Context, *connect.Request[columbav1.EndOperationRequest]) (*connect.Response[columbav1.EndOperationResponse], error)
+	// RewindGroup begins a new epoch of a group at a point in each extent of its queue.
+	RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error)
 	// ListAssignments answers all shares of an output host.
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
@@ -128,6 +143,24 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("StartGroup")),
 			connect.WithClientOptions(opts...),
 		),
+		beginOperation: connect.NewClient[columbav1.BeginOperationRequest, columbav1.BeginOperationResponse](
+			httpClient,
+			baseURL+ControllerServiceBeginOperationProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("BeginOperation")),
+			connect.WithClientOptions(opts...),
+		),
+		endOperation: connect.NewClient[columbav1.EndOperationRequest, columbav1.EndOperationResponse](
+			httpClient,
+			baseURL+ControllerServiceEndOperationProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("EndOperation")),
+			connect.WithClientOptions(opts...),
+		),
+		rewindGroup: connect.NewClient[columbav1.RewindGroupRequest, columbav1.RewindGroupResponse](
+			httpClient,
+			baseURL+ControllerServiceRewindGroupProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("RewindGroup")),
+			connect.WithClientOptions(opts...),
+		),
 		listAssignments: connect.NewClient[columbav1.ListAssignmentsRequest, columbav1.AssignmentList](
 			httpClient,
 			baseURL+ControllerServiceListAssignmentsProcedure,
@@ -148,6 +181,9 @@ type controllerServiceClient struct {
 	ensureExtent    *connect.Client[columbav1.EnsureExtentRequest, columbav1.EnsureExtentResponse]
 	sealExtent      *connect.Client[columbav1.SealExtentRequest, columbav1.SealExtentResponse]
 	startGroup      *connect.Client[columbav1.StartGroupRequest, columbav1.StartGroupResponse]
+	beginOperation  *connect.Client[columbav1.BeginOperationRequest, columbav1.BeginOperationResponse]
+	endOperation    *connect.Client[columbav1.EndOperationRequest, columbav1.EndOperationResponse]
+	rewindGroup     *connect.Client[columbav1.RewindGroupRequest, columbav1.RewindGroupResponse]
 	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.AssignmentList]
 	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 }
@@ -165,6 +201,21 @@ func (c *controllerServiceClient) SealExtent(ctx context.Context, req *connect.R
 // StartGroup calls columba.v1.ControllerService.StartGroup.
 func (c *controllerServiceClient) StartGroup(ctx context.Context, req *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error) {
 	return c.startGroup.CallUnary(ctx, req)
+}
+
+// BeginOperation calls columba.v1.ControllerService.BeginOperation.
+func (c *controllerServiceClient) BeginOperation(ctx context.Context, req *connect.Request[columbav1.BeginOperationRequest]) (*connect.Response[columbav1.BeginOperationResponse], error) {
+	return c.beginOperation.CallUnary(ctx, req)
+}
+
+// EndOperation calls columba.v1.ControllerService.EndOperation.
+func (c *controllerServiceClient) EndOperation(ctx context.Context, req *connect.Request[columbav1.EndOperationRequest]) (*connect.Response[columbav1.EndOperationResponse], error) {
+	return c.endOperation.CallUnary(ctx, req)
+}
+
+// RewindGroup calls columba.v1.ControllerService.RewindGroup.
+func (c *controllerServiceClient) RewindGroup(ctx context.Context, req *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error) {
+	return c.rewindGroup.CallUnary(ctx, req)
 }
 
 // ListAssignments calls columba.v1.ControllerService.ListAssignments.
@@ -185,6 +236,12 @@ type ControllerServiceHandler interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentRequest]) (*connect.Response[columbav1.SealExtentResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
+	// BeginOperation records an operation and runs it. With the id of one that is there it changes nothing.
+	BeginOperation(context.Context, *connect.Request[columbav1.BeginOperationRequest]) (*connect.Response[columbav1.BeginOperationResponse], error)
+	// EndOperation cancels an operation; one that has ended stays as it is.
+	EndOperation(context.Context, *connect.Request[columbav1.EndOperationRequest]) (*connect.Response[columbav1.EndOperationResponse], error)
+	// RewindGroup begins a new epoch of a group at a point in each extent of its queue.
+	RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error)
 	// ListAssignments answers all shares of an output host.
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
@@ -216,6 +273,24 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("StartGroup")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceBeginOperationHandler := connect.NewUnaryHandler(
+		ControllerServiceBeginOperationProcedure,
+		svc.BeginOperation,
+		connect.WithSchema(controllerServiceMethods.ByName("BeginOperation")),
+		connect.WithHandlerOptions(opts...),
+	)
+	controllerServiceEndOperationHandler := connect.NewUnaryHandler(
+		ControllerServiceEndOperationProcedure,
+		svc.EndOperation,
+		connect.WithSchema(controllerServiceMethods.ByName("EndOperation")),
+		connect.WithHandlerOptions(opts...),
+	)
+	controllerServiceRewindGroupHandler := connect.NewUnaryHandler(
+		ControllerServiceRewindGroupProcedure,
+		svc.RewindGroup,
+		connect.WithSchema(controllerServiceMethods.ByName("RewindGroup")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceListAssignmentsHandler := connect.NewUnaryHandler(
 		ControllerServiceListAssignmentsProcedure,
 		svc.ListAssignments,
@@ -236,6 +311,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceSealExtentHandler.ServeHTTP(w, r)
 		case ControllerServiceStartGroupProcedure:
 			controllerServiceStartGroupHandler.ServeHTTP(w, r)
+		case ControllerServiceBeginOperationProcedure:
+			controllerServiceBeginOperationHandler.ServeHTTP(w, r)
+		case ControllerServiceEndOperationProcedure:
+			controllerServiceEndOperationHandler.ServeHTTP(w, r)
+		case ControllerServiceRewindGroupProcedure:
+			controllerServiceRewindGroupHandler.ServeHTTP(w, r)
 		case ControllerServiceListAssignmentsProcedure:
 			controllerServiceListAssignmentsHandler.ServeHTTP(w, r)
 		case ControllerServiceRenewSharesProcedure:
@@ -259,6 +340,18 @@ func (UnimplementedControllerServiceHandler) SealExtent(context.Context, *connec
 
 func (UnimplementedControllerServiceHandler) StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.StartGroup is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) BeginOperation(context.Context, *connect.Request[columbav1.BeginOperationRequest]) (*connect.Response[columbav1.BeginOperationResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.BeginOperation is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) EndOperation(context.Context, *connect.Request[columbav1.EndOperationRequest]) (*connect.Response[columbav1.EndOperationResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.EndOperation is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.RewindGroup is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error) {

@@ -64,6 +64,8 @@ const (
 	// AdminServiceDeleteGroupProcedure is the fully-qualified name of the AdminService's DeleteGroup
 	// RPC.
 	AdminServiceDeleteGroupProcedure = "/columba.v1.AdminService/DeleteGroup"
+	// AdminServiceSeekGroupProcedure is the fully-qualified name of the AdminService's SeekGroup RPC.
+	AdminServiceSeekGroupProcedure = "/columba.v1.AdminService/SeekGroup"
 	// AdminServiceListExtentsProcedure is the fully-qualified name of the AdminService's ListExtents
 	// RPC.
 	AdminServiceListExtentsProcedure = "/columba.v1.AdminService/ListExtents"
@@ -78,6 +80,18 @@ const (
 	// AdminServiceListDeadLettersProcedure is the fully-qualified name of the AdminService's
 	// ListDeadLetters RPC.
 	AdminServiceListDeadLettersProcedure = "/columba.v1.AdminService/ListDeadLetters"
+	// AdminServiceStartOperationProcedure is the fully-qualified name of the AdminService's
+	// StartOperation RPC.
+	AdminServiceStartOperationProcedure = "/columba.v1.AdminService/StartOperation"
+	// AdminServiceGetOperationProcedure is the fully-qualified name of the AdminService's GetOperation
+	// RPC.
+	AdminServiceGetOperationProcedure = "/columba.v1.AdminService/GetOperation"
+	// AdminServiceCancelOperationProcedure is the fully-qualified name of the AdminService's
+	// CancelOperation RPC.
+	AdminServiceCancelOperationProcedure = "/columba.v1.AdminService/CancelOperation"
+	// AdminServiceListOperationsProcedure is the fully-qualified name of the AdminService's
+	// ListOperations RPC.
+	AdminServiceListOperationsProcedure = "/columba.v1.AdminService/ListOperations"
 	// AdminServicePeekProcedure is the fully-qualified name of the AdminService's Peek RPC.
 	AdminServicePeekProcedure = "/columba.v1.AdminService/Peek"
 	// MessageServicePublishProcedure is the fully-qualified name of the MessageService's Publish RPC.
@@ -114,12 +128,20 @@ type AdminServiceClient interface {
 	ListGroups(context.Context, *connect.Request[columbav1.ListGroupsRequest]) (*connect.Response[columbav1.ListGroupsResponse], error)
 	UpdateGroup(context.Context, *connect.Request[columbav1.UpdateGroupRequest]) (*connect.Response[columbav1.Group], error)
 	DeleteGroup(context.Context, *connect.Request[columbav1.DeleteGroupRequest]) (*connect.Response[columbav1.DeleteGroupResponse], error)
+	// SeekGroup sends a group back, or ahead, to a point: what it had consumed and what it has locked does not count any more.
+	SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error)
 	ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error)
 	GetExtent(context.Context, *connect.Request[columbav1.GetExtentRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
+	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
+	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
+	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
+	// CancelOperation stops an operation where it is: what it has done stays done.
+	CancelOperation(context.Context, *connect.Request[columbav1.CancelOperationRequest]) (*connect.Response[columbav1.Operation], error)
+	ListOperations(context.Context, *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error)
 	// Peek reads stored messages of a queue, oldest first, without consuming them.
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
 }
@@ -201,6 +223,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("DeleteGroup")),
 			connect.WithClientOptions(opts...),
 		),
+		seekGroup: connect.NewClient[columbav1.SeekGroupRequest, columbav1.Group](
+			httpClient,
+			baseURL+AdminServiceSeekGroupProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SeekGroup")),
+			connect.WithClientOptions(opts...),
+		),
 		listExtents: connect.NewClient[columbav1.ListExtentsRequest, columbav1.ListExtentsResponse](
 			httpClient,
 			baseURL+AdminServiceListExtentsProcedure,
@@ -237,6 +265,30 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ListDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
+		startOperation: connect.NewClient[columbav1.StartOperationRequest, columbav1.Operation](
+			httpClient,
+			baseURL+AdminServiceStartOperationProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("StartOperation")),
+			connect.WithClientOptions(opts...),
+		),
+		getOperation: connect.NewClient[columbav1.GetOperationRequest, columbav1.Operation](
+			httpClient,
+			baseURL+AdminServiceGetOperationProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetOperation")),
+			connect.WithClientOptions(opts...),
+		),
+		cancelOperation: connect.NewClient[columbav1.CancelOperationRequest, columbav1.Operation](
+			httpClient,
+			baseURL+AdminServiceCancelOperationProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CancelOperation")),
+			connect.WithClientOptions(opts...),
+		),
+		listOperations: connect.NewClient[columbav1.ListOperationsRequest, columbav1.ListOperationsResponse](
+			httpClient,
+			baseURL+AdminServiceListOperationsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListOperations")),
+			connect.WithClientOptions(opts...),
+		),
 		peek: connect.NewClient[columbav1.PeekRequest, columbav1.PeekResponse](
 			httpClient,
 			baseURL+AdminServicePeekProcedure,
@@ -259,12 +311,17 @@ type adminServiceClient struct {
 	listGroups      *connect.Client[columbav1.ListGroupsRequest, columbav1.ListGroupsResponse]
 	updateGroup     *connect.Client[columbav1.UpdateGroupRequest, columbav1.Group]
 	deleteGroup     *connect.Client[columbav1.DeleteGroupRequest, columbav1.DeleteGroupResponse]
+	seekGroup       *connect.Client[columbav1.SeekGroupRequest, columbav1.Group]
 	listExtents     *connect.Client[columbav1.ListExtentsRequest, columbav1.ListExtentsResponse]
 	getExtent       *connect.Client[columbav1.GetExtentRequest, columbav1.ExtentInfo]
 	sealExtent      *connect.Client[columbav1.SealExtentAdminRequest, columbav1.ExtentInfo]
 	listHosts       *connect.Client[columbav1.ListHostsRequest, columbav1.ListHostsResponse]
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
+	startOperation  *connect.Client[columbav1.StartOperationRequest, columbav1.Operation]
+	getOperation    *connect.Client[columbav1.GetOperationRequest, columbav1.Operation]
+	cancelOperation *connect.Client[columbav1.CancelOperationRequest, columbav1.Operation]
+	listOperations  *connect.Client[columbav1.ListOperationsRequest, columbav1.ListOperationsResponse]
 	peek            *connect.Client[columbav1.PeekRequest, columbav1.PeekResponse]
 }
 
@@ -323,6 +380,11 @@ func (c *adminServiceClient) DeleteGroup(ctx context.Context, req *connect.Reque
 	return c.deleteGroup.CallUnary(ctx, req)
 }
 
+// SeekGroup calls columba.v1.AdminService.SeekGroup.
+func (c *adminServiceClient) SeekGroup(ctx context.Context, req *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error) {
+	return c.seekGroup.CallUnary(ctx, req)
+}
+
 // ListExtents calls columba.v1.AdminService.ListExtents.
 func (c *adminServiceClient) ListExtents(ctx context.Context, req *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error) {
 	return c.listExtents.CallUnary(ctx, req)
@@ -353,6 +415,26 @@ func (c *adminServiceClient) ListDeadLetters(ctx context.Context, req *connect.R
 	return c.listDeadLetters.CallUnary(ctx, req)
 }
 
+// StartOperation calls columba.v1.AdminService.StartOperation.
+func (c *adminServiceClient) StartOperation(ctx context.Context, req *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error) {
+	return c.startOperation.CallUnary(ctx, req)
+}
+
+// GetOperation calls columba.v1.AdminService.GetOperation.
+func (c *adminServiceClient) GetOperation(ctx context.Context, req *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error) {
+	return c.getOperation.CallUnary(ctx, req)
+}
+
+// CancelOperation calls columba.v1.AdminService.CancelOperation.
+func (c *adminServiceClient) CancelOperation(ctx context.Context, req *connect.Request[columbav1.CancelOperationRequest]) (*connect.Response[columbav1.Operation], error) {
+	return c.cancelOperation.CallUnary(ctx, req)
+}
+
+// ListOperations calls columba.v1.AdminService.ListOperations.
+func (c *adminServiceClient) ListOperations(ctx context.Context, req *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error) {
+	return c.listOperations.CallUnary(ctx, req)
+}
+
 // Peek calls columba.v1.AdminService.Peek.
 func (c *adminServiceClient) Peek(ctx context.Context, req *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error) {
 	return c.peek.CallUnary(ctx, req)
@@ -372,12 +454,20 @@ type AdminServiceHandler interface {
 	ListGroups(context.Context, *connect.Request[columbav1.ListGroupsRequest]) (*connect.Response[columbav1.ListGroupsResponse], error)
 	UpdateGroup(context.Context, *connect.Request[columbav1.UpdateGroupRequest]) (*connect.Response[columbav1.Group], error)
 	DeleteGroup(context.Context, *connect.Request[columbav1.DeleteGroupRequest]) (*connect.Response[columbav1.DeleteGroupResponse], error)
+	// SeekGroup sends a group back, or ahead, to a point: what it had consumed and what it has locked does not count any more.
+	SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error)
 	ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error)
 	GetExtent(context.Context, *connect.Request[columbav1.GetExtentRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
+	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
+	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
+	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
+	// CancelOperation stops an operation where it is: what it has done stays done.
+	CancelOperation(context.Context, *connect.Request[columbav1.CancelOperationRequest]) (*connect.Response[columbav1.Operation], error)
+	ListOperations(context.Context, *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error)
 	// Peek reads stored messages of a queue, oldest first, without consuming them.
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
 }
@@ -455,6 +545,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("DeleteGroup")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceSeekGroupHandler := connect.NewUnaryHandler(
+		AdminServiceSeekGroupProcedure,
+		svc.SeekGroup,
+		connect.WithSchema(adminServiceMethods.ByName("SeekGroup")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceListExtentsHandler := connect.NewUnaryHandler(
 		AdminServiceListExtentsProcedure,
 		svc.ListExtents,
@@ -491,6 +587,30 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ListDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceStartOperationHandler := connect.NewUnaryHandler(
+		AdminServiceStartOperationProcedure,
+		svc.StartOperation,
+		connect.WithSchema(adminServiceMethods.ByName("StartOperation")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetOperationHandler := connect.NewUnaryHandler(
+		AdminServiceGetOperationProcedure,
+		svc.GetOperation,
+		connect.WithSchema(adminServiceMethods.ByName("GetOperation")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceCancelOperationHandler := connect.NewUnaryHandler(
+		AdminServiceCancelOperationProcedure,
+		svc.CancelOperation,
+		connect.WithSchema(adminServiceMethods.ByName("CancelOperation")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListOperationsHandler := connect.NewUnaryHandler(
+		AdminServiceListOperationsProcedure,
+		svc.ListOperations,
+		connect.WithSchema(adminServiceMethods.ByName("ListOperations")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServicePeekHandler := connect.NewUnaryHandler(
 		AdminServicePeekProcedure,
 		svc.Peek,
@@ -521,6 +641,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceUpdateGroupHandler.ServeHTTP(w, r)
 		case AdminServiceDeleteGroupProcedure:
 			adminServiceDeleteGroupHandler.ServeHTTP(w, r)
+		case AdminServiceSeekGroupProcedure:
+			adminServiceSeekGroupHandler.ServeHTTP(w, r)
 		case AdminServiceListExtentsProcedure:
 			adminServiceListExtentsHandler.ServeHTTP(w, r)
 		case AdminServiceGetExtentProcedure:
@@ -533,6 +655,14 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetDepthHandler.ServeHTTP(w, r)
 		case AdminServiceListDeadLettersProcedure:
 			adminServiceListDeadLettersHandler.ServeHTTP(w, r)
+		case AdminServiceStartOperationProcedure:
+			adminServiceStartOperationHandler.ServeHTTP(w, r)
+		case AdminServiceGetOperationProcedure:
+			adminServiceGetOperationHandler.ServeHTTP(w, r)
+		case AdminServiceCancelOperationProcedure:
+			adminServiceCancelOperationHandler.ServeHTTP(w, r)
+		case AdminServiceListOperationsProcedure:
+			adminServiceListOperationsHandler.ServeHTTP(w, r)
 		case AdminServicePeekProcedure:
 			adminServicePeekHandler.ServeHTTP(w, r)
 		default:
@@ -588,6 +718,10 @@ func (UnimplementedAdminServiceHandler) DeleteGroup(context.Context, *connect.Re
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.DeleteGroup is not implemented"))
 }
 
+func (UnimplementedAdminServiceHandler) SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.SeekGroup is not implemented"))
+}
+
 func (UnimplementedAdminServiceHandler) ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListExtents is not implemented"))
 }
@@ -610,6 +744,22 @@ func (UnimplementedAdminServiceHandler) GetDepth(context.Context, *connect.Reque
 
 func (UnimplementedAdminServiceHandler) ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListDeadLetters is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.StartOperation is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.GetOperation is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CancelOperation(context.Context, *connect.Request[columbav1.CancelOperationRequest]) (*connect.Response[columbav1.Operation], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.CancelOperation is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListOperations(context.Context, *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListOperations is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error) {
