@@ -14,6 +14,15 @@ type GroupRecord struct {
 	Spec    core.GroupSpec `json:"spec"`
 	Created time.Time      `json:"created"`
 	Epoch   uint64         `json:"epoch"` // raised by each rewind; checkpoints of others are ignored
-	DLQ     core.QueueID   `json:"dlq"`
-	Started bool           `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
+	// Rewind is one under way: as long as it is there the group counts as one that has consumed nothing.
+	Rewind  *Rewind      `json:"rewind,omitempty"`
+	DLQ     core.QueueID `json:"dlq"`
+	Started bool         `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
+}
+
+// Rewind is the new epoch that a group is about to begin, and where: its positions are being written.
+type Rewind struct {
+	Epoch uint64     `json:"epoch"` // above all before, also of rewinds that came to nothing
+	To    core.Start `json:"to"`
+	Began time.Time  `json:"began"`
 }

@@ -16,6 +16,7 @@ const (
 	PartitionHost      = "host"
 	PartitionLease     = "lease"
 	PartitionOperation = "operation"
+	PartitionEnded     = "ended"
 	PartitionCluster   = "cluster"
 )
 
@@ -67,8 +68,11 @@ func HostKey(id core.HostID) Key { return Key{PartitionHost, string(id)} }
 // LeaseKey is where Leases keeps a lease.
 func LeaseKey(name string) Key { return Key{PartitionLease, name} }
 
-// OperationKey is where Operations keeps an operation.
-func OperationKey(id core.ID) Key { return Key{PartitionOperation, id.String()} }
+// OperationKey is where Operations keeps the latest operation on an object.
+func OperationKey(object core.ID) Key { return Key{PartitionOperation, object.String()} }
+
+// EndedOperationKey is where Operations keeps an operation that has ended, once another one took its place.
+func EndedOperationKey(id core.ID) Key { return Key{PartitionEnded, id.String()} }
 
 // AuditPartition lists the audit rows of a UTC day.
 func AuditPartition(at time.Time) string { return at.UTC().Format(time.DateOnly) }

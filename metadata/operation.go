@@ -1,31 +1,89 @@
 package metadata
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
 )
 
-// OperationState is where an operation is in its life: pending → running → done | failed.
+// OperationKind is what an operation does.
+type OperationKind string
+
+const (
+	OperationMerge OperationKind = "merge" // dead letters back into their group
+	OperationPurge OperationKind = "purge" // nobody reads them any more
+)
+
+// OperationState is where an operation is in its life: running → done | cancelled | failed.
 type OperationState string
 
 const (
-	OperationPending OperationState = "pending"
-	OperationRunning OperationState = "running"
-	OperationDone    OperationState = "done"
-	OperationFailed  OperationState = "failed"
+	OperationRunning   OperationState = "running"
+	OperationDone      OperationState = "done"
+	OperationCancelled OperationState = "cancelled"
+	OperationFailed    OperationState = "failed"
 )
 
-// OperationRecord is a long change – merge, purge, drain, repair – that survives the process that runs it.
+// OperationRecord is a long change of a dead letter queue. It survives the process that runs it: any controller goes on from it. The row of
+// its object holds the one that runs, or the last that ran, so that there is one at a time; what ended before is kept under its id.
 type OperationRecord struct {
 	ID      core.ID        `json:"id"`
-	Kind    string         `json:"kind"`
-	Object  string         `json:"object"` // what it works on; one operation at a time per object
+	Kind    OperationKind  `json:"kind"`
+	Object  core.QueueID   `json:"object"` // the dead letter queue
+	Queue   core.QueueID   `json:"queue"`  // of the group
+	Group   core.GroupID   `json:"group"`
+	Path    string         `json:"path"` // of the queue
+	Name    string         `json:"name"` // of the group
+	Rate    int            `json:"rate,omitempty"`
 	State   OperationState `json:"state"`
-	Done    uint64         `json:"done"`            // progress, in units of the kind
-	Total   uint64         `json:"total"`           // 0 = not known
-	Error   string         `json:"error,omitempty"` // of a failed one
-	By      core.HostID    `json:"by"`              // who runs it
+	Error   string         `json:"error,omitempty"` // why it failed, or what it waits for
+	Who     string         `json:"who"`             // asked for it
+	By      core.HostID    `json:"by"`              // the controller that took it on last
 	Created time.Time      `json:"created"`
 	Changed time.Time      `json:"changed"`
+
+	// Covered: Extents are fixed. It concerns those that were there when it started.
+	Covered bool            `json:"covered,omitempty"`
+	Extents []core.ExtentID `json:"extents,omitempty"`
+	Left    int             `json:"left,omitempty"`   // extents that were there, too, and are for another operation
+	Sealed  int             `json:"sealed,omitempty"` // how many of them have their end …
+	Total   uint64          `json:"total,omitempty"`  // … and the messages in these
+	Moved   int             `json:"moved,omitempty"`  // how many of them are through …
+	Done    uint64          `json:"done,omitempty"`   // … and the messages in these
+	Next    time.Time       `json:"next,omitzero"`    // by its rate, no further one before
+}
+
+// Ended reports whether nothing more is done about it.
+func (r OperationRecord) Ended() bool { return r.State != OperationRunning }
+
+// FindOperation reads an operation by its id; CodeNotFound.
+func FindOperation(ctx context.Context, s Store, id core.ID) (OperationRecord, error) {
+	for r, err := range All[OperationRecord](ctx, s, Operations, PartitionOperation, Serial) {
+		if err != nil || r.Value.ID == id {
+			return r.Value, err
+		}
+	}
+	r, _, err := Read[OperationRecord](ctx, s, Operations, EndedOperationKey(id), Serial)
+	if core.CodeOf(err) == core.CodeNotFound {
+		err = core.Errorf(core.CodeNotFound, "operation %s does not exist, or ended long ago", id)
+	}
+	return r, err
+}
+
+// ListOperations reads those that run, or all, the newest first.
+func ListOperations(ctx context.Context, s Store, ended bool) (out []OperationRecord, err error) {
+	for _, partition := range []string{PartitionEnded, PartitionOperation} {
+		for r, err := range All[OperationRecord](ctx, s, Operations, partition, One) {
+			if err != nil {
+				return nil, err
+			}
+			if ended || !r.Value.Ended() {
+				out = append(out, r.Value)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b OperationRecord) int { return slices.Compare(b.ID[:], a.ID[:]) })
+	return slices.CompactFunc(out, func(a, b OperationRecord) bool { return a.ID == b.ID }), nil
 }

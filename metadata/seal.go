@@ -23,12 +23,16 @@ type SealRecord struct {
 	// Forced: an operator's word decided L; Lost is how many records above it were known to be committed.
 	Forced  bool      `json:"forced,omitempty"`
 	Lost    core.Seq  `json:"lost,omitempty"`
-	Home    string    `json:"home"`    // "own" unless a merge or purge moved it
+	Home    core.Home `json:"home"`    // who reads it
 	Reason  string    `json:"reason"`  // why it was sealed
 	Attempt core.ID   `json:"attempt"` // of the last change, to recognise one's own after a lost answer
 	Changed time.Time `json:"changed"`
 	// Ended is when L was decided; zero in rows of before there was retention.
 	Ended time.Time `json:"ended,omitzero"`
+	// Homed is when the home was changed; zero: never. Retention counts from there.
+	Homed time.Time `json:"homed,omitzero"`
+	// Rate bounds how many messages per second its home begins with; 0: no bound.
+	Rate int `json:"rate,omitempty"`
 	// Due is when the last record of a timer extent is due, or later, by its writer's word; zero when that did not come to say it.
 	Due time.Time `json:"due,omitzero"`
 }

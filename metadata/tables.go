@@ -14,7 +14,7 @@ var (
 	Checkpoints = Table{"checkpoint", RulePut} // (group id/extent id, epoch/owner run id) → blob of core/dispatch
 	Hosts       = Table{"host", RulePut}       // ("host", host id) → HostRecord
 	Leases      = Table{"lease", RuleCAS}      // ("lease", name) → LeaseRecord
-	Operations  = Table{"operation", RuleCAS}  // ("operation", id) → OperationRecord
+	Operations  = Table{"operation", RuleCAS}  // ("operation", object id) → OperationRecord: the latest of that object; ("ended", id): the others
 	Audit       = Table{"audit", RulePut}      // (day, id) → AuditRecord
 	Settings    = Table{"setting", RuleCAS}    // ("cluster", name) → cluster-wide settings and keys
 )
