@@ -109,10 +109,10 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 // groupsWith are the groups that have not consumed an extent.
 func (h *Host) groupsWith(extent core.ExtentID) (out []core.GroupID) {
 	e, ok := h.extents.get(extent)
-	if !ok || h.shares.queues[e.Queue] == nil {
+	if !ok || h.shares.queues[e.reader()] == nil {
 		return nil
 	}
-	for id, g := range h.shares.queues[e.Queue].groups {
+	for id, g := range h.shares.queues[e.reader()].groups {
 		if _, ok := g.pending[extent]; ok {
 			out = append(out, id)
 		}
@@ -145,12 +145,15 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch {
 			if !ok {
 				dropped = append(dropped, h.dropShares(g, func(core.ExtentID) bool { return true })...)
+				h.shares.forgetEpoch(id)
 			}
 			delete(q.groups, id) // read again below
 			continue
 		}
 		for _, e := range fresh {
-			g.pending[e.ID] = e
+			if now, ok := h.extents.get(e.ID); ok && now.home.ReadBy(id) {
+				g.pending[e.ID] = e
+			}
 		}
 	}
 	for id, r := range groups {
@@ -164,6 +167,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		}
 		dropped = append(dropped, gone...)
 		q.groups[id] = g
+		h.shares.setEpoch(id, r.Epoch)
 	}
 	h.shares.queues[queue] = q
 	q.looked = h.deps.now()
@@ -184,8 +188,12 @@ func (h *Host) groupsOf(ctx context.Context, queue core.QueueID) (map[core.Group
 		if err != nil {
 			return nil, err
 		}
-		if g.Value.Started && g.Value.Spec.Status != core.StatusDeleted {
-			out[g.Value.ID] = g.Value
+		if !g.Value.Started || g.Value.Spec.Status == core.StatusDeleted {
+			continue
+		}
+		out[g.Value.ID] = g.Value
+		if g.Value.Rewind != nil {
+			h.resumeRewind(g.Value)
 		}
 	}
 	return out, nil
@@ -198,7 +206,7 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 		return nil, nil, err
 	}
 	g = &groupShares{GroupRecord: r, pending: make(map[core.ExtentID]core.Extent)}
-	for _, e := range h.extents.of(r.Queue) {
+	for _, e := range h.extents.readBy(r.Queue, r.ID) {
 		if !done[e.ID] && e.state != core.ExtentRetired {
 			g.pending[e.ID] = e.Extent
 		}
@@ -223,14 +231,15 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 	return g, dropped, nil
 }
 
-// consumedOf answers which of a group's pending extents it needs no more: those that are retired, and, when asked for, consumed.
+// consumedOf answers which of a group's pending extents it needs no more: those that are retired or moved to another home, and, when asked
+// for, consumed.
 func (h *Host) consumedOf(ctx context.Context, g *groupShares, look bool) (func(core.ExtentID) bool, error) {
 	done := make(map[core.ExtentID]bool)
 	var ended []core.ExtentID
 	for id := range g.pending {
 		e, live := h.extents.get(id)
 		switch {
-		case !live, e.state == core.ExtentRetired:
+		case !live, e.state == core.ExtentRetired, !e.home.ReadBy(g.ID):
 			done[id] = true
 		case look && e.state.HasEnd():
 			ended = append(ended, id)

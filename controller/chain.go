@@ -107,7 +107,8 @@ func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.Ex
 	return core.ExtentOpen, nil
 }
 
-// giveChain is giveOwners for the chain of a group of a CP queue: one host owns all of it, and it moves as a whole.
+// giveChain is giveOwners for the chain of a group of a CP queue: one host owns all of it, and it moves as a whole. What was merged into the
+// group is in no chain.
 func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map[core.HostID]core.RunID) (changes []metadata.AssignmentRecord) {
 	owner, _ := placement.Owner(g.ID.String(), outputs)
 	now := h.deps.now()
@@ -122,7 +123,7 @@ func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map
 		if old.Owner != owner || old.Run != runs[owner] {
 			changes = append(changes, metadata.AssignmentRecord{
 				Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
-				Counter: old.Counter + 1, By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
+				Counter: g.nextCounter(old), By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
 			})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/controller/backlog"
+	"github.com/columbamq/columba/controller/operations"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
@@ -96,7 +97,8 @@ type Host struct {
 	hosts   *hosts
 	repairs *backlog.Backlog
 	pace    *backlog.Pace // of copies that are not urgent
-	below   atomic.Int64  // extents below the minimum, as of the last sweep
+	letters *operations.Runner
+	below   atomic.Int64 // extents below the minimum, as of the last sweep
 	mu      struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
@@ -119,6 +121,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), repairs: backlog.New(),
 		pace: backlog.NewPace(cfg.RepairPerSecond),
 	}
+	h.letters = operations.New(operations.Config{Meta: deps.Meta, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.ensures = make(map[ensureKey]*ensuring)
@@ -150,7 +153,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.reloadLoop, h.retainLoop} {
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.reloadLoop, h.retainLoop, h.letters.Run} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

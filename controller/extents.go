@@ -33,6 +33,16 @@ type extent struct {
 	forced   bool      // an operator accepted its end
 	holders  []holder  // replaced, never changed in place
 	told     bool      // every holder of the seal knows the end
+	home     core.Home // who reads it
+	rate     int       // of those, messages per second; 0: no bound
+}
+
+// reader is the queue whose groups read the extent; of one that nobody reads, its own.
+func (e extent) reader() core.QueueID {
+	if queue, ok := e.home.Reader(e.Queue); ok {
+		return queue
+	}
+	return e.Queue
 }
 
 // wanted is how many copies there should be.
@@ -49,7 +59,7 @@ func (e extent) took(row metadata.SealRecord) extent {
 		return e
 	}
 	e.state, e.floor, e.l, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Checksum, row.Version, row.Forced
-	e.holders, e.kept = holdersOf(row), row.KeptFrom()
+	e.holders, e.kept, e.home, e.rate = holdersOf(row), row.KeptFrom(), row.Home, row.Rate
 	return e
 }
 
@@ -64,11 +74,12 @@ func holdersOf(row metadata.SealRecord) []holder {
 	return out
 }
 
-// ofQueue are the live extents of one queue.
+// ofQueue are the live extents of one queue, and those of others that its groups read.
 type ofQueue struct {
-	all   map[core.ExtentID]*extent
-	open  map[core.ExtentID]*extent
-	fresh []core.Extent // not given to the groups yet
+	all    map[core.ExtentID]*extent
+	open   map[core.ExtentID]*extent
+	merged map[core.ExtentID]*extent
+	fresh  []core.Extent // not given to the groups yet
 }
 
 // extents are the live ones of all queues. Safe for concurrent use.
@@ -96,14 +107,44 @@ func (x *extents) put(e extent) {
 		return
 	}
 	x.mu.byID[e.ID] = &e
-	q := x.mu.byQueue[e.Queue]
-	if q == nil {
-		q = &ofQueue{all: make(map[core.ExtentID]*extent), open: make(map[core.ExtentID]*extent)}
-		x.mu.byQueue[e.Queue] = q
-	}
+	q := x.queueLocked(e.Queue)
 	q.all[e.ID] = &e
-	q.fresh = append(q.fresh, e.Extent)
+	if e.home.Kind == core.HomeOwn {
+		q.fresh = append(q.fresh, e.Extent)
+	}
 	x.indexLocked(&e)
+	x.lodgeLocked(&e)
+}
+
+func (x *extents) queueLocked(id core.QueueID) *ofQueue {
+	q := x.mu.byQueue[id]
+	if q == nil {
+		q = &ofQueue{all: make(map[core.ExtentID]*extent), open: make(map[core.ExtentID]*extent), merged: make(map[core.ExtentID]*extent)}
+		x.mu.byQueue[id] = q
+	}
+	return q
+}
+
+// lodgeLocked adds an extent to the queue that it was merged into, unlodgeLocked removes it there.
+func (x *extents) lodgeLocked(e *extent) {
+	if e.home.Kind == core.HomeMerged {
+		q := x.queueLocked(e.home.Queue)
+		q.merged[e.ID] = e
+		q.fresh = append(q.fresh, e.Extent)
+	}
+}
+
+func (x *extents) unlodgeLocked(e *extent) {
+	if e.home.Kind == core.HomeMerged {
+		delete(x.mu.byQueue[e.home.Queue].merged, e.ID)
+		x.forgetEmptyLocked(e.home.Queue)
+	}
+}
+
+func (x *extents) forgetEmptyLocked(id core.QueueID) {
+	if q := x.mu.byQueue[id]; q != nil && len(q.all)+len(q.merged) == 0 {
+		delete(x.mu.byQueue, id)
+	}
 }
 
 // indexLocked keeps the sets in step with the state.
@@ -133,9 +174,8 @@ func (x *extents) remove(id core.ExtentID) {
 	delete(x.mu.unfinished, id)
 	delete(q.all, id)
 	delete(q.open, id)
-	if len(q.all) == 0 {
-		delete(x.mu.byQueue, e.Queue)
-	}
+	x.unlodgeLocked(e)
+	x.forgetEmptyLocked(e.Queue)
 }
 
 // took brings an extent that is there up to its row.
@@ -147,9 +187,16 @@ func (x *extents) took(row metadata.SealRecord) {
 func (x *extents) change(id core.ExtentID, f func(*extent)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e := x.mu.byID[id]; e != nil {
-		f(e)
-		x.indexLocked(e)
+	e := x.mu.byID[id]
+	if e == nil {
+		return
+	}
+	was := *e
+	f(e)
+	x.indexLocked(e)
+	if e.home != was.home {
+		x.unlodgeLocked(&was)
+		x.lodgeLocked(e)
 	}
 }
 
@@ -170,6 +217,18 @@ func (x *extents) of(queue core.QueueID) []extent {
 		return sorted(q.all)
 	}
 	return nil
+}
+
+// readBy are the extents that a group of a queue reads, oldest first.
+func (x *extents) readBy(queue core.QueueID, group core.GroupID) []extent {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	q := x.mu.byQueue[queue]
+	if q == nil {
+		return nil
+	}
+	out := append(sorted(q.merged), sorted(q.all)...)
+	return slices.DeleteFunc(out, func(e extent) bool { return !e.home.ReadBy(group) })
 }
 
 // openOf a queue, oldest first.
@@ -240,65 +299,6 @@ func (x *extents) pick(which func(*extent) bool) []extent {
 		}
 	}
 	return out
-}
-
-const (
-	// reloadEvery is how often the hints are read again.
-	reloadEvery = 10 * time.Minute
-	// reloadTimeout bounds one reading.
-	reloadTimeout = 5 * time.Minute
-)
-
-// reloadLoop takes in extents whose hints were not there when this controller started: a predecessor's last writes, or those of a
-// controller that was away, can land later, and nobody would ever seal what nobody knows of.
-func (h *Host) reloadLoop(ctx context.Context) {
-	next := time.NewTimer(2 * unopenedAfter)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-next.C:
-		}
-		rctx, cancel := context.WithTimeout(ctx, reloadTimeout)
-		if err := h.load(rctx, h.deps.now().Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
-			h.log.Info("the hints of extents could not be read again", "err", err)
-		}
-		cancel()
-		next.Reset(reloadEvery)
-	}
-}
-
-// load takes into the cache, from the work hints and the seal rows, the extents it has not that were made by then; zero is all. Later ones
-// may be under way here.
-func (h *Host) load(ctx context.Context, made time.Time) error {
-	open := make(map[core.ExtentID]bool)
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionOpen, metadata.Quorum) {
-		if err != nil {
-			return err
-		}
-		open[r.Value.ID] = true
-	}
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionLive, metadata.Quorum) {
-		if err != nil {
-			return err
-		}
-		if _, known := h.extents.get(r.Value.ID); known || !made.IsZero() && r.Value.Created.After(made) {
-			continue
-		}
-		e := extent{ExtentRecord: r.Value, state: core.ExtentOpen}
-		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
-		switch {
-		case err == nil:
-			e = e.took(row)
-			e.told = e.state.HasEnd() && !open[e.ID]
-		case core.CodeOf(err) != core.CodeNotFound:
-			return err
-		}
-		h.extents.put(e)
-		h.shares.touch(e.Queue)
-	}
-	return nil
 }
 
 // writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.

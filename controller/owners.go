@@ -47,7 +47,7 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 				}
 				changes = append(changes, metadata.AssignmentRecord{
 					Group: g.ID, Queue: queue, Name: g.Spec.Name, Extent: e,
-					Counter: old.Counter + 1, By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
+					Counter: g.nextCounter(old), By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
 				})
 			}
 		}
@@ -65,6 +65,13 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 		changes = changes[n:]
 	}
 	return superseded, nil
+}
+
+// nextCounter is that of the decision after old. Shares come back with a rewind: then it is above all of the epochs before, whose rows may still
+// be on their way out.
+func (g *groupShares) nextCounter(old metadata.AssignmentRecord) uint64 {
+	const perEpoch = 1 << 32
+	return max(old.Counter, g.Epoch*perEpoch) + 1
 }
 
 func (h *Host) writeAssignments(ctx context.Context, rs []metadata.AssignmentRecord) error {
@@ -117,7 +124,7 @@ func (h *Host) push() {
 // pushTo sends until what was sent is the newest, or a call fails.
 func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 	for {
-		list := h.shares.list(m.ID, m.Run, h.otherHolders)
+		list := h.shares.list(m.ID, m.Run, h.otherHolders, h.rateOf)
 		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
 		cancel()

@@ -81,7 +81,7 @@ func (h *Host) removeRetired(ctx context.Context, e extent, row metadata.SealRec
 		}
 	}
 	h.extents.remove(e.ID)
-	h.shares.touch(e.Queue)
+	h.shares.touch(e.reader())
 	h.metrics.retired.Inc()
 	return nil
 }
@@ -215,7 +215,7 @@ func (r *retainer) queue(ctx context.Context, queue core.QueueID) error {
 	var due, marked []extent
 	for _, e := range r.h.extents.of(queue) {
 		switch {
-		case e.state == core.ExtentSealed && policy.MayGo(e.kept, now):
+		case e.state == core.ExtentSealed && policy.MayGoSealed(retention.Sealed{Home: e.home, Ended: e.kept}, now):
 			due = append(due, e)
 		case e.state == core.ExtentRetiring && r.since(e, now) >= markedFor:
 			marked = append(marked, e)
@@ -237,7 +237,11 @@ func (r *retainer) queue(ctx context.Context, queue core.QueueID) error {
 	}
 	r.names[queue] = names
 	for _, m := range marks {
-		if err := r.decide(ctx, m, policy.Judge(sealedExtent(m.KeptFrom(), groups.Consumed(m.Extent.ID)), now), groups); err != nil {
+		readers, err := r.readers(ctx, m.Home, groups)
+		if err != nil {
+			return err
+		}
+		if err := r.decide(ctx, m, policy.JudgeSealed(retention.Sealed{Home: m.Home, Ended: m.KeptFrom()}, readers.Consumed(m.Extent.ID), now), readers); err != nil {
 			return err
 		}
 	}
@@ -245,7 +249,11 @@ func (r *retainer) queue(ctx context.Context, queue core.QueueID) error {
 		if r.marks == 0 {
 			return nil
 		}
-		if policy.Judge(sealedExtent(e.kept, groups.Consumed(e.ID)), now) == retention.Keep || !r.trusted() {
+		readers, err := r.readers(ctx, e.home, groups)
+		if err != nil {
+			return err
+		}
+		if policy.JudgeSealed(retention.Sealed{Home: e.home, Ended: e.kept}, readers.Consumed(e.ID), now) == retention.Keep || !r.trusted() {
 			continue
 		}
 		r.marks--
@@ -285,8 +293,8 @@ func (r *retainer) readMarks(ctx context.Context, marked []extent) (out []metada
 func (r *retainer) mark(ctx context.Context, e extent) error {
 	now := r.h.deps.now()
 	row, err := metadata.Change(ctx, r.h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), func(row *metadata.SealRecord) error {
-		disputed := row.Floor > row.L && !row.Forced // its writer has not given up what lies above its end
-		if row.State != core.ExtentSealed || disputed || row.Home != "" && row.Home != "own" {
+		disputed := row.Floor > row.L && !row.Forced                          // its writer has not given up what lies above its end
+		if row.State != core.ExtentSealed || disputed || row.Home != e.home { // who reads it now was not asked
 			return metadata.ErrNoChange
 		}
 		row.State, row.Version, row.Attempt, row.Changed = core.ExtentRetiring, row.Version+1, core.NewID(now), now
@@ -335,7 +343,7 @@ func (r *retainer) decide(ctx context.Context, m metadata.SealRecord, verdict re
 		r.h.metrics.expiredMessages.Add(float64(lost))
 	}
 	r.h.log.Info("an extent is retired", "extent", id, "queue", m.Extent.Queue, "unconsumed", lost, "bytes", m.Bytes)
-	r.h.shares.touch(m.Extent.Queue)
+	r.h.shares.touch(extent{ExtentRecord: metadata.ExtentRecord{Extent: m.Extent}, home: m.Home}.reader())
 	return nil
 }
 
@@ -364,10 +372,15 @@ func (r *retainer) trustClock(ctx context.Context) bool {
 	return ok
 }
 
-func sealedExtent(kept time.Time, consumed []time.Time) retention.Extent {
-	e := retention.Extent{Ended: kept, Groups: make([]retention.Group, len(consumed))}
-	for i, at := range consumed {
-		e.Groups[i].Consumed = at
+// readers is how far those are that read an extent: own are the groups of its queue.
+func (r *retainer) readers(ctx context.Context, home core.Home, own progress.Progress) (progress.Progress, error) {
+	if home.Kind != core.HomeMerged {
+		return own, nil
 	}
-	return e
+	groups, names, err := progress.Read(ctx, r.h.deps.Meta, home.Queue, r.names[home.Queue])
+	if err != nil {
+		return nil, err
+	}
+	r.names[home.Queue] = names
+	return groups.Only(home.Group), nil
 }

@@ -7,7 +7,9 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/operations"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 )
 
 // service answers the controller's RPCs.
@@ -114,4 +116,100 @@ func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.L
 		return nil, convert.RPCError(err)
 	}
 	return connect.NewResponse(list), nil
+}
+
+func (s *service) BeginOperation(ctx context.Context, req *connect.Request[pb.BeginOperationRequest]) (*connect.Response[pb.BeginOperationResponse], error) {
+	if err := s.h.beginOperation(ctx, req.Msg); err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.BeginOperationResponse{}), nil
+}
+
+func (h *Host) beginOperation(ctx context.Context, req *pb.BeginOperationRequest) error {
+	asked := req.GetOperation()
+	id, err := core.ParseID(asked.GetId())
+	if err != nil {
+		return err
+	}
+	path, err := core.ParseQueuePath(asked.GetQueue())
+	if err != nil {
+		return err
+	}
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.Serial)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
+	}
+	ended, err := h.audit(ctx, req.GetWho(), asked.GetKind()+" dead letters", core.DLQPath(path, asked.GetGroup()))
+	if err != nil {
+		return err
+	}
+	_, err = h.letters.Start(ctx, operations.Order{
+		ID: id, Kind: metadata.OperationKind(asked.GetKind()), Queue: name.Queue, Group: asked.GetGroup(), Rate: int(asked.GetRate()), Who: req.GetWho(),
+	})
+	ended(ctx, err)
+	return err
+}
+
+func (s *service) EndOperation(ctx context.Context, req *connect.Request[pb.EndOperationRequest]) (*connect.Response[pb.EndOperationResponse], error) {
+	id, err := core.ParseID(req.Msg.GetId())
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "cancel operation", id.String())
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	_, err = s.h.letters.Cancel(ctx, id)
+	ended(ctx, err)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.EndOperationResponse{}), nil
+}
+
+// deadLetters is what operations need of the controller.
+type deadLetters struct{ h *Host }
+
+// Extents implements operations.Owner.
+func (d deadLetters) Extents(queue core.QueueID) (out []core.Extent) {
+	for _, e := range d.h.extents.of(queue) {
+		out = append(out, e.Extent)
+	}
+	return out
+}
+
+// Seal implements operations.Owner.
+func (d deadLetters) Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error) {
+	return d.h.seal(ctx, order{extent: e, reason: reason})
+}
+
+// Rehomed implements operations.Owner.
+func (d deadLetters) Rehomed(row metadata.SealRecord) {
+	d.h.extents.took(row)
+	d.h.shares.touch(row.Extent.Queue)
+	if reader, ok := row.Home.Reader(row.Extent.Queue); ok {
+		d.h.shares.touch(reader)
+	}
+}
+
+func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.RewindGroupResponse], error) {
+	id, err := core.IDFromBytes(req.Msg.GetQueue())
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	to, err := core.ParseStart(req.Msg.GetTo(), s.h.deps.now())
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	queue := core.QueueID{ID: id}
+	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "seek to "+req.Msg.GetTo(), queue.String()+"/"+req.Msg.GetGroup())
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	epoch, err := s.h.rewindGroup(ctx, queue, req.Msg.GetGroup(), to, 0)
+	ended(ctx, err)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.RewindGroupResponse{Epoch: epoch}), nil
 }

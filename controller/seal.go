@@ -197,7 +197,7 @@ func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at holder, l
 func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, error) {
 	now := h.deps.now()
 	e := o.extent
-	fresh := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Home: "own", Reason: o.reason, Attempt: core.NewID(now), Changed: now}
+	fresh := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {

@@ -36,6 +36,7 @@ type shares struct {
 		base     uint64                 // version of a list that was never changed
 		pushed   map[core.HostID]pushed
 		reheld   map[core.ExtentID]struct{} // whose holders changed since the last round
+		epochs   map[core.GroupID]uint64    // of groups that were rewound
 	}
 }
 
@@ -69,6 +70,7 @@ func newShares(now time.Time) *shares {
 	s.mu.pushed = make(map[core.HostID]pushed)
 	s.complete = make(chan struct{})
 	s.mu.reheld = make(map[core.ExtentID]struct{})
+	s.mu.epochs = make(map[core.GroupID]uint64)
 	return s
 }
 
@@ -175,6 +177,28 @@ func (s *shares) raiseReheld(of func(extent core.ExtentID) []core.GroupID) {
 	}
 }
 
+// setEpoch makes the lists new of those who own shares of a group that was rewound.
+func (s *shares) setEpoch(group core.GroupID, epoch uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.epochs[group] == epoch { // zero is that of a group that never was
+		return
+	}
+	s.mu.epochs[group] = epoch
+	for k, r := range s.mu.owned {
+		if k.group == group {
+			s.raiseLocked(r.Owner)
+		}
+	}
+}
+
+// forgetEpoch of a group that is gone.
+func (s *shares) forgetEpoch(group core.GroupID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.epochs, group)
+}
+
 // later remembers a queue for the next tick.
 func (s *shares) later(queue core.QueueID) {
 	s.mu.Lock()
@@ -213,20 +237,24 @@ func (h *Host) listFor(ctx context.Context, owner core.HostID, run core.RunID) (
 	}
 	select {
 	case <-h.shares.complete:
-		return h.shares.list(owner, run, h.otherHolders), nil
+		return h.shares.list(owner, run, h.otherHolders, h.rateOf), nil
 	case <-ctx.Done():
 	case <-h.tasks.Context().Done():
 	}
 	return nil, core.Errorf(core.CodeUnavailable, "the controller has not read all queues yet")
 }
 
-func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.ExtentID) []string) *pb.AssignmentList {
+func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.ExtentID) []string, rate func(core.ExtentID) uint32) *pb.AssignmentList {
 	s.mu.Lock()
 	out := &pb.AssignmentList{Version: max(s.mu.versions[owner], s.mu.base), Run: run.ID[:]}
 	mine := make([]metadata.AssignmentRecord, 0, len(s.mu.byOwner[owner]))
+	epochs := make(map[core.GroupID]uint64)
 	for k := range s.mu.byOwner[owner] {
 		if r := s.mu.owned[k]; r.Run == run {
 			mine = append(mine, r)
+			if epoch := s.mu.epochs[r.Group]; epoch > 0 {
+				epochs[r.Group] = epoch
+			}
 		}
 	}
 	s.mu.Unlock()
@@ -234,7 +262,12 @@ func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.Exten
 	for _, r := range mine {
 		out.Assignments = append(out.Assignments, &pb.Assignment{
 			Group: r.Group.ID[:], Name: r.Name, Extent: convert.ExtentToProto(r.Extent), Counter: r.Counter, By: string(r.By), Holders: holders(r.Extent.ID),
+			Epoch: epochs[r.Group],
 		})
+		if r.Queue != r.Extent.Queue {
+			a := out.Assignments[len(out.Assignments)-1]
+			a.Queue, a.Rate = r.Queue.ID[:], rate(r.Extent.ID)
+		}
 	}
 	slices.SortFunc(out.Assignments, func(a, b *pb.Assignment) int {
 		return cmp.Or(slices.Compare(a.Group, b.Group), slices.Compare(a.Extent.Id, b.Extent.Id))
@@ -253,6 +286,12 @@ func (h *Host) otherHolders(id core.ExtentID) []string {
 		out[i] = string(x.store)
 	}
 	return out
+}
+
+// rateOf bounds the first deliveries of an extent, messages per second; 0: no bound.
+func (h *Host) rateOf(id core.ExtentID) uint32 {
+	e, _ := h.extents.get(id)
+	return uint32(max(e.rate, 0))
 }
 
 // sameStores reports whether all replicas hold all, and nobody else does.

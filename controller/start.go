@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -10,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
@@ -26,11 +28,12 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 		h.shares.touch(queue)
 		return nil
 	}
-	leaving, err := h.leaving(ctx, queue)
+	extents := h.extents.readBy(queue, g.ID)
+	leaving, err := h.leaving(ctx, extents)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
 	}
-	for _, e := range h.extents.of(queue) {
+	for _, e := range extents {
 		if err := h.startIn(ctx, g, e, leaving[e.ID]); err != nil {
 			return core.Errorf(core.CodeOf(err), "start group %s in extent %s: %w", name, e.ID, err)
 		}
@@ -48,12 +51,12 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 	return nil
 }
 
-// leaving are the extents of a queue that are being retired: a group that is made meanwhile gets nothing of them. They are read after the
-// group's row was written, and retention reads the groups after its mark: one of them meets the other, and no group gets a part.
-func (h *Host) leaving(ctx context.Context, queue core.QueueID) (map[core.ExtentID]bool, error) {
+// leaving are those of a queue's extents that are being retired: a group that is made or rewound meanwhile gets nothing of them. They are read
+// after the group's row was written, and retention reads the groups after its mark: one of them meets the other, and no group gets a part.
+func (h *Host) leaving(ctx context.Context, extents []extent) (map[core.ExtentID]bool, error) {
 	const page = 500
 	var keys []metadata.Key
-	for _, e := range h.extents.of(queue) {
+	for _, e := range extents {
 		keys = append(keys, metadata.SealKey(e.ID))
 	}
 	out := make(map[core.ExtentID]bool)
@@ -143,16 +146,143 @@ func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g
 	return core.Seq(max(resp.Msg.Last, resp.Msg.Committed)), nil
 }
 
-// writeStart records that everything up to before is not for the group.
+// writeStart records that everything up to before is not for the group. A done row is of one epoch only: that of an epoch that is still to
+// come would end the present one's.
 func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent, before core.Seq) error {
 	if before == 0 {
 		return nil
 	}
 	now := h.deps.now()
-	if e.state.HasEnd() && before >= e.l {
+	if e.state.HasEnd() && before >= e.l && g.Rewind == nil {
 		return metadata.Write(ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.DoneRecord{L: e.l, Epoch: g.Epoch}, now, 0, metadata.Quorum)
 	}
 	key := metadata.CheckpointKey(g.ID, e.ID, g.Epoch, core.RunID{})
 	state := dispatch.StartAfter(before)
 	return h.deps.Meta.Put(ctx, metadata.Checkpoints, key, state.Append(nil), now, 0, metadata.Quorum)
+}
+
+// rewindGroup begins a new epoch of a group at a point in each extent that it reads:
+//
+//	row: a rewind is under way ──▶ marks of retention read, see leaving ──▶ positions written, of an epoch that nobody uses ──▶ row: that epoch
+//	                                     └─────────────────── failed ──────────────────────────────────────▶ row: as before
+//
+// The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, and the first fails at its last step.
+// With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more.
+func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string, to core.Start, resumed uint64) (epoch uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
+	defer cancel()
+	key := metadata.GroupKey(queue, name)
+	g, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
+		if !r.Started || r.Spec.Status == core.StatusDeleted {
+			return core.Errorf(core.CodeNotFound, "group %s is not there", name)
+		}
+		last := r.Epoch
+		if r.Rewind != nil {
+			last = max(last, r.Rewind.Epoch)
+		}
+		if resumed > 0 && (r.Rewind == nil || r.Rewind.Epoch != resumed) {
+			return core.Errorf(core.CodeConflict, "another controller went on with it")
+		}
+		r.Rewind = &metadata.Rewind{Epoch: last + 1, To: to, Began: h.deps.now().UTC()}
+		return nil
+	})
+	if err != nil {
+		return 0, core.Errorf(core.CodeOf(err), "rewind group %s: %w", name, err)
+	}
+	ended, err := h.writePositions(ctx, g)
+	if err != nil {
+		return 0, core.Errorf(core.CodeOf(h.forgetRewind(ctx, g, err)), "rewind group %s: %w", name, err)
+	}
+	next, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
+		if !sameRewind(*r, g) {
+			return core.Errorf(core.CodeConflict, "it was deleted or sent elsewhere meanwhile")
+		}
+		r.Epoch, r.Rewind = g.Rewind.Epoch, nil
+		return nil
+	})
+	if err != nil {
+		return 0, core.Errorf(core.CodeOf(err), "rewind group %s: %w", name, err)
+	}
+	for _, e := range ended { // else the output hosts find that out
+		if err := h.writeStart(ctx, next, e, e.l); err != nil {
+			h.log.Info("what a rewound group does not get is left to its owners", "group", name, "err", err)
+			break
+		}
+	}
+	h.log.Info("a group was rewound", "queue", g.Spec.Queue, "group", name, "epoch", next.Epoch, "to", to.Mode, "at", to.At)
+	h.shares.touch(queue)
+	return next.Epoch, nil
+}
+
+const (
+	// rewindTimeout bounds one rewind.
+	rewindTimeout = 20 * time.Second
+	// abandonedAfter is how old a rewind is whose controller has died: another one begins it again.
+	abandonedAfter = rewindTimeout + 10*time.Second
+)
+
+func sameRewind(a, b metadata.GroupRecord) bool {
+	return a.ID == b.ID && a.Spec.Status != core.StatusDeleted && a.Rewind != nil && a.Rewind.Epoch == b.Rewind.Epoch
+}
+
+// writePositions writes where the epoch to come begins, and answers the extents of which it has nothing. What was merged into the group stays
+// as it is: it bypasses every start.
+func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) (ended []extent, err error) {
+	next := g
+	next.Epoch, next.Spec.Start = g.Rewind.Epoch, g.Rewind.To
+	extents := h.extents.readBy(g.Queue, g.ID)
+	leaving, err := h.leaving(ctx, extents)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range extents {
+		before := core.Seq(0)
+		switch {
+		case leaving[e.ID]:
+			before = e.l
+		case e.Queue != g.Queue:
+			err = progress.Carry(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.l, h.deps.now())
+		case g.Rewind.To.Mode != core.StartEarliest:
+			before, err = h.before(ctx, next, e)
+		}
+		if err == nil {
+			err = h.writeStart(ctx, next, e, before)
+		}
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "extent %s: %w", e.ID, err)
+		}
+		if e.state.HasEnd() && before >= e.l {
+			ended = append(ended, e)
+		}
+	}
+	return ended, nil
+}
+
+// forgetRewind undoes the first step of a rewind that failed. It answers that failure, or CodeUnknown when the rewind may go on.
+func (h *Host) forgetRewind(ctx context.Context, g metadata.GroupRecord, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.CallTimeout)
+	defer cancel()
+	_, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(r *metadata.GroupRecord) error {
+		if !sameRewind(*r, g) {
+			return metadata.ErrNoChange
+		}
+		r.Rewind = nil
+		return nil
+	})
+	if err != nil {
+		return core.Errorf(core.CodeUnknown, "a controller may go on with it: %w", cause)
+	}
+	return cause
+}
+
+// resumeRewind begins a rewind again whose controller has died.
+func (h *Host) resumeRewind(g metadata.GroupRecord) {
+	if h.deps.now().Sub(g.Rewind.Began) < abandonedAfter {
+		return
+	}
+	h.look(core.ExtentID{ID: g.ID.ID}, func(ctx context.Context) {
+		if _, err := h.rewindGroup(ctx, g.Queue, g.Spec.Name, g.Rewind.To, g.Rewind.Epoch); err != nil && ctx.Err() == nil {
+			h.log.Info("a rewind that was begun waits", "queue", g.Spec.Queue, "group", g.Spec.Name, "err", err)
+		}
+	})
 }

@@ -59,11 +59,13 @@ func (r SealRecord) KeptFrom() time.Time {
 	return ended
 }
 
-// endedAt is when the end was fixed; in a row that does not say it, when that was changed last.
+// endedAt is when the end was fixed, or its home was changed since; in a row that does not say it, when that was changed last.
 func (r SealRecord) endedAt() time.Time {
 	switch {
 	case !r.State.HasEnd():
 		return time.Time{}
+	case !r.Homed.IsZero():
+		return r.Homed
 	case r.Ended.IsZero():
 		return r.Changed
 	}

@@ -4,6 +4,7 @@ package progress
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -17,6 +18,11 @@ type Progress []group
 type group struct {
 	metadata.GroupRecord
 	done map[core.ExtentID]time.Time
+}
+
+// Only is the progress of one of the groups.
+func (p Progress) Only(id core.GroupID) Progress {
+	return slices.DeleteFunc(slices.Clone(p), func(g group) bool { return g.ID != id })
 }
 
 // Names are of groups that were listed before: their rows never go, so a list that lacks one is not whole.
@@ -47,10 +53,11 @@ func Read(ctx context.Context, meta metadata.Store, queue core.QueueID, before N
 	return out, names, nil
 }
 
-// consumedAt is when a group had consumed the extents that it has, in its present epoch; nothing for one that is half made.
+// consumedAt is when a group had consumed the extents that it has, in its present epoch; nothing for one that is half made, or on
+// its way to another epoch.
 func consumedAt(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) (map[core.ExtentID]time.Time, error) {
 	done := make(map[core.ExtentID]time.Time)
-	if !g.Started {
+	if !g.Started || g.Rewind != nil {
 		return done, nil
 	}
 	for d, err := range metadata.All[metadata.DoneRecord](ctx, meta, metadata.Dones, g.ID.String(), metadata.Serial) {
@@ -97,20 +104,41 @@ func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metad
 	return uint64(most), nil
 }
 
-// frontier is the seq up to which a group has consumed an extent. A checkpoint that cannot be read counts as nothing consumed.
+// frontier is the seq up to which a group has consumed an extent.
 func frontier(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (core.Seq, error) {
+	state, err := saved(ctx, meta, g, id)
+	return state.Frontier(), err
+}
+
+// saved is a group's progress in an extent, of its present epoch. A checkpoint that cannot be read counts as nothing consumed.
+func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (state dispatch.State, err error) {
 	rows, err := checkpoints(ctx, meta, g.ID, id)
 	if err != nil {
-		return 0, err
+		return state, err
 	}
-	var state dispatch.State
 	epoch := fmt.Sprintf("%020d/", g.Epoch)
 	for _, row := range rows {
 		if s, err := dispatch.DecodeState(row.Value); err == nil && len(row.Key.Row) > len(epoch) && row.Key.Row[:len(epoch)] == epoch {
 			state.Merge(s)
 		}
 	}
-	return state.Frontier(), nil
+	return state, nil
+}
+
+// Carry takes a group's progress in an extent that ends at l over to another epoch.
+func Carry(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l core.Seq, now time.Time) error {
+	state, err := saved(ctx, meta, g, e.ID)
+	if err != nil {
+		return err
+	}
+	d, _, err := metadata.Read[metadata.DoneRecord](ctx, meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.Quorum)
+	switch {
+	case err == nil && d.Epoch == g.Epoch:
+		state = dispatch.StartAfter(l)
+	case err != nil && core.CodeOf(err) != core.CodeNotFound:
+		return err
+	}
+	return meta.Put(ctx, metadata.Checkpoints, metadata.CheckpointKey(g.ID, e.ID, epoch, core.RunID{}), state.Append(nil), now, 0, metadata.Quorum)
 }
 
 // checkpoints are all rows of a share.
@@ -132,10 +160,22 @@ const DoneFor = 24 * time.Hour
 
 // Forget removes the checkpoints of a retired extent, and has its done rows expire.
 func Forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, now time.Time) error {
+	every := func(core.GroupID) bool { return true }
+	if err := forget(ctx, meta, row, row.Extent.Queue, every, now); err != nil || row.Home.Kind != core.HomeMerged {
+		return err
+	}
+	return forget(ctx, meta, row, row.Home.Queue, row.Home.ReadBy, now)
+}
+
+// forget is Forget for some groups of a queue.
+func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, queue core.QueueID, which func(core.GroupID) bool, now time.Time) error {
 	id := row.Extent.ID
-	for g, err := range metadata.All[metadata.GroupRecord](ctx, meta, metadata.Groups, row.Extent.Queue.String(), metadata.Quorum) {
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, meta, metadata.Groups, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return err
+		}
+		if !which(g.Value.ID) {
+			continue
 		}
 		rows, err := checkpoints(ctx, meta, g.Value.ID, id)
 		if err != nil {

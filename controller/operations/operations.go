@@ -1,0 +1,164 @@
+// Package operations runs merges and purges of dead letter queues from their records: any controller goes on where another one stopped.
+package operations
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Owner is the controller, as far as operations need it.
+type Owner interface {
+	// Extents are those of a queue that it knows.
+	Extents(queue core.QueueID) []core.Extent
+	// Seal fixes the end of an extent and answers its row; one that has its end is answered at once.
+	Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error)
+	// Rehomed takes in a row whose home was changed.
+	Rehomed(row metadata.SealRecord)
+}
+
+// Config of a Runner.
+type Config struct {
+	Meta  metadata.Store
+	Owner Owner
+	Self  core.HostID
+	Now   func() time.Time
+	Log   *slog.Logger
+	Every time.Duration // how often operations are looked for: those of controllers of before, and those that had to wait
+}
+
+// Runner starts, runs and cancels operations. Safe for concurrent use.
+//
+//	running ── all extents moved ──▶ done
+//	   ├────── Cancel ─────────────▶ cancelled   what was moved stays moved
+//	   └────── its group is gone ──▶ failed
+//
+// Its steps change a home only from own, and only of a sealed extent: whatever other operations, retention or other controllers do meanwhile,
+// each extent goes to one place.
+type Runner struct {
+	Config
+	wake chan struct{}
+	mu   struct {
+		sync.Mutex
+		active map[core.QueueID]struct{} // objects whose operation is worked on here
+	}
+}
+
+// New makes a runner.
+func New(c Config) *Runner {
+	r := &Runner{Config: c, wake: make(chan struct{}, 1)}
+	r.mu.active = make(map[core.QueueID]struct{})
+	return r
+}
+
+// Order is what somebody wants.
+type Order struct {
+	ID    core.ID // of the new operation
+	Kind  metadata.OperationKind
+	Queue core.QueueID
+	Group string
+	Rate  int // messages per second; 0: no bound
+	Who   string
+}
+
+// maxTries bounds how often Start begins again because others change the same row.
+const maxTries = 8
+
+// Start records an operation, which then runs. With the id of one that is there it answers that one. CodeConflict while another one runs on the
+// same dead letters.
+func (r *Runner) Start(ctx context.Context, o Order) (metadata.OperationRecord, error) {
+	if o.Kind != metadata.OperationMerge && o.Kind != metadata.OperationPurge {
+		return metadata.OperationRecord{}, core.Errorf(core.CodeBadArgument, "operation %q is not merge or purge", o.Kind)
+	}
+	if old, err := metadata.FindOperation(ctx, r.Meta, o.ID); core.CodeOf(err) != core.CodeNotFound {
+		return old, err
+	}
+	g, _, err := metadata.Read[metadata.GroupRecord](ctx, r.Meta, metadata.Groups, metadata.GroupKey(o.Queue, o.Group), metadata.Serial)
+	if err == nil && !usable(g) {
+		err = core.Errorf(core.CodeNotFound, "group %s is not there", o.Group)
+	}
+	if err == nil && g.DLQ.IsZero() {
+		err = core.Errorf(core.CodeUnsupported, "group %s has no dead letter queue", o.Group)
+	}
+	if err != nil {
+		return metadata.OperationRecord{}, core.Errorf(core.CodeOf(err), "start a %s: %w", o.Kind, err)
+	}
+	now := r.Now().UTC()
+	fresh := metadata.OperationRecord{
+		ID: o.ID, Kind: o.Kind, Object: g.DLQ, Queue: g.Queue, Group: g.ID, Path: g.Spec.Queue, Name: g.Spec.Name, Rate: o.Rate,
+		State: metadata.OperationRunning, Who: o.Who, By: r.Self, Created: now, Changed: now,
+	}
+	row, err := r.place(ctx, fresh)
+	if err == nil {
+		poke(r.wake)
+	}
+	return row, err
+}
+
+// place makes an operation the one of its object, once the last one has ended.
+func (r *Runner) place(ctx context.Context, fresh metadata.OperationRecord) (metadata.OperationRecord, error) {
+	key := metadata.OperationKey(fresh.Object.ID)
+	err := metadata.Create(ctx, r.Meta, metadata.Operations, key, fresh)
+	for range maxTries {
+		if core.CodeOf(err) != core.CodeExists {
+			return fresh, err
+		}
+		old, _, rerr := metadata.Read[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, key, metadata.Serial)
+		if rerr != nil {
+			return fresh, rerr
+		}
+		if old.Ended() && old.ID != fresh.ID {
+			if kerr := metadata.Create(ctx, r.Meta, metadata.Operations, metadata.EndedOperationKey(old.ID), old); kerr != nil && core.CodeOf(kerr) != core.CodeExists {
+				return fresh, kerr
+			}
+		}
+		var now metadata.OperationRecord
+		now, err = metadata.Change(ctx, r.Meta, metadata.Operations, key, func(now *metadata.OperationRecord) error {
+			switch {
+			case now.ID == fresh.ID: // asked again
+				return metadata.ErrNoChange
+			case !now.Ended():
+				return core.Errorf(core.CodeConflict, "a %s of the dead letters of group %s of %s is under way; wait for operation %s to end, or cancel it", now.Kind, now.Name, now.Path, now.ID)
+			case now.ID != old.ID: // that one is not kept yet
+				return core.Errorf(core.CodeExists, "another operation took its place")
+			}
+			*now = fresh
+			return nil
+		})
+		if err == nil {
+			return now, nil
+		}
+	}
+	return fresh, core.Errorf(core.CodeUnavailable, "operations on these dead letters come and go; try again: %w", err)
+}
+
+// Cancel stops an operation where it is; one that has ended is answered as it is.
+func (r *Runner) Cancel(ctx context.Context, id core.ID) (metadata.OperationRecord, error) {
+	old, err := metadata.FindOperation(ctx, r.Meta, id)
+	if err != nil || old.Ended() {
+		return old, err
+	}
+	return metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(old.Object.ID), func(now *metadata.OperationRecord) error {
+		if now.ID != id {
+			return core.Errorf(core.CodeConflict, "operation %s has ended meanwhile", id)
+		}
+		if now.Ended() {
+			return metadata.ErrNoChange
+		}
+		now.State, now.Changed = metadata.OperationCancelled, r.Now().UTC()
+		return nil
+	})
+}
+
+func usable(g metadata.GroupRecord) bool { return g.Started && g.Spec.Status != core.StatusDeleted }
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,368 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	// atOnce bounds the operations that run side by side here; others wait for a place.
+	atOnce = 16
+	// keptFor is how long an operation that has ended can be looked up.
+	keptFor = 7 * 24 * time.Hour
+	// sweepEvery is how often those are looked for that ended before that.
+	sweepEvery = time.Hour
+	// saveEvery is how often the ends of extents that are being sealed are recorded.
+	saveEvery = time.Second
+	// stepTimeout bounds one step, a seal above all.
+	stepTimeout = 30 * time.Second
+)
+
+// Run works on all operations until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	tick := time.NewTicker(r.Every)
+	defer tick.Stop()
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-r.wake:
+		case <-sweep.C:
+			if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
+				r.Log.Info("operations that ended long ago stay for now", "err", err)
+			}
+		}
+		if err := r.round(ctx, &wg); err != nil && ctx.Err() == nil {
+			r.Log.Info("cannot look for operations", "err", err)
+		}
+	}
+}
+
+// round takes on the operations that run and are not worked on here.
+func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) error {
+	for o, err := range metadata.All[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.PartitionOperation, metadata.One) {
+		if err != nil {
+			return err
+		}
+		if o.Value.Ended() || !r.enter(o.Value.Object) {
+			continue
+		}
+		wg.Go(func() {
+			defer r.leave(o.Value.Object)
+			r.work(ctx, o.Value.Object)
+		})
+	}
+	return nil
+}
+
+func (r *Runner) enter(object core.QueueID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, busy := r.mu.active[object]
+	if busy || len(r.mu.active) >= atOnce {
+		return false
+	}
+	r.mu.active[object] = struct{}{}
+	return true
+}
+
+func (r *Runner) leave(object core.QueueID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.active, object)
+}
+
+// work takes an operation on until it has ended or must wait; the next round goes on.
+func (r *Runner) work(ctx context.Context, object core.QueueID) {
+	o, _, err := metadata.Read[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.OperationKey(object.ID), metadata.Serial)
+	if err == nil && !o.Ended() {
+		err = r.drive(ctx, &o)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, errGone):
+		r.fail(ctx, o, err)
+	default:
+		r.Log.Info("an operation waits", "operation", o.ID, "kind", o.Kind, "queue", o.Path, "group", o.Name, "err", err)
+		r.note(ctx, o, err.Error())
+	}
+}
+
+// errGone: there is nothing to work on any more.
+var errGone = errors.New("the group was deleted")
+
+// drive does one step after another. o is the operation as it is known.
+func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
+	if err := r.check(ctx, *o); err != nil {
+		return err
+	}
+	extents, err := r.extents(ctx, o.Object)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "list the extents: %w", err)
+	}
+	saved := r.Now()
+	for {
+		now := r.Now()
+		due := false
+		switch next(o) {
+		case nothing:
+			return nil
+		case cover:
+			own, err := r.own(ctx, ids(extents))
+			if err != nil {
+				return core.Errorf(core.CodeOf(err), "look up the homes of the extents: %w", err)
+			}
+			covered(o, own)
+			due = true
+		case sealNext:
+			l, err := r.seal(ctx, o.Extents[o.Sealed], *o, extents)
+			if err != nil {
+				return err
+			}
+			sealed(o, l)
+			due = o.Sealed == len(o.Extents) || now.Sub(saved) >= saveEvery
+		case moveNext:
+			wait, err := r.moveNext(ctx, o, now)
+			if err != nil || wait && !r.pause(ctx, o.Next.Sub(now)) {
+				return err
+			}
+			due = true
+		case endOfWork:
+			return r.finish(ctx, o)
+		}
+		if due {
+			saved = now
+			if err := r.save(ctx, o); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// check reports errGone when the group is not there any more.
+func (r *Runner) check(ctx context.Context, o metadata.OperationRecord) error {
+	g, _, err := metadata.Read[metadata.GroupRecord](ctx, r.Meta, metadata.Groups, metadata.GroupKey(o.Queue, o.Name), metadata.Serial)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound || err == nil && (g.ID != o.Group || !usable(g)):
+		return errGone
+	case err != nil:
+		return core.Errorf(core.CodeOf(err), "look up group %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// extents of a queue: those the controller knows, and those that it has not heard of yet.
+func (r *Runner) extents(ctx context.Context, queue core.QueueID) (map[core.ExtentID]core.Extent, error) {
+	out := make(map[core.ExtentID]core.Extent)
+	for e, err := range metadata.All[metadata.ExtentRecord](ctx, r.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
+		if err != nil {
+			return nil, err
+		}
+		out[e.Value.ID] = e.Value.Extent
+	}
+	for _, e := range r.Owner.Extents(queue) {
+		out[e.ID] = e
+	}
+	return out, nil
+}
+
+// own leaves out the extents that have another home, or are retired.
+func (r *Runner) own(ctx context.Context, extents []core.ExtentID) ([]core.ExtentID, error) {
+	const page = 500
+	elsewhere := make(map[core.ExtentID]bool)
+	for some := range slices.Chunk(extents, page) {
+		keys := make([]metadata.Key, len(some))
+		for i, id := range some {
+			keys[i] = metadata.SealKey(id)
+		}
+		rows, err := metadata.GetRows(ctx, r.Meta, metadata.Seals, keys, metadata.Serial)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			s, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
+			if err != nil {
+				return nil, err
+			}
+			elsewhere[s.Extent.ID] = s.Home.Kind != core.HomeOwn || s.State == core.ExtentRetired
+		}
+	}
+	return slices.DeleteFunc(extents, func(id core.ExtentID) bool { return elsewhere[id] }), nil
+}
+
+func ids(extents map[core.ExtentID]core.Extent) []core.ExtentID {
+	out := make([]core.ExtentID, 0, len(extents))
+	for id := range extents {
+		out = append(out, id)
+	}
+	slices.SortFunc(out, func(a, b core.ExtentID) int { return slices.Compare(a.ID[:], b.ID[:]) }) // by age
+	return out
+}
+
+// seal fixes the end of an extent and answers how many messages the operation has there.
+func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.OperationRecord, extents map[core.ExtentID]core.Extent) (core.Seq, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && !row.State.HasEnd() {
+		e, known := extents[id]
+		if !known {
+			e = row.Extent
+		}
+		if e.ID.IsZero() { // it was removed: its queue's rows are going
+			return 0, nil
+		}
+		row, err = r.Owner.Seal(ctx, e, "dead letters "+string(o.Kind)+"d")
+	}
+	switch {
+	case err != nil:
+		return 0, core.Errorf(core.CodeOf(err), "fix the end of extent %s: %w", id, err)
+	case row.State == core.ExtentRetired || row.Home.Kind != core.HomeOwn && row.Home != home(o):
+		return 0, nil
+	}
+	return row.L, nil
+}
+
+// moveNext changes the home of the next extent, unless the rate says that it has to wait.
+func (r *Runner) moveNext(ctx context.Context, o *metadata.OperationRecord, now time.Time) (wait bool, err error) {
+	if o.Next.After(now) {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	to, id := home(*o), o.Extents[o.Moved]
+	row, err := metadata.Change(ctx, r.Meta, metadata.Seals, metadata.SealKey(id), func(row *metadata.SealRecord) error {
+		switch {
+		case row.Home.Kind != core.HomeOwn || row.State == core.ExtentRetired: // this operation's, by a try of before, or another's
+			return metadata.ErrNoChange
+		case row.State != core.ExtentSealed:
+			return core.Errorf(core.CodeUnavailable, "it is %s: whether it stays is being decided", row.State)
+		}
+		row.Home, row.Homed, row.Rate, row.Changed = to, now.UTC(), o.Rate, now
+		row.Version, row.Attempt = row.Version+1, core.NewID(now)
+		return nil
+	})
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound: // never sealed: it was removed before
+	case err != nil:
+		return false, core.Errorf(core.CodeOf(err), "change the home of extent %s: %w", id, err)
+	default:
+		r.Owner.Rehomed(row)
+	}
+	l := core.Seq(0)
+	if err == nil && row.Home == to && row.State != core.ExtentRetired {
+		l = row.L
+	}
+	moved(o, l, now)
+	return false, nil
+}
+
+// pause waits, not longer than until somebody may have cancelled; false: ctx has ended.
+func (r *Runner) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(min(max(d, time.Millisecond), saveEvery)):
+		return true
+	}
+}
+
+// save records how far the operation is, and takes over what others did with it.
+func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {
+	var last metadata.OperationRecord
+	row, err := metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(now *metadata.OperationRecord) error {
+		if now.ID != o.ID {
+			return errReplaced
+		}
+		last = *o
+		if !take(&last, *now) {
+			return metadata.ErrNoChange
+		}
+		last.Error, last.By, last.Changed = "", r.Self, r.Now().UTC()
+		*now = last
+		return nil
+	})
+	if errors.Is(err, errReplaced) { // it had ended
+		o.State = metadata.OperationCancelled
+		return nil
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "record the operation: %w", err)
+	}
+	*o = row
+	return nil
+}
+
+var errReplaced = errors.New("another operation took its place")
+
+// finish records the end.
+func (r *Runner) finish(ctx context.Context, o *metadata.OperationRecord) error {
+	row, err := r.close(ctx, *o, metadata.OperationDone, "")
+	if err == nil && row.ID == o.ID && row.State == metadata.OperationDone {
+		r.Log.Info("an operation is done", "operation", o.ID, "kind", o.Kind, "queue", o.Path, "group", o.Name, "messages", o.Done)
+	}
+	return err
+}
+
+func (r *Runner) fail(ctx context.Context, o metadata.OperationRecord, cause error) {
+	if _, err := r.close(ctx, o, metadata.OperationFailed, cause.Error()); err != nil && ctx.Err() == nil {
+		r.Log.Info("the end of an operation is not recorded yet", "operation", o.ID, "err", err)
+	}
+}
+
+func (r *Runner) close(ctx context.Context, o metadata.OperationRecord, state metadata.OperationState, why string) (metadata.OperationRecord, error) {
+	return metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(now *metadata.OperationRecord) error {
+		if now.ID != o.ID || now.Ended() {
+			return metadata.ErrNoChange
+		}
+		last := o
+		take(&last, *now)
+		last.State, last.Error, last.By, last.Changed = state, why, r.Self, r.Now().UTC()
+		*now = last
+		return nil
+	})
+}
+
+// note records what the operation waits for, when that is news.
+func (r *Runner) note(ctx context.Context, o metadata.OperationRecord, what string) {
+	_, err := metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(now *metadata.OperationRecord) error {
+		if now.ID != o.ID || now.Ended() || now.Error == what {
+			return metadata.ErrNoChange
+		}
+		now.Error, now.Changed = what, r.Now().UTC()
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		r.Log.Debug("what an operation waits for is not recorded", "operation", o.ID, "err", err)
+	}
+}
+
+// sweep removes the operations that ended long ago.
+func (r *Runner) sweep(ctx context.Context) error {
+	before := r.Now().Add(-keptFor)
+	for _, partition := range []string{metadata.PartitionEnded, metadata.PartitionOperation} {
+		for o, err := range metadata.All[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, partition, metadata.Quorum) {
+			if err != nil {
+				return err
+			}
+			if !o.Value.Ended() || o.Value.Changed.After(before) {
+				continue
+			}
+			if err := metadata.Delete(ctx, r.Meta, metadata.Operations, o.Key, o.Version); err != nil && core.CodeOf(err) != core.CodeConflict && core.CodeOf(err) != core.CodeNotFound {
+				return err
+			}
+		}
+	}
+	return nil
+}

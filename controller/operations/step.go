@@ -1,0 +1,85 @@
+package operations
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// step is what an operation needs next.
+type step uint8
+
+const (
+	nothing   step = iota // it has ended
+	cover                 // to find the extents that are there
+	sealNext              // to fix the end of the next of them
+	moveNext              // to change the home of the next of them
+	endOfWork             // to be recorded as done
+)
+
+// maxCovered bounds the extents of one operation: their ids are in its row.
+const maxCovered = 1000
+
+func next(r *metadata.OperationRecord) step {
+	switch {
+	case r.Ended():
+		return nothing
+	case !r.Covered:
+		return cover
+	case r.Sealed < len(r.Extents):
+		return sealNext
+	case r.Moved < len(r.Extents):
+		return moveNext
+	}
+	return endOfWork
+}
+
+// covered fixes what the operation concerns: the oldest of the extents that are there.
+func covered(r *metadata.OperationRecord, extents []core.ExtentID) {
+	r.Covered, r.Extents = true, extents[:min(len(extents), maxCovered)]
+	r.Left = len(extents) - len(r.Extents)
+}
+
+// sealed notes the end of the next extent; one that is not the operation's any more counts 0.
+func sealed(r *metadata.OperationRecord, l core.Seq) {
+	r.Sealed++
+	r.Total += uint64(l)
+}
+
+// moved notes that the home of the next extent is changed. By its rate the one after that waits until all of this one could have begun.
+func moved(r *metadata.OperationRecord, l core.Seq, now time.Time) {
+	r.Moved++
+	r.Done += uint64(l)
+	if r.Rate > 0 {
+		if r.Next.Before(now) {
+			r.Next = now
+		}
+		r.Next = r.Next.Add(time.Duration(float64(l) / float64(r.Rate) * float64(time.Second)))
+	}
+}
+
+// take brings r up to the row, which another controller may have brought further; ahead reports whether r knows more than the row.
+func take(r *metadata.OperationRecord, row metadata.OperationRecord) (ahead bool) {
+	if row.Ended() || position(row) >= position(*r) {
+		*r = row
+		return false
+	}
+	return true
+}
+
+// position rises with every step.
+func position(r metadata.OperationRecord) int {
+	if !r.Covered {
+		return 0
+	}
+	return 1 + r.Sealed + r.Moved
+}
+
+// home is where the extents of the operation go.
+func home(r metadata.OperationRecord) core.Home {
+	if r.Kind == metadata.OperationMerge {
+		return core.MergedInto(r.Queue, r.Group)
+	}
+	return core.Home{Kind: core.HomePurged}
+}
