@@ -47,9 +47,18 @@ func (g GroupSpec) WithDefaults() GroupSpec {
 	def(&g.Start.Mode, StartLatest)
 	def(&g.LockTimeout, 60*time.Second)
 	def(&g.MaxDeliveries, 10)
+	if g.OnDLQ() {
+		def(&g.Exhausted, ExhaustedBlock)
+	}
 	def(&g.Exhausted, ExhaustedDLQ)
 	def(&g.Status, StatusEnabled)
 	return g
+}
+
+// OnDLQ reports whether it is a group on a dead letter queue: it has no dead letter queue of its own, and blocks what is exhausted.
+func (g GroupSpec) OnDLQ() bool {
+	_, _, ok := SplitDLQPath(g.Queue)
+	return ok
 }
 
 // Validate checks a spec that has its defaults. The names are checked by ParseQueuePath and ParseGroupName.
@@ -67,6 +76,8 @@ func (g GroupSpec) Validate() error {
 		return Errorf(CodeBadArgument, "skip-older %s is not longer than the delay %s: every message would be skipped", g.SkipOlder, g.Delay)
 	case g.Exhausted != ExhaustedDLQ && g.Exhausted != ExhaustedDrop && g.Exhausted != ExhaustedBlock:
 		return Errorf(CodeBadArgument, "exhausted %q is not dlq, drop or block", clip(string(g.Exhausted)))
+	case g.OnDLQ() && g.Exhausted != ExhaustedBlock:
+		return Errorf(CodeBadArgument, "exhausted %q is not for a group on a dead letter queue: what is exhausted there blocks", clip(string(g.Exhausted)))
 	}
 	if err := g.Start.validate(); err != nil {
 		return err

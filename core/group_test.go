@@ -116,3 +116,19 @@ func TestBackoff_Delay(t *testing.T) {
 		}
 	})
 }
+
+func TestGroupSpec_OnADeadLetterQueue(t *testing.T) {
+	g := core.GroupSpec{Queue: core.DLQPath("/t/a", "g"), Name: "sift"}.WithDefaults()
+	if g.Exhausted != core.ExhaustedBlock || g.Validate() != nil || !g.OnDLQ() {
+		t.Errorf("%+v: %v", g, g.Validate())
+	}
+	for _, e := range []core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop} {
+		g.Exhausted = e
+		if err := g.Validate(); core.CodeOf(err) != core.CodeBadArgument {
+			t.Errorf("%s: got %v", e, err)
+		}
+	}
+	if (core.GroupSpec{Queue: "/t/a"}).OnDLQ() {
+		t.Error("a queue of a user is no dead letter queue")
+	}
+}

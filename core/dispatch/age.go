@@ -7,14 +7,15 @@ import (
 )
 
 // A message that was never handed out is subject to its age: the time since its batch was appended. One that was, is not, whatever
-// became of the delivery. A message that expires is not handed out after that, for the first time or again.
+// became of the delivery, nor is one that was merged into the group. A message that expires is not handed out after that, for the first time or again.
 
 // look applies the rules of age to the oldest buffered messages: those the group skips are settled. It sets the deadline at which it has
 // to be done again. What is behind the oldest waits for it: append times never go back within an extent.
 func (s *Share) look() {
 	spec := &s.group.spec
-	opens, alarm := int64(0), int64(0)
-	for (spec.Delay > 0 || spec.SkipOlder > 0) && s.buffered > 0 {
+	opens := s.resumes()
+	alarm := opens
+	for (spec.Delay > 0 || spec.SkipOlder > 0) && s.buffered > 0 && !s.merged {
 		s.skipBatches()
 		b := *s.batches.front()
 		if at := s.visibleAt(b); at > s.group.now {
@@ -80,7 +81,7 @@ func (s *Share) visibleAt(b *batch) int64 { return b.Enqueued*1000 + int64(s.gro
 
 // kept counts the buffered messages that the group's delay keeps back.
 func (s *Share) kept() int {
-	if s.group.spec.Delay == 0 || s.buffered == 0 {
+	if s.group.spec.Delay == 0 || s.buffered == 0 || s.merged {
 		return 0
 	}
 	kept := s.buffered
@@ -112,5 +113,5 @@ func (s *Share) fresh(seq core.Seq) bool { return !s.done.Done(seq) && s.table.g
 
 // KeptBack reports whether the group's delay keeps back what was read last, and so what was not read yet.
 func (s *Share) KeptBack() bool {
-	return s.group.spec.Delay > 0 && s.buffered > 0 && s.visibleAt(*s.batches.back()) > s.group.now
+	return s.group.spec.Delay > 0 && s.buffered > 0 && !s.merged && s.visibleAt(*s.batches.back()) > s.group.now
 }

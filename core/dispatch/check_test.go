@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/columbamq/columba/core"
 )
@@ -41,11 +42,16 @@ func (g *Group) check() error {
 		dying[d] = true
 	}
 	turns := map[*Share]bool{}
-	for _, s := range g.turn.all() {
+	for _, s := range slices.Concat(g.turn.all(), g.mergedTurn.all()) {
 		if turns[s] || !s.inTurn {
 			return fmt.Errorf("a share has two turns, or does not know of one")
 		}
 		turns[s] = true
+	}
+	for _, s := range g.mergedTurn.all() {
+		if !s.merged {
+			return fmt.Errorf("a share takes its turn among the merged ones")
+		}
 	}
 	for _, s := range g.shares {
 		if err := s.check(covered[s], dying); err != nil {

@@ -12,9 +12,11 @@ import (
 //	inFlight == Σ shares' messages in flight;  every one of them is under a live lock or timer
 //	a share with something to hand out is in turn
 type Group struct {
-	spec   core.GroupSpec
-	shares map[core.ExtentID]*Share
-	turn   queue[*Share] // shares that may have something to hand out, each at most once
+	spec       core.GroupSpec
+	shares     map[core.ExtentID]*Share
+	turn       queue[*Share] // shares that may have something to hand out, each at most once
+	mergedTurn queue[*Share] // the same for those of merged messages
+	owed       int           // messages that go before the next merged one
 
 	base       time.Time // the first instant given
 	last       time.Time // the one given last
@@ -112,6 +114,7 @@ func (g *Group) RemoveShare(s *Share) {
 	}
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	g.turn.filter(func(t **Share) bool { return !(*t).gone })
+	g.mergedTurn.filter(func(t **Share) bool { return !(*t).gone })
 	g.dead.filter(func(d *deadRef) bool { return !d.share.gone })
 	*s = Share{
 		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
@@ -133,13 +136,15 @@ func (g *Group) Want(wanted bool) {
 
 // Ready reports whether Take has something to hand out.
 func (g *Group) Ready() bool {
-	for g.turn.len() > 0 {
-		s := *g.turn.front()
-		if s.hasWork() {
-			return true
+	for _, turns := range [...]*queue[*Share]{&g.turn, &g.mergedTurn} {
+		for turns.len() > 0 {
+			s := *turns.front()
+			if s.hasWork() {
+				return true
+			}
+			turns.pop()
+			s.inTurn = false
 		}
-		g.turn.pop()
-		s.inTurn = false
 	}
 	return false
 }

@@ -46,7 +46,10 @@ type Share struct {
 	saved   uint64          // token of the last one that is durable
 	changed bool
 	full    bool
-	chained bool // see Wait
+	merged  bool // see Merged
+	rate    int
+	paced   int64 // ns: the rate lets no message go before
+	chained bool  // see Wait
 	waits   bool
 	opens   int64 // ns: no first delivery before, see look; 0: at once
 	alarm   int64 // ns: when to look again; 0: no need
@@ -204,7 +207,7 @@ func (s *Share) wake() {
 	s.look()
 	if !s.inTurn && s.hasWork() {
 		s.inTurn = true
-		s.group.turn.push(s)
+		s.turns().push(s)
 	}
 }
 

@@ -34,10 +34,14 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		session: session, messages: credit.Messages, bytes: credit.Bytes, oversize: credit.Oversize,
 		due: g.at(now) + int64(g.spec.LockTimeout), runs: runs,
 	}
-	for h.messages > 0 && !h.stopped && g.turn.len() > 0 {
-		s := g.turn.pop()
-		s.inTurn = false
+	for h.messages > 0 && !h.stopped {
+		s := g.nextInTurn()
+		if s == nil {
+			break
+		}
+		left := h.messages
 		s.take(&h)
+		g.handedOf(s, left-h.messages)
 		s.wake()
 	}
 	return h.runs
@@ -46,7 +50,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 // take hands out one turn's worth: up to half of it retries, if there is something else. In a chain what came back goes before it.
 func (s *Share) take(h *handout) {
 	s.look()
-	messages := min(h.messages, turnMessages)
+	messages := s.group.turnOf(s, h.messages)
 	part := messages
 	if s.canBegin() && !s.chained {
 		part = (messages + 1) / 2
@@ -151,6 +155,9 @@ func (s *Share) takeRun(h *handout, messages, bytes int) (n, size int) {
 	b := *s.batches.front()
 	first := max(s.cursor, b.first)
 	count := min(int(b.last-first)+1, messages, h.messages, MaxOutstanding-(s.table.n-s.missing))
+	if s.rate > 0 {
+		count = min(count, s.allowed())
+	}
 	if s.top >= first || s.done.Top() >= first || b.Expire != nil {
 		first, count = s.clean(b, first, count)
 	}
@@ -210,4 +217,7 @@ func (s *Share) begin(b *batch, first core.Seq, count int, h *handout) {
 	s.group.inFlight += count
 	s.buffered -= count
 	s.cursor = first + core.Seq(count)
+	if s.rate > 0 {
+		s.spent(count)
+	}
 }

@@ -1,0 +1,94 @@
+package dispatch
+
+import "time"
+
+// Messages that were merged into the group, dead letters that get another chance, bypass its delay and its skipping of older ones. While there
+// is something else to hand out they are at most one in mergedPart of it: poison must not starve fresh work.
+const (
+	mergedPart = 4
+	// mergedTurn is what a share of them may hand out before others' turns.
+	mergedTurn = 64
+)
+
+// Merged makes s a share of merged messages, before anything is offered to it; rate bounds how many per second are handed out for the first
+// time, 0: no bound.
+func (s *Share) Merged(rate int) {
+	s.merged, s.rate = true, rate
+}
+
+// IsMerged reports whether the share's messages were merged into the group.
+func (s *Share) IsMerged() bool { return s.merged }
+
+// turns is where the share waits for its turn.
+func (s *Share) turns() *queue[*Share] {
+	if s.merged {
+		return &s.group.mergedTurn
+	}
+	return &s.group.turn
+}
+
+// nextInTurn takes the share out that has its turn, nil when none is in turn. Merged ones wait while they owe others.
+func (g *Group) nextInTurn() *Share {
+	turns := &g.turn
+	if g.mergedTurn.len() > 0 && (g.turn.len() == 0 || g.owed <= 0) {
+		turns = &g.mergedTurn
+	}
+	if turns.len() == 0 {
+		return nil
+	}
+	s := turns.pop()
+	s.inTurn = false
+	return s
+}
+
+// handedOf counts the messages that a share handed out in its turn: each merged one owes the others so many that it is its part of all.
+func (g *Group) handedOf(s *Share, n int) {
+	switch {
+	case !s.merged:
+		g.owed = max(g.owed-n, 0)
+	case g.turn.len() > 0:
+		g.owed += (mergedPart - 1) * n
+	}
+}
+
+// turnOf bounds the messages of a share's turn: while both kinds wait, a merged one has a short turn, and the others until nothing is owed.
+func (g *Group) turnOf(s *Share, most int) int {
+	switch {
+	case s.merged && g.turn.len() > 0:
+		return min(most, mergedTurn)
+	case !s.merged && g.mergedTurn.len() > 0 && g.owed > 0:
+		return min(most, turnMessages, g.owed)
+	}
+	return min(most, turnMessages)
+}
+
+// A share with a rate hands out a tenth of a second's messages at once, at most.
+const burstsPerSecond = 10
+
+// leastPause is between two times at which the rate lets messages go, when there are many.
+const leastPause = 10 * time.Millisecond
+
+// allowed is how many messages the rate lets go now for the first time.
+func (s *Share) allowed() int {
+	if s.group.now < s.paced {
+		return 0
+	}
+	return int(min((s.group.now-s.paced)/s.interval()+1, s.burst()))
+}
+
+// spent counts n that went.
+func (s *Share) spent(n int) {
+	s.paced = max(s.paced, s.group.now-(s.burst()-1)*s.interval()) + int64(n)*s.interval()
+}
+
+// resumes is when the rate lets the next ones go, ns; 0: now.
+func (s *Share) resumes() int64 {
+	if s.rate == 0 || s.buffered == 0 || s.allowed() > 0 {
+		return 0
+	}
+	together := min(int64(leastPause)/s.interval(), s.burst()-1)
+	return s.paced + max(together, 0)*s.interval()
+}
+
+func (s *Share) interval() int64 { return max(int64(time.Second)/int64(s.rate), 1) }
+func (s *Share) burst() int64    { return max(int64(s.rate)/burstsPerSecond, 1) }
