@@ -210,7 +210,7 @@ func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignme
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.mu.shares[extent]
-	if s == nil || s.generation != a.Counter {
+	if s == nil || s.generation != a.Counter || a.Epoch > g.mu.record.Epoch {
 		return false
 	}
 	if len(a.Holders) > 0 {
@@ -221,7 +221,15 @@ func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignme
 
 // giveShare resumes one share of the list; no group when that was deleted meanwhile.
 func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, id core.GroupID) (*group, error) {
-	g, err := h.groupOf(ctx, e.Queue, a.Name)
+	queue := e.Queue
+	if len(a.Queue) > 0 {
+		merged, err := core.IDFromBytes(a.Queue)
+		if err != nil {
+			return nil, err
+		}
+		queue = core.QueueID{ID: merged}
+	}
+	g, err := h.groupOf(ctx, queue, a.Name)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 		return nil, nil
@@ -231,7 +239,10 @@ func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, i
 		g.release()
 		return nil, nil
 	}
-	return g, g.addShare(ctx, e, a.Counter, holdersOf(a))
+	if err := g.reach(ctx, a.Epoch); err != nil {
+		return g, err
+	}
+	return g, g.addShare(ctx, e, a.Counter, holdersOf(a), int(a.Rate))
 }
 
 func holdersOf(a *pb.Assignment) (out []core.HostID) {

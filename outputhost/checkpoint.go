@@ -124,7 +124,8 @@ func (s *saver) all() []*group {
 type saved struct {
 	s     *share
 	token uint64
-	done  bool // the share was consumed to its end
+	epoch uint64 // of the group, then
+	done  bool   // the share was consumed to its end
 	l     core.Seq
 }
 
@@ -207,7 +208,7 @@ func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]me
 			continue
 		}
 		blob, token := sh.rules.Checkpoint(nil, final, now)
-		parts = append(parts, saved{sh, token, sh.finished(), sh.l})
+		parts = append(parts, saved{sh, token, g.mu.record.Epoch, sh.finished(), sh.l})
 		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: blob, Written: written})
 	}
 	for id, sh := range g.mu.given {
@@ -240,7 +241,7 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 	}
 	g.mu.Unlock()
 	for _, p := range parts {
-		if p.done {
+		if p.done && p.epoch == epoch { // else it was rewound meanwhile
 			g.finish(ctx, p, epoch)
 		}
 	}

@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -64,8 +65,8 @@ func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
 	if r.FirstEnqueue == 0 {
 		r.FirstEnqueue = d.Enqueued
 	}
-	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
-	r.Attempts = d.Attempts
+	r.DeliverAt, r.Delay = 0, 0                                                     // a dead letter is there at once
+	r.Attempts = uint16(min(uint32(r.Attempts)+uint32(d.Attempts), math.MaxUint16)) // of one that was a dead letter before: all of them
 	r.Origin = core.Receipt{Extent: d.Share.Extent(), Seq: d.Seq}
 	r.ReasonCode = []byte(d.Failure.String())
 	r.Reason = []byte(d.Text)

@@ -38,6 +38,9 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		out.OldestReadyMs = max(0, (now.UnixMicro()-d.OldestReady)/1000)
 	}
 	g.mu.Unlock()
+	if (core.GroupSpec{Queue: g.queuePath}).OnDLQ() {
+		return out, nil
+	}
 	dead, err := g.h.stored(ctx, core.DLQPath(g.queuePath, g.name))
 	out.Dead = dead
 	return out, err
@@ -51,7 +54,7 @@ func (g *group) lookFor(ctx context.Context, s *share) error {
 	if known {
 		return nil
 	}
-	last, _, err := g.h.readable(ctx, s.extent)
+	last, _, err := g.h.readable(ctx, s.extent, g.id)
 	if err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (h *Host) stored(ctx context.Context, path string) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		last, _, err := h.readable(ctx, r.Value.Extent)
+		last, _, err := h.readable(ctx, r.Value.Extent, core.GroupID{})
 		if err != nil {
 			return 0, err
 		}

@@ -148,10 +148,7 @@ func (h *Host) confirmShares(ctx context.Context, controllers []membership.Host)
 			continue
 		}
 		if _, err = h.accept(list, before); err == nil {
-			select {
-			case h.relisting <- struct{}{}:
-			default:
-			}
+			h.relistSoon()
 			return nil
 		}
 	}

@@ -24,13 +24,14 @@ func eachRecord(records []byte, base core.Seq, f func(seq core.Seq, record []byt
 	return nil
 }
 
-// messageOf copies a record into the form of the unary API.
-func messageOf(record []byte) (*pb.Message, error) {
+// messageOf copies a record into the form of the unary API; first is when it was enqueued first, unix µs, of one that was a dead letter since, else 0.
+func messageOf(record []byte) (m *pb.Message, first int64, err error) {
 	var r wire.Record
 	if _, err := wire.DecodeRecord(record, &r); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return recordMessage(&r)
+	m, err = recordMessage(&r)
+	return m, r.FirstEnqueue, err
 }
 
 func recordMessage(r *wire.Record) (*pb.Message, error) {

@@ -67,10 +67,10 @@ func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
 	m.delivered.Add(float64(r.Count))
 	if r.Attempt == 1 && r.Due > 0 {
 		m.lateness.Observe(now.Sub(time.UnixMicro(r.Due)).Seconds())
-		return
+	} else if r.Attempt == 1 && !r.Share.IsMerged() {
+		m.latency.Observe(now.Sub(time.UnixMicro(r.Enqueued)).Seconds())
 	}
 	if r.Attempt == 1 {
-		m.latency.Observe(now.Sub(time.UnixMicro(r.Enqueued)).Seconds())
 		return
 	}
 	m.redelivered.Add(float64(r.Count))

@@ -19,7 +19,7 @@ func (g *group) orderLocked() {
 	}
 	wait := false
 	for _, s := range ordered {
-		if s.extent.Chain == 0 { // timers have no order
+		if s.extent.Chain == 0 { // timers have no order, nor has what was merged into the group
 			continue
 		}
 		wait = wait || g.mu.gap > 0 && s.extent.Chain > g.mu.gap
@@ -76,7 +76,7 @@ func (h *Host) gapsIn(list []*pb.Assignment) gaps {
 		}
 		g.mu.Lock()
 		s := g.mu.shares[core.ExtentID{ID: extent}]
-		there := s != nil && s.generation == a.Counter
+		there := s != nil && s.generation == a.Counter && a.Epoch <= g.mu.record.Epoch
 		g.mu.Unlock()
 		if !there {
 			out.note(g.id, core.Extent{Chain: chain})

@@ -53,7 +53,7 @@ func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt,
 }
 
 func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f func(core.Receipt, int64, []byte) (bool, error)) (more bool, err error) {
-	upTo, stores, err := h.readable(ctx, e)
+	upTo, stores, err := h.readable(ctx, e, core.GroupID{})
 	if err != nil {
 		return false, err
 	}
@@ -120,12 +120,13 @@ const (
 	rangeTimeout   = 3 * time.Second // of a range, the same
 )
 
-// readable is how far an extent may be read, and the stores to read it from. A store that never heard of the extent holds nothing of it.
-func (h *Host) readable(ctx context.Context, e core.Extent) (upTo core.Seq, from []source, err error) {
+// readable is how far a group may read an extent, and the stores to read it from; without a group, who reads by the extent's own queue. A store
+// that never heard of the extent holds nothing of it.
+func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) (upTo core.Seq, from []source, err error) {
 	now := h.deps.Now()
 	seal, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
 	switch {
-	case err == nil && seal.State == core.ExtentRetired: // nothing of it is there any more, or not for long
+	case err == nil && (seal.State == core.ExtentRetired || !seal.Home.ReadBy(group)): // nothing of it is there any more, or not for long
 		return 0, nil, nil
 	case err == nil && seal.State.HasEnd():
 		if from = h.sources(e, seal.Holders, nil, now); len(from) == 0 && seal.L > 0 {
@@ -189,7 +190,7 @@ func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse,
 			out.Next = out.Messages[len(out.Messages)-1].Receipt
 			return false, nil
 		}
-		m, err := messageOf(record)
+		m, _, err := messageOf(record)
 		if err != nil {
 			return false, err
 		}
@@ -211,7 +212,7 @@ func (h *Host) peekTimers(ctx context.Context, queue core.QueueID, after core.Re
 			return false, nil
 		}
 		looked, last = looked+len(record), at
-		m, err := messageOf(record)
+		m, _, err := messageOf(record)
 		if err != nil || !m.GetDeliverAt().AsTime().After(now) {
 			return true, err
 		}

@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -88,13 +89,13 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 		s := g.mu.byRules[r.Share]
 		g.h.metrics.handedOut(r, now)
 		err = eachRecord(r.Bytes, r.Base, func(seq core.Seq, record []byte) error {
-			m, err := messageOf(record)
+			m, first, err := messageOf(record)
 			if err != nil {
 				return err
 			}
 			out = append(out, &pb.PulledMessage{
 				Token: s.tokenLocked(seq, r.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(r.Attempt),
-				Enqueued: convert.Time(time.UnixMicro(r.Enqueued)), Message: m,
+				Enqueued: convert.Time(time.UnixMicro(cmp.Or(first, r.Enqueued))), Message: m,
 			})
 			return nil
 		})
@@ -129,7 +130,9 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	g.mu.Lock()
 	s := g.mu.shares[t.Extent]
 	switch {
-	case t.Epoch != g.mu.record.Epoch:
+	case t.Epoch > g.mu.record.Epoch:
+		err = core.Errorf(core.CodeMoved, "the group was rewound a moment ago; try again")
+	case t.Epoch < g.mu.record.Epoch:
 		err = core.Errorf(core.CodeStale, "the group was rewound since")
 	case s != nil:
 		err = s.settleTokenLocked(req, t, h.deps.Random(), now)

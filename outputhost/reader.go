@@ -60,15 +60,24 @@ func (b *buffer) Release() {
 // timer extents: each of them may have what is due first.
 const readersAtOnce = 8
 
+// mergedAtOnce is how many of them may be of extents that were merged into the group.
+const mergedAtOnce = readersAtOnce / 4
+
 // readLocked decides what the group's readers should do and returns it as actions to take outside the mutex.
 func (g *group) readLocked() (actions []func()) {
 	wanted := g.wantedLocked()
-	reading := 0
+	reading, merged := 0, 0
 	for _, s := range g.orderedLocked() {
 		if g.mu.closed || s.retired || s.finished() || s.exhausted() {
 			continue
 		}
-		if !s.timers() && !s.failing() && !s.caughtUp() {
+		busy := !s.timers() && !s.failing() && !s.caughtUp()
+		if busy && s.rules.IsMerged() {
+			if merged++; merged > mergedAtOnce && s.reader == nil {
+				continue
+			}
+		}
+		if busy {
 			reading++
 		}
 		if !s.timers() && reading > readersAtOnce && s.reader == nil {

@@ -73,10 +73,17 @@ func (g *group) apply(record metadata.GroupRecord, there bool) {
 		record.Spec.Status = core.StatusDeleted
 	}
 	g.mu.Lock()
-	changed := record.Spec != g.mu.record.Spec
-	if changed && there {
+	rewound := there && record.Epoch > g.mu.record.Epoch
+	changed := record.Spec != g.mu.record.Spec || rewound
+	if there && record.Epoch < g.mu.record.Epoch { // read before it was rewound
+		changed = false
+	} else if changed && there {
 		g.mu.record = record
 		g.mu.rules.Update(record.Spec, g.h.deps.Now())
+	}
+	var idle []*reader
+	if rewound {
+		idle = g.rewindLocked()
 	}
 	var end []*consumer
 	if !record.Spec.Status.CanConsume() {
@@ -90,6 +97,13 @@ func (g *group) apply(record metadata.GroupRecord, there bool) {
 			code = core.CodeNotFound
 		}
 		c.fail(core.Errorf(code, "group %s of queue %s is %s", g.name, g.queuePath, record.Spec.Status))
+	}
+	for _, r := range idle {
+		r.stop()
+	}
+	if rewound {
+		g.h.log.Info("a group begins another epoch", "queue", g.queuePath, "group", g.name, "epoch", record.Epoch)
+		g.h.relistSoon()
 	}
 	if changed {
 		g.pump()

@@ -53,7 +53,7 @@ func (s *share) knownLocked() []byte {
 }
 
 // addShare resumes a share from what its owners saved.
-func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID) error {
+func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, rate int) error {
 	g.mu.Lock()
 	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch
 	moved := have != nil && have.generation != generation
@@ -83,6 +83,9 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	if g.mu.closed || g.mu.shares[e.ID] != nil {
 		return nil
 	}
+	if g.mu.record.Epoch != epoch { // what was read is void
+		return core.Errorf(core.CodeStale, "group %s was rewound meanwhile; read extent %s again", g.name, e.ID)
+	}
 	old := g.mu.given[e.ID]
 	if old != nil { // it comes back
 		delete(g.mu.given, e.ID)
@@ -94,6 +97,9 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
 	} else {
 		s.rules = g.mu.rules.AddShare(e.ID, state, now)
+	}
+	if e.Queue != g.queue {
+		s.rules.Merged(rate)
 	}
 	g.mu.shares[e.ID] = s
 	g.mu.ordered = nil
