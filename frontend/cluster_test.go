@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
@@ -155,6 +156,7 @@ type fakeController struct {
 		err     error
 		started []string // queue id/group name
 		sealed  []*pb.SealExtentRequest
+		asked   []proto.Message // about operations and rewinds
 		onStart func()
 	}
 }

@@ -41,9 +41,6 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 	if err := checkGroupNames(p.Queue, p.Name); err != nil {
 		return core.GroupSpec{}, err
 	}
-	if _, _, ok := core.SplitDLQPath(p.Queue); ok {
-		return core.GroupSpec{}, core.Errorf(core.CodeUnsupported, "groups on dead letter queues are not there yet; read %s with dlq list or peek", p.Queue)
-	}
 	spec, err := convert.GroupSpec(p, s.now())
 	if err != nil {
 		return spec, err
@@ -59,8 +56,9 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 // claimGroup makes the group's row, or takes over that of a deleted group or of a half-made one of the same settings.
 func (s *service) claimGroup(ctx context.Context, q metadata.QueueRecord, spec core.GroupSpec) (metadata.GroupRecord, error) {
 	now := s.now()
-	g := metadata.GroupRecord{
-		ID: core.GroupID{ID: core.NewID(now)}, Queue: q.ID, Spec: spec, Created: now.UTC(), DLQ: core.QueueID{ID: core.NewID(now)},
+	g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(now)}, Queue: q.ID, Spec: spec, Created: now.UTC()}
+	if !spec.OnDLQ() {
+		g.DLQ = core.QueueID{ID: core.NewID(now)}
 	}
 	key := metadata.GroupKey(q.ID, spec.Name)
 	err := metadata.Create(ctx, s.meta, metadata.Groups, key, g)
@@ -87,8 +85,10 @@ func sameSettings(a, b core.GroupSpec) bool {
 
 // finishGroup does what is missing between a group's row and a group that may be used. Every step may be done again.
 func (s *service) finishGroup(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (metadata.GroupRecord, error) {
-	if err := s.claimDLQ(ctx, q, g); err != nil {
-		return g, err
+	if !g.Spec.OnDLQ() {
+		if err := s.claimDLQ(ctx, q, g); err != nil {
+			return g, err
+		}
 	}
 	// Who deleted the queue after it was looked up may have listed its groups before this one was there.
 	_, now, err := s.resolve(ctx, q.Spec.Path)

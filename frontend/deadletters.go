@@ -23,6 +23,9 @@ func (s *service) ListDeadLetters(ctx context.Context, req *connect.Request[pb.L
 		}
 	}
 	_, g, err := s.group(ctx, m.GetQueue(), m.GetGroup())
+	if err == nil && g.Spec.OnDLQ() {
+		err = noLetters(g)
+	}
 	if err != nil {
 		return nil, err
 	}

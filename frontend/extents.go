@@ -172,7 +172,7 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 		return nil, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
 	default:
 		info.State = string(seal.State)
-		set(&info.Home, seal.Home)
+		info.Home = seal.Home.String()
 		for _, h := range seal.Holders {
 			info.Holders = append(info.Holders, string(h))
 		}

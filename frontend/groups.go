@@ -150,6 +150,9 @@ func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {
 	if err != nil {
 		return err
 	}
+	if g.Spec.OnDLQ() {
+		return nil
+	}
 	name, _, err := s.entry(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name))
 	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != g.DLQ {
 		return nil
@@ -169,8 +172,9 @@ func checkGroupNames(path, name string) error {
 }
 
 func groupToProto(g metadata.GroupRecord) *pb.Group {
-	return &pb.Group{
-		Id: g.ID.String(), QueueId: g.Queue.String(), Spec: convert.GroupSpecToProto(g.Spec), Created: convert.Time(g.Created),
-		DlqPath: core.DLQPath(g.Spec.Queue, g.Spec.Name),
+	out := &pb.Group{Id: g.ID.String(), QueueId: g.Queue.String(), Spec: convert.GroupSpecToProto(g.Spec), Created: convert.Time(g.Created)}
+	if !g.Spec.OnDLQ() {
+		out.DlqPath = core.DLQPath(g.Spec.Queue, g.Spec.Name)
 	}
+	return out
 }

@@ -57,7 +57,7 @@ func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
 		"reserved":         {&pb.GroupSpec{Name: "a.dlq"}, core.CodeBadName, "reserved"},
 		"bad queue":        {&pb.GroupSpec{Queue: "/x", Name: "g"}, core.CodeBadName, ""},
 		"missing queue":    {&pb.GroupSpec{Queue: "/t/none", Name: "g"}, core.CodeNotFound, "/t/none"},
-		"dlq":              {&pb.GroupSpec{Queue: "/t/a/live.dlq", Name: "g"}, core.CodeUnsupported, "dead letter"},
+		"dlq":              {&pb.GroupSpec{Queue: "/t/a/live.dlq", Name: "g", Exhausted: "drop"}, core.CodeBadArgument, "dead letter"},
 		"start":            {&pb.GroupSpec{Name: "g", Start: "yesterday"}, core.CodeBadArgument, "start"},
 		"lock timeout":     {&pb.GroupSpec{Name: "g", LockTimeout: durationpb.New(time.Millisecond)}, core.CodeBadArgument, "lock-timeout"},
 		"max deliveries":   {&pb.GroupSpec{Name: "g", MaxDeliveries: 1001}, core.CodeBadArgument, "max-deliveries"},

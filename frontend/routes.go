@@ -129,12 +129,13 @@ func (s *service) route(hosts []membership.Host) *pb.RouteResponse {
 
 // owners are the live output hosts that own a share of the group, the one that would get the first when none does.
 func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {
-	hosts, _, err := s.shares(ctx, g.ID)
+	hosts, _, err := s.shares(ctx, g.ID, g.Epoch)
 	return hosts, err
 }
 
-// shares also tells the owner of each extent of the group that has a live one. With one output host there is nothing to look up.
-func (s *service) shares(ctx context.Context, group core.GroupID) ([]membership.Host, map[core.ExtentID]membership.Host, error) {
+// shares also tells the owner of each extent of the group that has a live one; what was consumed in another epoch is not. With one output host
+// there is nothing to look up.
+func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) ([]membership.Host, map[core.ExtentID]membership.Host, error) {
 	live := s.ranked(roleOutput, group.ID)
 	switch len(live) {
 	case 0:
@@ -154,7 +155,7 @@ func (s *service) shares(ctx context.Context, group core.GroupID) ([]membership.
 		if err != nil {
 			return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
 		}
-		if id, err := core.ParseID(d.Key.Row); err == nil {
+		if id, err := core.ParseID(d.Key.Row); err == nil && d.Value.Epoch == epoch {
 			delete(byExtent, core.ExtentID{ID: id})
 		}
 	}

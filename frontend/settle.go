@@ -156,7 +156,7 @@ func (s *service) partition(ctx context.Context, tokens []string) (parts []part,
 		}
 		sh, ok := byGroup[t.Group]
 		if !ok {
-			sh.hosts, sh.owners, sh.err = s.shares(ctx, t.Group)
+			sh.hosts, sh.owners, sh.err = s.shares(ctx, t.Group, t.Epoch)
 			byGroup[t.Group] = sh
 		}
 		if sh.err != nil {

@@ -1,0 +1,117 @@
+package frontend
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// maxRate bounds the rate of an operation, messages per second: above, no bound is meant.
+const maxRate = 1_000_000
+
+// StartOperation has a controller merge or purge a group's dead letters.
+func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.StartOperationRequest]) (*connect.Response[pb.Operation], error) {
+	m := req.Msg
+	switch metadata.OperationKind(m.GetKind()) {
+	case metadata.OperationMerge, metadata.OperationPurge:
+	default:
+		return nil, core.Errorf(core.CodeBadArgument, "kind %.80q is not merge or purge", m.GetKind())
+	}
+	if m.GetRate() > maxRate {
+		return nil, core.Errorf(core.CodeBadArgument, "rate %d is not in 0 … %d messages per second", m.GetRate(), maxRate)
+	}
+	id := core.NewID(s.now())
+	if m.GetId() != "" {
+		var err error
+		if id, err = core.ParseID(m.GetId()); err != nil {
+			return nil, err
+		}
+	}
+	_, g, err := s.group(ctx, m.GetQueue(), m.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	if g.Spec.OnDLQ() {
+		return nil, noLetters(g)
+	}
+	order := &pb.BeginOperationRequest{
+		Operation: &pb.StartOperationRequest{Id: id.String(), Kind: m.GetKind(), Queue: g.Spec.Queue, Group: g.Spec.Name, Rate: m.GetRate()},
+		Who:       req.Peer().Addr,
+	}
+	if _, err := ask(ctx, s.ranked(roleController, g.DLQ.ID), roleController, order, func(addr string) rpc[pb.BeginOperationRequest, pb.BeginOperationResponse] {
+		return s.peers.Controller(addr).BeginOperation
+	}); err != nil {
+		return nil, unsure(err)
+	}
+	return s.answerOperation(ctx, id)
+}
+
+// noLetters is the error for a group that has no dead letters.
+func noLetters(g metadata.GroupRecord) error {
+	return core.Errorf(core.CodeUnsupported, "group %s is on a dead letter queue: it has none of its own", g.Spec.Name)
+}
+
+// GetOperation looks an operation up by its id.
+func (s *service) GetOperation(ctx context.Context, req *connect.Request[pb.GetOperationRequest]) (*connect.Response[pb.Operation], error) {
+	id, err := core.ParseID(req.Msg.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return s.answerOperation(ctx, id)
+}
+
+func (s *service) answerOperation(ctx context.Context, id core.ID) (*connect.Response[pb.Operation], error) {
+	o, err := metadata.FindOperation(ctx, s.meta, id)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(operationToProto(o)), nil
+}
+
+// CancelOperation has a controller stop an operation, and answers it as it ended.
+func (s *service) CancelOperation(ctx context.Context, req *connect.Request[pb.CancelOperationRequest]) (*connect.Response[pb.Operation], error) {
+	id, err := core.ParseID(req.Msg.GetId())
+	if err != nil {
+		return nil, err
+	}
+	order := &pb.EndOperationRequest{Id: id.String(), Who: req.Peer().Addr}
+	if _, err := ask(ctx, s.ranked(roleController, id), roleController, order, func(addr string) rpc[pb.EndOperationRequest, pb.EndOperationResponse] {
+		return s.peers.Controller(addr).EndOperation
+	}); err != nil {
+		return nil, unsure(err)
+	}
+	return s.answerOperation(ctx, id)
+}
+
+// ListOperations answers the operations that run, and if asked for those that ended within the last days.
+func (s *service) ListOperations(ctx context.Context, req *connect.Request[pb.ListOperationsRequest]) (*connect.Response[pb.ListOperationsResponse], error) {
+	list, err := metadata.ListOperations(ctx, s.meta, req.Msg.GetEnded())
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "list operations: %w", err)
+	}
+	out := &pb.ListOperationsResponse{}
+	for _, o := range list {
+		out.Operations = append(out.Operations, operationToProto(o))
+	}
+	return connect.NewResponse(out), nil
+}
+
+func operationToProto(o metadata.OperationRecord) *pb.Operation {
+	out := &pb.Operation{
+		Id: o.ID.String(), Kind: string(o.Kind), Queue: o.Path, Group: o.Name, Rate: uint32(o.Rate), State: string(o.State), Done: o.Done,
+		Error: o.Error, Who: o.Who, Created: convert.Time(o.Created), Changed: convert.Time(o.Changed),
+	}
+	if o.Covered && o.Sealed == len(o.Extents) {
+		out.Total = o.Total
+	}
+	if o.State == metadata.OperationDone && o.Left > 0 {
+		out.Error = fmt.Sprintf("there were %d more extents than one operation takes; start it again for them", o.Left)
+	}
+	return out
+}
