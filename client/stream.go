@@ -139,6 +139,9 @@ func (s *consumeStream) receive() error {
 			v := &slab.deliveries[i]
 			i++
 			v.Body, v.ID, v.Attempt, v.Enqueued = record.Payload, record.ID, int(run.Attempt), enqueued
+			if record.FirstEnqueue != 0 { // it was a dead letter since
+				v.Enqueued = time.UnixMicro(record.FirstEnqueue)
+			}
 			v.Receipt = core.Receipt{Extent: extent, Seq: run.Base + core.Seq(k)}
 			v.attributes = attributesOf(&record)
 			v.stream, v.handle, v.size, v.received = s, d.Handle, n, received

@@ -1,0 +1,107 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+// Operation is a long change of a group's dead letters: a merge back into the group, or a purge.
+type Operation struct {
+	ID           core.ID
+	Kind         string // "merge" or "purge"
+	Queue, Group string
+	Rate         int    // messages per second; 0: no bound
+	State        string // "running", "done", "cancelled" or "failed"
+	Done, Total  uint64 // messages; a Total of 0 is not known yet
+	Error        string // why it failed, or what a running one waits for
+	Who          string // asked for it
+	Created      time.Time
+	Changed      time.Time
+}
+
+// Ended reports whether nothing more is done about it.
+func (o Operation) Ended() bool { return o.State != "running" }
+
+// MergeDeadLetters gives the dead letters that a group has now back to it: they are delivered to that group only, and their attempts begin
+// anew. rate bounds how many per second, 0 does not. It answers at once, see WaitOperation; ErrConflict while another operation on them runs.
+func (a *Admin) MergeDeadLetters(ctx context.Context, queue, group string, rate int) (Operation, error) {
+	return a.startOperation(ctx, "merge", queue, group, rate)
+}
+
+// PurgeDeadLetters removes the dead letters that a group has now. It answers at once, see WaitOperation; ErrConflict while another operation on
+// them runs.
+func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Operation, error) {
+	return a.startOperation(ctx, "purge", queue, group, 0)
+}
+
+func (a *Admin) startOperation(ctx context.Context, kind, queue, group string, rate int) (Operation, error) {
+	if rate < 0 {
+		return Operation{}, core.Errorf(core.CodeBadArgument, "rate %d is negative; use 0 for no bound", rate)
+	}
+	req := &pb.StartOperationRequest{Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: uint32(rate)}
+	return operationOf(read(ctx, a.c, a.c.admin.StartOperation, req)) // by its id it is started once
+}
+
+// GetOperation looks an operation up by its id.
+func (a *Admin) GetOperation(ctx context.Context, id core.ID) (Operation, error) {
+	return operationOf(read(ctx, a.c, a.c.admin.GetOperation, &pb.GetOperationRequest{Id: id.String()}))
+}
+
+// operationPoll is how often WaitOperation looks.
+const operationPoll = 500 * time.Millisecond
+
+// WaitOperation waits until an operation has ended, or ctx has.
+func (a *Admin) WaitOperation(ctx context.Context, id core.ID) (Operation, error) {
+	tick := time.NewTicker(operationPoll)
+	defer tick.Stop()
+	for {
+		o, err := a.GetOperation(ctx, id)
+		if err == nil && o.Ended() || err != nil && core.CodeOf(err).Class() == core.ClassFatal {
+			return o, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return o, core.Errorf(core.CodeDeadline, "wait for operation %s: %w", id, context.Cause(ctx))
+		}
+	}
+}
+
+// CancelOperation stops an operation where it is: what it has done stays done. One that has ended is answered as it is.
+func (a *Admin) CancelOperation(ctx context.Context, id core.ID) (Operation, error) {
+	return operationOf(read(ctx, a.c, a.c.admin.CancelOperation, &pb.CancelOperationRequest{Id: id.String()}))
+}
+
+// ListOperations is every operation that runs, and with ended also those that ended within the last days; the newest first.
+func (a *Admin) ListOperations(ctx context.Context, ended bool) ([]Operation, error) {
+	res, err := read(ctx, a.c, a.c.admin.ListOperations, &pb.ListOperationsRequest{Ended: ended})
+	if err != nil {
+		return nil, err
+	}
+	return all(res.Operations, func(p *pb.Operation) (Operation, error) { return operationOf(p, nil) })
+}
+
+// Seek sends a group to another place in its queue: to what is published from now on, to the earliest message that is kept, or to a time. What it
+// had consumed does not count any more; what it holds is delivered again if it lies behind that place, and settling it is refused as stale.
+// Consumers that are connected go on. What was merged into the group stays as it is.
+func (a *Admin) Seek(ctx context.Context, queue, group string, to core.Start) (Group, error) {
+	req := &pb.SeekGroupRequest{Queue: queue, Group: group, To: string(to.Mode)}
+	if to.Mode == core.StartTime {
+		req.To = to.At.UTC().Format(time.RFC3339Nano)
+	}
+	return groupOf(change(ctx, a.c, a.c.admin.SeekGroup, req))
+}
+
+func operationOf(p *pb.Operation, err error) (Operation, error) {
+	if err != nil {
+		return Operation{}, err
+	}
+	id, err := parseID(p.GetId())
+	return Operation{
+		ID: id, Kind: p.GetKind(), Queue: p.GetQueue(), Group: p.GetGroup(), Rate: int(p.GetRate()), State: p.GetState(), Done: p.GetDone(), Total: p.GetTotal(),
+		Error: p.GetError(), Who: p.GetWho(), Created: timeFromProto(p.GetCreated()), Changed: timeFromProto(p.GetChanged()),
+	}, err
+}
