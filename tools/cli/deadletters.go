@@ -13,7 +13,8 @@ import (
 const defaultPeek = 10
 
 func (a *app) dlqCommand() *cobra.Command {
-	return parent("dlq", "Look into the dead letters of a consumer group", a.dlqListCommand(), a.dlqPeekCommand(), a.dlqShowCommand())
+	return parent("dlq", "Look into the dead letters of a consumer group, merge them back, purge them",
+		a.dlqListCommand(), a.dlqPeekCommand(), a.dlqShowCommand(), a.mergeCommand("merge"), a.purgeCommand("purge"))
 }
 
 func (a *app) dlqListCommand() *cobra.Command {

@@ -21,13 +21,13 @@ func (a *app) deleteCommand() *cobra.Command {
 }
 
 func (a *app) showCommand() *cobra.Command {
-	return parent("show", "Show one queue, group, extent or dead letter queue",
-		a.showQueueCommand(), a.showGroupCommand(), a.showExtentCommand(), a.showDLQCommand())
+	return parent("show", "Show one queue, group, extent, dead letter queue or operation",
+		a.showQueueCommand(), a.showGroupCommand(), a.showExtentCommand(), a.showDLQCommand(), a.showOperationCommand())
 }
 
 func (a *app) listCommand() *cobra.Command {
-	cmd := parent("list", "List queues, groups, extents, timers or hosts",
-		a.listQueuesCommand(), a.listGroupsCommand(), a.listExtentsCommand(), a.listTimersCommand(), a.listHostsCommand())
+	cmd := parent("list", "List queues, groups, extents, timers, hosts or operations",
+		a.listQueuesCommand(), a.listGroupsCommand(), a.listExtentsCommand(), a.listTimersCommand(), a.listHostsCommand(), a.listOperationsCommand())
 	cmd.Aliases = []string{"l", "ls"}
 	return cmd
 }

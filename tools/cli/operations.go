@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+// operationPoll is how often a command that waits for an operation looks.
+const operationPoll = 500 * time.Millisecond
+
+// mergeCommand is `dlq merge` and, under another name, a command of its own.
+func (a *app) mergeCommand(name string, aliases ...string) *cobra.Command {
+	var rate uint32
+	return a.operationCommand(&cobra.Command{
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give the dead letters that a group has now back to it, to be delivered anew",
+		Example: "  columba merge-dlq /demo/trips billing --rate 100 --wait",
+	}, "merge", &rate)
+}
+
+// purgeCommand is `dlq purge` and, under another name, a command of its own.
+func (a *app) purgeCommand(name string, aliases ...string) *cobra.Command {
+	return a.operationCommand(&cobra.Command{
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Remove the dead letters that a group has now",
+		Example: "  columba purge-dlq /demo/trips billing --dry-run",
+	}, "purge", new(uint32))
+}
+
+// operationCommand makes a command that starts an operation.
+func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *cobra.Command {
+	var wait, dryRun bool
+	cmd.Args, cmd.ValidArgsFunction = exactly(2), a.completeGroups
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		queue, group, err := groupName(args)
+		if err != nil {
+			return err
+		}
+		if dryRun {
+			depth, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
+			if err != nil {
+				return err
+			}
+			dead := uint64(0)
+			for _, d := range depth.GetGroups() {
+				dead += d.GetDead()
+			}
+			a.say("would %s %d dead letters of group %s of %s; nothing was changed", kind, dead, group, queue)
+			return nil
+		}
+		o, err := change(ctx, a, a.admin().StartOperation, &pb.StartOperationRequest{
+			Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: *rate,
+		})
+		if err != nil {
+			return err
+		}
+		if wait {
+			return a.waitOperation(ctx, o)
+		}
+		return a.printer().object(operationFields(o))
+	})
+	if kind == "merge" {
+		cmd.Flags().Uint32Var(rate, "rate", 0, "at most so many messages per second; 0: no bound")
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended; an interrupt leaves it running")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say how many dead letters there are")
+	return cmd
+}
+
+// waitOperation shows an operation's progress until it has ended.
+func (a *app) waitOperation(ctx context.Context, o *pb.Operation) error {
+	tick := time.NewTicker(operationPoll)
+	defer tick.Stop()
+	var bar *progress
+	said, shown := "", uint64(0)
+	for o.GetState() == "running" {
+		if bar == nil && o.GetTotal() > 0 {
+			bar = a.progress(o.GetKind(), int(o.GetTotal()))
+			defer bar.finish()
+		}
+		if bar != nil {
+			bar.add(int(o.GetDone() - shown))
+			shown = o.GetDone()
+		}
+		if why := o.GetError(); why != "" && why != said {
+			said = why
+			a.say("operation %s waits: %s", o.GetId(), why)
+		}
+		select {
+		case <-ctx.Done():
+			a.say("operation %s goes on; stop it with `columba cancel operation %s`", o.GetId(), o.GetId())
+			return ctx.Err()
+		case <-tick.C:
+		}
+		now, err := ask(ctx, a, a.admin().GetOperation, &pb.GetOperationRequest{Id: o.GetId()})
+		switch {
+		case err == nil:
+			o = now
+		case core.CodeOf(err).Class() == core.ClassFatal:
+			return err
+		}
+	}
+	if bar != nil {
+		bar.add(int(o.GetDone() - shown))
+		bar.finish()
+	}
+	if err := a.printer().object(operationFields(o)); err != nil {
+		return err
+	}
+	switch o.GetState() {
+	case "failed":
+		return core.Errorf(core.CodeInternal, "operation %s failed: %s", o.GetId(), o.GetError())
+	case "cancelled":
+		return core.Errorf(core.CodeConflict, "operation %s was cancelled after %d of %d messages", o.GetId(), o.GetDone(), o.GetTotal())
+	}
+	return nil
+}
+
+func (a *app) listOperationsCommand() *cobra.Command {
+	var ended bool
+	cmd := &cobra.Command{
+		Use: "operations", Aliases: []string{"operation"}, Short: "List merges and purges that run",
+		Example: "  columba list operations --all -o json",
+		Args:    exactly(0),
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			out := a.printer()
+			return a.pages(out, "operations", func(string) (string, error) {
+				list, err := ask(ctx, a, a.admin().ListOperations, &pb.ListOperationsRequest{Ended: ended})
+				for _, o := range list.GetOperations() {
+					out.item(operationFields(o))
+				}
+				return "", err
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&ended, "all", false, "also those that ended within the last days")
+	return cmd
+}
+
+func (a *app) showOperationCommand() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "operation ID", Short: "Show a merge or a purge",
+		Example: "  columba show operation 01890a5d-ac96-774b-bcce-b302099a8057 --wait",
+		Args:    exactly(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if _, err := core.ParseID(args[0]); err != nil {
+				return err
+			}
+			o, err := ask(ctx, a, a.admin().GetOperation, &pb.GetOperationRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			if wait {
+				return a.waitOperation(ctx, o)
+			}
+			return a.printer().object(operationFields(o))
+		}),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended")
+	return cmd
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	return parent("cancel", "Cancel a merge or a purge", a.cancelOperationCommand())
+}
+
+func (a *app) cancelOperationCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "operation ID", Short: "Stop a merge or a purge where it is; what it has done stays done",
+		Example: "  columba cancel operation 01890a5d-ac96-774b-bcce-b302099a8057",
+		Args:    exactly(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if _, err := core.ParseID(args[0]); err != nil {
+				return err
+			}
+			o, err := change(ctx, a, a.admin().CancelOperation, &pb.CancelOperationRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printer().object(operationFields(o))
+		}),
+	}
+}
+
+func operationFields(o *pb.Operation) []field {
+	return []field{
+		{name: "operation", value: o.GetId()},
+		{name: "kind", value: o.GetKind()},
+		{name: "queue", value: o.GetQueue()},
+		{name: "group", value: o.GetGroup()},
+		{name: "state", value: o.GetState()},
+		{name: "done", value: o.GetDone()},
+		{name: "total", value: o.GetTotal()},
+		{name: "rate", value: o.GetRate(), detail: true},
+		{name: "error", value: o.GetError(), detail: true},
+		{name: "who", value: o.GetWho(), detail: true},
+		{name: "created", value: instant(o.GetCreated())},
+		{name: "changed", value: instant(o.GetChanged()), detail: true},
+	}
+}

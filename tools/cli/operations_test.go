@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+// operation is one that is half done; with the id of the fake it has ended.
+func operation(id, kind, state string) *pb.Operation {
+	return &pb.Operation{
+		Id: id, Kind: kind, Queue: "/demo/a", Group: "billing", State: state, Done: 20, Total: 40, Rate: 5, Who: "127.0.0.1:4", Created: fakeTime, Changed: fakeTime,
+	}
+}
+
+// StartOperation implements the service: merges go on, purges of group mail conflict.
+func (s *fakeServer) StartOperation(_ context.Context, r *connect.Request[pb.StartOperationRequest]) (*connect.Response[pb.Operation], error) {
+	if _, err := core.ParseID(r.Msg.GetId()); err != nil {
+		return nil, fail(core.CodeBadID, "%v", err)
+	}
+	if r.Msg.GetGroup() == "mail" {
+		return nil, fail(core.CodeConflict, "a merge of the dead letters of group mail of %s is under way; wait for operation %s to end, or cancel it", r.Msg.GetQueue(), fakeID)
+	}
+	asked := proto.Clone(r.Msg).(*pb.StartOperationRequest)
+	asked.Id = ""
+	s.note(asked)
+	o := operation(fakeID, r.Msg.GetKind(), "running")
+	o.Rate, o.Error = r.Msg.GetRate(), "fix the end of extent "+fakeExtent+": no store answers"
+	return connect.NewResponse(o), nil
+}
+
+// GetOperation implements the service.
+func (s *fakeServer) GetOperation(_ context.Context, r *connect.Request[pb.GetOperationRequest]) (*connect.Response[pb.Operation], error) {
+	switch r.Msg.GetId() {
+	case fakeID:
+		o := operation(fakeID, "merge", "done")
+		o.Done = 40
+		return connect.NewResponse(o), nil
+	case fakeExtent:
+		o := operation(fakeExtent, "purge", "failed")
+		o.Error = "the group was deleted"
+		return connect.NewResponse(o), nil
+	case fakeSealed:
+		return connect.NewResponse(operation(fakeSealed, "merge", "cancelled")), nil
+	}
+	return nil, fail(core.CodeNotFound, "operation %s does not exist, or ended long ago", r.Msg.GetId())
+}
+
+// CancelOperation implements the service.
+func (s *fakeServer) CancelOperation(_ context.Context, r *connect.Request[pb.CancelOperationRequest]) (*connect.Response[pb.Operation], error) {
+	return connect.NewResponse(operation(r.Msg.GetId(), "merge", "cancelled")), nil
+}
+
+// ListOperations implements the service.
+func (s *fakeServer) ListOperations(_ context.Context, r *connect.Request[pb.ListOperationsRequest]) (*connect.Response[pb.ListOperationsResponse], error) {
+	res := &pb.ListOperationsResponse{Operations: []*pb.Operation{operation(fakeID, "merge", "running")}}
+	if r.Msg.GetEnded() {
+		res.Operations = append(res.Operations, operation(fakeSealed, "purge", "done"))
+	}
+	return connect.NewResponse(res), nil
+}
+
+// SeekGroup implements the service.
+func (s *fakeServer) SeekGroup(ctx context.Context, r *connect.Request[pb.SeekGroupRequest]) (*connect.Response[pb.Group], error) {
+	s.note(r.Msg)
+	return s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.GetQueue(), Name: r.Msg.GetGroup()}))
+}
+
+func TestGolden_Operations(t *testing.T) {
+	t.Parallel()
+	_, addr := newFakeServer(t)
+	golden(t, "operations.txt", transcript(addr, []step{
+		{line: "create queue /demo/a"},
+		{line: "create group /demo/a billing --start earliest"},
+		{line: "merge-dlq /demo/a billing --dry-run"},
+		{line: "merge-dlq /demo/a billing --rate 5 -o json"},
+		{line: "merge_dlq /demo/a billing --wait"},
+		{line: "dlq merge /demo/a mail"},
+		{line: "dlq purge /demo/a billing -o yaml"},
+		{line: "purge-dlq /demo/a billing --rate 5"},
+		{line: "purge_dlq /demo/a"},
+		{line: "list operations"},
+		{line: "list operations --all -o json"},
+		{line: "show operation " + fakeID},
+		{line: "show operation " + fakeExtent + " --wait"},
+		{line: "show operation " + fakeSealed + " --wait -o json"},
+		{line: "show operation 01890a5d-ac97-7000-8000-000000000009"},
+		{line: "show operation 42"},
+		{line: "cancel operation " + fakeID + " -o json"},
+		{line: "cancel operation"},
+		{line: "cancel"},
+		{line: "seek /demo/a billing"},
+		{line: "seek /demo/a billing --to tomorrow"},
+		{line: "seek /demo/a billing --to earliest --dry-run"},
+		{line: "seek /demo/a billing --to 2026-01-02T15:04:05Z -o json"},
+		{line: "seek /demo/a nobody --to latest"},
+	}))
+}
+
+// TestCommandsAskForWhatWasSaid looks at the requests.
+func TestCommandsAskForWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]proto.Message{
+		"merge-dlq /demo/a billing --rate 7":                  &pb.StartOperationRequest{Kind: "merge", Queue: "/demo/a", Group: "billing", Rate: 7},
+		"purge-dlq /demo/a billing":                           &pb.StartOperationRequest{Kind: "purge", Queue: "/demo/a", Group: "billing"},
+		"seek /demo/a billing --to earliest":                  &pb.SeekGroupRequest{Queue: "/demo/a", Group: "billing", To: "earliest"},
+		"seek /demo/a billing --to 2026-01-02T15:04:05+01:00": &pb.SeekGroupRequest{Queue: "/demo/a", Group: "billing", To: "2026-01-02T14:04:05Z"},
+	} {
+		s, addr := newFakeServer(t)
+		if err := s.setup("/demo/a", "billing"); err != nil {
+			t.Fatal(err)
+		}
+		s.last = nil
+		transcript(addr, []step{{line: line}})
+		s.mu.Lock()
+		if !proto.Equal(s.last, want) {
+			t.Errorf("%s: asked for %v, want %v", line, s.last, want)
+		}
+		s.mu.Unlock()
+	}
+}
