@@ -236,7 +236,7 @@ func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.Operatio
 
 // moveNext changes the home of the next extent, unless the rate says that it has to wait.
 func (r *Runner) moveNext(ctx context.Context, o *metadata.OperationRecord, now time.Time) (wait bool, err error) {
-	if o.Next.After(now) {
+	if o.Next.After(now) && o.Done < o.Total { // else the rest is empty
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)

@@ -14,7 +14,7 @@ const defaultPeek = 10
 
 func (a *app) dlqCommand() *cobra.Command {
 	return parent("dlq", "Look into the dead letters of a consumer group, merge them back, purge them",
-		a.dlqListCommand(), a.dlqPeekCommand(), a.dlqShowCommand(), a.mergeCommand("merge"), a.purgeCommand("purge"))
+		a.dlqListCommand(), a.dlqPeekCommand(), a.dlqShowCommand(), a.mergeCommand("dlq ", "merge"), a.purgeCommand("dlq ", "purge"))
 }
 
 func (a *app) dlqListCommand() *cobra.Command {

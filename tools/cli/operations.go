@@ -13,20 +13,20 @@ import (
 // operationPoll is how often a command that waits for an operation looks.
 const operationPoll = 500 * time.Millisecond
 
-// mergeCommand is `dlq merge` and, under another name, a command of its own.
-func (a *app) mergeCommand(name string, aliases ...string) *cobra.Command {
+// mergeCommand is `columba merge-dlq`, and under parent `dlq` its `merge`.
+func (a *app) mergeCommand(parent, name string, aliases ...string) *cobra.Command {
 	var rate uint32
 	return a.operationCommand(&cobra.Command{
 		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give the dead letters that a group has now back to it, to be delivered anew",
-		Example: "  columba merge-dlq /demo/trips billing --rate 100 --wait",
+		Example: "  columba " + parent + name + " /demo/trips billing --rate 100 --wait",
 	}, "merge", &rate)
 }
 
-// purgeCommand is `dlq purge` and, under another name, a command of its own.
-func (a *app) purgeCommand(name string, aliases ...string) *cobra.Command {
+// purgeCommand is `columba purge-dlq`, and under parent `dlq` its `purge`.
+func (a *app) purgeCommand(parent, name string, aliases ...string) *cobra.Command {
 	return a.operationCommand(&cobra.Command{
 		Use: name + " PATH GROUP", Aliases: aliases, Short: "Remove the dead letters that a group has now",
-		Example: "  columba purge-dlq /demo/trips billing --dry-run",
+		Example: "  columba " + parent + name + " /demo/trips billing --dry-run",
 	}, "purge", new(uint32))
 }
 
