@@ -213,7 +213,7 @@ func TestOperation_RateAndCancel(t *testing.T) {
 		if rec, err := r.Cancel(t.Context(), id(50)); err != nil || rec.State != metadata.OperationCancelled {
 			t.Errorf("cancelled again: %+v, %v", rec, err)
 		}
-		r.Now = func() time.Time { return time.Now().Add(keptFor - time.Minute) }
+		r.Now = func() time.Time { return time.Now().Add(keptFor - time.Hour) }
 		b.ok(r.sweep(t.Context()))
 		if _, err := metadata.FindOperation(t.Context(), b.meta, id(50)); err != nil {
 			t.Errorf("within the days it is kept: %v", err)
