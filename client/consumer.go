@@ -37,6 +37,7 @@ type Consumer struct {
 		hosts    []consumeHost // told by a host; nil: look up
 		hasHosts bool
 		lastErr  error
+		groupID  string // as the first host told it
 	}
 }
 
@@ -106,15 +107,14 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 // delivery has to be settled: Ack, Nack or Reject; else it comes again after the group's lock timeout. Several goroutines may
 // range at once; each message goes to one of them. A message that waited here for a quarter of the lock timeout is given back, not
 // yielded.
+//
+// While the group or its queue is disabled or send-only nothing is delivered: that is yielded once as ErrDisabled. Who goes on ranging, or ranges
+// again, gets what comes when it is enabled again; what was delivered before may be settled meanwhile. Every other error is the last.
 func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
-		for {
-			d, err := c.inbox.next(ctx)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if d == nil || !yield(d, nil) {
+		for heard := c.inbox.heard(); ; {
+			d, more, err := c.inbox.next(ctx, &heard)
+			if d == nil && err == nil || !yield(d, err) || !more {
 				return
 			}
 		}
@@ -179,3 +179,42 @@ func (c *Consumer) streams() []*consumeStream {
 
 // fail ends the consumer for good.
 func (c *Consumer) fail(err error) { c.inbox.end(err) }
+
+// refused takes an error that trying again does not mend: it ends the consumer, unless it has been delivered to and may be again.
+func (c *Consumer) refused(err error) {
+	select {
+	case <-c.connected:
+		if core.CodeOf(err) == core.CodeDisabled {
+			c.pause(err)
+			return
+		}
+	default:
+	}
+	c.fail(err)
+}
+
+// pause gives back what the application has not seen: the group may not be consumed for now.
+func (c *Consumer) pause(why error) {
+	if c.inbox.pause(why) {
+		c.c.opts.log.Info("consuming pauses", "queue", c.queue, "group", c.group, "err", why)
+	}
+	c.inbox.giveBack(func(*slab) bool { return true })
+}
+
+// resume: the group may be consumed again.
+func (c *Consumer) resume() {
+	if c.inbox.resume() {
+		c.c.opts.log.Info("consuming goes on", "queue", c.queue, "group", c.group)
+	}
+}
+
+// isGroup reports whether a host speaks of the group that the others did. One that was made under the same names since is another: it begins
+// with a consumer of its own.
+func (c *Consumer) isGroup(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.groupID == "" {
+		c.mu.groupID = id
+	}
+	return c.mu.groupID == id
+}

@@ -51,8 +51,8 @@ func (c *Consumer) run() {
 			failures = 0
 			timer.Reset(refresh)
 		case core.CodeOf(err).Class() == core.ClassFatal:
-			c.fail(err)
-			return
+			c.refused(err)
+			fallthrough
 		default:
 			failures++
 			timer.Reset(reconnect.Delay(failures, rand.Float64()))
@@ -153,7 +153,8 @@ func (c *Consumer) reach(h consumeHost, limit wire.Credit) {
 	switch {
 	case err == nil:
 	case core.CodeOf(err).Class() == core.ClassFatal:
-		c.fail(err)
+		c.refused(err)
+		fallthrough
 	default:
 		c.noteError(err)
 		pause(c.ctx, reconnect.Delay(n, rand.Float64()))
@@ -267,6 +268,7 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 		c.streamEnded(s, nil)
 		return core.Errorf(core.CodeUnavailable, "output host %s went away", h.id)
 	}
+	c.resume()
 	s.out.taken(int(limit.Messages), int(limit.Bytes))
 	c.connectOnce.Do(func() { close(c.connected) })
 	return nil

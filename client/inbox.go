@@ -16,6 +16,10 @@ type inbox struct {
 		waiting int // in next
 		over    bool
 		err     error
+		paused  error         // why nothing is delivered for now; nil: it is
+		pauses  int           // so far
+		told    bool          // somebody was told of this one
+		news    chan struct{} // closed with the next pause
 	}
 }
 
@@ -32,7 +36,41 @@ type slab struct {
 type taken struct{ messages, bytes int }
 
 func newInbox() *inbox {
-	return &inbox{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	b := &inbox{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	b.mu.news = make(chan struct{})
+	return b
+}
+
+// pause has everyone who waits for deliveries told why none come; once for each pause.
+func (b *inbox) pause(err error) (begins bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if begins = b.mu.paused == nil; begins {
+		b.mu.paused, b.mu.told = err, false
+		b.mu.pauses++
+		close(b.mu.news)
+		b.mu.news = make(chan struct{})
+	}
+	return begins
+}
+
+// resume ends a pause.
+func (b *inbox) resume() (ended bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ended = b.mu.paused != nil
+	b.mu.paused = nil
+	return ended
+}
+
+// heard is how many pauses one who begins to take deliveries knows of: all, but one that nobody was told of.
+func (b *inbox) heard() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.paused != nil && !b.mu.told {
+		return b.mu.pauses - 1
+	}
+	return b.mu.pauses
 }
 
 // push adds a slab; once the inbox has ended it gives it back.
@@ -52,15 +90,25 @@ func (b *inbox) push(s *slab) {
 	}
 }
 
-// next waits for a delivery. nil without an error: ctx or the consumer has ended.
-func (b *inbox) next(ctx context.Context) (*Delivery, error) {
+// next waits for a delivery. nil without an error: ctx or the consumer has ended. An error with more to come is that of a pause which is not
+// among those heard of.
+func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, err error) {
 	for waited := 0; ; waited = 1 {
 		b.mu.Lock()
 		b.mu.waiting -= waited
 		if b.mu.over || ctx.Err() != nil {
 			defer b.mu.Unlock()
-			return nil, b.mu.err
+			return nil, false, b.mu.err
 		}
+		if *heard != b.mu.pauses {
+			*heard = b.mu.pauses
+			if err := b.mu.paused; err != nil {
+				b.mu.told = true
+				b.mu.Unlock()
+				return nil, true, err
+			}
+		}
+		news := b.mu.news
 		d, out := b.popLocked()
 		if d == nil {
 			b.mu.waiting++
@@ -74,10 +122,11 @@ func (b *inbox) next(ctx context.Context) (*Delivery, error) {
 			if out.messages > 0 {
 				d.stream.out.taken(out.messages, out.bytes)
 			}
-			return d, nil
+			return d, true, nil
 		}
 		select {
 		case <-b.wake:
+		case <-news:
 		case <-b.ended:
 		case <-ctx.Done():
 			signal(b.wake) // it may have been meant for another

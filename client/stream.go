@@ -74,6 +74,13 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 		if err = proto.Unmarshal(f.Body, &m); err == nil {
 			s.con.reconfigure(m.Version, m.Hosts)
 		}
+	case wire.TypeThrottled:
+		var m pb.Throttled
+		if err = proto.Unmarshal(f.Body, &m); err == nil && m.Reason != nil {
+			s.con.pause(convert.ErrorFromProto(m.Reason))
+		} else if err == nil {
+			s.con.resume()
+		}
 	case wire.TypeConsumeClose:
 		s.quietOnce.Do(func() { close(s.quiet) })
 	case wire.TypeDrain:
@@ -100,6 +107,11 @@ func (s *consumeStream) greet(body []byte) error {
 	var ok pb.ConsumeHelloOK
 	if err := proto.Unmarshal(body, &ok); err != nil {
 		return core.Errorf(core.CodeBadFrame, "hello does not parse: %w", err)
+	}
+	if !s.con.isGroup(ok.GroupId) {
+		err := core.Errorf(core.CodeNotFound, "group %s of queue %s was deleted, and created again since; consume it with a new consumer", s.con.group, s.con.queue)
+		s.con.fail(err)
+		return err
 	}
 	if d := ok.LockTimeout.AsDuration(); d > 0 {
 		s.con.lockTimeout.Store(int64(d))

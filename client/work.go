@@ -17,7 +17,7 @@ import (
 // panic, is a nack with its text and the group's backoff. Its context ends when the message's lock is lost or Work's grace is over.
 type Handler func(ctx context.Context, d *Delivery) error
 
-// Work consumes a group with h until ctx ends or the group is gone. It keeps messages locked while their handlers run. When
+// Work consumes a group with h until ctx ends or the group is gone; while the group or its queue is disabled it waits. It keeps messages locked while their handlers run. When
 // ctx ends it takes no more, waits for the handlers that run (see Grace), gives back the rest and returns nil.
 func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts ...WorkOption) error {
 	o := workOptions{concurrency: 1, grace: 30 * time.Second}
@@ -109,6 +109,9 @@ func (w *work) run(ctx context.Context, grace time.Duration) error {
 // work takes deliveries until there are no more.
 func (w *work) work(ctx, handling context.Context, me *worker) error {
 	for d, err := range w.con.Deliveries(ctx) {
+		if errors.Is(err, ErrDisabled) { // for now
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -22,22 +22,6 @@ const (
 	DurabilityWritten Durability = "written"
 )
 
-// Status says what a queue or a group may be used for.
-type Status string
-
-const (
-	StatusEnabled     Status = "enabled"
-	StatusDisabled    Status = "disabled"
-	StatusSendOnly    Status = "send-only"
-	StatusReceiveOnly Status = "receive-only"
-	// StatusDeleted marks a record whose name is free again.
-	StatusDeleted Status = "deleted"
-)
-
-// CanPublish and CanConsume read the status.
-func (s Status) CanPublish() bool { return s == StatusEnabled || s == StatusSendOnly }
-func (s Status) CanConsume() bool { return s == StatusEnabled || s == StatusReceiveOnly }
-
 // QueueSpec is what a user chooses for a queue. Zero fields mean the default of QueueDefaults.
 type QueueSpec struct {
 	Path                string        `json:"path"`
@@ -95,14 +79,6 @@ func (q QueueSpec) Validate() error {
 		return Errorf(CodeBadArgument, "max-message %d is not in 1 … %d bytes", q.MaxMessage, MaxMaxMessage)
 	}
 	return checkStatus(q.Status)
-}
-
-func checkStatus(s Status) error {
-	switch s {
-	case StatusEnabled, StatusDisabled, StatusSendOnly, StatusReceiveOnly:
-		return nil
-	}
-	return Errorf(CodeBadArgument, "status %q is not enabled, disabled, send-only or receive-only", clip(string(s)))
 }
 
 func def[T comparable](v *T, d T) {

@@ -66,10 +66,8 @@ func (s *service) publishable(ctx context.Context, path string) (metadata.QueueR
 		return q, err
 	case !q.Owner.IsZero():
 		return q, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
-	case !q.Spec.Status.CanPublish():
-		return q, core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, q.Spec.Status)
 	}
-	return q, nil
+	return q, q.Spec.Status.PublishError(path)
 }
 
 // ConsumeRoute answers the output hosts that a consumer of the group connects to.
@@ -107,15 +105,13 @@ func (s *service) consumeRoute(ctx context.Context, g metadata.GroupRecord) ([]m
 // consumable is the group that may be consumed.
 func (s *service) consumable(ctx context.Context, path, name string) (metadata.GroupRecord, error) {
 	q, g, err := s.group(ctx, path, name)
-	switch {
-	case err != nil:
-		return g, err
-	case !q.Spec.Status.CanConsume():
-		return g, core.Errorf(core.CodeDisabled, "queue %s is %s: nothing is delivered from it", path, q.Spec.Status)
-	case !g.Spec.Status.CanConsume():
-		return g, core.Errorf(core.CodeDisabled, "group %s of queue %s is %s: nothing is delivered to it", name, path, g.Spec.Status)
+	if err == nil {
+		err = q.Spec.Status.ConsumeError(path)
 	}
-	return g, nil
+	if err == nil {
+		err = g.Spec.Status.GroupError(path, name)
+	}
+	return g, err
 }
 
 // route is a complete list; of two the one with the higher version is the newer.

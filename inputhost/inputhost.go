@@ -210,7 +210,7 @@ func (h *Host) queueOf(record metadata.QueueRecord, version metadata.Version, p 
 	q.mu.Lock()
 	q.mu.publishers[p] = struct{}{}
 	if version > q.mu.version {
-		q.mu.record, q.mu.version = record, version
+		q.mu.record, q.mu.version, q.mu.refuses = record, version, record.Spec.Status.PublishError(q.path)
 	}
 	q.mu.Unlock()
 	return q

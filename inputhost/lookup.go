@@ -41,7 +41,7 @@ func (h *Host) lookUpAt(ctx context.Context, hello *pb.PublishHello, c metadata.
 	case !record.Owner.IsZero() && !hello.Internal:
 		return none, 0, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
 	case !record.Spec.Status.CanPublish():
-		return none, 0, statusError(path, record.Spec.Status)
+		return none, 0, record.Spec.Status.PublishError(path)
 	}
 	return record, version, nil
 }

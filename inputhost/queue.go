@@ -27,6 +27,7 @@ type queue struct {
 		record     metadata.QueueRecord
 		publishers map[*publisher]struct{}
 		version    metadata.Version // of the record
+		refuses    error            // why its status takes no messages; nil: it takes them
 		open       openSet
 		demand     demand
 		began      time.Time // of publishing, after idleness
@@ -47,7 +48,7 @@ type queue struct {
 
 func newQueue(h *Host, record metadata.QueueRecord, version metadata.Version) *queue {
 	q := &queue{h: h, path: record.Spec.Path, id: record.ID, ordered: record.Spec.Consistency == core.CP}
-	q.mu.record, q.mu.version = record, version
+	q.mu.record, q.mu.version, q.mu.refuses = record, version, record.Spec.Status.PublishError(record.Spec.Path)
 	q.mu.publishers = make(map[*publisher]struct{})
 	q.mu.writers = make(map[*writer.Writer]struct{})
 	q.mu.chain = newChain()
@@ -80,6 +81,11 @@ func (q *queue) env() writer.Env {
 func (q *queue) publish(p *publisher, c writer.Chunk) {
 	for {
 		q.mu.Lock()
+		if why := q.mu.refuses; why != nil {
+			q.mu.Unlock()
+			refuseFor([]writer.Chunk{c}, why)
+			return
+		}
 		q.noteLocked(c.Arrived)
 		var home *slot
 		if !q.ordered && !q.mu.closed && !q.mu.feeding && len(q.mu.waiting) == 0 {

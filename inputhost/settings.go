@@ -155,14 +155,15 @@ func (q *queue) version() metadata.Version {
 	return q.mu.version
 }
 
-// knows reports whether there is nothing to apply. What ends publishers is applied again: one that was looked up before it may have come since.
+// knows reports whether there is nothing to apply. A deletion is applied again: a publisher that was looked up before it may have come since.
 func (q *queue) knows(version metadata.Version) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return version <= q.mu.version && q.mu.record.Spec.Status.CanPublish()
+	return version <= q.mu.version && q.mu.record.Spec.Status != core.StatusDeleted
 }
 
-// apply takes over a spec that was read, and ends the queue's publishers when it takes no messages any more.
+// apply takes over a spec that was read. While the queue takes no messages its publishers stay: each of their messages is refused, what was
+// taken before is stored and answered, and they go on when the queue takes messages again. A deletion ends them.
 func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
 	q.mu.Lock()
 	if version < q.mu.version { // read from a copy that is behind
@@ -176,15 +177,19 @@ func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
 		q.mu.record.Spec = spec
 	}
 	q.mu.record.Spec.Status = spec.Status
-	if !spec.Status.CanPublish() {
+	q.mu.refuses = spec.Status.PublishError(q.path)
+	why := q.mu.refuses
+	if why != nil {
+		close = q.takeOutLocked()
+	}
+	if spec.Status == core.StatusDeleted {
 		for p := range q.mu.publishers {
 			end = append(end, p)
 		}
-		close = q.takeOutLocked()
 	}
 	q.mu.Unlock()
 	for _, p := range end {
-		p.fail(statusError(q.path, spec.Status))
+		p.fail(why)
 	}
 	for _, w := range close {
 		w.Close("status")
@@ -192,11 +197,4 @@ func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
 	for _, t := range q.beside() {
 		t.apply(spec, version)
 	}
-}
-
-func statusError(path string, s core.Status) error {
-	if s == core.StatusDeleted {
-		return core.Errorf(core.CodeNotFound, "queue %s was deleted", path)
-	}
-	return core.Errorf(core.CodeDisabled, "queue %s is %s: it takes no messages", path, s)
 }

@@ -3,13 +3,16 @@ package inputhost
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/publish"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
 )
 
 // watched is a store whose reads of queues are counted and whose watches can be lost.
@@ -84,32 +87,39 @@ func (r *rig) session() *session {
 	return nil
 }
 
+// TestSettings_StatusReachesPublishers refuses what is published while the queue takes nothing, on the stream that goes on afterwards; what was
+// taken before is acknowledged.
 func TestSettings_StatusReachesPublishers(t *testing.T) {
 	watching(t, func(r *rig, w *watched) {
 		id := r.queue("/t/status")
 		p := r.publisher("p", "/t/status")
 		p.send()
 		p.flush()
+		for _, s := range r.stores {
+			s.set(func() { s.group = 3 * time.Second })
+		}
+		p.send() // under way when the status changes
 		r.set(id, core.StatusReceiveOnly)
 		time.Sleep(2 * time.Second)
-		if n := r.published(); n != 0 {
-			t.Errorf("%d queues are published to that take no messages", n)
-		}
 		if n := len(r.open("/t/status")); n != 0 {
 			t.Errorf("%d extents are open of a queue that takes no messages", n)
 		}
-		p.send()
-		time.Sleep(time.Second)
-		if n := r.published(); n != 0 {
-			t.Error("a publisher came back to a queue that takes no messages")
+		refused := make(chan error, 1)
+		record := wire.Record{Payload: []byte("refused")}
+		if err := p.pub.Append(t.Context(), &record, 0, publish.DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) { refused <- err })); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-refused; core.CodeOf(err) != core.CodeDisabled || !strings.Contains(err.Error(), "columba update queue /t/status --status enabled") {
+			t.Errorf("a queue that takes no messages says %v", err)
+		}
+		p.flush() // fails the test if any was not acknowledged
+		if n := r.published(); n != 1 {
+			t.Error("its publisher has lost its stream")
 		}
 		r.set(id, core.StatusEnabled)
-		q := r.publisher("q", "/t/status")
-		q.send()
-		q.flush()
-		if n := r.published(); n != 1 {
-			t.Error("nobody publishes to a queue that takes messages again")
-		}
+		time.Sleep(2 * time.Second)
+		p.send()
+		p.flush()
 	})
 }
 
@@ -136,7 +146,7 @@ func TestSettings_LostWatch(t *testing.T) {
 	})
 }
 
-// A publisher whose queue was looked up just before it was disabled must not stay.
+// A publisher whose queue was looked up just before it was deleted must not stay.
 func TestSettings_OldRecord(t *testing.T) {
 	watching(t, func(r *rig, w *watched) {
 		id := r.queue("/t/old")
@@ -148,7 +158,7 @@ func TestSettings_OldRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.set(id, core.StatusReceiveOnly)
+		r.set(id, core.StatusDeleted)
 		time.Sleep(2 * time.Second)
 		late := &publisher{s: r.session()}
 		late.hello.Store(true)
@@ -156,7 +166,7 @@ func TestSettings_OldRecord(t *testing.T) {
 		r.host.settings.since(changes)
 		time.Sleep(2 * time.Second)
 		if r.published() != 0 {
-			t.Error("a publisher whose queue was looked up before it was disabled stays")
+			t.Error("a publisher whose queue was looked up before it was deleted stays")
 		}
 	})
 }

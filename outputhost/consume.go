@@ -121,19 +121,25 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 		return
 	}
 	defer g.release()
+	if err := g.consumable(ctx); err != nil {
+		c.fail(err)
+		return
+	}
 	c.tokens = hello.Tokens
 	c.name = clipName(hello.Client)
 	g.mu.Lock()
-	spec := g.mu.record.Spec
-	joined := spec.Status.CanConsume() && !g.mu.closed
-	if joined {
+	spec, paused := g.mu.record.Spec, g.mu.paused
+	if g.mu.closed {
+		paused = core.Errorf(core.CodeDraining, "output host is stopping")
+	}
+	if paused == nil {
 		g.rememberLocked(c.id, c.name)
 		g.mu.consumers = append(g.mu.consumers, c)
 		c.group.Store(g)
 	}
 	g.mu.Unlock()
-	if !joined {
-		c.fail(core.Errorf(core.CodeDisabled, "group %s of queue %s is %s", g.name, g.queuePath, spec.Status))
+	if paused != nil {
+		c.fail(paused)
 		return
 	}
 	body, err := proto.Marshal(&pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String(), LockTimeout: convert.DurationToProto(spec.LockTimeout)})

@@ -24,6 +24,9 @@ type group struct {
 	mu        struct {
 		sync.Mutex
 		record    metadata.GroupRecord
+		source    core.Status      // of the queue; "": not read yet
+		sourceAt  metadata.Version // of the queue's record
+		paused    error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
 		rules     *dispatch.Group
 		shares    map[core.ExtentID]*share
 		byRules   map[*dispatch.Share]*share
@@ -67,6 +70,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	}
 	g := &group{h: h, id: record.ID, queue: queue, queuePath: record.Spec.Queue, name: name}
 	g.mu.record = record
+	g.mu.paused = g.statusLocked()
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	g.mu.shares = make(map[core.ExtentID]*share)
 	g.mu.byRules = make(map[*dispatch.Share]*share)
@@ -143,7 +147,7 @@ func (g *group) readersLocked() []*reader {
 
 // wantedLocked reports whether somebody waits for messages of this group.
 func (g *group) wantedLocked() bool {
-	return !g.mu.closed && !g.h.draining.Load() && g.mu.record.Spec.Status.CanConsume() && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
+	return !g.mu.closed && !g.h.draining.Load() && g.mu.paused == nil && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
 }
 
 // notifyPullsLocked wakes the unary pulls that wait.

@@ -25,6 +25,9 @@ const pullAgain = time.Minute
 
 // pull hands out up to most messages, waiting for the first up to wait.
 func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.PulledMessage, error) {
+	if err := g.consumable(ctx); err != nil {
+		return nil, err
+	}
 	wake := make(chan struct{}, 1)
 	g.mu.Lock()
 	g.mu.pulls[wake] = struct{}{}
@@ -70,9 +73,9 @@ func (g *group) endPull(wake chan struct{}) {
 func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 	now := g.h.deps.Now()
 	g.mu.Lock()
-	if status := g.mu.record.Spec.Status; !status.CanConsume() {
+	if err := g.mu.paused; err != nil {
 		g.mu.Unlock()
-		return nil, core.Errorf(core.CodeDisabled, "group %s of queue %s is %s", g.name, g.queuePath, status)
+		return nil, err
 	}
 	if g.h.draining.Load() {
 		g.mu.Unlock()

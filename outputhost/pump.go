@@ -27,7 +27,9 @@ func (g *group) pump() {
 			g.mu.rules.Tick(now)
 			g.orderLocked()
 			g.mu.rules.Want(g.wantedLocked() || now.Sub(g.mu.pulled) < pullAgain)
-			out = g.takeLocked(now)
+			if g.mu.paused == nil {
+				out = g.takeLocked(now)
+			}
 			dead = g.deadLocked()
 		}
 		reads := g.readLocked()

@@ -2,10 +2,16 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
 )
 
 // refresh reads the settings of loaded groups again, so that changes reach them within seconds, and looks after what moves slowly: ends of
@@ -39,19 +45,27 @@ func (h *Host) refresh(ctx context.Context) {
 	}
 }
 
-// refreshGroups reads the records of groups, all with a few calls.
+// refreshGroups reads the records of groups, and those of their queues, all with a few calls.
 func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 	keys := make([]metadata.Key, len(groups))
 	for i, g := range groups {
 		keys[i] = metadata.GroupKey(g.queue, g.name)
 	}
-	rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Groups, keys, metadata.One)
+	byKey, err := h.rowsByKey(ctx, metadata.Groups, keys)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "read the settings of %d groups: %w", len(groups), err)
 	}
-	byKey := make(map[metadata.Key]metadata.Row, len(rows))
-	for _, row := range rows {
-		byKey[row.Key] = row
+	sources := make([]metadata.Key, 0, len(groups))
+	listed := make(map[core.QueueID]bool, len(groups))
+	for _, g := range groups {
+		if !listed[g.queue] {
+			listed[g.queue] = true
+			sources = append(sources, metadata.QueueKey(g.queue))
+		}
+	}
+	queues, err := h.rowsByKey(ctx, metadata.Queues, sources)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "read the status of %d queues: %w", len(sources), err)
 	}
 	for i, g := range groups {
 		var record metadata.GroupRecord
@@ -62,12 +76,73 @@ func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 				continue
 			}
 		}
+		if row, there := queues[metadata.QueueKey(g.queue)]; there {
+			g.noteSource(row)
+		}
 		g.apply(record, there && record.ID == g.id)
 	}
 	return nil
 }
 
-// apply makes changed settings count, and ends the consumers of a group that is gone or may not be consumed.
+// rowsByKey reads rows of one table; those that are not there are left out.
+func (h *Host) rowsByKey(ctx context.Context, t metadata.Table, keys []metadata.Key) (map[metadata.Key]metadata.Row, error) {
+	rows, err := metadata.GetRows(ctx, h.deps.Meta, t, keys, metadata.One)
+	if err != nil {
+		return nil, err
+	}
+	byKey := make(map[metadata.Key]metadata.Row, len(rows))
+	for _, row := range rows {
+		byKey[row.Key] = row
+	}
+	return byKey, nil
+}
+
+// noteSource takes over the status of the group's queue, unless the row is the one it has or an older one.
+func (g *group) noteSource(row metadata.Row) {
+	g.mu.Lock()
+	known := row.Version <= g.mu.sourceAt
+	g.mu.Unlock()
+	if known {
+		return
+	}
+	queue, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
+	if err != nil {
+		g.h.log.Warn("the status of a queue stays as it is", "queue", g.queuePath, "err", err)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if row.Version > g.mu.sourceAt {
+		g.mu.source, g.mu.sourceAt = queue.Spec.Status, row.Version
+	}
+}
+
+// statusLocked is why nothing may be delivered; nil: it may.
+func (g *group) statusLocked() error {
+	if err := g.mu.record.Spec.Status.GroupError(g.queuePath, g.name); err != nil || g.mu.source == "" {
+		return err
+	}
+	return g.mu.source.ConsumeError(g.queuePath)
+}
+
+// consumable reports why a consumer that has just come may not be delivered to, by the newest records: what it was enabled for a moment
+// ago, it may consume.
+func (g *group) consumable(ctx context.Context) error {
+	g.mu.Lock()
+	known := g.mu.source != "" && g.mu.paused == nil
+	g.mu.Unlock()
+	if !known {
+		if err := g.h.refreshGroups(ctx, []*group{g}); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.paused
+}
+
+// apply makes changed settings count. Consumers of a group that may not be consumed for now are told, and stay: they may settle what they hold,
+// and are delivered to again when it may. Those of a group that is gone are ended.
 func (g *group) apply(record metadata.GroupRecord, there bool) {
 	if !there {
 		record.Spec.Status = core.StatusDeleted
@@ -81,23 +156,19 @@ func (g *group) apply(record metadata.GroupRecord, there bool) {
 		g.mu.record = record
 		g.mu.rules.Update(record.Spec, g.h.deps.Now())
 	}
+	g.mu.record.Spec.Status = record.Spec.Status
+	was, paused := g.mu.paused, g.statusLocked()
+	g.mu.paused = paused
+	consumers := slices.Clone(g.mu.consumers)
 	var idle []*reader
 	if rewound {
 		idle = g.rewindLocked()
 	}
-	var end []*consumer
-	if !record.Spec.Status.CanConsume() {
-		end = append(end, g.mu.consumers...)
-		g.mu.record.Spec.Status = record.Spec.Status
+	if paused != nil && was == nil {
+		idle = append(idle, g.readersLocked()...)
+		g.notifyPullsLocked() // they are refused
 	}
 	g.mu.Unlock()
-	for _, c := range end {
-		code := core.CodeDisabled
-		if !there {
-			code = core.CodeNotFound
-		}
-		c.fail(core.Errorf(code, "group %s of queue %s is %s", g.name, g.queuePath, record.Spec.Status))
-	}
 	for _, r := range idle {
 		r.stop()
 	}
@@ -105,8 +176,28 @@ func (g *group) apply(record metadata.GroupRecord, there bool) {
 		g.h.log.Info("a group begins another epoch", "queue", g.queuePath, "group", g.name, "epoch", record.Epoch)
 		g.h.relistSoon()
 	}
-	if changed {
+	for _, c := range consumers {
+		switch {
+		case core.CodeOf(paused) == core.CodeNotFound:
+			c.fail(paused)
+		case (was == nil) != (paused == nil):
+			c.tellPause(paused)
+		}
+	}
+	if changed || paused == nil && was != nil {
 		g.pump()
+	}
+}
+
+// tellPause says why nothing is delivered from now on, or with nil that it is again.
+func (c *consumer) tellPause(why error) {
+	m := &pb.Throttled{}
+	if why != nil {
+		m.Reason = convert.ErrorToProto(why)
+	}
+	body, err := proto.Marshal(m)
+	if err == nil {
+		c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeThrottled, c.stream, body))
 	}
 }
 

@@ -90,6 +90,8 @@ func (p *Publisher) verdict(s *session, r *wire.AckRun) (err error, again bool) 
 	switch {
 	case r.Status == wire.AckOK:
 		return nil, false
+	case r.Status == wire.AckRefused && r.Code.Class() == core.ClassFatal && core.CodeOf(s.why) == r.Code:
+		return core.Errorf(r.Code, "input host %s: %w", s.host.ID, s.why), false
 	case r.Status == wire.AckRefused && r.Code.Class() == core.ClassFatal:
 		return core.Errorf(r.Code, "input host %s refused the message (%s)", s.host.ID, r.Code), false
 	}

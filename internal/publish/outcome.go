@@ -93,6 +93,20 @@ func (p *Publisher) expireLocked(now int64) {
 	signal(p.outcomes) // never blocks
 }
 
+// remadeLocked gives up what may be stored in a queue that was deleted since: another one has its path now, and must not get messages of before.
+func (p *Publisher) remadeLocked() {
+	err := core.Errorf(core.CodeNotFound, "queue %s was deleted, and created again since", p.cfg.Queue)
+	for _, b := range p.mu.queue {
+		for i := range b.slots {
+			if b.slots[i].state&(slotSettled|slotMaybe) == slotMaybe {
+				p.settleLocked(b, i, i+1, core.Receipt{}, err, false)
+			}
+		}
+	}
+	p.mu.queue = slices.DeleteFunc(p.mu.queue, dropped)
+	signal(p.outcomes)
+}
+
 // dropped releases a waiting batch of which nothing is left.
 func dropped(b *batch) bool {
 	if b.left > 0 {

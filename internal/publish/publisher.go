@@ -45,7 +45,8 @@ type Publisher struct {
 		closed error // set: nothing is taken any more
 
 		ids        idSource
-		maxPayload int // 0: not known yet
+		maxPayload int    // 0: not known yet
+		queueID    string // of the queue that the last session published to
 
 		number  uint64
 		current *batch   // gathers; nil when empty

@@ -131,6 +131,10 @@ func (s *session) greet(body []byte) error {
 	}
 	s.p.mu.maxPayload = int(ok.MaxMessage)
 	s.ordered, s.p.mu.ordered = ok.Ordered, ok.Ordered
+	if before := s.p.mu.queueID; before != "" && before != ok.QueueId {
+		s.p.remadeLocked()
+	}
+	s.p.mu.queueID = ok.QueueId
 	s.p.mu.Unlock()
 	if !again {
 		s.hello <- nil
