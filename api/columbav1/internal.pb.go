@@ -539,6 +539,437 @@ func (*RenewSharesResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{8}
 }
 
+type LeaseQuotaRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Input         string                 `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
+	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	Namespaces    []*NamespaceNeed       `protobuf:"bytes,3,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Queues        []*QueueFill           `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"` // with a cap of their own, or of their namespace
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseQuotaRequest) Reset() {
+	*x = LeaseQuotaRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseQuotaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseQuotaRequest) ProtoMessage() {}
+
+func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
+func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LeaseQuotaRequest) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *LeaseQuotaRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *LeaseQuotaRequest) GetNamespaces() []*NamespaceNeed {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *LeaseQuotaRequest) GetQueues() []*QueueFill {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// NamespaceNeed is what a host would publish each second.
+type NamespaceNeed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Messages      float64                `protobuf:"fixed64,2,opt,name=messages,proto3" json:"messages,omitempty"`
+	Bytes         float64                `protobuf:"fixed64,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceNeed) Reset() {
+	*x = NamespaceNeed{}
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceNeed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceNeed) ProtoMessage() {}
+
+func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
+func (*NamespaceNeed) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NamespaceNeed) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *NamespaceNeed) GetMessages() float64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *NamespaceNeed) GetBytes() float64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// QueueFill is what a host has of a queue that is not sealed.
+type QueueFill struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Need          float64                `protobuf:"fixed64,2,opt,name=need,proto3" json:"need,omitempty"`      // bytes each second
+	Pending       uint64                 `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"` // bytes that are taken and not acknowledged
+	Extents       []*ExtentFill          `protobuf:"bytes,4,rep,name=extents,proto3" json:"extents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueFill) Reset() {
+	*x = QueueFill{}
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueFill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueFill) ProtoMessage() {}
+
+func (x *QueueFill) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
+func (*QueueFill) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *QueueFill) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *QueueFill) GetNeed() float64 {
+	if x != nil {
+		return x.Need
+	}
+	return 0
+}
+
+func (x *QueueFill) GetPending() uint64 {
+	if x != nil {
+		return x.Pending
+	}
+	return 0
+}
+
+func (x *QueueFill) GetExtents() []*ExtentFill {
+	if x != nil {
+		return x.Extents
+	}
+	return nil
+}
+
+type ExtentFill struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Last          uint64                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`   // committed seq
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"` // up to it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtentFill) Reset() {
+	*x = ExtentFill{}
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtentFill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtentFill) ProtoMessage() {}
+
+func (x *ExtentFill) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
+func (*ExtentFill) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExtentFill) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *ExtentFill) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *ExtentFill) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type LeaseQuotaResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespaces    []*NamespaceLease      `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Queues        []*QueueLease          `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseQuotaResponse) Reset() {
+	*x = LeaseQuotaResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseQuotaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseQuotaResponse) ProtoMessage() {}
+
+func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
+func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *LeaseQuotaResponse) GetQueues() []*QueueLease {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// NamespaceLease is a host's share; of what has no limit it says nothing that counts.
+type NamespaceLease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Messages      float64                `protobuf:"fixed64,2,opt,name=messages,proto3" json:"messages,omitempty"` // per second
+	Bytes         float64                `protobuf:"fixed64,3,opt,name=bytes,proto3" json:"bytes,omitempty"`       // per second
+	Hosts         int32                  `protobuf:"varint,4,opt,name=hosts,proto3" json:"hosts,omitempty"`        // that share
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceLease) Reset() {
+	*x = NamespaceLease{}
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceLease) ProtoMessage() {}
+
+func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
+func (*NamespaceLease) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NamespaceLease) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *NamespaceLease) GetMessages() float64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *NamespaceLease) GetBytes() float64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *NamespaceLease) GetHosts() int32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+type QueueLease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Room          int64                  `protobuf:"varint,2,opt,name=room,proto3" json:"room,omitempty"` // bytes that may be taken on top of pending
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueLease) Reset() {
+	*x = QueueLease{}
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueLease) ProtoMessage() {}
+
+func (x *QueueLease) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
+func (*QueueLease) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *QueueLease) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *QueueLease) GetRoom() int64 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
 type Assignment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -556,7 +987,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +999,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +1012,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -659,7 +1090,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +1102,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +1115,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AssignmentList) GetVersion() uint64 {
@@ -716,7 +1147,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +1159,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +1172,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
 }
 
 type FenceRequest struct {
@@ -755,7 +1186,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +1198,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +1211,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -821,7 +1252,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +1264,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1277,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -925,7 +1356,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1368,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1381,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -996,7 +1427,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1439,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1452,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 type ReadRangeRequest struct {
@@ -1038,7 +1469,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1481,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1494,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -1117,7 +1548,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1560,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1573,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -1163,7 +1594,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1606,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1619,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -1221,7 +1652,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1664,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1677,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -1266,7 +1697,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1709,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1722,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -1317,7 +1748,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1760,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1773,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -1362,7 +1793,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1805,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1818,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -1423,7 +1854,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1866,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1879,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -1536,7 +1967,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1979,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1992,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 type StoreDescription struct {
@@ -1579,7 +2010,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +2022,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +2035,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -1670,7 +2101,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +2113,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +2126,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -1742,7 +2173,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +2185,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +2198,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -1837,7 +2268,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2280,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2293,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -1894,7 +2325,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2337,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2350,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 type SettleRequest struct {
@@ -1934,7 +2365,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2377,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2390,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -2028,7 +2459,42 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x12RenewSharesRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\"\x15\n" +
-	"\x13RenewSharesResponse\"\xe6\x01\n" +
+	"\x13RenewSharesResponse\"\xa5\x01\n" +
+	"\x11LeaseQuotaRequest\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\tR\x05input\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x129\n" +
+	"\n" +
+	"namespaces\x18\x03 \x03(\v2\x19.columba.v1.NamespaceNeedR\n" +
+	"namespaces\x12-\n" +
+	"\x06queues\x18\x04 \x03(\v2\x15.columba.v1.QueueFillR\x06queues\"_\n" +
+	"\rNamespaceNeed\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x01R\bmessages\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x01R\x05bytes\"\x81\x01\n" +
+	"\tQueueFill\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
+	"\x04need\x18\x02 \x01(\x01R\x04need\x12\x18\n" +
+	"\apending\x18\x03 \x01(\x04R\apending\x120\n" +
+	"\aextents\x18\x04 \x03(\v2\x16.columba.v1.ExtentFillR\aextents\"N\n" +
+	"\n" +
+	"ExtentFill\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x04R\x04last\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x80\x01\n" +
+	"\x12LeaseQuotaResponse\x12:\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\v2\x1a.columba.v1.NamespaceLeaseR\n" +
+	"namespaces\x12.\n" +
+	"\x06queues\x18\x02 \x03(\v2\x16.columba.v1.QueueLeaseR\x06queues\"v\n" +
+	"\x0eNamespaceLease\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x01R\bmessages\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x01R\x05bytes\x12\x14\n" +
+	"\x05hosts\x18\x04 \x01(\x05R\x05hosts\"6\n" +
+	"\n" +
+	"QueueLease\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
+	"\x04room\x18\x02 \x01(\x03R\x04room\"\xe6\x01\n" +
 	"\n" +
 	"Assignment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x12\n" +
@@ -2138,7 +2604,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason2\x9f\x05\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason2\xec\x05\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -2149,7 +2615,9 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\fEndOperation\x12\x1f.columba.v1.EndOperationRequest\x1a .columba.v1.EndOperationResponse\x12N\n" +
 	"\vRewindGroup\x12\x1e.columba.v1.RewindGroupRequest\x1a\x1f.columba.v1.RewindGroupResponse\x12Q\n" +
 	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList\x12N\n" +
-	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse2\xe9\x04\n" +
+	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12K\n" +
+	"\n" +
+	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse2\xe9\x04\n" +
 	"\fStoreService\x12<\n" +
 	"\x05Fence\x12\x18.columba.v1.FenceRequest\x1a\x19.columba.v1.FenceResponse\x12G\n" +
 	"\x04Seal\x12\x1e.columba.v1.SealReplicaRequest\x1a\x1f.columba.v1.SealReplicaResponse\x12H\n" +
@@ -2181,7 +2649,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),     // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),    // 1: columba.v1.EnsureExtentResponse
@@ -2192,122 +2660,136 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*ListAssignmentsRequest)(nil),  // 6: columba.v1.ListAssignmentsRequest
 	(*RenewSharesRequest)(nil),      // 7: columba.v1.RenewSharesRequest
 	(*RenewSharesResponse)(nil),     // 8: columba.v1.RenewSharesResponse
-	(*Assignment)(nil),              // 9: columba.v1.Assignment
-	(*AssignmentList)(nil),          // 10: columba.v1.AssignmentList
-	(*AssignResponse)(nil),          // 11: columba.v1.AssignResponse
-	(*FenceRequest)(nil),            // 12: columba.v1.FenceRequest
-	(*FenceResponse)(nil),           // 13: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),      // 14: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),     // 15: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),        // 16: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),       // 17: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),             // 18: columba.v1.CopyRequest
-	(*CopyResponse)(nil),            // 19: columba.v1.CopyResponse
-	(*SeekRequest)(nil),             // 20: columba.v1.SeekRequest
-	(*SeekResponse)(nil),            // 21: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),       // 22: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                 // 23: columba.v1.Replica
-	(*DescribeRequest)(nil),         // 24: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),        // 25: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),        // 26: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),       // 27: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),           // 28: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),          // 29: columba.v1.RemoveResponse
-	(*SettleRequest)(nil),           // 30: columba.v1.SettleRequest
-	(*Extent)(nil),                  // 31: columba.v1.Extent
-	(*HostAddress)(nil),             // 32: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),   // 33: google.protobuf.Timestamp
-	(*StoreIdentity)(nil),           // 34: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
-	(*BeginOperationRequest)(nil),   // 36: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),     // 37: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),      // 38: columba.v1.RewindGroupRequest
-	(*PullRequest)(nil),             // 39: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),         // 40: columba.v1.GetDepthRequest
-	(*PeekRequest)(nil),             // 41: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),  // 42: columba.v1.ListDeadLettersRequest
-	(*BeginOperationResponse)(nil),  // 43: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),    // 44: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),     // 45: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),            // 46: columba.v1.PullResponse
-	(*SettleResponse)(nil),          // 47: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),        // 48: columba.v1.GetDepthResponse
-	(*PeekResponse)(nil),            // 49: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil), // 50: columba.v1.ListDeadLettersResponse
+	(*LeaseQuotaRequest)(nil),       // 9: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),           // 10: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),               // 11: columba.v1.QueueFill
+	(*ExtentFill)(nil),              // 12: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),      // 13: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),          // 14: columba.v1.NamespaceLease
+	(*QueueLease)(nil),              // 15: columba.v1.QueueLease
+	(*Assignment)(nil),              // 16: columba.v1.Assignment
+	(*AssignmentList)(nil),          // 17: columba.v1.AssignmentList
+	(*AssignResponse)(nil),          // 18: columba.v1.AssignResponse
+	(*FenceRequest)(nil),            // 19: columba.v1.FenceRequest
+	(*FenceResponse)(nil),           // 20: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),      // 21: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),     // 22: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),        // 23: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),       // 24: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),             // 25: columba.v1.CopyRequest
+	(*CopyResponse)(nil),            // 26: columba.v1.CopyResponse
+	(*SeekRequest)(nil),             // 27: columba.v1.SeekRequest
+	(*SeekResponse)(nil),            // 28: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),       // 29: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                 // 30: columba.v1.Replica
+	(*DescribeRequest)(nil),         // 31: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),        // 32: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),        // 33: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),       // 34: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),           // 35: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),          // 36: columba.v1.RemoveResponse
+	(*SettleRequest)(nil),           // 37: columba.v1.SettleRequest
+	(*Extent)(nil),                  // 38: columba.v1.Extent
+	(*HostAddress)(nil),             // 39: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
+	(*StoreIdentity)(nil),           // 41: columba.v1.StoreIdentity
+	(*durationpb.Duration)(nil),     // 42: google.protobuf.Duration
+	(*BeginOperationRequest)(nil),   // 43: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),     // 44: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),      // 45: columba.v1.RewindGroupRequest
+	(*PullRequest)(nil),             // 46: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),         // 47: columba.v1.GetDepthRequest
+	(*PeekRequest)(nil),             // 48: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),  // 49: columba.v1.ListDeadLettersRequest
+	(*BeginOperationResponse)(nil),  // 50: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),    // 51: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),     // 52: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),            // 53: columba.v1.PullResponse
+	(*SettleResponse)(nil),          // 54: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),        // 55: columba.v1.GetDepthResponse
+	(*PeekResponse)(nil),            // 56: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil), // 57: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	31, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	32, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	31, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	33, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	31, // 4: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	9,  // 5: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	31, // 6: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	34, // 7: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	34, // 8: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	31, // 9: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	34, // 10: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	34, // 11: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	34, // 12: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	33, // 13: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	34, // 14: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	31, // 15: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	34, // 16: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	34, // 17: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	23, // 18: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	34, // 19: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	35, // 20: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 21: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 22: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 23: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	36, // 24: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	37, // 25: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	38, // 26: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	6,  // 27: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	7,  // 28: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	12, // 29: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	14, // 30: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	16, // 31: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	18, // 32: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	20, // 33: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	22, // 34: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	24, // 35: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	26, // 36: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	28, // 37: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	10, // 38: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	39, // 39: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	30, // 40: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	40, // 41: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	41, // 42: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	42, // 43: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 44: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 45: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 46: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	43, // 47: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	44, // 48: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	45, // 49: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	10, // 50: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 51: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 52: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	15, // 53: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	17, // 54: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	19, // 55: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	21, // 56: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	23, // 57: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	25, // 58: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	27, // 59: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	29, // 60: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	11, // 61: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	46, // 62: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	47, // 63: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	48, // 64: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	49, // 65: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	50, // 66: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	44, // [44:67] is the sub-list for method output_type
-	21, // [21:44] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	38, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	39, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	38, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	40, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	10, // 4: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	11, // 5: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	12, // 6: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	14, // 7: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	15, // 8: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	38, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	16, // 10: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	38, // 11: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	41, // 12: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	41, // 13: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	38, // 14: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	41, // 15: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	41, // 16: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	41, // 17: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	40, // 18: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	41, // 19: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	38, // 20: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	41, // 21: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	41, // 22: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	30, // 23: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	41, // 24: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	42, // 25: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 26: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 27: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 28: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	43, // 29: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	44, // 30: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	45, // 31: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	6,  // 32: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	7,  // 33: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	9,  // 34: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	19, // 35: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	21, // 36: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	23, // 37: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	25, // 38: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	27, // 39: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	29, // 40: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	31, // 41: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	33, // 42: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	35, // 43: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	17, // 44: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	46, // 45: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	37, // 46: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	47, // 47: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	48, // 48: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	49, // 49: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 50: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 51: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 52: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	50, // 53: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	51, // 54: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	52, // 55: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	17, // 56: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 57: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 58: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	20, // 59: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	22, // 60: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	24, // 61: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	26, // 62: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	28, // 63: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	30, // 64: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	32, // 65: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	34, // 66: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	36, // 67: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	18, // 68: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	53, // 69: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	54, // 70: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	55, // 71: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	56, // 72: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	57, // 73: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	50, // [50:74] is the sub-list for method output_type
+	26, // [26:50] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -2324,7 +2806,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1551,6 +1551,330 @@ func (x *PeekResponse) GetNext() string {
 	return ""
 }
 
+type CreateNamespaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spec          *NamespaceSpec         `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateNamespaceRequest) Reset() {
+	*x = CreateNamespaceRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateNamespaceRequest) ProtoMessage() {}
+
+func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CreateNamespaceRequest) GetSpec() *NamespaceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+type GetNamespaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNamespaceRequest) Reset() {
+	*x = GetNamespaceRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNamespaceRequest) ProtoMessage() {}
+
+func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *GetNamespaceRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListNamespacesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`  // page token
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // default 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNamespacesRequest) Reset() {
+	*x = ListNamespacesRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNamespacesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNamespacesRequest) ProtoMessage() {}
+
+func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
+func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListNamespacesRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListNamespacesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListNamespacesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespaces    []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // empty: no more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNamespacesResponse) Reset() {
+	*x = ListNamespacesResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNamespacesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNamespacesResponse) ProtoMessage() {}
+
+func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
+func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *ListNamespacesResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type UpdateNamespaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spec          *NamespaceSpec         `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`     // name names the namespace
+	Fields        []string               `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"` // names of the fields of spec that change, also back to 0; empty: those that are set
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateNamespaceRequest) Reset() {
+	*x = UpdateNamespaceRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateNamespaceRequest) ProtoMessage() {}
+
+func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *UpdateNamespaceRequest) GetSpec() *NamespaceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *UpdateNamespaceRequest) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+type DeleteNamespaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNamespaceRequest) Reset() {
+	*x = DeleteNamespaceRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNamespaceRequest) ProtoMessage() {}
+
+func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *DeleteNamespaceRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteNamespaceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNamespaceResponse) Reset() {
+	*x = DeleteNamespaceResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNamespaceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNamespaceResponse) ProtoMessage() {}
+
+func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
+func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
+}
+
 type PublishRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1561,7 +1885,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1897,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1910,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PublishRequest) GetQueue() string {
@@ -1612,7 +1936,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1948,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1961,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PublishResponse) GetResults() []*PublishResponse_Result {
@@ -1659,7 +1983,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1995,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +2008,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PullRequest) GetQueue() string {
@@ -1728,7 +2052,7 @@ type PulledMessage struct {
 
 func (x *PulledMessage) Reset() {
 	*x = PulledMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +2064,7 @@ func (x *PulledMessage) String() string {
 func (*PulledMessage) ProtoMessage() {}
 
 func (x *PulledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +2077,7 @@ func (x *PulledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PulledMessage.ProtoReflect.Descriptor instead.
 func (*PulledMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PulledMessage) GetToken() string {
@@ -1800,7 +2124,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +2136,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +2149,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PullResponse) GetMessages() []*PulledMessage {
@@ -1844,7 +2168,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2180,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2193,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AckRequest) GetTokens() []string {
@@ -1890,7 +2214,7 @@ type NackRequest struct {
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +2226,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2239,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NackRequest) GetTokens() []string {
@@ -1949,7 +2273,7 @@ type RejectRequest struct {
 
 func (x *RejectRequest) Reset() {
 	*x = RejectRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2285,7 @@ func (x *RejectRequest) String() string {
 func (*RejectRequest) ProtoMessage() {}
 
 func (x *RejectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2298,7 @@ func (x *RejectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
 func (*RejectRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RejectRequest) GetTokens() []string {
@@ -2001,7 +2325,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2337,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2350,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ExtendRequest) GetTokens() []string {
@@ -2053,7 +2377,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2389,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2402,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SettleResponse) GetFailures() []*SettleResponse_Failure {
@@ -2097,7 +2421,7 @@ type PublishRouteRequest struct {
 
 func (x *PublishRouteRequest) Reset() {
 	*x = PublishRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2433,7 @@ func (x *PublishRouteRequest) String() string {
 func (*PublishRouteRequest) ProtoMessage() {}
 
 func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2446,7 @@ func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRouteRequest.ProtoReflect.Descriptor instead.
 func (*PublishRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PublishRouteRequest) GetQueue() string {
@@ -2142,7 +2466,7 @@ type ConsumeRouteRequest struct {
 
 func (x *ConsumeRouteRequest) Reset() {
 	*x = ConsumeRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2478,7 @@ func (x *ConsumeRouteRequest) String() string {
 func (*ConsumeRouteRequest) ProtoMessage() {}
 
 func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2491,7 @@ func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRouteRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ConsumeRouteRequest) GetQueue() string {
@@ -2194,7 +2518,7 @@ type RouteResponse struct {
 
 func (x *RouteResponse) Reset() {
 	*x = RouteResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2530,7 @@ func (x *RouteResponse) String() string {
 func (*RouteResponse) ProtoMessage() {}
 
 func (x *RouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2543,7 @@ func (x *RouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteResponse.ProtoReflect.Descriptor instead.
 func (*RouteResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RouteResponse) GetVersion() uint64 {
@@ -2246,7 +2570,7 @@ type CreateQueuesResponse_Result struct {
 
 func (x *CreateQueuesResponse_Result) Reset() {
 	*x = CreateQueuesResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2582,7 @@ func (x *CreateQueuesResponse_Result) String() string {
 func (*CreateQueuesResponse_Result) ProtoMessage() {}
 
 func (x *CreateQueuesResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2623,7 @@ type PublishResponse_Result struct {
 
 func (x *PublishResponse_Result) Reset() {
 	*x = PublishResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2635,7 @@ func (x *PublishResponse_Result) String() string {
 func (*PublishResponse_Result) ProtoMessage() {}
 
 func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2648,7 @@ func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse_Result.ProtoReflect.Descriptor instead.
 func (*PublishResponse_Result) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{31, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *PublishResponse_Result) GetId() string {
@@ -2358,7 +2682,7 @@ type SettleResponse_Failure struct {
 
 func (x *SettleResponse_Failure) Reset() {
 	*x = SettleResponse_Failure{}
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2694,7 @@ func (x *SettleResponse_Failure) String() string {
 func (*SettleResponse_Failure) ProtoMessage() {}
 
 func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2707,7 @@ func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse_Failure.ProtoReflect.Descriptor instead.
 func (*SettleResponse_Failure) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{39, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{46, 0}
 }
 
 func (x *SettleResponse_Failure) GetToken() string {
@@ -2494,7 +2818,25 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\v2\x13.columba.v1.MessageR\amessage\"Y\n" +
 	"\fPeekResponse\x125\n" +
 	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.StoredMessageR\bmessages\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"W\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"G\n" +
+	"\x16CreateNamespaceRequest\x12-\n" +
+	"\x04spec\x18\x01 \x01(\v2\x19.columba.v1.NamespaceSpecR\x04spec\")\n" +
+	"\x13GetNamespaceRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"C\n" +
+	"\x15ListNamespacesRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"c\n" +
+	"\x16ListNamespacesResponse\x125\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\v2\x15.columba.v1.NamespaceR\n" +
+	"namespaces\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"_\n" +
+	"\x16UpdateNamespaceRequest\x12-\n" +
+	"\x04spec\x18\x01 \x01(\v2\x19.columba.v1.NamespaceSpecR\x04spec\x12\x16\n" +
+	"\x06fields\x18\x02 \x03(\tR\x06fields\",\n" +
+	"\x16DeleteNamespaceRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
+	"\x17DeleteNamespaceResponse\"W\n" +
 	"\x0ePublishRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12/\n" +
 	"\bmessages\x18\x02 \x03(\v2\x13.columba.v1.MessageR\bmessages\"\xac\x01\n" +
@@ -2542,7 +2884,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\x99\r\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xb2\x10\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -2569,7 +2911,12 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\fGetOperation\x12\x1f.columba.v1.GetOperationRequest\x1a\x15.columba.v1.Operation\x12L\n" +
 	"\x0fCancelOperation\x12\".columba.v1.CancelOperationRequest\x1a\x15.columba.v1.Operation\x12W\n" +
 	"\x0eListOperations\x12!.columba.v1.ListOperationsRequest\x1a\".columba.v1.ListOperationsResponse\x129\n" +
-	"\x04Peek\x12\x17.columba.v1.PeekRequest\x1a\x18.columba.v1.PeekResponse2\xa1\x04\n" +
+	"\x04Peek\x12\x17.columba.v1.PeekRequest\x1a\x18.columba.v1.PeekResponse\x12L\n" +
+	"\x0fCreateNamespace\x12\".columba.v1.CreateNamespaceRequest\x1a\x15.columba.v1.Namespace\x12F\n" +
+	"\fGetNamespace\x12\x1f.columba.v1.GetNamespaceRequest\x1a\x15.columba.v1.Namespace\x12W\n" +
+	"\x0eListNamespaces\x12!.columba.v1.ListNamespacesRequest\x1a\".columba.v1.ListNamespacesResponse\x12L\n" +
+	"\x0fUpdateNamespace\x12\".columba.v1.UpdateNamespaceRequest\x1a\x15.columba.v1.Namespace\x12Z\n" +
+	"\x0fDeleteNamespace\x12\".columba.v1.DeleteNamespaceRequest\x1a#.columba.v1.DeleteNamespaceResponse2\xa1\x04\n" +
 	"\x0eMessageService\x12B\n" +
 	"\aPublish\x12\x1a.columba.v1.PublishRequest\x1a\x1b.columba.v1.PublishResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x129\n" +
@@ -2592,7 +2939,7 @@ func file_columba_v1_public_proto_rawDescGZIP() []byte {
 	return file_columba_v1_public_proto_rawDescData
 }
 
-var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_columba_v1_public_proto_goTypes = []any{
 	(*CreateQueueRequest)(nil),          // 0: columba.v1.CreateQueueRequest
 	(*CreateQueuesRequest)(nil),         // 1: columba.v1.CreateQueuesRequest
@@ -2624,139 +2971,161 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*PeekRequest)(nil),                 // 27: columba.v1.PeekRequest
 	(*StoredMessage)(nil),               // 28: columba.v1.StoredMessage
 	(*PeekResponse)(nil),                // 29: columba.v1.PeekResponse
-	(*PublishRequest)(nil),              // 30: columba.v1.PublishRequest
-	(*PublishResponse)(nil),             // 31: columba.v1.PublishResponse
-	(*PullRequest)(nil),                 // 32: columba.v1.PullRequest
-	(*PulledMessage)(nil),               // 33: columba.v1.PulledMessage
-	(*PullResponse)(nil),                // 34: columba.v1.PullResponse
-	(*AckRequest)(nil),                  // 35: columba.v1.AckRequest
-	(*NackRequest)(nil),                 // 36: columba.v1.NackRequest
-	(*RejectRequest)(nil),               // 37: columba.v1.RejectRequest
-	(*ExtendRequest)(nil),               // 38: columba.v1.ExtendRequest
-	(*SettleResponse)(nil),              // 39: columba.v1.SettleResponse
-	(*PublishRouteRequest)(nil),         // 40: columba.v1.PublishRouteRequest
-	(*ConsumeRouteRequest)(nil),         // 41: columba.v1.ConsumeRouteRequest
-	(*RouteResponse)(nil),               // 42: columba.v1.RouteResponse
-	(*CreateQueuesResponse_Result)(nil), // 43: columba.v1.CreateQueuesResponse.Result
-	(*PublishResponse_Result)(nil),      // 44: columba.v1.PublishResponse.Result
-	(*SettleResponse_Failure)(nil),      // 45: columba.v1.SettleResponse.Failure
-	(*QueueSpec)(nil),                   // 46: columba.v1.QueueSpec
-	(*Queue)(nil),                       // 47: columba.v1.Queue
-	(*GroupSpec)(nil),                   // 48: columba.v1.GroupSpec
-	(*Group)(nil),                       // 49: columba.v1.Group
-	(*ExtentInfo)(nil),                  // 50: columba.v1.ExtentInfo
-	(*Depth)(nil),                       // 51: columba.v1.Depth
-	(*DeadLetter)(nil),                  // 52: columba.v1.DeadLetter
-	(*timestamppb.Timestamp)(nil),       // 53: google.protobuf.Timestamp
-	(*Message)(nil),                     // 54: columba.v1.Message
-	(*durationpb.Duration)(nil),         // 55: google.protobuf.Duration
-	(*HostAddress)(nil),                 // 56: columba.v1.HostAddress
-	(*Error)(nil),                       // 57: columba.v1.Error
-	(*SeekGroupRequest)(nil),            // 58: columba.v1.SeekGroupRequest
-	(*StartOperationRequest)(nil),       // 59: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 60: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 61: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 62: columba.v1.ListOperationsRequest
-	(*Operation)(nil),                   // 63: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 64: columba.v1.ListOperationsResponse
+	(*CreateNamespaceRequest)(nil),      // 30: columba.v1.CreateNamespaceRequest
+	(*GetNamespaceRequest)(nil),         // 31: columba.v1.GetNamespaceRequest
+	(*ListNamespacesRequest)(nil),       // 32: columba.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),      // 33: columba.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),      // 34: columba.v1.UpdateNamespaceRequest
+	(*DeleteNamespaceRequest)(nil),      // 35: columba.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),     // 36: columba.v1.DeleteNamespaceResponse
+	(*PublishRequest)(nil),              // 37: columba.v1.PublishRequest
+	(*PublishResponse)(nil),             // 38: columba.v1.PublishResponse
+	(*PullRequest)(nil),                 // 39: columba.v1.PullRequest
+	(*PulledMessage)(nil),               // 40: columba.v1.PulledMessage
+	(*PullResponse)(nil),                // 41: columba.v1.PullResponse
+	(*AckRequest)(nil),                  // 42: columba.v1.AckRequest
+	(*NackRequest)(nil),                 // 43: columba.v1.NackRequest
+	(*RejectRequest)(nil),               // 44: columba.v1.RejectRequest
+	(*ExtendRequest)(nil),               // 45: columba.v1.ExtendRequest
+	(*SettleResponse)(nil),              // 46: columba.v1.SettleResponse
+	(*PublishRouteRequest)(nil),         // 47: columba.v1.PublishRouteRequest
+	(*ConsumeRouteRequest)(nil),         // 48: columba.v1.ConsumeRouteRequest
+	(*RouteResponse)(nil),               // 49: columba.v1.RouteResponse
+	(*CreateQueuesResponse_Result)(nil), // 50: columba.v1.CreateQueuesResponse.Result
+	(*PublishResponse_Result)(nil),      // 51: columba.v1.PublishResponse.Result
+	(*SettleResponse_Failure)(nil),      // 52: columba.v1.SettleResponse.Failure
+	(*QueueSpec)(nil),                   // 53: columba.v1.QueueSpec
+	(*Queue)(nil),                       // 54: columba.v1.Queue
+	(*GroupSpec)(nil),                   // 55: columba.v1.GroupSpec
+	(*Group)(nil),                       // 56: columba.v1.Group
+	(*ExtentInfo)(nil),                  // 57: columba.v1.ExtentInfo
+	(*Depth)(nil),                       // 58: columba.v1.Depth
+	(*DeadLetter)(nil),                  // 59: columba.v1.DeadLetter
+	(*timestamppb.Timestamp)(nil),       // 60: google.protobuf.Timestamp
+	(*Message)(nil),                     // 61: columba.v1.Message
+	(*NamespaceSpec)(nil),               // 62: columba.v1.NamespaceSpec
+	(*Namespace)(nil),                   // 63: columba.v1.Namespace
+	(*durationpb.Duration)(nil),         // 64: google.protobuf.Duration
+	(*HostAddress)(nil),                 // 65: columba.v1.HostAddress
+	(*Error)(nil),                       // 66: columba.v1.Error
+	(*SeekGroupRequest)(nil),            // 67: columba.v1.SeekGroupRequest
+	(*StartOperationRequest)(nil),       // 68: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 69: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 70: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 71: columba.v1.ListOperationsRequest
+	(*Operation)(nil),                   // 72: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 73: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
-	46, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	46, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
-	43, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
-	47, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
-	46, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	48, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	49, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
-	48, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	50, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
+	53, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	53, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
+	50, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
+	54, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
+	53, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	55, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	56, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
+	55, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	57, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
 	21, // 9: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	51, // 10: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	52, // 11: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
-	53, // 12: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	54, // 13: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	58, // 10: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	59, // 11: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	60, // 12: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	61, // 13: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
 	28, // 14: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	54, // 15: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	44, // 16: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	55, // 17: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	53, // 18: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	54, // 19: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	33, // 20: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	55, // 21: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	55, // 22: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	45, // 23: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	56, // 24: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	47, // 25: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	57, // 26: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	57, // 27: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	57, // 28: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 29: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 30: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 31: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 32: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 33: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 34: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 35: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 36: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 37: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 38: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 39: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	58, // 40: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 41: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 42: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 43: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 44: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	23, // 45: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	25, // 46: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	59, // 47: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	60, // 48: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	61, // 49: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	62, // 50: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	27, // 51: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	30, // 52: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	32, // 53: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	35, // 54: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	36, // 55: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	37, // 56: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	38, // 57: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	40, // 58: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	41, // 59: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	47, // 60: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 61: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	47, // 62: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 63: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	47, // 64: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 65: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	49, // 66: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	49, // 67: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 68: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	49, // 69: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 70: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	49, // 71: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 72: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	50, // 73: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	50, // 74: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	22, // 75: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	24, // 76: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	26, // 77: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	63, // 78: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	63, // 79: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	63, // 80: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	64, // 81: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	29, // 82: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	31, // 83: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	34, // 84: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	39, // 85: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	39, // 86: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	39, // 87: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	39, // 88: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	42, // 89: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	42, // 90: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	60, // [60:91] is the sub-list for method output_type
-	29, // [29:60] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	62, // 15: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	63, // 16: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	62, // 17: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	61, // 18: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	51, // 19: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	64, // 20: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	60, // 21: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	61, // 22: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	40, // 23: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	64, // 24: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	64, // 25: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	52, // 26: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	65, // 27: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	54, // 28: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	66, // 29: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	66, // 30: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	66, // 31: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 32: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 33: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 34: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 35: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 36: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 37: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 38: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 39: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 40: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 41: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 42: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	67, // 43: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 44: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 45: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 46: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 47: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	23, // 48: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	25, // 49: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	68, // 50: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	69, // 51: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	70, // 52: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	71, // 53: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	27, // 54: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	30, // 55: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	31, // 56: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	32, // 57: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	34, // 58: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	35, // 59: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	37, // 60: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	39, // 61: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	42, // 62: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	43, // 63: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	44, // 64: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	45, // 65: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	47, // 66: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	48, // 67: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	54, // 68: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 69: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	54, // 70: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 71: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	54, // 72: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 73: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	56, // 74: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	56, // 75: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 76: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	56, // 77: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 78: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	56, // 79: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 80: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	57, // 81: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	57, // 82: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	22, // 83: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	24, // 84: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	26, // 85: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	72, // 86: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	72, // 87: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	72, // 88: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	73, // 89: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	29, // 90: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	63, // 91: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	63, // 92: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	33, // 93: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	63, // 94: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	36, // 95: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	38, // 96: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	41, // 97: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	46, // 98: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	46, // 99: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	46, // 100: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	46, // 101: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	49, // 102: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	49, // 103: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	68, // [68:104] is the sub-list for method output_type
+	32, // [32:68] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }
@@ -2772,7 +3141,7 @@ func file_columba_v1_public_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_public_proto_rawDesc), len(file_columba_v1_public_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -94,8 +94,9 @@ type QueueSpec struct {
 	MinReplicas         int32                  `protobuf:"varint,5,opt,name=min_replicas,json=minReplicas,proto3" json:"min_replicas,omitempty"`
 	ConsumedRetention   *durationpb.Duration   `protobuf:"bytes,6,opt,name=consumed_retention,json=consumedRetention,proto3" json:"consumed_retention,omitempty"`
 	UnconsumedRetention *durationpb.Duration   `protobuf:"bytes,7,opt,name=unconsumed_retention,json=unconsumedRetention,proto3" json:"unconsumed_retention,omitempty"`
-	MaxMessage          int64                  `protobuf:"varint,8,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"` // bytes
-	Status              string                 `protobuf:"bytes,9,opt,name=status,proto3" json:"status,omitempty"`                            // enabled, disabled, send-only, receive-only
+	MaxMessage          int64                  `protobuf:"varint,8,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"`  // bytes
+	Status              string                 `protobuf:"bytes,9,opt,name=status,proto3" json:"status,omitempty"`                             // enabled, disabled, send-only, receive-only
+	MaxBacklog          int64                  `protobuf:"varint,40,opt,name=max_backlog,json=maxBacklog,proto3" json:"max_backlog,omitempty"` // bytes that the group furthest behind may leave unconsumed; 0: no limit
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -193,6 +194,150 @@ func (x *QueueSpec) GetStatus() string {
 	return ""
 }
 
+func (x *QueueSpec) GetMaxBacklog() int64 {
+	if x != nil {
+		return x.MaxBacklog
+	}
+	return 0
+}
+
+// NamespaceSpec is what the queues of a namespace, those whose path begins with its label, may do together. 0 is no limit.
+type NamespaceSpec struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // like /acme
+	MaxQueues         int64                  `protobuf:"varint,2,opt,name=max_queues,json=maxQueues,proto3" json:"max_queues,omitempty"`
+	MessagesPerSecond int64                  `protobuf:"varint,3,opt,name=messages_per_second,json=messagesPerSecond,proto3" json:"messages_per_second,omitempty"`
+	BytesPerSecond    int64                  `protobuf:"varint,4,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	BacklogBytes      int64                  `protobuf:"varint,5,opt,name=backlog_bytes,json=backlogBytes,proto3" json:"backlog_bytes,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *NamespaceSpec) Reset() {
+	*x = NamespaceSpec{}
+	mi := &file_columba_v1_types_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceSpec) ProtoMessage() {}
+
+func (x *NamespaceSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_types_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceSpec.ProtoReflect.Descriptor instead.
+func (*NamespaceSpec) Descriptor() ([]byte, []int) {
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NamespaceSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamespaceSpec) GetMaxQueues() int64 {
+	if x != nil {
+		return x.MaxQueues
+	}
+	return 0
+}
+
+func (x *NamespaceSpec) GetMessagesPerSecond() int64 {
+	if x != nil {
+		return x.MessagesPerSecond
+	}
+	return 0
+}
+
+func (x *NamespaceSpec) GetBytesPerSecond() int64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *NamespaceSpec) GetBacklogBytes() int64 {
+	if x != nil {
+		return x.BacklogBytes
+	}
+	return 0
+}
+
+type Namespace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spec          *NamespaceSpec         `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	Created       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created,proto3" json:"created,omitempty"`
+	Queues        int64                  `protobuf:"varint,3,opt,name=queues,proto3" json:"queues,omitempty"` // that it has; only when a single one is asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Namespace) Reset() {
+	*x = Namespace{}
+	mi := &file_columba_v1_types_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Namespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Namespace) ProtoMessage() {}
+
+func (x *Namespace) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_types_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
+func (*Namespace) Descriptor() ([]byte, []int) {
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Namespace) GetSpec() *NamespaceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *Namespace) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Namespace) GetQueues() int64 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
 type Queue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -204,7 +349,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_columba_v1_types_proto_msgTypes[2]
+	mi := &file_columba_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +361,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[2]
+	mi := &file_columba_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +374,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Queue) GetId() string {
@@ -265,7 +410,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_columba_v1_types_proto_msgTypes[3]
+	mi := &file_columba_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +422,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[3]
+	mi := &file_columba_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +435,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Backoff) GetMin() *durationpb.Duration {
@@ -341,7 +486,7 @@ type GroupSpec struct {
 
 func (x *GroupSpec) Reset() {
 	*x = GroupSpec{}
-	mi := &file_columba_v1_types_proto_msgTypes[4]
+	mi := &file_columba_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +498,7 @@ func (x *GroupSpec) String() string {
 func (*GroupSpec) ProtoMessage() {}
 
 func (x *GroupSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[4]
+	mi := &file_columba_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +511,7 @@ func (x *GroupSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupSpec.ProtoReflect.Descriptor instead.
 func (*GroupSpec) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GroupSpec) GetQueue() string {
@@ -459,7 +604,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_columba_v1_types_proto_msgTypes[5]
+	mi := &file_columba_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +616,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[5]
+	mi := &file_columba_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +629,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Group) GetId() string {
@@ -542,7 +687,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_columba_v1_types_proto_msgTypes[6]
+	mi := &file_columba_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +699,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[6]
+	mi := &file_columba_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +712,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Extent) GetId() []byte {
@@ -671,7 +816,7 @@ type ExtentInfo struct {
 
 func (x *ExtentInfo) Reset() {
 	*x = ExtentInfo{}
-	mi := &file_columba_v1_types_proto_msgTypes[7]
+	mi := &file_columba_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +828,7 @@ func (x *ExtentInfo) String() string {
 func (*ExtentInfo) ProtoMessage() {}
 
 func (x *ExtentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[7]
+	mi := &file_columba_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +841,7 @@ func (x *ExtentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentInfo.ProtoReflect.Descriptor instead.
 func (*ExtentInfo) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExtentInfo) GetExtent() string {
@@ -816,7 +961,7 @@ type StoreIdentity struct {
 
 func (x *StoreIdentity) Reset() {
 	*x = StoreIdentity{}
-	mi := &file_columba_v1_types_proto_msgTypes[8]
+	mi := &file_columba_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +973,7 @@ func (x *StoreIdentity) String() string {
 func (*StoreIdentity) ProtoMessage() {}
 
 func (x *StoreIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[8]
+	mi := &file_columba_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +986,7 @@ func (x *StoreIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreIdentity.ProtoReflect.Descriptor instead.
 func (*StoreIdentity) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreIdentity) GetStore() string {
@@ -876,7 +1021,7 @@ type HostAddress struct {
 
 func (x *HostAddress) Reset() {
 	*x = HostAddress{}
-	mi := &file_columba_v1_types_proto_msgTypes[9]
+	mi := &file_columba_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1033,7 @@ func (x *HostAddress) String() string {
 func (*HostAddress) ProtoMessage() {}
 
 func (x *HostAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[9]
+	mi := &file_columba_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1046,7 @@ func (x *HostAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAddress.ProtoReflect.Descriptor instead.
 func (*HostAddress) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HostAddress) GetId() string {
@@ -934,7 +1079,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_columba_v1_types_proto_msgTypes[10]
+	mi := &file_columba_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1091,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[10]
+	mi := &file_columba_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1104,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Message) GetPayload() []byte {
@@ -1036,7 +1181,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_columba_v1_types_proto_msgTypes[11]
+	mi := &file_columba_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1193,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[11]
+	mi := &file_columba_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1206,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -1151,7 +1296,7 @@ type Depth struct {
 
 func (x *Depth) Reset() {
 	*x = Depth{}
-	mi := &file_columba_v1_types_proto_msgTypes[12]
+	mi := &file_columba_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1308,7 @@ func (x *Depth) String() string {
 func (*Depth) ProtoMessage() {}
 
 func (x *Depth) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[12]
+	mi := &file_columba_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1321,7 @@ func (x *Depth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Depth.ProtoReflect.Descriptor instead.
 func (*Depth) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Depth) GetQueue() string {
@@ -1252,7 +1397,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12:\n" +
 	"\vretry_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xf1\x02\n" +
+	"retryAfter\"\x92\x03\n" +
 	"\tQueueSpec\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12 \n" +
 	"\vconsistency\x18\x02 \x01(\tR\vconsistency\x12\x1e\n" +
@@ -1265,7 +1410,20 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x14unconsumed_retention\x18\a \x01(\v2\x19.google.protobuf.DurationR\x13unconsumedRetention\x12\x1f\n" +
 	"\vmax_message\x18\b \x01(\x03R\n" +
 	"maxMessage\x12\x16\n" +
-	"\x06status\x18\t \x01(\tR\x06status\"x\n" +
+	"\x06status\x18\t \x01(\tR\x06status\x12\x1f\n" +
+	"\vmax_backlog\x18( \x01(\x03R\n" +
+	"maxBacklog\"\xc1\x01\n" +
+	"\rNamespaceSpec\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"max_queues\x18\x02 \x01(\x03R\tmaxQueues\x12.\n" +
+	"\x13messages_per_second\x18\x03 \x01(\x03R\x11messagesPerSecond\x12(\n" +
+	"\x10bytes_per_second\x18\x04 \x01(\x03R\x0ebytesPerSecond\x12#\n" +
+	"\rbacklog_bytes\x18\x05 \x01(\x03R\fbacklogBytes\"\x88\x01\n" +
+	"\tNamespace\x12-\n" +
+	"\x04spec\x18\x01 \x01(\v2\x19.columba.v1.NamespaceSpecR\x04spec\x124\n" +
+	"\acreated\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x16\n" +
+	"\x06queues\x18\x03 \x01(\x03R\x06queues\"x\n" +
 	"\x05Queue\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12)\n" +
 	"\x04spec\x18\x02 \x01(\v2\x15.columba.v1.QueueSpecR\x04spec\x124\n" +
@@ -1385,53 +1543,57 @@ func file_columba_v1_types_proto_rawDescGZIP() []byte {
 	return file_columba_v1_types_proto_rawDescData
 }
 
-var file_columba_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_columba_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_columba_v1_types_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: columba.v1.Error
 	(*QueueSpec)(nil),             // 1: columba.v1.QueueSpec
-	(*Queue)(nil),                 // 2: columba.v1.Queue
-	(*Backoff)(nil),               // 3: columba.v1.Backoff
-	(*GroupSpec)(nil),             // 4: columba.v1.GroupSpec
-	(*Group)(nil),                 // 5: columba.v1.Group
-	(*Extent)(nil),                // 6: columba.v1.Extent
-	(*ExtentInfo)(nil),            // 7: columba.v1.ExtentInfo
-	(*StoreIdentity)(nil),         // 8: columba.v1.StoreIdentity
-	(*HostAddress)(nil),           // 9: columba.v1.HostAddress
-	(*Message)(nil),               // 10: columba.v1.Message
-	(*DeadLetter)(nil),            // 11: columba.v1.DeadLetter
-	(*Depth)(nil),                 // 12: columba.v1.Depth
-	nil,                           // 13: columba.v1.Message.HeadersEntry
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*NamespaceSpec)(nil),         // 2: columba.v1.NamespaceSpec
+	(*Namespace)(nil),             // 3: columba.v1.Namespace
+	(*Queue)(nil),                 // 4: columba.v1.Queue
+	(*Backoff)(nil),               // 5: columba.v1.Backoff
+	(*GroupSpec)(nil),             // 6: columba.v1.GroupSpec
+	(*Group)(nil),                 // 7: columba.v1.Group
+	(*Extent)(nil),                // 8: columba.v1.Extent
+	(*ExtentInfo)(nil),            // 9: columba.v1.ExtentInfo
+	(*StoreIdentity)(nil),         // 10: columba.v1.StoreIdentity
+	(*HostAddress)(nil),           // 11: columba.v1.HostAddress
+	(*Message)(nil),               // 12: columba.v1.Message
+	(*DeadLetter)(nil),            // 13: columba.v1.DeadLetter
+	(*Depth)(nil),                 // 14: columba.v1.Depth
+	nil,                           // 15: columba.v1.Message.HeadersEntry
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
 }
 var file_columba_v1_types_proto_depIdxs = []int32{
-	14, // 0: columba.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	14, // 1: columba.v1.QueueSpec.consumed_retention:type_name -> google.protobuf.Duration
-	14, // 2: columba.v1.QueueSpec.unconsumed_retention:type_name -> google.protobuf.Duration
-	1,  // 3: columba.v1.Queue.spec:type_name -> columba.v1.QueueSpec
-	15, // 4: columba.v1.Queue.created:type_name -> google.protobuf.Timestamp
-	14, // 5: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
-	14, // 6: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
-	14, // 7: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
-	14, // 8: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
-	14, // 9: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
-	3,  // 10: columba.v1.GroupSpec.backoff:type_name -> columba.v1.Backoff
-	4,  // 11: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
-	15, // 12: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
-	15, // 13: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
-	15, // 14: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
-	13, // 15: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
-	14, // 16: columba.v1.Message.delay:type_name -> google.protobuf.Duration
-	15, // 17: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
-	15, // 18: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
-	10, // 19: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
-	15, // 20: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
-	15, // 21: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	16, // 0: columba.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	16, // 1: columba.v1.QueueSpec.consumed_retention:type_name -> google.protobuf.Duration
+	16, // 2: columba.v1.QueueSpec.unconsumed_retention:type_name -> google.protobuf.Duration
+	2,  // 3: columba.v1.Namespace.spec:type_name -> columba.v1.NamespaceSpec
+	17, // 4: columba.v1.Namespace.created:type_name -> google.protobuf.Timestamp
+	1,  // 5: columba.v1.Queue.spec:type_name -> columba.v1.QueueSpec
+	17, // 6: columba.v1.Queue.created:type_name -> google.protobuf.Timestamp
+	16, // 7: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
+	16, // 8: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
+	16, // 9: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
+	16, // 10: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
+	16, // 11: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
+	5,  // 12: columba.v1.GroupSpec.backoff:type_name -> columba.v1.Backoff
+	6,  // 13: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
+	17, // 14: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
+	17, // 15: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
+	17, // 16: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
+	15, // 17: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
+	16, // 18: columba.v1.Message.delay:type_name -> google.protobuf.Duration
+	17, // 19: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
+	17, // 20: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
+	12, // 21: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
+	17, // 22: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
+	17, // 23: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_types_proto_init() }
@@ -1445,7 +1607,7 @@ func file_columba_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_types_proto_rawDesc), len(file_columba_v1_types_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -61,6 +61,9 @@ const (
 	// ControllerServiceRenewSharesProcedure is the fully-qualified name of the ControllerService's
 	// RenewShares RPC.
 	ControllerServiceRenewSharesProcedure = "/columba.v1.ControllerService/RenewShares"
+	// ControllerServiceLeaseQuotaProcedure is the fully-qualified name of the ControllerService's
+	// LeaseQuota RPC.
+	ControllerServiceLeaseQuotaProcedure = "/columba.v1.ControllerService/LeaseQuota"
 	// StoreServiceFenceProcedure is the fully-qualified name of the StoreService's Fence RPC.
 	StoreServiceFenceProcedure = "/columba.v1.StoreService/Fence"
 	// StoreServiceSealProcedure is the fully-qualified name of the StoreService's Seal RPC.
@@ -112,6 +115,8 @@ type ControllerServiceClient interface {
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
+	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
+	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 }
 
 // NewControllerServiceClient constructs a client for the columba.v1.ControllerService service. By
@@ -173,6 +178,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("RenewShares")),
 			connect.WithClientOptions(opts...),
 		),
+		leaseQuota: connect.NewClient[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse](
+			httpClient,
+			baseURL+ControllerServiceLeaseQuotaProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("LeaseQuota")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -186,6 +197,7 @@ type controllerServiceClient struct {
 	rewindGroup     *connect.Client[columbav1.RewindGroupRequest, columbav1.RewindGroupResponse]
 	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.AssignmentList]
 	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
+	leaseQuota      *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
 }
 
 // EnsureExtent calls columba.v1.ControllerService.EnsureExtent.
@@ -228,6 +240,11 @@ func (c *controllerServiceClient) RenewShares(ctx context.Context, req *connect.
 	return c.renewShares.CallUnary(ctx, req)
 }
 
+// LeaseQuota calls columba.v1.ControllerService.LeaseQuota.
+func (c *controllerServiceClient) LeaseQuota(ctx context.Context, req *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
+	return c.leaseQuota.CallUnary(ctx, req)
+}
+
 // ControllerServiceHandler is an implementation of the columba.v1.ControllerService service.
 type ControllerServiceHandler interface {
 	// EnsureExtent answers an open extent of the queue for that input host, making one if need be.
@@ -246,6 +263,8 @@ type ControllerServiceHandler interface {
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
+	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
+	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 }
 
 // NewControllerServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -303,6 +322,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("RenewShares")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceLeaseQuotaHandler := connect.NewUnaryHandler(
+		ControllerServiceLeaseQuotaProcedure,
+		svc.LeaseQuota,
+		connect.WithSchema(controllerServiceMethods.ByName("LeaseQuota")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.ControllerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ControllerServiceEnsureExtentProcedure:
@@ -321,6 +346,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceListAssignmentsHandler.ServeHTTP(w, r)
 		case ControllerServiceRenewSharesProcedure:
 			controllerServiceRenewSharesHandler.ServeHTTP(w, r)
+		case ControllerServiceLeaseQuotaProcedure:
+			controllerServiceLeaseQuotaHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -360,6 +387,10 @@ func (UnimplementedControllerServiceHandler) ListAssignments(context.Context, *c
 
 func (UnimplementedControllerServiceHandler) RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.RenewShares is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.LeaseQuota is not implemented"))
 }
 
 // StoreServiceClient is a client for the columba.v1.StoreService service.

@@ -94,6 +94,21 @@ const (
 	AdminServiceListOperationsProcedure = "/columba.v1.AdminService/ListOperations"
 	// AdminServicePeekProcedure is the fully-qualified name of the AdminService's Peek RPC.
 	AdminServicePeekProcedure = "/columba.v1.AdminService/Peek"
+	// AdminServiceCreateNamespaceProcedure is the fully-qualified name of the AdminService's
+	// CreateNamespace RPC.
+	AdminServiceCreateNamespaceProcedure = "/columba.v1.AdminService/CreateNamespace"
+	// AdminServiceGetNamespaceProcedure is the fully-qualified name of the AdminService's GetNamespace
+	// RPC.
+	AdminServiceGetNamespaceProcedure = "/columba.v1.AdminService/GetNamespace"
+	// AdminServiceListNamespacesProcedure is the fully-qualified name of the AdminService's
+	// ListNamespaces RPC.
+	AdminServiceListNamespacesProcedure = "/columba.v1.AdminService/ListNamespaces"
+	// AdminServiceUpdateNamespaceProcedure is the fully-qualified name of the AdminService's
+	// UpdateNamespace RPC.
+	AdminServiceUpdateNamespaceProcedure = "/columba.v1.AdminService/UpdateNamespace"
+	// AdminServiceDeleteNamespaceProcedure is the fully-qualified name of the AdminService's
+	// DeleteNamespace RPC.
+	AdminServiceDeleteNamespaceProcedure = "/columba.v1.AdminService/DeleteNamespace"
 	// MessageServicePublishProcedure is the fully-qualified name of the MessageService's Publish RPC.
 	MessageServicePublishProcedure = "/columba.v1.MessageService/Publish"
 	// MessageServicePullProcedure is the fully-qualified name of the MessageService's Pull RPC.
@@ -144,6 +159,12 @@ type AdminServiceClient interface {
 	ListOperations(context.Context, *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error)
 	// Peek reads stored messages of a queue, oldest first, without consuming them.
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
+	CreateNamespace(context.Context, *connect.Request[columbav1.CreateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
+	GetNamespace(context.Context, *connect.Request[columbav1.GetNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
+	ListNamespaces(context.Context, *connect.Request[columbav1.ListNamespacesRequest]) (*connect.Response[columbav1.ListNamespacesResponse], error)
+	UpdateNamespace(context.Context, *connect.Request[columbav1.UpdateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
+	// DeleteNamespace deletes the limits; the queues stay.
+	DeleteNamespace(context.Context, *connect.Request[columbav1.DeleteNamespaceRequest]) (*connect.Response[columbav1.DeleteNamespaceResponse], error)
 }
 
 // NewAdminServiceClient constructs a client for the columba.v1.AdminService service. By default, it
@@ -295,6 +316,36 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("Peek")),
 			connect.WithClientOptions(opts...),
 		),
+		createNamespace: connect.NewClient[columbav1.CreateNamespaceRequest, columbav1.Namespace](
+			httpClient,
+			baseURL+AdminServiceCreateNamespaceProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CreateNamespace")),
+			connect.WithClientOptions(opts...),
+		),
+		getNamespace: connect.NewClient[columbav1.GetNamespaceRequest, columbav1.Namespace](
+			httpClient,
+			baseURL+AdminServiceGetNamespaceProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetNamespace")),
+			connect.WithClientOptions(opts...),
+		),
+		listNamespaces: connect.NewClient[columbav1.ListNamespacesRequest, columbav1.ListNamespacesResponse](
+			httpClient,
+			baseURL+AdminServiceListNamespacesProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListNamespaces")),
+			connect.WithClientOptions(opts...),
+		),
+		updateNamespace: connect.NewClient[columbav1.UpdateNamespaceRequest, columbav1.Namespace](
+			httpClient,
+			baseURL+AdminServiceUpdateNamespaceProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("UpdateNamespace")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteNamespace: connect.NewClient[columbav1.DeleteNamespaceRequest, columbav1.DeleteNamespaceResponse](
+			httpClient,
+			baseURL+AdminServiceDeleteNamespaceProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("DeleteNamespace")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -323,6 +374,11 @@ type adminServiceClient struct {
 	cancelOperation *connect.Client[columbav1.CancelOperationRequest, columbav1.Operation]
 	listOperations  *connect.Client[columbav1.ListOperationsRequest, columbav1.ListOperationsResponse]
 	peek            *connect.Client[columbav1.PeekRequest, columbav1.PeekResponse]
+	createNamespace *connect.Client[columbav1.CreateNamespaceRequest, columbav1.Namespace]
+	getNamespace    *connect.Client[columbav1.GetNamespaceRequest, columbav1.Namespace]
+	listNamespaces  *connect.Client[columbav1.ListNamespacesRequest, columbav1.ListNamespacesResponse]
+	updateNamespace *connect.Client[columbav1.UpdateNamespaceRequest, columbav1.Namespace]
+	deleteNamespace *connect.Client[columbav1.DeleteNamespaceRequest, columbav1.DeleteNamespaceResponse]
 }
 
 // CreateQueue calls columba.v1.AdminService.CreateQueue.
@@ -440,6 +496,31 @@ func (c *adminServiceClient) Peek(ctx context.Context, req *connect.Request[colu
 	return c.peek.CallUnary(ctx, req)
 }
 
+// CreateNamespace calls columba.v1.AdminService.CreateNamespace.
+func (c *adminServiceClient) CreateNamespace(ctx context.Context, req *connect.Request[columbav1.CreateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error) {
+	return c.createNamespace.CallUnary(ctx, req)
+}
+
+// GetNamespace calls columba.v1.AdminService.GetNamespace.
+func (c *adminServiceClient) GetNamespace(ctx context.Context, req *connect.Request[columbav1.GetNamespaceRequest]) (*connect.Response[columbav1.Namespace], error) {
+	return c.getNamespace.CallUnary(ctx, req)
+}
+
+// ListNamespaces calls columba.v1.AdminService.ListNamespaces.
+func (c *adminServiceClient) ListNamespaces(ctx context.Context, req *connect.Request[columbav1.ListNamespacesRequest]) (*connect.Response[columbav1.ListNamespacesResponse], error) {
+	return c.listNamespaces.CallUnary(ctx, req)
+}
+
+// UpdateNamespace calls columba.v1.AdminService.UpdateNamespace.
+func (c *adminServiceClient) UpdateNamespace(ctx context.Context, req *connect.Request[columbav1.UpdateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error) {
+	return c.updateNamespace.CallUnary(ctx, req)
+}
+
+// DeleteNamespace calls columba.v1.AdminService.DeleteNamespace.
+func (c *adminServiceClient) DeleteNamespace(ctx context.Context, req *connect.Request[columbav1.DeleteNamespaceRequest]) (*connect.Response[columbav1.DeleteNamespaceResponse], error) {
+	return c.deleteNamespace.CallUnary(ctx, req)
+}
+
 // AdminServiceHandler is an implementation of the columba.v1.AdminService service.
 type AdminServiceHandler interface {
 	CreateQueue(context.Context, *connect.Request[columbav1.CreateQueueRequest]) (*connect.Response[columbav1.Queue], error)
@@ -470,6 +551,12 @@ type AdminServiceHandler interface {
 	ListOperations(context.Context, *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error)
 	// Peek reads stored messages of a queue, oldest first, without consuming them.
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
+	CreateNamespace(context.Context, *connect.Request[columbav1.CreateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
+	GetNamespace(context.Context, *connect.Request[columbav1.GetNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
+	ListNamespaces(context.Context, *connect.Request[columbav1.ListNamespacesRequest]) (*connect.Response[columbav1.ListNamespacesResponse], error)
+	UpdateNamespace(context.Context, *connect.Request[columbav1.UpdateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
+	// DeleteNamespace deletes the limits; the queues stay.
+	DeleteNamespace(context.Context, *connect.Request[columbav1.DeleteNamespaceRequest]) (*connect.Response[columbav1.DeleteNamespaceResponse], error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -617,6 +704,36 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("Peek")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceCreateNamespaceHandler := connect.NewUnaryHandler(
+		AdminServiceCreateNamespaceProcedure,
+		svc.CreateNamespace,
+		connect.WithSchema(adminServiceMethods.ByName("CreateNamespace")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetNamespaceHandler := connect.NewUnaryHandler(
+		AdminServiceGetNamespaceProcedure,
+		svc.GetNamespace,
+		connect.WithSchema(adminServiceMethods.ByName("GetNamespace")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListNamespacesHandler := connect.NewUnaryHandler(
+		AdminServiceListNamespacesProcedure,
+		svc.ListNamespaces,
+		connect.WithSchema(adminServiceMethods.ByName("ListNamespaces")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceUpdateNamespaceHandler := connect.NewUnaryHandler(
+		AdminServiceUpdateNamespaceProcedure,
+		svc.UpdateNamespace,
+		connect.WithSchema(adminServiceMethods.ByName("UpdateNamespace")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceDeleteNamespaceHandler := connect.NewUnaryHandler(
+		AdminServiceDeleteNamespaceProcedure,
+		svc.DeleteNamespace,
+		connect.WithSchema(adminServiceMethods.ByName("DeleteNamespace")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceCreateQueueProcedure:
@@ -665,6 +782,16 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceListOperationsHandler.ServeHTTP(w, r)
 		case AdminServicePeekProcedure:
 			adminServicePeekHandler.ServeHTTP(w, r)
+		case AdminServiceCreateNamespaceProcedure:
+			adminServiceCreateNamespaceHandler.ServeHTTP(w, r)
+		case AdminServiceGetNamespaceProcedure:
+			adminServiceGetNamespaceHandler.ServeHTTP(w, r)
+		case AdminServiceListNamespacesProcedure:
+			adminServiceListNamespacesHandler.ServeHTTP(w, r)
+		case AdminServiceUpdateNamespaceProcedure:
+			adminServiceUpdateNamespaceHandler.ServeHTTP(w, r)
+		case AdminServiceDeleteNamespaceProcedure:
+			adminServiceDeleteNamespaceHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -764,6 +891,26 @@ func (UnimplementedAdminServiceHandler) ListOperations(context.Context, *connect
 
 func (UnimplementedAdminServiceHandler) Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.Peek is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CreateNamespace(context.Context, *connect.Request[columbav1.CreateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.CreateNamespace is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetNamespace(context.Context, *connect.Request[columbav1.GetNamespaceRequest]) (*connect.Response[columbav1.Namespace], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.GetNamespace is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListNamespaces(context.Context, *connect.Request[columbav1.ListNamespacesRequest]) (*connect.Response[columbav1.ListNamespacesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListNamespaces is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) UpdateNamespace(context.Context, *connect.Request[columbav1.UpdateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.UpdateNamespace is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) DeleteNamespace(context.Context, *connect.Request[columbav1.DeleteNamespaceRequest]) (*connect.Response[columbav1.DeleteNamespaceResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.DeleteNamespace is not implemented"))
 }
 
 // MessageServiceClient is a client for the columba.v1.MessageService service.
