@@ -83,13 +83,6 @@ func SplitDLQPath(path string) (queue, group string, ok bool) {
 	return path[:i], strings.TrimSuffix(path[i+1:], SuffixDLQ), true
 }
 
-// Namespace is the first label of a path, the tenant.
-func Namespace(path string) string {
-	rest := strings.TrimPrefix(path, "/")
-	ns, _, _ := strings.Cut(rest, "/")
-	return ns
-}
-
 func splitPath(path string) ([]string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, Errorf(CodeBadName, "queue path %q does not begin with /; write it like /namespace/name", clip(path))

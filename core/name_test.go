@@ -65,7 +65,7 @@ func TestNames(t *testing.T) {
 	if _, err := core.ParseHostID("a b"); core.CodeOf(err) != core.CodeBadName {
 		t.Errorf("got %v", err)
 	}
-	if got := core.Namespace("/team/q/x"); got != "team" {
+	if got := core.Namespace("/team/q/x"); got != "/team" {
 		t.Errorf("got %q", got)
 	}
 }

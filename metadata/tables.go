@@ -4,6 +4,7 @@ package metadata
 var (
 	Names       = Table{"name", RuleCAS}       // ("path", path) → NameRecord
 	Queues      = Table{"queue", RuleCAS}      // ("id", queue id) → QueueRecord
+	Namespaces  = Table{"namespace", RuleCAS}  // ("id", namespace) → NamespaceRecord
 	Groups      = Table{"group", RuleCAS}      // (queue id, group name) → GroupRecord
 	Extents     = Table{"extent", RulePut}     // (queue id, extent id) → ExtentRecord, written once
 	Seals       = Table{"seal", RuleCAS}       // ("id", extent id) → SealRecord
