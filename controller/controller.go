@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/controller/backlog"
 	"github.com/columbamq/columba/controller/operations"
+	"github.com/columbamq/columba/controller/quota"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
@@ -96,6 +97,7 @@ type Host struct {
 	stores  *stores
 	hosts   *hosts
 	repairs *backlog.Backlog
+	quotas  *quota.Keeper
 	pace    *backlog.Pace // of copies that are not urgent
 	letters *operations.Runner
 	below   atomic.Int64 // extents below the minimum, as of the last sweep
@@ -122,6 +124,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		pace: backlog.NewPace(cfg.RepairPerSecond),
 	}
 	h.letters = operations.New(operations.Config{Meta: deps.Meta, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
+	h.quotas = quota.New(deps.Meta, deps.now, h.extents.stored)
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.ensures = make(map[ensureKey]*ensuring)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/columbamq/columba/controller/quota"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -27,6 +28,7 @@ type extent struct {
 	state    core.ExtentState
 	floor    core.Seq
 	l        core.Seq
+	bytes    uint64 // up to its end
 	checksum uint32
 	version  uint64
 	kept     time.Time // from when on retention counts; zero: it has no end
@@ -58,7 +60,7 @@ func (e extent) took(row metadata.SealRecord) extent {
 	if e.state.HasEnd() && !row.State.HasEnd() || row.Version < e.version || e.state == core.ExtentRetired {
 		return e
 	}
-	e.state, e.floor, e.l, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Checksum, row.Version, row.Forced
+	e.state, e.floor, e.l, e.bytes, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Bytes, row.Checksum, row.Version, row.Forced
 	e.holders, e.kept, e.home, e.rate = holdersOf(row), row.KeptFrom(), row.Home, row.Rate
 	return e
 }
@@ -229,6 +231,17 @@ func (x *extents) readBy(queue core.QueueID, group core.GroupID) []extent {
 	}
 	out := append(sorted(q.merged), sorted(q.all)...)
 	return slices.DeleteFunc(out, func(e extent) bool { return !e.home.ReadBy(group) })
+}
+
+// stored is what a queue has that its groups read.
+func (x *extents) stored(queue core.QueueID) []quota.Extent {
+	var out []quota.Extent
+	for _, e := range x.of(queue) {
+		if e.state != core.ExtentRetired && e.home.Kind == core.HomeOwn {
+			out = append(out, quota.Extent{ID: e.ID, Ended: e.state.HasEnd(), L: e.l, Bytes: e.bytes})
+		}
+	}
+	return out
 }
 
 // openOf a queue, oldest first.

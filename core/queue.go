@@ -33,6 +33,7 @@ type QueueSpec struct {
 	UnconsumedRetention time.Duration `json:"unconsumed_retention"`
 	MaxMessage          int           `json:"max_message"` // bytes of payload
 	Status              Status        `json:"status"`
+	MaxBacklog          int64         `json:"max_backlog,omitzero"` // bytes that the group furthest behind may leave unconsumed; 0: no limit
 }
 
 // Limits of a queue's settings.
@@ -77,6 +78,8 @@ func (q QueueSpec) Validate() error {
 		return Errorf(CodeBadArgument, "unconsumed-retention %s is not in 0 … %s", q.UnconsumedRetention, MaxRetention)
 	case q.MaxMessage < 1 || q.MaxMessage > MaxMaxMessage:
 		return Errorf(CodeBadArgument, "max-message %d is not in 1 … %d bytes", q.MaxMessage, MaxMaxMessage)
+	case q.MaxBacklog < 0:
+		return Errorf(CodeBadArgument, "max-backlog %d is below 0; 0 is no limit", q.MaxBacklog)
 	}
 	return checkStatus(q.Status)
 }

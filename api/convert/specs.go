@@ -21,6 +21,7 @@ func QueueSpec(p *pb.QueueSpec) core.QueueSpec {
 		UnconsumedRetention: p.GetUnconsumedRetention().AsDuration(),
 		MaxMessage:          int(p.GetMaxMessage()),
 		Status:              core.Status(p.GetStatus()),
+		MaxBacklog:          p.GetMaxBacklog(),
 	}
 }
 
@@ -35,6 +36,20 @@ func QueueSpecToProto(s core.QueueSpec) *pb.QueueSpec {
 		UnconsumedRetention: DurationToProto(s.UnconsumedRetention),
 		MaxMessage:          int64(s.MaxMessage),
 		Status:              string(s.Status),
+		MaxBacklog:          s.MaxBacklog,
+	}
+}
+
+// NamespaceSpec reads what a user chose; unset fields stay zero.
+func NamespaceSpec(p *pb.NamespaceSpec) core.NamespaceSpec {
+	return core.NamespaceSpec{
+		Name: p.GetName(), MaxQueues: p.GetMaxQueues(), MessagesPerSecond: p.GetMessagesPerSecond(), BytesPerSecond: p.GetBytesPerSecond(), BacklogBytes: p.GetBacklogBytes(),
+	}
+}
+
+func NamespaceSpecToProto(s core.NamespaceSpec) *pb.NamespaceSpec {
+	return &pb.NamespaceSpec{
+		Name: s.Name, MaxQueues: s.MaxQueues, MessagesPerSecond: s.MessagesPerSecond, BytesPerSecond: s.BytesPerSecond, BacklogBytes: s.BacklogBytes,
 	}
 }
 

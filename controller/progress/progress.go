@@ -106,13 +106,19 @@ func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metad
 
 // frontier is the seq up to which a group has consumed an extent.
 func frontier(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (core.Seq, error) {
-	state, err := saved(ctx, meta, g, id)
+	state, err := saved(ctx, meta, g, id, metadata.Quorum)
 	return state.Frontier(), err
 }
 
-// saved is a group's progress in an extent, of its present epoch. A checkpoint that cannot be read counts as nothing consumed.
-func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (state dispatch.State, err error) {
-	rows, err := checkpoints(ctx, meta, g.ID, id)
+// Settled is how many messages of an extent a group has consumed, as of its checkpoints of the last second or so.
+func Settled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
+	state, err := saved(ctx, meta, g, id, metadata.One)
+	return state.Consumed(), err
+}
+
+// saved merges the checkpoints of a share in the group's present epoch. One that cannot be read counts as nothing consumed.
+func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID, c metadata.Consistency) (state dispatch.State, err error) {
+	rows, err := checkpoints(ctx, meta, g.ID, id, c)
 	if err != nil {
 		return state, err
 	}
@@ -127,7 +133,7 @@ func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id 
 
 // Carry takes a group's progress in an extent that ends at l over to another epoch.
 func Carry(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l core.Seq, now time.Time) error {
-	state, err := saved(ctx, meta, g, e.ID)
+	state, err := saved(ctx, meta, g, e.ID, metadata.Quorum)
 	if err != nil {
 		return err
 	}
@@ -142,10 +148,10 @@ func Carry(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epo
 }
 
 // checkpoints are all rows of a share.
-func checkpoints(ctx context.Context, meta metadata.Store, group core.GroupID, id core.ExtentID) (out []metadata.Row, err error) {
+func checkpoints(ctx context.Context, meta metadata.Store, group core.GroupID, id core.ExtentID, c metadata.Consistency) (out []metadata.Row, err error) {
 	const page = 100
 	for after := ""; ; after = out[len(out)-1].Key.Row {
-		rows, more, err := meta.List(ctx, metadata.Checkpoints, metadata.CheckpointPartition(group, id), after, page, metadata.Quorum)
+		rows, more, err := meta.List(ctx, metadata.Checkpoints, metadata.CheckpointPartition(group, id), after, page, c)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +183,7 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 		if !which(g.Value.ID) {
 			continue
 		}
-		rows, err := checkpoints(ctx, meta, g.Value.ID, id)
+		rows, err := checkpoints(ctx, meta, g.Value.ID, id, metadata.Quorum)
 		if err != nil {
 			return err
 		}

@@ -253,6 +253,9 @@ func (st *State) Shift(d time.Duration) {
 // Frontier is the seq up to which everything is done.
 func (st State) Frontier() core.Seq { return st.done.Frontier() }
 
+// Consumed is how many messages are done.
+func (st State) Consumed() uint64 { return uint64(st.done.Frontier()) + st.done.Above() }
+
 // Pending is how many messages were handed out and not settled.
 func (st State) Pending() int { return len(st.messages) }
 

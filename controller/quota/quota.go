@@ -1,0 +1,310 @@
+// Package quota owns the shares of limits: it leases to input hosts what they may publish of each namespace, and what room there is in the backlogs
+// of queues with a cap.
+package quota
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/quota"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Extent is what counts of a live extent.
+type Extent struct {
+	ID    core.ExtentID
+	Ended bool
+	L     core.Seq // of one that has ended
+	Bytes uint64   // up to it
+}
+
+// Extents tells the live extents of a queue that its groups read.
+type Extents func(queue core.QueueID) []Extent
+
+// Keeper is who shares out. It is safe for concurrent use; what it knows begins anew with each controller, and grows over a lease's time into what
+// its predecessor gave.
+type Keeper struct {
+	meta    metadata.Store
+	extents Extents
+	now     func() time.Time
+	mu      struct {
+		sync.Mutex
+		namespaces map[string]*books
+		queues     map[core.QueueID]*queueBook
+		swept      time.Time
+	}
+}
+
+// books are what is leased of one namespace.
+type books struct {
+	messages, bytes, room quota.Book
+	used                  time.Time
+	listed                []core.QueueID // its queues
+	listedAt              time.Time
+}
+
+// queueBook is what is leased of one queue's cap, and what its backlog is.
+type queueBook struct {
+	room    quota.Book
+	fills   map[core.ExtentID]fill // as input hosts told them
+	pending map[core.RunID]pending // the same
+	backlog backlog
+	looked  time.Time     // when the backlog was measured
+	took    time.Duration // to measure it
+	used    time.Time
+}
+
+type pending struct {
+	bytes uint64
+	until time.Time
+}
+
+type fill struct {
+	last  core.Seq
+	bytes uint64
+}
+
+const (
+	// fresh is how old what is known of a backlog may be.
+	fresh = time.Second
+	// listFor is how long the list of a namespace's queues holds. One made since counts as soon as it is published to.
+	listFor = 5 * time.Second
+	// forgetAfter is when what nobody asks for is forgotten.
+	forgetAfter = time.Minute
+	// most of a request.
+	mostNamespaces, mostQueues = 10_000, 10_000
+	pageSize                   = 1000
+)
+
+// New makes a keeper.
+func New(meta metadata.Store, now func() time.Time, extents Extents) *Keeper {
+	k := &Keeper{meta: meta, extents: extents, now: now}
+	k.mu.namespaces = make(map[string]*books)
+	k.mu.queues = make(map[core.QueueID]*queueBook)
+	return k
+}
+
+// Lease answers a run of an input host. It reads limits first; what has none gets no lease.
+func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
+	if len(req.Namespaces) > mostNamespaces || len(req.Queues) > mostQueues {
+		return nil, core.Errorf(core.CodeTooLarge, "%d namespaces and %d queues in one request; at most %d and %d are allowed", len(req.Namespaces), len(req.Queues), mostNamespaces, mostQueues)
+	}
+	id, err := core.IDFromBytes(req.Run)
+	if err != nil {
+		return nil, err
+	}
+	run := core.RunID{ID: id}
+	queues, err := k.readQueues(ctx, req.Queues)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := k.readLimits(ctx, req.Namespaces, queues)
+	if err != nil {
+		return nil, err
+	}
+	k.takeFills(run, queues)
+	if err := k.measure(ctx, queues, limits); err != nil {
+		return nil, err
+	}
+	return k.grant(run, req, queues, limits), nil
+}
+
+// asked is a queue of a request with its record.
+type asked struct {
+	id   core.QueueID
+	spec core.QueueSpec
+	fill *pb.QueueFill
+}
+
+func (k *Keeper) readQueues(ctx context.Context, fills []*pb.QueueFill) ([]asked, error) {
+	keys := make([]metadata.Key, 0, len(fills))
+	byKey := make(map[metadata.Key]*pb.QueueFill, len(fills))
+	for _, f := range fills {
+		id, err := core.IDFromBytes(f.Queue)
+		if err != nil {
+			return nil, err
+		}
+		key := metadata.QueueKey(core.QueueID{ID: id})
+		keys = append(keys, key)
+		byKey[key] = f
+	}
+	rows, err := metadata.GetRows(ctx, k.meta, metadata.Queues, keys, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "read the caps of queues: %w", err)
+	}
+	out := make([]asked, 0, len(rows))
+	for _, row := range rows {
+		q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, asked{q.ID, q.Spec, byKey[row.Key]})
+	}
+	return out, nil
+}
+
+// readLimits reads the limits of the namespaces that are asked for, and of those that the queues belong to.
+func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queues []asked) (map[string]core.NamespaceSpec, error) {
+	names := make(map[string]struct{}, len(needs))
+	for _, n := range needs {
+		names[n.Namespace] = struct{}{}
+	}
+	for _, q := range queues {
+		names[core.Namespace(q.spec.Path)] = struct{}{}
+	}
+	keys := make([]metadata.Key, 0, len(names))
+	for name := range names {
+		if _, err := core.ParseNamespace(name); err != nil {
+			return nil, err
+		}
+		keys = append(keys, metadata.NamespaceKey(name))
+	}
+	rows, err := metadata.GetRows(ctx, k.meta, metadata.Namespaces, keys, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "read the limits of namespaces: %w", err)
+	}
+	out := make(map[string]core.NamespaceSpec, len(rows))
+	for _, row := range rows {
+		r, err := metadata.Decode[metadata.NamespaceRecord](metadata.Namespaces, row)
+		if err != nil {
+			return nil, err
+		}
+		out[row.Key.Row] = r.Spec
+	}
+	return out, nil
+}
+
+// takeFills notes what a host has of queues that is not sealed.
+func (k *Keeper) takeFills(run core.RunID, queues []asked) {
+	now := k.now()
+	open := make(map[core.ExtentID]bool) // what has its end is counted by its row
+	for _, q := range queues {
+		for _, e := range k.extents(q.id) {
+			open[e.ID] = !e.Ended
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, q := range queues {
+		b := k.queueLocked(q.id)
+		b.used = now
+		b.pending[run] = pending{q.fill.Pending, now.Add(quota.LeaseFor)}
+		for _, e := range q.fill.Extents {
+			if id, err := core.IDFromBytes(e.Extent); err == nil && open[core.ExtentID{ID: id}] {
+				f := b.fills[core.ExtentID{ID: id}]
+				b.fills[core.ExtentID{ID: id}] = fill{max(f.last, core.Seq(e.Last)), max(f.bytes, e.Bytes)}
+			}
+		}
+	}
+}
+
+func (k *Keeper) queueLocked(id core.QueueID) *queueBook {
+	b := k.mu.queues[id]
+	if b == nil {
+		b = &queueBook{fills: make(map[core.ExtentID]fill), pending: make(map[core.RunID]pending)}
+		k.mu.queues[id] = b
+	}
+	return b
+}
+
+func (k *Keeper) namespaceLocked(name string, now time.Time) *books {
+	b := k.mu.namespaces[name]
+	if b == nil {
+		b = &books{}
+		k.mu.namespaces[name] = b
+	}
+	b.used = now
+	return b
+}
+
+// grant writes the leases. It only computes.
+func (k *Keeper) grant(run core.RunID, req *pb.LeaseQuotaRequest, queues []asked, limits map[string]core.NamespaceSpec) *pb.LeaseQuotaResponse {
+	now := k.now()
+	out := &pb.LeaseQuotaResponse{}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sweepLocked(now)
+	for _, n := range req.Namespaces {
+		spec, there := limits[n.Namespace]
+		if !there {
+			continue
+		}
+		b := k.namespaceLocked(n.Namespace, now)
+		l := &pb.NamespaceLease{Namespace: n.Namespace}
+		messages, hosts := b.messages.Grant(run, n.Messages, float64(spec.MessagesPerSecond), now)
+		l.Messages, l.Hosts = messages, int32(hosts)
+		l.Bytes, _ = b.bytes.Grant(run, n.Bytes, float64(spec.BytesPerSecond), now)
+		out.Namespaces = append(out.Namespaces, l)
+	}
+	for name, part := range limited(queues, limits) {
+		k.spreadLocked(run, name, part, limits[name], now, out)
+	}
+	return out
+}
+
+// limited sorts the queues whose backlog has a limit by namespace.
+func limited(queues []asked, limits map[string]core.NamespaceSpec) map[string][]asked {
+	byName := make(map[string][]asked)
+	for _, q := range queues {
+		name := core.Namespace(q.spec.Path)
+		if q.spec.MaxBacklog > 0 || limits[name].BacklogBytes > 0 {
+			byName[name] = append(byName[name], q)
+		}
+	}
+	return byName
+}
+
+// spreadLocked gives a host room in the queues of one namespace: in each as much as its cap has, and in all of them what the namespace has.
+func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limits core.NamespaceSpec, now time.Time, out *pb.LeaseQuotaResponse) {
+	rooms, needs := make([]float64, len(queues)), make([]float64, len(queues))
+	total := 0.0
+	for i, q := range queues {
+		needs[i] = max(q.fill.Need, 1)
+		total += needs[i]
+		rooms[i] = -1
+		if q.spec.MaxBacklog > 0 {
+			b := k.mu.queues[q.id]
+			free := float64(q.spec.MaxBacklog) - float64(b.size(now))
+			rooms[i], _ = b.room.Grant(run, needs[i], free, now)
+		}
+	}
+	if limits.BacklogBytes > 0 {
+		b := k.namespaceLocked(name, now)
+		used := uint64(0)
+		for _, id := range b.listed {
+			if q := k.mu.queues[id]; q != nil {
+				used += q.size(now)
+			}
+		}
+		all, _ := b.room.Grant(run, total, float64(limits.BacklogBytes)-float64(used), now)
+		for i, share := range quota.Split(all, needs) {
+			if rooms[i] < 0 || share < rooms[i] {
+				rooms[i] = share
+			}
+		}
+	}
+	for i, q := range queues {
+		out.Queues = append(out.Queues, &pb.QueueLease{Queue: q.fill.Queue, Room: int64(rooms[i])})
+	}
+}
+
+// sweepLocked forgets what nobody has asked for in a while.
+func (k *Keeper) sweepLocked(now time.Time) {
+	if now.Sub(k.mu.swept) < forgetAfter {
+		return
+	}
+	k.mu.swept = now
+	for name, b := range k.mu.namespaces {
+		if now.Sub(b.used) > forgetAfter {
+			delete(k.mu.namespaces, name)
+		}
+	}
+	for id, b := range k.mu.queues {
+		if now.Sub(b.used) > forgetAfter {
+			delete(k.mu.queues, id)
+		}
+	}
+}

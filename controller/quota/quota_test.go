@@ -1,0 +1,256 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/core/quota"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// rig is a keeper over metadata in memory, with extents that the test says there are.
+type rig struct {
+	*Keeper
+	t       *testing.T
+	meta    metadata.Store
+	now     time.Time
+	extents map[core.QueueID][]Extent
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: make(map[core.QueueID][]Extent)}
+	t.Cleanup(func() { r.meta.Close() })
+	r.Keeper = New(r.meta, func() time.Time { return r.now }, func(q core.QueueID) []Extent { return r.extents[q] })
+	return r
+}
+
+func (r *rig) ok(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) namespace(spec core.NamespaceSpec) {
+	r.t.Helper()
+	r.ok(metadata.Create(context.Background(), r.meta, metadata.Namespaces, metadata.NamespaceKey(spec.Name), metadata.NamespaceRecord{Spec: spec}))
+}
+
+func (r *rig) queue(path string, cap int64) core.QueueID {
+	r.t.Helper()
+	id := core.QueueID{ID: core.NewID(r.now)}
+	spec := core.QueueSpec{Path: path, MaxBacklog: cap}.WithDefaults(1, 1)
+	r.ok(metadata.Create(context.Background(), r.meta, metadata.Queues, metadata.QueueKey(id), metadata.QueueRecord{ID: id, Spec: spec}))
+	r.ok(metadata.Create(context.Background(), r.meta, metadata.Names, metadata.NameKey(path), metadata.NameRecord{Queue: id, Spec: spec}))
+	return id
+}
+
+func (r *rig) group(queue core.QueueID, name string) core.GroupID {
+	r.t.Helper()
+	g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(r.now)}, Queue: queue, Spec: core.GroupSpec{Name: name}.WithDefaults(), Started: true, Epoch: 2}
+	r.ok(metadata.Create(context.Background(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), g))
+	return g.ID
+}
+
+// extent is one more of the queue, with its end unless l is 0.
+func (r *rig) extent(queue core.QueueID, l core.Seq, bytes uint64) core.ExtentID {
+	id := core.ExtentID{ID: core.NewID(r.now)}
+	r.extents[queue] = append(r.extents[queue], Extent{ID: id, Ended: l > 0, L: l, Bytes: bytes})
+	return id
+}
+
+func (r *rig) settled(group core.GroupID, extent core.ExtentID, upTo core.Seq) {
+	r.t.Helper()
+	state := dispatch.StartAfter(upTo)
+	r.ok(r.meta.Put(context.Background(), metadata.Checkpoints, metadata.CheckpointKey(group, extent, 2, core.RunID{}), state.Append(nil), r.now, 0, metadata.One))
+}
+
+func (r *rig) done(group core.GroupID, extent core.ExtentID, l core.Seq) {
+	r.t.Helper()
+	r.ok(metadata.Write(context.Background(), r.meta, metadata.Dones, metadata.DoneKey(group, extent), metadata.DoneRecord{L: l, Epoch: 2}, r.now, 0, metadata.One))
+}
+
+func run(i int) core.RunID { return core.RunID{ID: core.ID{15: byte(i)}} }
+
+func (r *rig) lease(run core.RunID, req *pb.LeaseQuotaRequest) *pb.LeaseQuotaResponse {
+	r.t.Helper()
+	req.Run = run.ID[:]
+	out, err := r.Lease(context.Background(), req)
+	r.ok(err)
+	return out
+}
+
+// room asks for the room of queues, without anything open.
+func (r *rig) room(run core.RunID, fills ...*pb.QueueFill) []int64 {
+	r.t.Helper()
+	var out []int64
+	for _, l := range r.lease(run, &pb.LeaseQuotaRequest{Queues: fills}).Queues {
+		out = append(out, l.Room)
+	}
+	return out
+}
+
+func fillOf(queue core.QueueID, pending uint64, open ...*pb.ExtentFill) *pb.QueueFill {
+	return &pb.QueueFill{Queue: queue.ID[:], Pending: pending, Extents: open}
+}
+
+func TestLease_RatesAreSharedByNeed(t *testing.T) {
+	r := newRig(t)
+	r.namespace(core.NamespaceSpec{Name: "/acme", MessagesPerSecond: 1000, BytesPerSecond: 1_000_000})
+	ask := func(run core.RunID, messages float64) *pb.NamespaceLease {
+		return r.lease(run, &pb.LeaseQuotaRequest{Namespaces: []*pb.NamespaceNeed{{Namespace: "/acme", Messages: messages, Bytes: messages * 1000}}}).Namespaces[0]
+	}
+	a, b := run(1), run(2)
+	if l := ask(a, 3000); l.Messages != 1000 || l.Bytes != 1_000_000 || l.Hosts != 1 {
+		t.Errorf("the only host got %v", l)
+	}
+	ask(b, 100)
+	for range 2 {
+		r.now = r.now.Add(quota.RenewEvery)
+		la, lb := ask(a, 3000), ask(b, 100)
+		if sum := la.Messages + lb.Messages; sum > 1000.001 {
+			t.Errorf("%g are leased of 1000", sum)
+		}
+		if lb.Hosts != 2 {
+			t.Errorf("%d hosts share, want 2", lb.Hosts)
+		}
+	}
+	if la, lb := ask(a, 3000), ask(b, 100); la.Messages < 895 || lb.Messages < 99 {
+		t.Errorf("who needs 3000 has %g, who needs 100 has %g", la.Messages, lb.Messages)
+	}
+}
+
+func TestLease_WithoutLimits(t *testing.T) {
+	r := newRig(t)
+	q := r.queue("/free/q", 0)
+	out := r.lease(run(1), &pb.LeaseQuotaRequest{Namespaces: []*pb.NamespaceNeed{{Namespace: "/free"}}, Queues: []*pb.QueueFill{fillOf(q, 0)}})
+	if len(out.Namespaces)+len(out.Queues) != 0 {
+		t.Errorf("leases of what has no limits: %v", out)
+	}
+}
+
+// TestLease_BacklogIsThatOfTheGroupFurthestBehind has two groups, one of which is behind.
+func TestLease_BacklogIsThatOfTheGroupFurthestBehind(t *testing.T) {
+	r := newRig(t)
+	q := r.queue("/acme/q", 10_000)
+	fast, slow := r.group(q, "fast"), r.group(q, "slow")
+	old, open := r.extent(q, 100, 4000), r.extent(q, 0, 0)
+	r.done(fast, old, 100)
+	r.settled(slow, old, 25)  // 3000 bytes left
+	r.settled(fast, open, 10) // of 20 messages of 2000 bytes: 1000 left
+	fill := fillOf(q, 500, &pb.ExtentFill{Extent: open.ID[:], Last: 20, Bytes: 2000})
+	if got := r.room(run(1), fill); got[0] != 10_000-3000-2000-500 {
+		t.Errorf("room for %d bytes, want %d: the slow group has 5000 before it, and 500 are on their way", got[0], 4500)
+	}
+	r.done(slow, old, 100)
+	r.settled(slow, open, 20)
+	r.now = r.now.Add(2 * time.Second)
+	if got := r.room(run(1), fill); got[0] != 10_000-1000-500 {
+		t.Errorf("room for %d bytes, want %d: now the fast one is behind", got[0], 8500)
+	}
+}
+
+func TestLease_BacklogWithoutGroups(t *testing.T) {
+	r := newRig(t)
+	q := r.queue("/acme/q", 10_000)
+	r.extent(q, 10, 4000)
+	open := r.extent(q, 0, 0)
+	if got := r.room(run(1), fillOf(q, 0, &pb.ExtentFill{Extent: open.ID[:], Last: 5, Bytes: 1000})); got[0] != 5000 {
+		t.Errorf("room for %d bytes, want what is not stored", got[0])
+	}
+}
+
+// TestLease_RoomIsNeverGivenTwice has hosts fill a queue as fast as they are let, while nobody consumes: it is never above its cap.
+func TestLease_RoomIsNeverGivenTwice(t *testing.T) {
+	r := newRig(t)
+	const cap = 1_000_000
+	q := r.queue("/acme/q", cap)
+	r.group(q, "g")
+	type host struct {
+		run   core.RunID
+		open  core.ExtentID
+		bytes int64
+	}
+	hosts := make([]*host, 3)
+	for i := range hosts {
+		hosts[i] = &host{run: run(i + 1), open: r.extent(q, 0, 0)}
+	}
+	stored := int64(0)
+	for i := range 60 {
+		h := hosts[i%len(hosts)]
+		fill := fillOf(q, 0, &pb.ExtentFill{Extent: h.open.ID[:], Last: uint64(h.bytes), Bytes: uint64(h.bytes)})
+		fill.Need = 1e6
+		took := r.room(h.run, fill)[0]
+		h.bytes += took // all at once
+		stored += took
+		if stored > cap {
+			t.Fatalf("%d bytes are stored, the cap is %d", stored, cap)
+		}
+		r.now = r.now.Add(quota.RenewEvery / 3)
+	}
+	if stored < cap*99/100 {
+		t.Errorf("%d bytes could be stored of %d", stored, cap)
+	}
+}
+
+// TestLease_BacklogOfANamespace counts all of its queues, also those that nobody publishes to now, and dead letters not.
+func TestLease_BacklogOfANamespace(t *testing.T) {
+	r := newRig(t)
+	r.namespace(core.NamespaceSpec{Name: "/acme", BacklogBytes: 100_000})
+	quiet := r.queue("/acme/quiet", 0)
+	r.extent(quiet, 10, 60_000)
+	letters := core.QueueID{ID: core.NewID(r.now)}
+	r.ok(metadata.Create(context.Background(), r.meta, metadata.Names, metadata.NameKey("/acme/quiet/g.dlq"), metadata.NameRecord{Queue: letters, Owner: core.GroupID{ID: core.NewID(r.now)}}))
+	r.extent(letters, 10, 30_000)
+	r.queue("/acmelike/q", 0) // another namespace
+	var fills []*pb.QueueFill
+	for i := range 2 {
+		q := r.queue(fmt.Sprintf("/acme/q%d", i), 0)
+		fills = append(fills, fillOf(q, 0))
+	}
+	got := r.room(run(1), fills...)
+	if got[0]+got[1] != 40_000 {
+		t.Errorf("room for %v, want 40000 together", got)
+	}
+	small := r.queue("/acme/small", 1000)
+	r.now = r.now.Add(quota.LeaseFor)
+	got = r.room(run(1), append(fills, fillOf(small, 0))...)
+	if got[2] != 1000 {
+		t.Errorf("room for %d bytes in a queue with a cap of 1000", got[2])
+	}
+}
+
+func TestLease_RefusesGarbage(t *testing.T) {
+	r := newRig(t)
+	for name, req := range map[string]*pb.LeaseQuotaRequest{
+		"no run":        {},
+		"a short queue": {Run: make([]byte, 16), Queues: []*pb.QueueFill{{Queue: []byte{1}}}},
+		"no namespace":  {Run: make([]byte, 16), Namespaces: []*pb.NamespaceNeed{{Namespace: "a\x00b"}}},
+		"too many":      {Run: make([]byte, 16), Namespaces: make([]*pb.NamespaceNeed, mostNamespaces+1)},
+	} {
+		if _, err := r.Lease(context.Background(), req); err == nil {
+			t.Errorf("%s: it was answered", name)
+		}
+	}
+}
+
+// TestLease_ForgetsWhatNobodyAsksFor keeps the memory of a controller in bounds.
+func TestLease_ForgetsWhatNobodyAsksFor(t *testing.T) {
+	r := newRig(t)
+	for i := range 100 {
+		r.room(run(1), fillOf(r.queue(fmt.Sprintf("/n/q%d", i), 1000), 0))
+	}
+	r.now = r.now.Add(2 * forgetAfter)
+	r.room(run(1), fillOf(r.queue("/n/last", 1000), 0))
+	r.now = r.now.Add(2 * forgetAfter)
+	r.room(run(1))
+	if n := len(r.Keeper.mu.queues); n > 1 {
+		t.Errorf("%d queues are kept, nobody asks for them", n)
+	}
+}
