@@ -212,6 +212,8 @@ func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.Rewin
 		return nil, convert.RPCError(err)
 	}
 	return connect.NewResponse(&pb.RewindGroupResponse{Epoch: epoch}), nil
+}
+
 func (s *service) LeaseQuota(ctx context.Context, req *connect.Request[pb.LeaseQuotaRequest]) (*connect.Response[pb.LeaseQuotaResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/tenant"
 	"github.com/columbamq/columba/inputhost/writer"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
@@ -72,7 +73,7 @@ func (d Deps) now() time.Time {
 	return time.Now()
 }
 
-// Host is the role. Start it once. Lock order: mu, a queue's.
+// Host is the role. Start it once. Lock order: mu, a queue's, the tenants'.
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
@@ -83,6 +84,7 @@ type Host struct {
 	links    *links
 	teller   *teller
 	settings *settings
+	tenants  *tenant.Tenants
 	openings gate
 	sealings gate
 	inFlight atomic.Int64 // bytes taken and not answered
@@ -108,6 +110,10 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}
 	h.settings = newSettings(h)
+	h.tenants = tenant.New(tenant.Deps{
+		Log: h.log, Meta: deps.Meta, Now: deps.now, Lease: h.leaseQuota,
+		Hosts: func() int { return len(deps.Members.Hosts("inputhost")) },
+	})
 	h.mu.queues = make(map[queueKey]*queue)
 	h.mu.sessions = make(map[*session]struct{})
 	return h, nil
@@ -129,6 +135,8 @@ func (h *Host) Run(ctx context.Context) error {
 	h.tasks.Go(h.teller.run)
 	h.tasks.Go(h.settings.watch)
 	h.tasks.Go(h.settings.run)
+	h.tasks.Go(h.tenants.Watch)
+	h.tasks.Go(h.tenants.Run)
 	t := &ticker{h: h, lags: make(map[core.HostID]lag)}
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -203,7 +211,7 @@ func (h *Host) queueOf(record metadata.QueueRecord, version metadata.Version, p 
 	defer h.mu.Unlock()
 	q := h.mu.queues[queueKey{id: record.ID}]
 	if q == nil {
-		q = newQueue(h, record, version)
+		q = newQueue(h, record, version, "")
 		q.mu.closed = h.mu.draining
 		h.mu.queues[queueKey{id: record.ID}] = q
 	}
@@ -224,6 +232,9 @@ func (h *Host) forget(q *queue) {
 	defer q.mu.Unlock()
 	if key := (queueKey{q.id, q.horizon}); q.idleLocked(h.deps.now()) && h.mu.queues[key] == q {
 		delete(h.mu.queues, key)
+		if q.gate != nil {
+			q.gate.Close()
+		}
 	}
 }
 

@@ -19,6 +19,8 @@ type metrics struct {
 	seals    *prometheus.CounterVec
 	evicted  *prometheus.CounterVec
 	latency  prometheus.Histogram
+
+	throttled *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -34,7 +36,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: telemetry.LatencyBuckets(),
 		}),
 	}
-	reg.MustRegister(m.sessions, m.messages, m.bytes, m.refused, m.seals, m.evicted, m.latency)
+	m.throttled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_throttled_messages_total", Help: "Messages refused for now, by the limit of their namespace or queue."}, []string{"limit"})
+	reg.MustRegister(m.throttled, m.sessions, m.messages, m.bytes, m.refused, m.seals, m.evicted, m.latency)
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_answers_total", Help: "Messages answered, by outcome."}, []string{"outcome"})
 	reg.MustRegister(outcomes)
 	for status, name := range map[wire.AckStatus]string{wire.AckOK: "ok", wire.AckRefused: "refused", wire.AckUnknown: "unknown"} {

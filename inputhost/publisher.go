@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/tenant"
 	"github.com/columbamq/columba/inputhost/writer"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
@@ -24,6 +25,7 @@ type publisher struct {
 	stream     uint32
 	queue      *queue // set before HelloOK is sent, that is before the first Publish
 	maxPayload int
+	internal   bool         // writes to a built-in queue: no limit of a user holds it back
 	greeted    bool         // a hello came; the reader's own
 	throttled  time.Time    // until then; the reader's own
 	hello      atomic.Bool  // answered
@@ -85,6 +87,12 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 		p.fail(err)
 		return
 	}
+	if p.internal = !record.Owner.IsZero(); !p.internal {
+		if err := p.s.h.tenants.Know(ctx, core.Namespace(record.Spec.Path)); err != nil {
+			p.fail(err)
+			return
+		}
+	}
 	p.queue = p.s.h.queueOf(record, version, p)
 	p.s.h.settings.since(changes)
 	p.maxPayload = p.queue.maxPayload()
@@ -143,17 +151,63 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	}
 	records, hold := keep(pub.Records, m)
 	c := writer.Chunk{Records: records, Hold: hold, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
+	p.queue.gate.Hold(bytes)
 	if h.inFlight.Add(bytes)-bytes >= h.cfg.MaxInFlight {
-		p.throttle(c.Arrived)
+		p.throttle(c.Arrived, throttleMin)
 		p.Answer(c, writer.Refused(core.CodeThrottled))
 		return
 	}
-	h.metrics.received(count, len(pub.Records))
+	if !p.internal {
+		if c = p.admit(c); c.Count == 0 {
+			return
+		}
+	}
+	h.metrics.received(int(c.Count), len(c.Records))
 	if timed {
 		p.publishTimed(c)
 		return
 	}
 	p.queue.publish(p, c)
+}
+
+// overdraft is for how long the publishers of a CP queue may owe their rate before they are refused instead of told to wait.
+const overdraft = 5 * time.Second
+
+// admit charges a chunk to the limits of its namespace and its queue, and refuses what is over them: the rest of it, perhaps all.
+func (p *publisher) admit(c writer.Chunk) writer.Chunk {
+	gate := p.queue.gate
+	messages, bytes, over := gate.Ask(int(c.Count), len(c.Records), c.Arrived)
+	if over == nil {
+		gate.Charge(messages, bytes, c.Arrived)
+		return c
+	}
+	if p.queue.ordered && over.Limit != tenant.LimitBacklog && over.Why.RetryAfter < overdraft { // a refusal would end its session
+		gate.Charge(int(c.Count), len(c.Records), c.Arrived)
+		p.throttle(c.Arrived, over.Why.RetryAfter)
+		return c
+	}
+	head, n := 0, 0
+	for ; n < messages && head < bytes; n++ {
+		record, _, err := wire.NextRecord(c.Records[head:])
+		if err != nil || n > 0 && head+len(record) > bytes {
+			break
+		}
+		head += len(record)
+	}
+	rest := c
+	if n > 0 {
+		gate.Charge(n, head, c.Arrived)
+		c.Hold.Retain()
+		rest.Records, rest.First, rest.Count = c.Records[head:], c.First+uint64(n), c.Count-uint32(n)
+	}
+	c.Records, c.Count = c.Records[:head], uint32(n)
+	if rest.Count > 0 {
+		p.s.h.metrics.throttled.WithLabelValues(string(over.Limit)).Add(float64(rest.Count))
+		p.explain(over.Why)
+		p.throttle(c.Arrived, over.Why.RetryAfter)
+		p.Answer(rest, writer.Refused(core.CodeThrottled))
+	}
+	return c
 }
 
 // keep holds the message that records are a part of, or a copy of them when they are a small part: a queue that cannot be written must not
@@ -167,17 +221,19 @@ func keep(records []byte, m *ws.Message) ([]byte, *ws.Message) {
 	return records, m
 }
 
-// Publishers that are over the host's limit are told to come back after throttleMin to throttleMax, not all at once, and not oftener than that.
+// Publishers that are over a limit are told to come back after it has room, or throttleMin, and up to throttleSpread, so that not all come at
+// once; and they are not told again before.
 const (
-	throttleMin = 100 * time.Millisecond
-	throttleMax = 200 * time.Millisecond
+	throttleMin    = 100 * time.Millisecond
+	throttleMax    = 10 * time.Second
+	throttleSpread = 100 * time.Millisecond
 )
 
-func (p *publisher) throttle(now time.Time) {
+func (p *publisher) throttle(now time.Time, wait time.Duration) {
 	if now.Before(p.throttled) {
 		return
 	}
-	wait := throttleMin + rand.N(throttleMax-throttleMin)
+	wait = min(max(wait, throttleMin), throttleMax) + rand.N(throttleSpread)
 	p.throttled = now.Add(wait)
 	body, err := proto.Marshal(&pb.Throttled{RetryAfter: durationpb.New(wait)})
 	if err == nil {
@@ -199,6 +255,7 @@ func (p *publisher) Answer(c writer.Chunk, o writer.Outcome) {
 	bytes := int64(len(c.Records))
 	p.inFlight.Add(-bytes)
 	p.s.h.inFlight.Add(-bytes)
+	p.queue.gate.Settle(bytes)
 	c.Hold.Release()
 	p.s.h.metrics.answered(o.Status, c, p.s.h.deps.now())
 	if p.away() {

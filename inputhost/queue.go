@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/inputhost/tenant"
 	"github.com/columbamq/columba/inputhost/writer"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
@@ -22,6 +23,7 @@ type queue struct {
 	id      core.QueueID
 	horizon core.Horizon // of the timers that it routes; "": it routes what goes to log extents
 	ordered bool         // CP
+	gate    *tenant.Gate // nil: of timers, which go through that of their queue
 	mu      struct {
 		sync.Mutex
 		record     metadata.QueueRecord
@@ -46,13 +48,33 @@ type queue struct {
 	}
 }
 
-func newQueue(h *Host, record metadata.QueueRecord, version metadata.Version) *queue {
-	q := &queue{h: h, path: record.Spec.Path, id: record.ID, ordered: record.Spec.Consistency == core.CP}
+func newQueue(h *Host, record metadata.QueueRecord, version metadata.Version, horizon core.Horizon) *queue {
+	q := &queue{h: h, path: record.Spec.Path, id: record.ID, horizon: horizon, ordered: record.Spec.Consistency == core.CP && horizon == ""}
 	q.mu.record, q.mu.version, q.mu.refuses = record, version, record.Spec.Status.PublishError(record.Spec.Path)
 	q.mu.publishers = make(map[*publisher]struct{})
 	q.mu.writers = make(map[*writer.Writer]struct{})
 	q.mu.chain = newChain()
+	if horizon != "" {
+		return q
+	}
+	fills := q.fills
+	if !record.Owner.IsZero() {
+		fills = nil // dead letters are no backlog: nothing could be done about them by waiting
+	}
+	q.gate = h.tenants.Open(q.path, q.id, record.Spec.MaxBacklog, fills)
 	return q
+}
+
+// fills are how far the extents are that are not sealed, those of timers too.
+func (q *queue) fills() []tenant.Fill {
+	var out []tenant.Fill
+	for _, q := range append(q.beside(), q) {
+		for _, w := range q.list(nil) {
+			last, bytes := w.Committed()
+			out = append(out, tenant.Fill{Extent: w.Extent.ID, Last: last, Bytes: bytes})
+		}
+	}
+	return out
 }
 
 // env is what this queue's writers need.

@@ -73,3 +73,18 @@ func (h *Host) evict(store core.HostID, reason evictReason) {
 	}
 	h.log.Warn("store evicted; its extents are sealed", "store", store, "extents", n, "err", why)
 }
+
+// leaseQuota asks the controller what this host may publish of the limits that there are.
+func (h *Host) leaseQuota(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
+	ctl, err := h.controller()
+	if err != nil {
+		return nil, err
+	}
+	self := h.deps.Members.Self()
+	req.Input, req.Run = string(self.ID), self.Run.ID[:]
+	resp, err := ctl.LeaseQuota(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, convert.FromRPC(err)
+	}
+	return resp.Msg, nil
+}

@@ -188,6 +188,9 @@ func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
 		}
 	}
 	q.mu.Unlock()
+	if q.gate != nil {
+		q.gate.SetCap(spec.MaxBacklog)
+	}
 	for _, p := range end {
 		p.fail(why)
 	}

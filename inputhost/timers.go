@@ -25,8 +25,7 @@ func (q *queue) timers(horizon core.Horizon) *queue {
 	key := queueKey{q.id, horizon}
 	t := h.mu.queues[key]
 	if t == nil {
-		t = newQueue(h, record, version)
-		t.horizon, t.ordered = horizon, false
+		t = newQueue(h, record, version, horizon)
 		t.mu.closed = h.mu.draining
 		h.mu.queues[key] = t
 	}

@@ -182,6 +182,13 @@ func (w *Writer) Bytes() uint64 {
 	return w.mu.bytes
 }
 
+// Committed is how far the extent is committed, and its size up to there, records only.
+func (w *Writer) Committed() (core.Seq, uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.tracker.Committed(), w.mu.bytes - min(w.mu.bytes, uint64(max(w.mu.inFlightBytes, 0)))
+}
+
 // Close lets what was taken finish, then seals the extent. It does not wait.
 func (w *Writer) Close(reason string) {
 	w.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
@@ -139,11 +138,11 @@ func (p *Publisher) answeredLocked(b *batch) {
 	b.release()
 }
 
-// throttle holds sending back.
-func (p *Publisher) throttle(d time.Duration) {
+// throttle holds sending back for as long as the error says.
+func (p *Publisher) throttle(why *core.Error) {
 	p.mu.Lock()
-	p.mu.lastErr = &core.Error{Code: core.CodeThrottled, Text: "input host throttles the queue", RetryAfter: d}
-	p.mu.pausedUntil = max(p.mu.pausedUntil, p.now()+int64(d))
+	p.mu.lastErr = why
+	p.mu.pausedUntil = max(p.mu.pausedUntil, p.now()+int64(why.RetryAfter))
 	p.mu.Unlock()
 	signal(p.wake)
 }

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/columbamq/columba/core"
@@ -138,7 +139,13 @@ func (p *Publisher) lateErrLocked() error {
 	if code.Class() != core.ClassThrottled {
 		code = core.CodeUnavailable
 	}
-	return core.Errorf(code, "no input host of %s took the message in time: %w", p.cfg.Queue, p.mu.lastErr)
+	late := core.Errorf(code, "no input host of %s took the message in time: %w", p.cfg.Queue, p.mu.lastErr)
+	for err := p.mu.lastErr; err != nil && late.RetryAfter == 0; err = errors.Unwrap(err) {
+		if e, ok := err.(*core.Error); ok {
+			late.RetryAfter = e.RetryAfter
+		}
+	}
+	return late
 }
 
 // complete tells the owners, until quit is closed and nothing is left to tell.

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -89,7 +90,7 @@ func (s *session) HandleFrame(f wire.Frame, _ *ws.Message) {
 		if err = proto.Unmarshal(f.Body, &m); err == nil && m.Reason != nil {
 			s.explained(convert.ErrorFromProto(m.Reason))
 		} else if err == nil {
-			s.p.throttle(m.RetryAfter.AsDuration())
+			s.throttled(m.RetryAfter.AsDuration())
 		}
 	case wire.TypePublishHelloOK:
 		err = s.greet(f.Body)
@@ -147,6 +148,18 @@ func (s *session) explained(why error) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
 	s.why = why
+}
+
+// throttled holds sending back for so long; the host may have said why.
+func (s *session) throttled(d time.Duration) {
+	s.p.mu.Lock()
+	why := s.why
+	s.p.mu.Unlock()
+	text := "input host throttles the queue"
+	if core.CodeOf(why) == core.CodeThrottled {
+		text = why.Error()
+	}
+	s.p.throttle(&core.Error{Code: core.CodeThrottled, Text: text, RetryAfter: d})
 }
 
 // Closed ends the session: what it had in flight is sent again on another.
