@@ -46,6 +46,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	svc := &service{
 		cfg: cfg, log: deps.Log.With(telemetry.KeyRole, "frontend"), metrics: newMetrics(deps.Metrics),
 		meta: deps.Meta, peers: deps.Peers, members: deps.Members, now: time.Now, draining: draining,
+		limited: make(chan struct{}, 1),
 	}
 	svc.calls.most = cfg.MaxCalls
 	svc.keys.Store(&tokenKeys{})

@@ -66,7 +66,7 @@ func (s *service) createQueue(ctx context.Context, p *pb.QueueSpec) (metadata.Qu
 	if err := s.checkStores(spec); err != nil {
 		return none, err
 	}
-	return s.claim(ctx, metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(s.now())}, Spec: spec}, nil)
+	return s.claimLimited(ctx, spec)
 }
 
 // checkQueue refuses a spec that is wrong, and one that asks for what is not there yet.
@@ -154,7 +154,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		return nil, err
 	}
 	f := fields(req.Msg.GetFields())
-	if err := f.check("durability", "replicas", "min_replicas", "consumed_retention", "unconsumed_retention", "max_message", "status"); err != nil {
+	if err := f.check("durability", "replicas", "min_replicas", "consumed_retention", "unconsumed_retention", "max_message", "status", "max_backlog"); err != nil {
 		return nil, err
 	}
 	name, _, err := s.resolve(ctx, path)
@@ -176,6 +176,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		change(f, "unconsumed_retention", &q.Spec.UnconsumedRetention, to.UnconsumedRetention)
 		change(f, "max_message", &q.Spec.MaxMessage, to.MaxMessage)
 		change(f, "status", &q.Spec.Status, to.Status)
+		change(f, "max_backlog", &q.Spec.MaxBacklog, to.MaxBacklog)
 		if err := checkQueue(q.Spec); err != nil {
 			return err
 		}

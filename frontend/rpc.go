@@ -33,6 +33,7 @@ type service struct {
 	calls    gate
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
+	limited  chan struct{} // capacity 1: a queue of a namespace with a limit of queues is made
 
 	publishers publishers
 }
