@@ -35,9 +35,12 @@ type fakeServer struct {
 	columbav1connect.UnimplementedAdminServiceHandler
 	columbav1connect.UnimplementedMessageServiceHandler
 
-	mu      sync.Mutex
-	queues  map[string]*pb.Queue
-	groups  map[string]*pb.Group
+	mu     sync.Mutex
+	queues map[string]*pb.Queue
+	groups map[string]*pb.Group
+
+	namespaces map[string]*pb.Namespace
+
 	letters []*pb.DeadLetter
 	last    proto.Message // the latest request about tokens or a seal
 	hang    chan struct{} // when set, ListHosts answers after it is closed
@@ -45,7 +48,7 @@ type fakeServer struct {
 
 func newFakeServer(t *testing.T) (s *fakeServer, addr string) {
 	t.Helper()
-	s = &fakeServer{queues: map[string]*pb.Queue{}, groups: map[string]*pb.Group{}}
+	s = &fakeServer{queues: map[string]*pb.Queue{}, groups: map[string]*pb.Group{}, namespaces: map[string]*pb.Namespace{}}
 	for i := range 3 {
 		s.letters = append(s.letters, &pb.DeadLetter{
 			Id: fmt.Sprintf("01890a5d-ac97-7000-8000-%012d", i+1), Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Attempts: 10,

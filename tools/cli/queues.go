@@ -27,7 +27,7 @@ type queueFlags struct {
 	consistency, durability string
 	replicas, minReplicas   int
 	consumed, unconsumed    time.Duration
-	maxMessage              size
+	maxMessage, maxBacklog  size
 	status                  string
 }
 
@@ -42,6 +42,7 @@ func (q *queueFlags) register(cmd *cobra.Command) {
 	q.set.DurationVar(&q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h")
 	q.set.DurationVar(&q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 72h")
 	q.set.Var(&q.maxMessage, "max-message", "largest payload, like 1MiB")
+	q.set.Var(&q.maxBacklog, "max-backlog", "bytes that the group furthest behind may leave unconsumed, like 10GiB; beyond them publishers wait. 0: no limit")
 }
 
 func (q *queueFlags) registerStatus(cmd *cobra.Command) {
@@ -66,7 +67,7 @@ func (q *queueFlags) spec(nonzero []string) (*pb.QueueSpec, error) {
 		Consistency: q.consistency, Durability: q.durability, Replicas: int32(q.replicas), MinReplicas: int32(q.minReplicas),
 		ConsumedRetention:   convert.DurationToProto(q.consumed),
 		UnconsumedRetention: convert.DurationToProto(q.unconsumed),
-		MaxMessage:          int64(q.maxMessage), Status: q.status,
+		MaxMessage:          int64(q.maxMessage), Status: q.status, MaxBacklog: int64(q.maxBacklog),
 	}
 	if q.replicas > core.MaxReplicas || q.minReplicas > core.MaxReplicas {
 		return nil, core.Errorf(core.CodeBadArgument, "replicas %d is not in 1 … %d", max(q.replicas, q.minReplicas), core.MaxReplicas)

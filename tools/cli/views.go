@@ -26,6 +26,7 @@ func queueFields(q *pb.Queue) []field {
 		{name: "consumed_retention", value: duration(s.GetConsumedRetention()), detail: true},
 		{name: "unconsumed_retention", value: duration(s.GetUnconsumedRetention()), detail: true},
 		{name: "max_message", value: s.GetMaxMessage()},
+		{name: "max_backlog", value: s.GetMaxBacklog(), detail: true},
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(q.GetCreated())},
 	}
