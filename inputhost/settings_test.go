@@ -31,6 +31,9 @@ func (w *watched) Get(ctx context.Context, t metadata.Table, k metadata.Key, c m
 }
 
 func (w *watched) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
+	if t != metadata.Queues {
+		return w.Store.Watch(ctx, t, partition, changed)
+	}
 	if w.lost.Load() {
 		return core.Errorf(core.CodeUnavailable, "no watch now")
 	}

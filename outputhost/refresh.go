@@ -151,7 +151,7 @@ func (g *group) apply(record metadata.GroupRecord, there bool) {
 	rewound := there && record.Epoch > g.mu.record.Epoch
 	changed := record.Spec != g.mu.record.Spec || rewound
 	if there && record.Epoch < g.mu.record.Epoch { // read before it was rewound
-		changed = false
+		changed, record.Spec.Status = false, g.mu.record.Spec.Status
 	} else if changed && there {
 		g.mu.record = record
 		g.mu.rules.Update(record.Spec, g.h.deps.Now())

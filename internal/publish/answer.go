@@ -58,7 +58,9 @@ func (p *Publisher) answerRunLocked(s *session, r *wire.AckRun, now int64) (move
 	if err == nil && !again {
 		p.mu.failures = 0
 	} else if again {
-		p.mu.lastErr = err
+		if r.Code != core.CodeThrottled || core.CodeOf(p.mu.lastErr) != core.CodeThrottled { // else it is known for how long, too
+			p.mu.lastErr = err
+		}
 		if move = r.Code != core.CodeThrottled; move || now >= p.mu.pausedUntil {
 			p.pauseLocked(now, jitter())
 		}

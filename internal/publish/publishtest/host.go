@@ -234,6 +234,11 @@ func (b *Batch) Throttle(d time.Duration) {
 	b.s.send(wire.TypeThrottled, &pb.Throttled{RetryAfter: durationpb.New(d)})
 }
 
+// Explain says why runs of the stream are refused with the error's code.
+func (b *Batch) Explain(err error) {
+	b.s.send(wire.TypeThrottled, &pb.Throttled{Reason: convert.ErrorToProto(err)})
+}
+
 // Reconfigure sends the stream a complete list of hosts, by id and address.
 func (b *Batch) Reconfigure(version uint64, hosts ...*pb.HostAddress) {
 	b.s.send(wire.TypeReconfigure, &pb.Reconfigure{Version: version, Hosts: hosts})
