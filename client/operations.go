@@ -8,7 +8,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Operation is a long change of a group's dead letters: a merge back into the group, or a purge.
+// Operation is a long change: a merge of a group's dead letters back into it, a purge of them, or of a queue (Group is empty then).
 type Operation struct {
 	ID           core.ID
 	Kind         string // "merge" or "purge"
@@ -35,6 +35,13 @@ func (a *Admin) MergeDeadLetters(ctx context.Context, queue, group string, rate 
 // them runs.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, group, 0)
+}
+
+// PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation: what is acknowledged to
+// publishers after the operation is done stays, what is meanwhile may go, too. ErrConflict while another purge of the queue runs. An operation
+// that is done and has an Error left some: begin it again.
+func (a *Admin) PurgeQueue(ctx context.Context, queue string) (Operation, error) {
+	return a.startOperation(ctx, "purge", queue, "", 0)
 }
 
 func (a *Admin) startOperation(ctx context.Context, kind, queue, group string, rate int) (Operation, error) {

@@ -139,7 +139,11 @@ func (h *Host) beginOperation(ctx context.Context, req *pb.BeginOperationRequest
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
 	}
-	ended, err := h.audit(ctx, req.GetWho(), asked.GetKind()+" dead letters", core.DLQPath(path, asked.GetGroup()))
+	what, object := asked.GetKind()+" dead letters", core.DLQPath(path, asked.GetGroup())
+	if asked.GetGroup() == "" {
+		what, object = asked.GetKind()+" queue", path
+	}
+	ended, err := h.audit(ctx, req.GetWho(), what, object)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // maxRate bounds the rate of an operation, messages per second: above, no bound is meant.
 const maxRate = 1_000_000
 
-// StartOperation has a controller merge or purge a group's dead letters.
+// StartOperation has a controller merge or purge a group's dead letters, or without a group purge a queue.
 func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.StartOperationRequest]) (*connect.Response[pb.Operation], error) {
 	m := req.Msg
 	switch metadata.OperationKind(m.GetKind()) {
@@ -33,23 +33,40 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 			return nil, err
 		}
 	}
-	_, g, err := s.group(ctx, m.GetQueue(), m.GetGroup())
+	object, err := s.operationObject(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	if g.Spec.OnDLQ() {
-		return nil, noLetters(g)
-	}
 	order := &pb.BeginOperationRequest{
-		Operation: &pb.StartOperationRequest{Id: id.String(), Kind: m.GetKind(), Queue: g.Spec.Queue, Group: g.Spec.Name, Rate: m.GetRate()},
+		Operation: &pb.StartOperationRequest{Id: id.String(), Kind: m.GetKind(), Queue: m.GetQueue(), Group: m.GetGroup(), Rate: m.GetRate()},
 		Who:       req.Peer().Addr,
 	}
-	if _, err := ask(ctx, s.ranked(roleController, g.DLQ.ID), roleController, order, func(addr string) rpc[pb.BeginOperationRequest, pb.BeginOperationResponse] {
+	if _, err := ask(ctx, s.ranked(roleController, object.ID), roleController, order, func(addr string) rpc[pb.BeginOperationRequest, pb.BeginOperationResponse] {
 		return s.peers.Controller(addr).BeginOperation
 	}); err != nil {
 		return nil, unsure(err)
 	}
 	return s.answerOperation(ctx, id)
+}
+
+// operationObject is the queue whose messages an operation is to concern.
+func (s *service) operationObject(ctx context.Context, m *pb.StartOperationRequest) (core.QueueID, error) {
+	if m.GetGroup() == "" {
+		if m.GetKind() != string(metadata.OperationPurge) || m.GetRate() > 0 {
+			return core.QueueID{}, core.Errorf(core.CodeBadArgument, "group is missing; without one a queue can only be purged, at no rate")
+		}
+		path, err := core.ParseQueuePath(m.GetQueue())
+		if err != nil {
+			return core.QueueID{}, err
+		}
+		_, q, err := s.resolve(ctx, path)
+		return q.ID, err
+	}
+	_, g, err := s.group(ctx, m.GetQueue(), m.GetGroup())
+	if err == nil && g.Spec.OnDLQ() {
+		err = noLetters(g)
+	}
+	return g.DLQ, err
 }
 
 // noLetters is the error for a group that has no dead letters.

@@ -13,7 +13,7 @@ type OperationKind string
 
 const (
 	OperationMerge OperationKind = "merge" // dead letters back into their group
-	OperationPurge OperationKind = "purge" // nobody reads them any more
+	OperationPurge OperationKind = "purge" // nobody reads them any more: dead letters, or the messages of a queue
 )
 
 // OperationState is where an operation is in its life: running → done | cancelled | failed.
@@ -26,16 +26,16 @@ const (
 	OperationFailed    OperationState = "failed"
 )
 
-// OperationRecord is a long change of a dead letter queue. It survives the process that runs it: any controller goes on from it. The row of
+// OperationRecord is a long change of a queue, most often of one of dead letters. It survives the process that runs it: any controller goes on from it. The row of
 // its object holds the one that runs, or the last that ran, so that there is one at a time; what ended before is kept under its id.
 type OperationRecord struct {
 	ID      core.ID        `json:"id"`
 	Kind    OperationKind  `json:"kind"`
-	Object  core.QueueID   `json:"object"` // the dead letter queue
+	Object  core.QueueID   `json:"object"` // the queue whose extents it concerns
 	Queue   core.QueueID   `json:"queue"`  // of the group
-	Group   core.GroupID   `json:"group"`
-	Path    string         `json:"path"` // of the queue
-	Name    string         `json:"name"` // of the group
+	Group   core.GroupID   `json:"group"`  // whose dead letters it concerns; zero: Object is the queue itself
+	Path    string         `json:"path"`   // of the queue
+	Name    string         `json:"name"`   // of the group
 	Rate    int            `json:"rate,omitempty"`
 	State   OperationState `json:"state"`
 	Error   string         `json:"error,omitempty"` // why it failed, or what it waits for

@@ -1,4 +1,4 @@
-// Package operations runs merges and purges of dead letter queues from their records: any controller goes on where another one stopped.
+// Package operations runs merges and purges of dead letters, and purges of queues, from their records: any controller goes on where another one stopped.
 package operations
 
 import (
@@ -60,8 +60,8 @@ type Order struct {
 	ID    core.ID // of the new operation
 	Kind  metadata.OperationKind
 	Queue core.QueueID
-	Group string
-	Rate  int // messages per second; 0: no bound
+	Group string // whose dead letters; empty: a purge of the queue's own messages
+	Rate  int    // messages per second; 0: no bound
 	Who   string
 }
 
@@ -69,7 +69,7 @@ type Order struct {
 const maxTries = 8
 
 // Start records an operation, which then runs. With the id of one that is there it answers that one. CodeConflict while another one runs on the
-// same dead letters.
+// same dead letters, or the same queue.
 func (r *Runner) Start(ctx context.Context, o Order) (metadata.OperationRecord, error) {
 	if o.Kind != metadata.OperationMerge && o.Kind != metadata.OperationPurge {
 		return metadata.OperationRecord{}, core.Errorf(core.CodeBadArgument, "operation %q is not merge or purge", o.Kind)
@@ -77,26 +77,54 @@ func (r *Runner) Start(ctx context.Context, o Order) (metadata.OperationRecord, 
 	if old, err := metadata.FindOperation(ctx, r.Meta, o.ID); core.CodeOf(err) != core.CodeNotFound {
 		return old, err
 	}
-	g, _, err := metadata.Read[metadata.GroupRecord](ctx, r.Meta, metadata.Groups, metadata.GroupKey(o.Queue, o.Group), metadata.Serial)
-	if err == nil && !usable(g) {
-		err = core.Errorf(core.CodeNotFound, "group %s is not there", o.Group)
-	}
-	if err == nil && g.DLQ.IsZero() {
-		err = core.Errorf(core.CodeUnsupported, "group %s has no dead letter queue", o.Group)
-	}
+	fresh, err := r.record(ctx, o)
 	if err != nil {
 		return metadata.OperationRecord{}, core.Errorf(core.CodeOf(err), "start a %s: %w", o.Kind, err)
-	}
-	now := r.Now().UTC()
-	fresh := metadata.OperationRecord{
-		ID: o.ID, Kind: o.Kind, Object: g.DLQ, Queue: g.Queue, Group: g.ID, Path: g.Spec.Queue, Name: g.Spec.Name, Rate: o.Rate,
-		State: metadata.OperationRunning, Who: o.Who, By: r.Self, Created: now, Changed: now,
 	}
 	row, err := r.place(ctx, fresh)
 	if err == nil {
 		poke(r.wake)
 	}
 	return row, err
+}
+
+// record is a new operation that is not stored yet.
+func (r *Runner) record(ctx context.Context, o Order) (metadata.OperationRecord, error) {
+	now := r.Now().UTC()
+	fresh := metadata.OperationRecord{
+		ID: o.ID, Kind: o.Kind, Queue: o.Queue, Rate: o.Rate, State: metadata.OperationRunning, Who: o.Who, By: r.Self, Created: now, Changed: now,
+	}
+	if o.Group == "" {
+		if o.Kind != metadata.OperationPurge {
+			return fresh, core.Errorf(core.CodeBadArgument, "name the group whose dead letters are to be merged")
+		}
+		q, err := r.queue(ctx, o.Queue)
+		fresh.Object, fresh.Path = q.ID, q.Spec.Path
+		return fresh, err
+	}
+	g, _, err := metadata.Read[metadata.GroupRecord](ctx, r.Meta, metadata.Groups, metadata.GroupKey(o.Queue, o.Group), metadata.Serial)
+	switch {
+	case err != nil:
+	case !usable(g):
+		err = core.Errorf(core.CodeNotFound, "group %s is not there", o.Group)
+	case g.DLQ.IsZero():
+		err = core.Errorf(core.CodeUnsupported, "group %s has no dead letter queue", o.Group)
+	}
+	fresh.Object, fresh.Queue, fresh.Group, fresh.Path, fresh.Name = g.DLQ, g.Queue, g.ID, g.Spec.Queue, g.Spec.Name
+	return fresh, err
+}
+
+// queue is a user's queue that may be purged.
+func (r *Runner) queue(ctx context.Context, id core.QueueID) (metadata.QueueRecord, error) {
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.Meta, metadata.Queues, metadata.QueueKey(id), metadata.Serial)
+	switch {
+	case err != nil:
+	case q.Spec.Status == core.StatusDeleted:
+		err = core.Errorf(core.CodeNotFound, "queue %s was deleted", q.Spec.Path)
+	case !q.Owner.IsZero():
+		err = core.Errorf(core.CodeUnsupported, "queue %s belongs to a group; purge its dead letters with: columba purge-dlq", q.Spec.Path)
+	}
+	return q, err
 }
 
 // place makes an operation the one of its object, once the last one has ended.
@@ -122,7 +150,7 @@ func (r *Runner) place(ctx context.Context, fresh metadata.OperationRecord) (met
 			case now.ID == fresh.ID: // asked again
 				return metadata.ErrNoChange
 			case !now.Ended():
-				return core.Errorf(core.CodeConflict, "a %s of the dead letters of group %s of %s is under way; wait for operation %s to end, or cancel it", now.Kind, now.Name, now.Path, now.ID)
+				return core.Errorf(core.CodeConflict, "a %s of %s is under way; wait for operation %s to end, or cancel it", now.Kind, what(*now), now.ID)
 			case now.ID != old.ID: // that one is not kept yet
 				return core.Errorf(core.CodeExists, "another operation took its place")
 			}
@@ -133,7 +161,7 @@ func (r *Runner) place(ctx context.Context, fresh metadata.OperationRecord) (met
 			return now, nil
 		}
 	}
-	return fresh, core.Errorf(core.CodeUnavailable, "operations on these dead letters come and go; try again: %w", err)
+	return fresh, core.Errorf(core.CodeUnavailable, "operations on %s come and go; try again: %w", what(fresh), err)
 }
 
 // Cancel stops an operation where it is; one that has ended is answered as it is.
@@ -152,6 +180,14 @@ func (r *Runner) Cancel(ctx context.Context, id core.ID) (metadata.OperationReco
 		now.State, now.Changed = metadata.OperationCancelled, r.Now().UTC()
 		return nil
 	})
+}
+
+// what an operation works on, in words.
+func what(o metadata.OperationRecord) string {
+	if o.Group.IsZero() {
+		return "queue " + o.Path
+	}
+	return "the dead letters of group " + o.Name + " of " + o.Path
 }
 
 func usable(g metadata.GroupRecord) bool { return g.Started && g.Spec.Status != core.StatusDeleted }

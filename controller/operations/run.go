@@ -91,7 +91,7 @@ func (r *Runner) work(ctx context.Context, object core.QueueID) {
 	}
 	switch {
 	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, errGone):
+	case errors.Is(err, errGone), errors.Is(err, errNoQueue):
 		r.fail(ctx, o, err)
 	default:
 		r.Log.Info("an operation waits", "operation", o.ID, "kind", o.Kind, "queue", o.Path, "group", o.Name, "err", err)
@@ -99,8 +99,11 @@ func (r *Runner) work(ctx context.Context, object core.QueueID) {
 	}
 }
 
-// errGone: there is nothing to work on any more.
-var errGone = errors.New("the group was deleted")
+// errGone, errNoQueue: there is nothing to work on any more.
+var (
+	errGone    = errors.New("the group was deleted")
+	errNoQueue = errors.New("the queue was deleted")
+)
 
 // drive does one step after another. o is the operation as it is known.
 func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
@@ -150,8 +153,15 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 	}
 }
 
-// check reports errGone when the group is not there any more.
+// check reports errGone when the group is not there any more, errNoQueue when the queue is not.
 func (r *Runner) check(ctx context.Context, o metadata.OperationRecord) error {
+	if o.Group.IsZero() {
+		_, err := r.queue(ctx, o.Object)
+		if core.CodeOf(err) == core.CodeNotFound {
+			return errNoQueue
+		}
+		return err
+	}
 	g, _, err := metadata.Read[metadata.GroupRecord](ctx, r.Meta, metadata.Groups, metadata.GroupKey(o.Queue, o.Name), metadata.Serial)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound || err == nil && (g.ID != o.Group || !usable(g)):
@@ -223,7 +233,7 @@ func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.Operatio
 		if e.ID.IsZero() { // it was removed: its queue's rows are going
 			return 0, nil
 		}
-		row, err = r.Owner.Seal(ctx, e, "dead letters "+string(o.Kind)+"d")
+		row, err = r.Owner.Seal(ctx, e, string(o.Kind)+"d")
 	}
 	switch {
 	case err != nil:

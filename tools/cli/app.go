@@ -79,7 +79,7 @@ func (a *app) root() *cobra.Command {
 		a.serveCommand(), a.configCommand(), a.versionCommand(),
 		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(),
 		a.publishCommand(), a.consumeCommand(), a.ackCommand(), a.nackCommand(), a.rejectCommand(), a.extendCommand(),
-		a.dlqCommand(), a.mergeCommand("", "merge-dlq", "merge_dlq"), a.purgeCommand("", "purge-dlq", "purge_dlq"), a.cancelCommand(), a.seekCommand(),
+		a.dlqCommand(), a.mergeCommand("", "merge-dlq", "merge_dlq"), a.purgeCommand("", "purge-dlq", "purge_dlq"), a.purgeQueuesCommand(), a.cancelCommand(), a.seekCommand(),
 		a.peekCommand(), a.sealCommand(), a.inspectCommand(), a.benchCommand(),
 	)
 	root.AddCommand(a.hookedCommands()...)

@@ -58,7 +58,8 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 			return err
 		}
 		if wait {
-			return a.waitOperation(ctx, o)
+			_, err := a.waitOperation(ctx, o)
+			return err
 		}
 		return a.printer().object(operationFields(o))
 	})
@@ -70,8 +71,8 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 	return cmd
 }
 
-// waitOperation shows an operation's progress until it has ended.
-func (a *app) waitOperation(ctx context.Context, o *pb.Operation) error {
+// waitOperation shows an operation's progress until it has ended, and answers it.
+func (a *app) waitOperation(ctx context.Context, o *pb.Operation) (*pb.Operation, error) {
 	tick := time.NewTicker(operationPoll)
 	defer tick.Stop()
 	var bar *progress
@@ -92,7 +93,7 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) error {
 		select {
 		case <-ctx.Done():
 			a.say("operation %s goes on; stop it with `columba cancel operation %s`", o.GetId(), o.GetId())
-			return ctx.Err()
+			return o, ctx.Err()
 		case <-tick.C:
 		}
 		now, err := ask(ctx, a, a.admin().GetOperation, &pb.GetOperationRequest{Id: o.GetId()})
@@ -100,7 +101,7 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) error {
 		case err == nil:
 			o = now
 		case core.CodeOf(err).Class() == core.ClassFatal:
-			return err
+			return o, err
 		}
 	}
 	if bar != nil {
@@ -108,15 +109,15 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) error {
 		bar.finish()
 	}
 	if err := a.printer().object(operationFields(o)); err != nil {
-		return err
+		return o, err
 	}
 	switch o.GetState() {
 	case "failed":
-		return core.Errorf(core.CodeInternal, "operation %s failed: %s", o.GetId(), o.GetError())
+		return o, core.Errorf(core.CodeInternal, "operation %s failed: %s", o.GetId(), o.GetError())
 	case "cancelled":
-		return core.Errorf(core.CodeConflict, "operation %s was cancelled after %d of %d messages", o.GetId(), o.GetDone(), o.GetTotal())
+		return o, core.Errorf(core.CodeConflict, "operation %s was cancelled after %d of %d messages", o.GetId(), o.GetDone(), o.GetTotal())
 	}
-	return nil
+	return o, nil
 }
 
 func (a *app) listOperationsCommand() *cobra.Command {
@@ -155,7 +156,8 @@ func (a *app) showOperationCommand() *cobra.Command {
 				return err
 			}
 			if wait {
-				return a.waitOperation(ctx, o)
+				_, err := a.waitOperation(ctx, o)
+				return err
 			}
 			return a.printer().object(operationFields(o))
 		}),

@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// TestCluster_PurgeTakesWhatIsStored purges a queue of which one group has read a part and another nothing, with the controller killed again and again
+// meanwhile: neither gets any more of what was stored, both get all that is acknowledged afterwards, also a group that is made then, and
+// the space comes back.
+func TestCluster_PurgeTakesWhatIsStored(t *testing.T) {
+	for _, consistency := range []core.Consistency{core.AP, core.CP} {
+		t.Run(string(consistency), func(t *testing.T) {
+			bubble(t, Options{Stores: 2, Input: rollAt(500)}, func(w *world) {
+				if consistency == core.CP {
+					w.ok(w.Client.Admin().DeleteQueue(w.t.Context(), queue))
+					_, err := w.Client.Admin().CreateQueue(w.t.Context(), core.QueueSpec{Path: queue, Consistency: core.CP})
+					w.ok(err)
+				}
+				w.group("some", nil)
+				w.group("none", nil)
+				some, none := w.consumer("some", client.Prefetch(5)), w.consumer("none", client.Prefetch(1))
+				old := numbers(1, 60)
+				for i := range 6 {
+					w.publish(old[10*i : 10*i+10]...)
+				}
+				held := w.next(none, old[0], 1)
+				for range 10 {
+					w.ok(w.take(some, 10*time.Second).Ack())
+				}
+				o := w.purgeUnderKills()
+				if o.State != "done" || o.Done == 0 || o.Done != o.Total {
+					t.Fatalf("the purge is %+v", o)
+				}
+				w.group("late", nil)
+				late := w.consumer("late")
+				_ = held.Ack() // of what is gone: whatever is answered, nothing hangs
+				fresh := numbers(1001, 1020)
+				w.publish(fresh...)
+				for name, con := range map[string]*client.Consumer{"some": some, "none": none, "late": late} {
+					got := make(map[string]int)
+					for d := w.take(con, 10*time.Second); d != nil; d = w.take(con, 10*time.Second) {
+						got[string(d.Body)]++
+						w.ok(d.Ack())
+					}
+					for body := range got {
+						if body < fresh[0] {
+							t.Errorf("group %s was given %s, which was purged", name, body)
+						}
+					}
+					w.all(got, fresh, true)
+					w.close(con)
+				}
+				w.eventually("the space is back", 10*time.Minute, func() bool {
+					for e, err := range w.Client.Admin().ListExtents(w.t.Context(), queue) {
+						w.ok(err)
+						if e.Home == "purged" {
+							return false
+						}
+					}
+					return true
+				})
+				w.audited("purge queue", queue)
+			})
+		})
+	}
+}
+
+// purgeUnderKills purges the queue while the controller dies after each few homes that it has changed.
+func (w *world) purgeUnderKills() client.Operation {
+	w.t.Helper()
+	var changes atomic.Int64
+	count := func(_ context.Context, op Op) error {
+		if op.Name == "Update" && op.Table == metadata.Seals.Name {
+			changes.Add(1)
+			time.Sleep(200 * time.Millisecond)
+		}
+		return nil
+	}
+	w.OnMeta(Controller, count)
+	o, err := w.Client.Admin().PurgeQueue(w.t.Context(), queue)
+	w.ok(err)
+	if _, err := w.Client.Admin().PurgeQueue(w.t.Context(), queue); !errors.Is(err, client.ErrConflict) {
+		w.t.Errorf("a second purge: %v, want a conflict", err)
+	}
+	for range 3 {
+		was := changes.Load()
+		w.eventually("it goes on", time.Minute, func() bool {
+			o, err := w.Client.Admin().GetOperation(w.t.Context(), o.ID)
+			w.ok(err)
+			return changes.Load() >= was+3 || o.Ended()
+		})
+		w.Crash(Controller)
+		sleep(time.Second)
+		w.Up(Controller)
+		w.OnMeta(Controller, count)
+	}
+	return w.ended(o.ID)
+}
+
+// audited checks that somebody's order is recorded with its outcome.
+func (w *world) audited(what, object string) {
+	w.t.Helper()
+	for r, err := range metadata.All[metadata.AuditRecord](w.t.Context(), w.Meta, metadata.Audit, metadata.AuditPartition(time.Now()), metadata.One) {
+		w.ok(err)
+		if r.Value.What == what && r.Value.Object == object && r.Value.Result == "ok" {
+			return
+		}
+	}
+	w.t.Errorf("the audit has no %s of %s", what, object)
+}

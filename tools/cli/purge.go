@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+func (a *app) purgeQueuesCommand() *cobra.Command {
+	return parent("purge", "Take all messages out of a queue", a.purgeQueueCommand())
+}
+
+func (a *app) purgeQueueCommand() *cobra.Command {
+	var yes, dryRun bool
+	cmd := &cobra.Command{
+		Use: "queue PATH", Aliases: queueAliases, Short: "Take every message that a queue has now from all of its groups, for ever",
+		Long: "Every message that is stored when it begins is delivered to no group any more, and its space comes back. What is acknowledged to\n" +
+			"publishers after the command has ended stays; what is meanwhile may go, too. Dead letters stay: see `columba purge-dlq`.",
+		Example: "  columba purge queue /demo/trips --dry-run\n  columba purge queue /demo/trips --yes",
+		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			path, err := core.ParseQueuePath(args[0])
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return a.wouldPurgeQueue(ctx, path)
+			}
+			if !yes {
+				return core.Errorf(core.CodeBadArgument, "the messages of queue %s would be gone for all groups, for ever; say --yes, or --dry-run to see how many there are", path)
+			}
+			return a.purgeQueue(ctx, path)
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what the groups have before them")
+	return cmd
+}
+
+// purgeQueue purges until nothing is left: one operation takes a bounded part of a large queue, the oldest first.
+func (a *app) purgeQueue(ctx context.Context, path string) error {
+	for {
+		o, err := change(ctx, a, a.admin().StartOperation, &pb.StartOperationRequest{Id: core.NewID(time.Now()).String(), Kind: "purge", Queue: path})
+		if err != nil {
+			return err
+		}
+		if o, err = a.waitOperation(ctx, o); err != nil || o.GetError() == "" {
+			return err
+		}
+	}
+}
+
+func (a *app) wouldPurgeQueue(ctx context.Context, path string) error {
+	res, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: path})
+	if err != nil {
+		return err
+	}
+	a.say("would purge queue %s; nothing was changed. What its groups have before them:", path)
+	out := a.printer()
+	for _, d := range res.GetGroups() {
+		out.item(depthFields(d))
+	}
+	return out.close()
+}
