@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -15,7 +16,7 @@ const (
 	readAnyway = 30 * time.Second
 	// retryAfter is the pause after a call that failed; roundPause is between two rounds at least.
 	retryAfter = 500 * time.Millisecond
-	roundPause = 50 * time.Millisecond
+	roundPause = 5 * time.Millisecond
 	// callTimeout bounds one call.
 	callTimeout = 2 * time.Second
 )
@@ -48,14 +49,16 @@ func (t *Tenants) Run(ctx context.Context) {
 			return
 		}
 		next := readAnyway
-		if now := t.deps.Now(); t.changed.Swap(false) || now.Sub(read) >= readAnyway {
-			if err := t.read(ctx); err == nil {
-				read = now
-			} else if ctx.Err() == nil {
-				t.deps.Log.Info("cannot read the limits of namespaces", "err", err)
+		now := t.deps.Now()
+		all := t.changed.Swap(false) || now.Sub(read) >= readAnyway
+		if err := t.read(ctx, all); err == nil && all {
+			read = now
+		} else if err != nil && ctx.Err() == nil {
+			t.deps.Log.Info("cannot read the limits of namespaces", "err", err)
+			if all {
 				t.changed.Store(true)
-				next = retryAfter
 			}
+			next = retryAfter
 		}
 		if t.renew(ctx) {
 			next = min(next, quota.RenewEvery)
@@ -75,9 +78,13 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// read reads the records of the namespaces that are known here. A copy that is behind must not make a limit appear late: so it is no single one.
-func (t *Tenants) read(ctx context.Context) error {
+// read reads the records of the namespaces that are new here, or of all. A copy that is behind must not make a limit appear late: so it is no
+// single one.
+func (t *Tenants) read(ctx context.Context, all bool) error {
 	tenants, _ := t.list()
+	if !all {
+		tenants = slices.DeleteFunc(tenants, func(n *tenant) bool { return isClosed(n.known) })
+	}
 	if len(tenants) == 0 {
 		return nil
 	}

@@ -97,7 +97,6 @@ func (t *Tenants) Know(ctx context.Context, namespace string) error {
 	default:
 	}
 	t.look()
-	t.changed.Store(true)
 	t.again()
 	select {
 	case <-n.known:

@@ -27,7 +27,7 @@ func (w *world) flood(path string, publishers, size int, every time.Duration) *f
 	var wg sync.WaitGroup
 	body := []byte(strings.Repeat("x", size))
 	for range publishers {
-		p, err := w.Client.Publisher(w.t.Context(), path, client.MaxInFlight(200, 1<<20))
+		p, err := w.Client.Publisher(w.t.Context(), path, client.MaxInFlight(200, 1<<20), client.PublishTimeout(10*time.Minute))
 		w.ok(err)
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -120,7 +120,14 @@ func TestCluster_NamespaceRateInACPQueue(t *testing.T) {
 		w.group("g", nil)
 		want := numbers(1, 1000)
 		began := time.Now()
-		w.publish(want...)
+		p := w.publisher()
+		for i, body := range want {
+			w.ok(p.PublishAsync(w.t.Context(), client.Message{Body: []byte(body)}, nil))
+			if i%50 == 49 {
+				w.ok(p.Flush(w.t.Context()))
+			}
+		}
+		w.ok(p.Close(w.t.Context()))
 		if took := time.Since(began); took < 8*time.Second || took > 20*time.Second {
 			t.Errorf("1000 messages at 100 a second took %s", took)
 		}
@@ -223,7 +230,7 @@ func TestCluster_BacklogCap(t *testing.T) {
 				f := w.flood(queue, 3, size, 5*time.Millisecond)
 				sleep(20 * time.Second)
 				full := f.acked.Load() * size
-				if full > cap*105/100 || full < cap*70/100 {
+				if full > cap*110/100 || full < cap*70/100 { // a host that begins has a part before it is told
 					t.Errorf("%d bytes were stored, the cap is %d", full, cap)
 				}
 				con := w.consumer("g")
