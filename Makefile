@@ -99,6 +99,10 @@ bench-replicated: build peers ## measure a cluster with three replicas against N
 bench-consuming: build peers ## measure consumers of a replicated queue, against NATS JetStream R3 with explicit acks, in one run
 	$(GO) run ./bench -suite consuming -peers bin/peers $(BENCHFLAGS)
 
+.PHONY: bench-tenants
+bench-tenants: build ## measure a tenant's latency beside one that is at ten times its quota
+	$(GO) run ./bench -suite tenants $(BENCHFLAGS)
+
 .PHONY: bench-micro
 bench-micro: ## micro-benchmarks of every package, to stdout
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PACKAGES) | grep -vE '^(\?|ok|PASS)'

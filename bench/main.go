@@ -63,6 +63,7 @@ var sections = []struct {
 	{"drain", (*rig).drain},
 	{"flow", (*rig).flow},
 	{"hole", (*rig).hole},
+	{"tenants", (*rig).tenants},
 }
 
 // suites name sections that are run together; their results go to a file of that name.
@@ -70,6 +71,7 @@ var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
 	"consuming":   {"drain", "flow", "hole"},
+	"tenants":     {"tenants"},
 }
 
 func run() error {
@@ -79,7 +81,7 @@ func run() error {
 	pairs := flag.Int("pairs", 5, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
 	slice := flag.Duration("time", 3*time.Second, "how long each rate is measured")
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
-	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated or consuming")
+	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming or tenants")
 	only := flag.String("only", "", "sections of the suite to run (default: all)")
 	peers := flag.String("peers", "", "`directory` of the programs to compare with; make bench-replicated builds them")
 	backlog := flag.Int64("backlog", 2<<30, "`bytes` of messages that are stored before consumers drain them")
