@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/controller/backlog"
 	"github.com/columbamq/columba/controller/operations"
+	"github.com/columbamq/columba/controller/progress"
 	"github.com/columbamq/columba/controller/quota"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
@@ -124,7 +125,12 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		pace: backlog.NewPace(cfg.RepairPerSecond),
 	}
 	h.letters = operations.New(operations.Config{Meta: deps.Meta, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
-	h.quotas = quota.New(deps.Meta, deps.now, h.extents.stored)
+	h.quotas = quota.New(deps.Meta, deps.now, quota.Sources{
+		Extents: h.extents.stored,
+		Settled: func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
+			return progress.Settled(ctx, deps.Meta, g, id)
+		},
+	})
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.ensures = make(map[ensureKey]*ensuring)

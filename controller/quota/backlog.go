@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/columbamq/columba/controller/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -141,7 +140,7 @@ func (k *Keeper) look(ctx context.Context, queue core.QueueID) error {
 	if done {
 		return nil
 	}
-	extents := k.extents(queue)
+	extents := k.Extents(queue)
 	found, err := k.behind(ctx, queue, extents)
 	if err != nil {
 		return err
@@ -210,7 +209,7 @@ func (k *Keeper) behindOf(ctx context.Context, g metadata.GroupRecord, extents [
 		if e.Ended && done[metadata.DoneKey(g.ID, e.ID)] {
 			continue
 		}
-		n, err := progress.Settled(ctx, k.meta, g, e.ID)
+		n, err := k.Settled(ctx, g, e.ID)
 		if err != nil {
 			return b, err
 		}

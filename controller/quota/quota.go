@@ -21,16 +21,21 @@ type Extent struct {
 	Bytes uint64   // up to it
 }
 
-// Extents tells the live extents of a queue that its groups read.
-type Extents func(queue core.QueueID) []Extent
+// Sources are what a keeper learns backlogs from, beside the metadata and what input hosts tell it.
+type Sources struct {
+	// Extents are the live ones of a queue that its groups read.
+	Extents func(queue core.QueueID) []Extent
+	// Settled is how many messages of an extent a group has consumed, as of the last second or so.
+	Settled func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error)
+}
 
 // Keeper is who shares out. It is safe for concurrent use; what it knows begins anew with each controller, and grows over a lease's time into what
 // its predecessor gave.
 type Keeper struct {
-	meta    metadata.Store
-	extents Extents
-	now     func() time.Time
-	mu      struct {
+	Sources
+	meta metadata.Store
+	now  func() time.Time
+	mu   struct {
 		sync.Mutex
 		namespaces map[string]*books
 		queues     map[core.QueueID]*queueBook
@@ -80,8 +85,8 @@ const (
 )
 
 // New makes a keeper.
-func New(meta metadata.Store, now func() time.Time, extents Extents) *Keeper {
-	k := &Keeper{meta: meta, extents: extents, now: now}
+func New(meta metadata.Store, now func() time.Time, sources Sources) *Keeper {
+	k := &Keeper{Sources: sources, meta: meta, now: now}
 	k.mu.namespaces = make(map[string]*books)
 	k.mu.queues = make(map[core.QueueID]*queueBook)
 	return k
@@ -182,7 +187,7 @@ func (k *Keeper) takeFills(run core.RunID, queues []asked) {
 	now := k.now()
 	open := make(map[core.ExtentID]bool) // what has its end is counted by its row
 	for _, q := range queues {
-		for _, e := range k.extents(q.id) {
+		for _, e := range k.Extents(q.id) {
 			open[e.ID] = !e.Ended
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/core/quota"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
@@ -21,12 +20,20 @@ type rig struct {
 	meta    metadata.Store
 	now     time.Time
 	extents map[core.QueueID][]Extent
+
+	consumed map[string]uint64 // by group and extent
 }
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: make(map[core.QueueID][]Extent)}
 	t.Cleanup(func() { r.meta.Close() })
-	r.Keeper = New(r.meta, func() time.Time { return r.now }, func(q core.QueueID) []Extent { return r.extents[q] })
+	r.consumed = make(map[string]uint64)
+	r.Keeper = New(r.meta, func() time.Time { return r.now }, Sources{
+		Extents: func(q core.QueueID) []Extent { return r.extents[q] },
+		Settled: func(_ context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
+			return r.consumed[g.ID.String()+id.String()], nil
+		},
+	})
 	return r
 }
 
@@ -65,10 +72,8 @@ func (r *rig) extent(queue core.QueueID, l core.Seq, bytes uint64) core.ExtentID
 	return id
 }
 
-func (r *rig) settled(group core.GroupID, extent core.ExtentID, upTo core.Seq) {
-	r.t.Helper()
-	state := dispatch.StartAfter(upTo)
-	r.ok(r.meta.Put(context.Background(), metadata.Checkpoints, metadata.CheckpointKey(group, extent, 2, core.RunID{}), state.Append(nil), r.now, 0, metadata.One))
+func (r *rig) settled(group core.GroupID, extent core.ExtentID, n uint64) {
+	r.consumed[group.String()+extent.String()] = n
 }
 
 func (r *rig) done(group core.GroupID, extent core.ExtentID, l core.Seq) {

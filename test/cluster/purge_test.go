@@ -87,7 +87,7 @@ func (w *world) purgeUnderKills() client.Operation {
 	count := func(_ context.Context, op Op) error {
 		if op.Name == "Update" && op.Table == metadata.Seals.Name {
 			changes.Add(1)
-			time.Sleep(200 * time.Millisecond)
+			sleep(200 * time.Millisecond)
 		}
 		return nil
 	}

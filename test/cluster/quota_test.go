@@ -38,7 +38,7 @@ func (w *world) flood(path string, publishers, size int, every time.Duration) *f
 						f.failed.Add(1)
 					}
 				})
-				time.Sleep(every)
+				sleep(every)
 			}
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
 			defer cancel()
