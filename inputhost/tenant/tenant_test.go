@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,14 +159,13 @@ func TestGate_FollowsTheRecord(t *testing.T) {
 	bubble(t, func(r *rig) {
 		g := r.gate(0)
 		defer g.Close()
-		rate := float64(100)
-		r.answers(func(req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) { return all(rate, 0, 0)(req) })
+		r.answers(all(100, 0, 0))
 		r.limit(core.NamespaceSpec{MessagesPerSecond: 100})
 		time.Sleep(2 * time.Second)
 		if n := pass(g, 1000, 1, 5*time.Second); n > 700 {
 			t.Errorf("%d messages passed in 5 s at 100 a second", n)
 		}
-		rate = 1000
+		r.answers(all(1000, 0, 0))
 		r.limit(core.NamespaceSpec{MessagesPerSecond: 1000})
 		time.Sleep(2 * time.Second)
 		if n := pass(g, 1000, 1, 5*time.Second); n < 4_500 || n > 6_500 {
@@ -213,27 +213,26 @@ func TestGate_CutOffHostKeepsToASmallPart(t *testing.T) {
 func TestGate_RoomOfABacklog(t *testing.T) {
 	bubble(t, func(r *rig) {
 		const cap = 100_000
-		var g *Gate
-		used := 0
-		r.answers(func(req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
-			if n, bytes, _ := g.Ask(1, 1000, time.Now()); n == 1 && bytes == 1000 {
-				g.Charge(1, 1000, time.Now()) // after the question
-				used += 1000
-				return all(0, 0, int64(cap-used+1000))(req)
-			}
-			return all(0, 0, int64(cap-used))(req)
-		})
-		g = r.gate(cap)
+		var used atomic.Int64
+		g := r.gate(cap)
 		defer g.Close()
-		for range 3000 {
+		take := func() {
 			if n, bytes, _ := g.Ask(1, 1000, time.Now()); n == 1 && bytes == 1000 {
 				g.Charge(1, 1000, time.Now())
-				used += 1000
+				used.Add(1000)
 			}
+		}
+		r.answers(func(req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
+			left := cap - used.Load()
+			take() // after the question
+			return all(0, 0, left)(req)
+		})
+		for range 3000 {
+			take()
 			time.Sleep(10 * time.Millisecond)
 		}
-		if used > cap || used < cap-2000 {
-			t.Errorf("%d bytes were taken of %d", used, cap)
+		if n := used.Load(); n > cap || n < cap-2000 {
+			t.Errorf("%d bytes were taken of %d", n, cap)
 		}
 		_, _, over := g.Ask(1, 1000, time.Now())
 		if over == nil || over.Limit != LimitBacklog || over.Why.RetryAfter < time.Second {

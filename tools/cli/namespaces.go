@@ -52,8 +52,8 @@ func (a *app) createNamespaceCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := needsChange(cmd); err != nil {
-			return err
+		if len(changed(cmd)) == 0 {
+			return core.Errorf(core.CodeBadArgument, "no limit is named, and without limits a namespace needs no record; see `%s --help`", cmd.CommandPath())
 		}
 		n, err := change(ctx, a, a.admin().CreateNamespace, &pb.CreateNamespaceRequest{Spec: spec})
 		if err != nil {
