@@ -50,10 +50,10 @@ func (r SealRecord) LastDue() time.Time {
 }
 
 // KeptFrom is from when on retention counts: since the end of the extent was fixed, of a timer extent since its last record was due, if that is
-// later. Zero: it has no end.
+// later and it was not purged. Zero: it has no end.
 func (r SealRecord) KeptFrom() time.Time {
 	ended, due := r.endedAt(), r.LastDue()
-	if due.After(ended) {
+	if due.After(ended) && r.Home.Kind != core.HomePurged {
 		return due
 	}
 	return ended
