@@ -1,7 +1,9 @@
 package extentlog
 
 import (
+	"log/slog"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,7 +14,7 @@ import (
 )
 
 // timerBatch makes a batch that follows h, with a record of size bytes for each due time.
-func timerBatch(t *testing.T, h *wire.BatchHeader, size int, due ...int64) []byte {
+func timerBatch(t testing.TB, h *wire.BatchHeader, size int, due ...int64) []byte {
 	t.Helper()
 	b := make([]byte, wire.BatchHeaderLen)
 	for _, at := range due {
@@ -152,5 +154,47 @@ func TestDue_DamageIsMet(t *testing.T) {
 	}
 	if s, err := e.State(x.ID); err != nil || !s.Damaged {
 		t.Errorf("damaged %v, %v", s.Damaged, err)
+	}
+}
+
+// BenchmarkDue reads records of 1 KiB in the order in which they are due, out of tables in which they lie in another.
+func BenchmarkDue(b *testing.B) {
+	const batches, each = 40, 500
+	e, err := Open("store", Options{Store: "s1", FS: vfs.NewMem(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	x := newExtent()
+	x.Kind = core.KindTimer
+	if err := e.Open(x); err != nil {
+		b.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var h wire.BatchHeader
+	answers := make(chan error, batches)
+	for range batches {
+		due := make([]int64, each)
+		for i := range due {
+			due[i] = random.Int64N(60_000)
+		}
+		e.Append(x.ID, timerBatch(b, &h, 1000, due...), 0, func(_ core.Seq, err error) { answers <- err })
+	}
+	for range batches {
+		if err := <-answers; err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; {
+		q := DueQuery{Until: 60_000, UpTo: h.Last(), MaxBytes: 512 << 10}
+		for more := true; more; {
+			run, err := e.Due(x.ID, q, func(r DueRecord) { n++ })
+			if err != nil {
+				b.Fatal(err)
+			}
+			q.After, more = run.Passed, run.More
+		}
 	}
 }
