@@ -39,10 +39,9 @@ func (s *Share) record(b *batch, seq core.Seq) []byte {
 	return b.Bytes[b.Offsets[i]:b.Offsets[i+1]]
 }
 
-func (s *Share) size(b *batch, seq core.Seq) int {
-	i := s.place(b, seq)
-	return int(b.Offsets[i+1] - b.Offsets[i])
-}
+func (s *Share) size(b *batch, seq core.Seq) int { return b.sizeAt(s.place(b, seq)) }
+
+func (b *batch) sizeAt(i int) int { return int(b.Offsets[i+1] - b.Offsets[i]) }
 
 // enqueued is when the record of seq was appended, since when it could be handed out for all that its publisher wanted; unix µs.
 func (s *Share) enqueued(b *batch, seq core.Seq) int64 {

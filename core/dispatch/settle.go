@@ -72,7 +72,7 @@ func (s *Share) doneRun(from, end core.Seq) {
 // forget takes a message out of every count and clears it; its bit in its chunk is the caller's.
 func (s *Share) forget(seq core.Seq, m *message) {
 	if b := m.batch; b != nil {
-		s.unref(b, 1, s.size(b, seq))
+		s.unref(b, 1, b.sizeAt(s.place(b, seq))) // both inlined, for each ack
 	} else {
 		s.missing--
 	}
