@@ -85,25 +85,3 @@ func (d *Due) Decode(body []byte) error {
 	d.Records = c.b
 	return nil
 }
-
-// DeliverAt is the due time of one encoded record whose CRC was verified before, unix ms; 0 without one.
-func DeliverAt(record []byte) int64 {
-	flags := binary.LittleEndian.Uint32(record[8:])
-	if flags&recordDeliverAt == 0 {
-		return 0
-	}
-	at := RecordHeaderLen
-	if flags&recordID != 0 {
-		at += len(core.ID{})
-	}
-	if flags&recordProducer != 0 {
-		at += len(core.ID{}) + 8
-	}
-	if flags&recordKey != 0 {
-		at += 1 + int(record[at])
-	}
-	if flags&recordPriority != 0 {
-		at++
-	}
-	return int64(binary.LittleEndian.Uint64(record[at:]))
-}

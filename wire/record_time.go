@@ -20,6 +20,15 @@ func timeAt(record []byte) (flags uint32, at int) {
 	return flags, at
 }
 
+// DeliverAt is the due time of one encoded record whose CRC was verified before, unix ms; 0 without one.
+func DeliverAt(record []byte) int64 {
+	flags, at := timeAt(record)
+	if flags&recordDeliverAt == 0 {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint64(record[at:]))
+}
+
 // FixDeliverAt is when a whole, valid record is to be delivered at the earliest, in unix ms, 0 at any time. One with a delay says it from now on: the delay
 // becomes a deliver_at, in place, now and the delay after it.
 func FixDeliverAt(record []byte, now int64) int64 {
