@@ -116,3 +116,96 @@ func TestDelays_StoredByHorizonAndListed(t *testing.T) {
 		})
 	}
 }
+
+// whenDue takes n messages of a group, all of which were published with l, acks them, and checks that none is early, and none later than late, 0 for any. It answers them in the order in
+// which they came first.
+func (w *world) whenDue(con *client.Consumer, l *later, n int, late, patience time.Duration) (order []string) {
+	w.t.Helper()
+	seen := make(map[string]bool)
+	for len(seen) < n {
+		d := w.take(con, patience)
+		if d == nil {
+			w.t.Fatalf("%d messages came, want %d", len(seen), n)
+		}
+		body := string(d.Body)
+		due, ok := l.due[body]
+		by := time.Since(due)
+		if !ok || by < -time.Millisecond || late > 0 && l.kind[body] == core.KindTimer && by > late {
+			w.t.Fatalf("%s came %s after it was due (published: %v)", body, by, ok)
+		}
+		if !seen[body] {
+			seen[body] = true
+			order = append(order, body)
+		}
+		d.Ack() // its connection may be lost
+	}
+	return order
+}
+
+// TestDelays_ComeWhenTheyAreDue publishes messages for now and for later to an AP and a CP queue: none comes early, none late, the ones for now of a
+// CP queue in their order. A group that is made while they wait gets them by where it starts.
+func TestDelays_ComeWhenTheyAreDue(t *testing.T) {
+	for _, consistency := range []core.Consistency{core.AP, core.CP} {
+		t.Run(string(consistency), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := Start(t, Options{Stores: 3, Inputs: 2, Outputs: 2})
+				defer c.Close()
+				w := &world{c, t}
+				_, err := c.Client.Admin().CreateQueue(t.Context(), core.QueueSpec{Path: queue, Consistency: consistency})
+				w.ok(err)
+				w.group("g", nil)
+				con := w.consumer("g")
+				l := w.publishLater(300, func() {}, 0, 2*time.Second, 0, 5*time.Second, 30*time.Second, 3*time.Second)
+				w.group("all", nil)
+				w.group("new", func(g *core.GroupSpec) { g.Start = core.Start{Mode: core.StartLatest} })
+				w.eventually("what waits is counted", 2*time.Second, func() bool {
+					depth, err := c.Client.Admin().Depth(t.Context(), queue, "g")
+					return err == nil && depth[0].Delayed == 200
+				})
+				order := w.whenDue(con, l, 250, 100*time.Millisecond, 30*time.Second)
+				last := ""
+				for _, body := range order {
+					if consistency == core.CP && l.kind[body] == core.KindLog && body < last {
+						t.Errorf("%s came after %s", body, last)
+					}
+					if l.kind[body] == core.KindLog {
+						last = body
+					}
+				}
+				if d := w.take(con, 5*time.Second); d != nil {
+					t.Errorf("%s came, the rest is due in half a minute", d.Body)
+				}
+				w.close(con)
+				all, fresh := w.consumer("all"), w.consumer("new")
+				w.whenDue(all, l, 250, 0, 30*time.Second)
+				_, err = w.publisher().Publish(t.Context(), client.Message{Body: []byte("for the new group"), Delay: time.Second})
+				w.ok(err)
+				if d := w.next(fresh, "for the new group", 1); d != nil {
+					w.ok(d.Ack())
+				}
+				w.ok(w.next(all, "for the new group", 1).Ack())
+				w.whenDue(all, l, 50, 100*time.Millisecond, 30*time.Second)
+				if d := w.take(fresh, time.Second); d != nil {
+					t.Errorf("%s came to a group that was made after it was published", d.Body)
+				}
+				w.close(all)
+				w.close(fresh)
+			})
+		})
+	}
+}
+
+// TestDelays_SurviveTheirHosts crashes an input host, a store and an output host while messages are published for later, and everything before they are
+// due: what was acknowledged comes, and not before its time.
+func TestDelays_SurviveTheirHosts(t *testing.T) {
+	bubble(t, Options{Stores: 4, Inputs: 2, Outputs: 2, Replicas: 3}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 5 * time.Second })
+		l := w.publishLater(400, func() { w.Crash(InputOf(0), Store(1), OutputOf(1)) }, 0, 30*time.Second, 40*time.Second, 50*time.Second)
+		w.Up(InputOf(0), Store(1), OutputOf(1))
+		w.Crash(w.All()...)
+		w.Up(w.All()...)
+		con := w.consumer("g")
+		w.whenDue(con, l, 400, 0, 2*time.Minute)
+		w.close(con)
+	})
+}
