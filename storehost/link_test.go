@@ -8,13 +8,14 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 	"github.com/columbamq/columba/wire"
 )
 
 // TestLink_OneStreamNeverBlocksOthers: hundreds of extents on one link, of which one sends much more than its window, one is read by
 // somebody without credit, and one is read in bulk, on a slow disk. All others get their acks.
 func TestLink_OneStreamNeverBlocksOthers(t *testing.T) {
-	disk := extentlogtest.NewDisk()
+	disk := memdisk.New()
 	s := &testStore{t: t, self: "s1", dir: "unused", open: func(_ string, o extentlog.Options) (extentlog.Log, error) { return disk.Open(o) }}
 	s.start()
 	t.Cleanup(func() { s.stop() })

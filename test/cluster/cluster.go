@@ -18,7 +18,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
 	"github.com/columbamq/columba/outputhost"
-	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 )
 
 // Names of the hosts of a cluster with one of each role; there may be several stores, inputs and outputs.
@@ -110,7 +110,7 @@ func Start(t testing.TB, o Options) *Cluster {
 func (c *Cluster) add(id core.HostID, role string) {
 	h := &host{c: c, id: id, kind: role, addr: string(id) + ":1", run: newRun()}
 	if role == "storehost" {
-		h.disk = extentlogtest.NewDisk()
+		h.disk = memdisk.New()
 	}
 	c.hosts[id] = h
 	c.order = append(c.order, id)
@@ -153,7 +153,7 @@ func (c *Cluster) Restart(ids ...core.HostID) {
 // Crash kills hosts: connections break and nothing more is saved; what the disk was given stays.
 func (c *Cluster) Crash(ids ...core.HostID) {
 	c.t.Helper()
-	c.eachDown(ids, func(h *host) { h.crash((*extentlogtest.Disk).Crash) })
+	c.eachDown(ids, func(h *host) { h.crash((*memdisk.Disk).Crash) })
 }
 
 // All are the ids of all hosts.

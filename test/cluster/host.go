@@ -18,7 +18,7 @@ import (
 	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost"
 	"github.com/columbamq/columba/storehost/extentlog"
-	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 )
 
 // role is a part of a host.
@@ -36,7 +36,7 @@ type host struct {
 	kind    string // the role's name
 	addr    string
 	run     core.RunID
-	disk    *extentlogtest.Disk // of a store
+	disk    *memdisk.Disk // of a store
 	skew    atomic.Int64        // ns, of the clock
 	meta    *gate
 	process *process // nil while it does not run
@@ -87,7 +87,7 @@ func (h *host) stop() {
 }
 
 // crash ends it at once: nobody sees what it does from now on. left makes its disk what it leaves.
-func (h *host) crash(left func(*extentlogtest.Disk)) {
+func (h *host) crash(left func(*memdisk.Disk)) {
 	p := h.process
 	p.dead.Store(true)
 	p.port.kill()
@@ -130,7 +130,7 @@ func (h *host) role(p *process, log *slog.Logger, members membership.Monitor) (r
 		return frontend.New(cfg, frontend.Deps{Log: log, Metrics: reg, Meta: meta, Peers: pool, Members: members})
 	}
 	cfg := storehost.DefaultConfig()
-	cfg.Dir = extentlogtest.Dir
+	cfg.Dir = memdisk.Dir
 	open := func(_ string, o extentlog.Options) (extentlog.Log, error) {
 		log, err := h.disk.Open(o)
 		p.log = log

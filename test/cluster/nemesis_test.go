@@ -11,7 +11,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
-	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 )
 
 // nemesis does to a cluster what a schedule says. One goroutine uses it.
@@ -70,7 +70,7 @@ func (n *nemesis) until(end time.Time) {
 		select {
 		case id := <-n.broken:
 			n.say("the disk of %s breaks", id)
-			n.kill(id, (*extentlogtest.Disk).Cut, 3*time.Second)
+			n.kill(id, (*memdisk.Disk).Cut, 3*time.Second)
 			continue
 		case <-timer.C:
 		}
@@ -104,12 +104,12 @@ func (n *nemesis) begin(e event) {
 	h := n.hosts[e.a]
 	switch e.kind {
 	case kindCrash:
-		n.kill(e.a, (*extentlogtest.Disk).Crash, e.lasts)
+		n.kill(e.a, (*memdisk.Disk).Crash, e.lasts)
 	case kindPower:
-		n.kill(e.a, (*extentlogtest.Disk).Cut, e.lasts)
+		n.kill(e.a, (*memdisk.Disk).Cut, e.lasts)
 	case kindAllStores:
 		for i := range n.plan.stores {
-			n.kill(Store(i), (*extentlogtest.Disk).Cut, e.lasts)
+			n.kill(Store(i), (*memdisk.Disk).Cut, e.lasts)
 		}
 	case kindRestart:
 		n.restart(e.a)
@@ -164,14 +164,14 @@ func (n *nemesis) destroy() {
 	n.doomed = nil
 	n.say("now: %s", e)
 	if e.kind == kindWipe {
-		n.kill(e.a, (*extentlogtest.Disk).Wipe, e.lasts)
+		n.kill(e.a, (*memdisk.Disk).Wipe, e.lasts)
 		return
 	}
 	n.damaged = e.a
 	n.kill(e.a, n.damage, e.lasts)
 }
 
-func (n *nemesis) damage(d *extentlogtest.Disk) {
+func (n *nemesis) damage(d *memdisk.Disk) {
 	d.Cut()
 	what, err := d.Damage(n.random)
 	n.must(err)
@@ -179,7 +179,7 @@ func (n *nemesis) damage(d *extentlogtest.Disk) {
 }
 
 // kill ends a host that runs, and starts it again later.
-func (n *nemesis) kill(id core.HostID, left func(*extentlogtest.Disk), lasts time.Duration) {
+func (n *nemesis) kill(id core.HostID, left func(*memdisk.Disk), lasts time.Duration) {
 	h := n.hosts[id]
 	if h.process == nil {
 		return

@@ -1,4 +1,6 @@
-package extentlogtest
+// Package memdisk owns disks in memory for the logs of stores: they outlive the processes that use them, lose what a crash loses, fill up
+// and break.
+package memdisk
 
 import (
 	"errors"
@@ -15,8 +17,11 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog"
 )
 
-// Disk is a disk in memory that outlives the processes that use it, one after another, and that can be damaged. A process that is
-// killed goes on with a disk that nobody looks at any more. Safe for concurrent use, but for opening and damaging it.
+// Dir is where a log is on its disk.
+const Dir = "store"
+
+// Disk outlives the processes that use it, one after another, and can be damaged. A process that is killed goes on with a disk that nobody
+// looks at any more. Safe for concurrent use, but for opening and damaging it.
 type Disk struct {
 	mu    sync.Mutex
 	fs    *vfs.MemFS
@@ -24,10 +29,12 @@ type Disk struct {
 	syncs atomic.Int64 // until the disk fails; not counted when it is below 1
 	fails func()       // called once when it does
 	gone  chan struct{}
+	size  atomic.Int64 // bytes; 0: it does not say
+	full  atomic.Bool
 }
 
-// NewDisk is an empty disk.
-func NewDisk() *Disk { return &Disk{fs: vfs.NewCrashableMem()} }
+// New is an empty disk. It does not say how large it is before it is filled for the first time.
+func New() *Disk { return &Disk{fs: vfs.NewCrashableMem()} }
 
 // Open opens the log on it, making it if there is none.
 func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
@@ -35,7 +42,7 @@ func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
 	defer d.mu.Unlock()
 	gone := make(chan struct{})
 	d.gone = gone
-	o.FS = errorfs.Wrap(d.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	o.FS = space{d, errorfs.Wrap(d.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if path.Ext(op.Path) != ".log" {
 			return nil
 		}
@@ -44,7 +51,7 @@ func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
 			d.sync(gone)
 		}
 		return nil
-	}))
+	}))}
 	return extentlog.Open(Dir, o)
 }
 
@@ -71,6 +78,32 @@ func (d *Disk) FailAt(n int, failed func()) {
 	d.syncs.Store(0)
 	d.fails = failed
 	d.syncs.Store(int64(n))
+}
+
+// filledSize is how large a disk is that was filled: with room for all that the log keeps in reserve.
+const filledSize = 64 << 30
+
+// Fill has the disk say that it is full, or that all of it is free again. The log looks once a second.
+func (d *Disk) Fill(full bool) {
+	d.full.Store(full)
+	d.size.Store(filledSize)
+}
+
+// space is the disk's file system, which says how full the disk is.
+type space struct {
+	disk *Disk
+	vfs.FS
+}
+
+func (s space) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	size := uint64(s.disk.size.Load())
+	switch {
+	case size == 0:
+		return s.FS.GetDiskUsage(path)
+	case s.disk.full.Load():
+		return vfs.DiskUsage{TotalBytes: size, UsedBytes: size}, nil
+	}
+	return vfs.DiskUsage{TotalBytes: size, AvailBytes: size}, nil
 }
 
 // Crash leaves the disk as it is when its process is killed: what was written stays.
