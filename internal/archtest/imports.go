@@ -131,16 +131,12 @@ func isOurs(imp string) bool {
 }
 
 func checkClient(p Package) []string {
-	if !matches("client/...", p.Path) {
+	if !matches("client/...", p.Path) || matches(clientTest, p.Path) {
 		return nil
-	}
-	allowed := clientAllowed
-	if matches("client/clienttest/...", p.Path) {
-		allowed = clientTestAllowed
 	}
 	var out []string
 	for _, imp := range p.Imports {
-		if isOurs(imp) && !matchesAny(allowed, imp) {
+		if isOurs(imp) && !matchesAny(clientAllowed, imp) || matches(clientTest, imp) {
 			out = append(out, fmt.Sprintf("imports %s; the client takes api, wire, core, internal/publish and leaf helpers only", imp))
 		}
 	}

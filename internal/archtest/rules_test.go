@@ -57,7 +57,9 @@ func TestRuleKeepsClientSmall(t *testing.T) {
 	expect(t, Package{Path: "client", Imports: []string{"core/dispatch"}}, "client")
 	expect(t, Package{Path: "client", Deps: []string{"github.com/prometheus/client_golang/prometheus"}}, "client")
 	expect(t, Package{Path: "client", Deps: []string{"github.com/cockroachdb/pebble/v2/vfs"}}, "client")
-	expect(t, Package{Path: "client/clienttest", Imports: []string{"core/dispatch"}})
+	expect(t, Package{Path: "client", Imports: []string{"client/clienttest"}}, "client")
+	expect(t, Package{Path: "client/clienttest", Imports: []string{"client", "outputhost"}, Deps: []string{"github.com/cockroachdb/pebble/v2"}})
+	expect(t, Package{Path: "outputhost", TestImports: []string{"client/clienttest"}}, "floors")
 	expect(t, Package{Path: "client", Imports: []string{"api/columbav1", "wire", "wire/ws", "core", "internal/publish", "sync"}})
 }
 

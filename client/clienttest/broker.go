@@ -1,0 +1,144 @@
+// Package clienttest owns a broker in memory for the tests of programs that use Columba.
+//
+//	func TestBilling(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			b := clienttest.New(t)
+//			b.CreateQueue(t, "/demo/trips", core.GroupSpec{Name: "billing", MaxDeliveries: 3})
+//			b.Work(t, "/demo/trips", "billing", bill) // the handler under test
+//			b.Publish(t, "/demo/trips", "to the station")
+//			b.WaitEmpty(t, "/demo/trips", "billing", time.Minute)
+//			…
+//		})
+//	}
+//
+// It is the server itself, all roles of `columba serve`, on a network, a disk and metadata in memory: no process, no file, no port.
+// So every rule of delivery is the real one – locks, attempts, backoff, dead letters, expiry, the order of cp queues – and a program gets of it
+// the same [client.Client] as in production, with the same errors.
+//
+// In a testing/synctest bubble, as above, time is the bubble's: lock timeouts, backoffs and retentions pass at once when everything
+// waits, and in [Broker.Advance]. Without one it works as well, in real time.
+//
+// What happens to programs in production can be made to happen: [Broker.Disconnect], [Broker.LoseRequests], [Broker.LoseAnswers],
+// [Broker.RefusePublishes], [Broker.Redeliver], [Broker.Crash].
+package clienttest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+	"github.com/columbamq/columba/storehost/extentlog/memdisk"
+)
+
+// Addr is the address of every Broker, for programs that want one to dial; there is nothing at it but through [Broker.NetDial].
+const Addr = "broker.test:4922"
+
+// Broker is a server in memory. Its methods may be called by several goroutines, but for Crash and Close; those that take a test fail
+// it where they fail.
+type Broker struct {
+	client  *client.Client
+	net     *network
+	disk    *memdisk.Disk
+	meta    metadata.Store
+	log     *journal
+	process *process
+	ctx     context.Context // of the handlers of Work
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup // handlers of Work, and processes that have crashed
+	mu      struct {
+		sync.Mutex
+		clients []*client.Client
+		closed  bool
+	}
+}
+
+// New starts a broker that stops when the test ends. When the test has failed its log has the broker's.
+func New(t testing.TB) *Broker {
+	t.Helper()
+	b, err := Start()
+	if err != nil {
+		t.Fatalf("start the broker: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("stop the broker: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the broker:\n%s", b.log.text())
+		}
+	})
+	return b
+}
+
+// Start is New where there is no test: in TestMain, in examples. Close has to follow.
+func Start() (*Broker, error) {
+	b := &Broker{net: newNetwork(), disk: memdisk.New(), meta: memory.New(), log: &journal{}}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	err := b.start()
+	if err == nil {
+		b.client, err = b.Dial(context.Background(), client.WithName("test"))
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// Close ends the handlers of Work and the clients, and stops the broker. What it held is gone. Idempotent.
+func (b *Broker) Close() error {
+	b.mu.Lock()
+	again := b.mu.closed
+	b.mu.closed = true
+	clients := b.mu.clients
+	b.mu.Unlock()
+	if again {
+		return nil
+	}
+	b.cancel()
+	b.net.heal()
+	var errs []error
+	for _, c := range clients {
+		errs = append(errs, c.Close())
+	}
+	if b.process != nil {
+		errs = append(errs, b.process.stop())
+	}
+	b.tasks.Wait()
+	return errors.Join(append(errs, b.meta.Close())...)
+}
+
+// Client is connected to the broker. It ends with the broker, and may be closed before.
+func (b *Broker) Client() *client.Client { return b.client }
+
+// Dial makes another client, as [client.Dial] does. It ends with the broker at the latest.
+func (b *Broker) Dial(ctx context.Context, opts ...client.Option) (*client.Client, error) {
+	c, err := client.Dial(ctx, Addr, append([]client.Option{client.WithNetDial(b.NetDial)}, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	b.mu.clients = append(b.mu.clients, c)
+	closed := b.mu.closed
+	b.mu.Unlock()
+	if closed {
+		return nil, errors.Join(core.Errorf(core.CodeUnavailable, "the broker is closed"), c.Close())
+	}
+	return c, nil
+}
+
+// NetDial connects to the broker, whatever the address is. A program that dials by itself takes it as an option:
+//
+//	client.Dial(ctx, clienttest.Addr, client.WithNetDial(b.NetDial))
+func (b *Broker) NetDial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return b.net.dial(ctx)
+}
+
+// Advance lets time pass: in a bubble at once, with all that is due in between; without one it waits.
+func (b *Broker) Advance(d time.Duration) { time.Sleep(d) }
