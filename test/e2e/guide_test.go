@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestGuide_CommandsWork runs the commands of each page of the user guide, from top to bottom, against a server of its own, and compares the
+// end of what they print where the page says it.
+func TestGuide_CommandsWork(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/guide/*.md")
+	if err != nil || len(pages) < 8 {
+		t.Fatalf("pages of the guide: %v, %v", pages, err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := guideSteps(string(text))
+		if len(steps) == 0 {
+			continue
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			dir := t.TempDir()
+			for _, step := range steps {
+				s.runStep(dir, step)
+			}
+		})
+	}
+}
+
+// guideStep is a block of commands, and the end of what they print.
+type guideStep struct{ commands, prints string }
+
+var guideBlock = regexp.MustCompile("(?s)```(sh|text)\n(.*?)```")
+
+// guideSteps are the commands of a page, but those that start a server.
+func guideSteps(page string) (out []guideStep) {
+	for _, m := range guideBlock.FindAllStringSubmatch(page, -1) {
+		switch {
+		case m[1] == "text":
+			out[len(out)-1].prints = m[2]
+		case !strings.Contains(m[2], "columba serve"):
+			out = append(out, guideStep{commands: m[2]})
+		}
+	}
+	return out
+}
+
+func (s *server) runStep(dir string, step guideStep) {
+	s.t.Helper()
+	if strings.HasPrefix(step.commands, "columba depth") { // what was done before it may need a moment
+		eventually(s.t, step.commands+"prints "+step.prints, func() bool { return s.bash(dir, step.commands) == step.prints })
+		return
+	}
+	if out := s.bash(dir, step.commands); !strings.HasSuffix(out, step.prints) {
+		s.t.Fatalf("%s\nprinted\n%s\nthe page says that it ends with\n%s", step.commands, out, step.prints)
+	}
+}
+
+// bash is what commands print that have to exit with 0.
+func (s *server) bash(dir, commands string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "COLUMBA_ADDR=" + s.addr, "HOME=" + dir}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatalf("%s\n%v\nstdout: %s\nstderr: %s", commands, err, out, &stderr)
+	}
+	return string(out)
+}
