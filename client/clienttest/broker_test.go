@@ -145,13 +145,13 @@ func TestBroker_WithoutATest(t *testing.T) {
 
 // TestBroker_RetriesByTheGroupsBackoff looks at the clock between attempts, and at the end of the last.
 func TestBroker_RetriesByTheGroupsBackoff(t *testing.T) {
-	g := core.GroupSpec{MaxDeliveries: 4, Backoff: core.Backoff{Min: 10 * time.Second, Factor: 2, Max: time.Minute}}
+	g := core.GroupSpec{MaxDeliveries: 4, Backoff: core.Backoff{Min: 4 * time.Second, Factor: 2, Max: time.Minute}}
 	bubble(t, g, func(t *testing.T, b *clienttest.Broker) {
 		got, handler := handling(func(string, int) error { return errors.New("no such city") })
 		b.Work(t, queue, "billing", handler)
 		b.Publish(t, queue, "a")
 		b.WaitEmpty(t, queue, "billing", time.Hour)
-		got.want(t, attempt{"a", 1, 0}, attempt{"a", 2, 10 * time.Second}, attempt{"a", 3, 30 * time.Second}, attempt{"a", 4, 70 * time.Second})
+		got.want(t, attempt{"a", 1, 0}, attempt{"a", 2, 4 * time.Second}, attempt{"a", 3, 12 * time.Second}, attempt{"a", 4, 28 * time.Second})
 		dead := b.DeadLetters(t, queue, "billing")
 		if len(dead) != 1 || dead[0].Attempts != 4 || dead[0].Error != "no such city" || string(dead[0].Message.Body) != "a" {
 			t.Errorf("dead letters %+v, want a after 4 attempts", dead)
@@ -161,7 +161,7 @@ func TestBroker_RetriesByTheGroupsBackoff(t *testing.T) {
 
 // TestBroker_SettlesAsTold rejects, delays, extends and settles by token.
 func TestBroker_SettlesAsTold(t *testing.T) {
-	bubble(t, core.GroupSpec{LockTimeout: 30 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
+	bubble(t, core.GroupSpec{LockTimeout: 10 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b, client.WithTokens(), client.Prefetch(1))
 		b.Publish(t, queue, "rejected")
 		ok(t, take(t, con).Reject("not a trip"))
@@ -171,14 +171,14 @@ func TestBroker_SettlesAsTold(t *testing.T) {
 		}
 		b.Publish(t, queue, "delayed")
 		began := time.Now()
-		ok(t, take(t, con).Nack(client.After(time.Minute)))
-		if d := take(t, con); d.Attempt != 2 || time.Since(began).Round(time.Second) != time.Minute {
-			t.Errorf("attempt %d after %s, want the second after a minute", d.Attempt, time.Since(began))
+		ok(t, take(t, con).Nack(client.After(20*time.Second)))
+		if d := take(t, con); d.Attempt != 2 || time.Since(began).Round(time.Second) != 20*time.Second {
+			t.Errorf("attempt %d after %s, want the second after 20 s", d.Attempt, time.Since(began))
 		} else {
-			ok(t, d.Extend(2*time.Minute))
-			b.Advance(110 * time.Second)
+			ok(t, d.Extend(40*time.Second))
+			b.Advance(35 * time.Second)
 			if depth := b.Depth(t, queue, "billing"); depth.InFlight != 1 {
-				t.Errorf("%+v ten seconds before the end of an extension, want it in flight", depth)
+				t.Errorf("%+v five seconds before the end of an extension, want it in flight", depth)
 			}
 		}
 		d := take(t, con)
@@ -223,20 +223,20 @@ func TestBroker_KeepsAPublishersOrder(t *testing.T) {
 
 // TestBroker_TimePasses looks at what depends on the clock alone: expiry, a group's delay, retention.
 func TestBroker_TimePasses(t *testing.T) {
-	bubble(t, core.GroupSpec{Delay: time.Minute}, func(t *testing.T, b *clienttest.Broker) {
+	bubble(t, core.GroupSpec{Delay: 20 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		pub, err := b.Client().Publisher(t.Context(), queue)
 		ok(t, err)
-		_, err = pub.Publish(t.Context(), client.Message{Body: []byte("expires"), ExpireAt: time.Now().Add(30 * time.Second)})
+		_, err = pub.Publish(t.Context(), client.Message{Body: []byte("expires"), ExpireAt: time.Now().Add(10 * time.Second)})
 		ok(t, err)
 		_, err = pub.Publish(t.Context(), client.Message{Body: []byte("stays")})
 		ok(t, err)
 		ok(t, pub.Close(t.Context()))
 		got, handler := handling(done)
 		b.Work(t, queue, "billing", handler)
-		b.Advance(59 * time.Second)
+		b.Advance(19 * time.Second)
 		got.want(t)
 		b.WaitEmpty(t, queue, "billing", time.Minute)
-		got.want(t, attempt{"stays", 1, time.Minute})
+		got.want(t, attempt{"stays", 1, 20 * time.Second})
 	})
 }
 
@@ -281,7 +281,7 @@ func TestBroker_HelpersFailTheTest(t *testing.T) {
 			{"Depth", func(t testing.TB) { b.Depth(t, queue, "none") }, "depth of group none of /demo/trips: "},
 			{"DeadLetters", func(t testing.TB) { b.DeadLetters(t, queue, "none") }, "dead letters of group none of /demo/trips: "},
 			{"Redeliver", func(t testing.TB) { b.Redeliver(t, queue, "none") }, "redeliver to group none of /demo/trips: "},
-			{"WaitEmpty", func(t testing.TB) { b.WaitEmpty(t, queue, "billing", time.Minute) }, "is not empty within 1m0s"},
+			{"WaitEmpty", func(t testing.TB) { b.WaitEmpty(t, queue, "billing", 5*time.Second) }, "is not empty within 5s"},
 		} {
 			if said := failing(t, c.helper); !strings.Contains(said, c.says) {
 				t.Errorf("%s says %q, want %q", c.name, said, c.says)

@@ -43,10 +43,10 @@ func TestBroker_LoseAnswers(t *testing.T) {
 			time.AfterFunc(heal, undo)
 			return pub.Publish(t.Context(), client.Message{Body: []byte(body)})
 		}
-		if r, err := publish("unknown", time.Minute); !errors.Is(err, client.ErrUnknownOutcome) {
+		if r, err := publish("unknown", 35*time.Second); !errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("published at %s, %v; want an unknown outcome", r, err)
 		}
-		b.Advance(time.Minute)
+		b.Advance(10 * time.Second)
 		again, err := publish("again", 10*time.Second)
 		ok(t, err)
 		b.Advance(time.Second) // the store has heard that the last one is committed
@@ -68,7 +68,7 @@ func TestBroker_LoseAnswers(t *testing.T) {
 
 // TestBroker_LoseRequests has an ack not arrive: the message comes again after its lock timeout, and not before.
 func TestBroker_LoseRequests(t *testing.T) {
-	bubble(t, core.GroupSpec{LockTimeout: 2 * time.Minute}, func(t *testing.T, b *clienttest.Broker) {
+	bubble(t, core.GroupSpec{LockTimeout: 20 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)
 		b.Publish(t, queue, "a")
 		began := time.Now()
@@ -78,8 +78,8 @@ func TestBroker_LoseRequests(t *testing.T) {
 		b.Advance(time.Second)
 		heal()
 		again := take(t, con)
-		if at := time.Since(began).Round(time.Second); again.Attempt != 2 || again.ID != d.ID || at != 2*time.Minute {
-			t.Errorf("attempt %d of %s after %s, want the second of %s after two minutes", again.Attempt, again.ID, at, d.ID)
+		if at := time.Since(began).Round(time.Second); again.Attempt != 2 || again.ID != d.ID || at != 20*time.Second {
+			t.Errorf("attempt %d of %s after %s, want the second of %s after 20 s", again.Attempt, again.ID, at, d.ID)
 		}
 		ok(t, again.Ack())
 		b.WaitEmpty(t, queue, "billing", time.Minute)
@@ -139,7 +139,7 @@ func TestBroker_RefusePublishes(t *testing.T) {
 
 // TestBroker_Redeliver takes messages from a consumer that holds them: it can settle them no more, and they come again.
 func TestBroker_Redeliver(t *testing.T) {
-	bubble(t, core.GroupSpec{}, func(t *testing.T, b *clienttest.Broker) {
+	bubble(t, core.GroupSpec{LockTimeout: 20 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)
 		b.Publish(t, queue, "a")
 		held := take(t, con)
@@ -181,7 +181,7 @@ func TestBroker_Crash(t *testing.T) {
 		for range 3 {
 			b.Crash(t)
 		}
-		b.Advance(time.Minute)
+		b.Advance(20 * time.Second)
 		if d := b.Depth(t, queue, "billing"); d.Ready+d.InFlight+d.Delayed+d.Dead != 0 {
 			t.Errorf("%+v, want nothing", d)
 		}
