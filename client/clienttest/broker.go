@@ -103,6 +103,7 @@ func (b *Broker) Close() error {
 	}
 	b.cancel()
 	b.net.heal()
+	b.tasks.Wait()
 	var errs []error
 	for _, c := range clients {
 		errs = append(errs, c.Close())
@@ -110,7 +111,6 @@ func (b *Broker) Close() error {
 	if b.process != nil {
 		errs = append(errs, b.process.stop())
 	}
-	b.tasks.Wait()
 	return errors.Join(append(errs, b.meta.Close())...)
 }
 

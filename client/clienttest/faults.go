@@ -22,7 +22,7 @@ func (b *Broker) LoseRequests() (heal func()) { return b.net.lose(requests) }
 func (b *Broker) LoseAnswers() (heal func()) { return b.net.lose(answers) }
 
 // RefusePublishes has the broker store nothing more until accept, as one does whose disk is full. Publishers go on trying until the time of their
-// messages is up, and get [client.ErrUnavailable] then. Consuming goes on. It takes a second.
+// messages is up, and get [client.ErrUnavailable] then. Consuming goes on; dead letters wait. It takes a second.
 func (b *Broker) RefusePublishes() (accept func()) {
 	b.disk.Fill(true)
 	b.Advance(diskLook)
