@@ -97,11 +97,12 @@ func (b *Broker) DeadLetters(t testing.TB, queue, group string) []client.DeadLet
 const (
 	lookEvery = 10 * time.Millisecond // the first look of WaitEmpty; each later one takes twice as long, up to …
 	lookMost  = time.Second
-	// quiet is for how long a group must have had nothing to count as empty: what was just published is not counted at once.
-	quiet = 100 * time.Millisecond
+	// quiet is for how long a group must have had nothing to count as empty: what was just published is counted when its extent has been
+	// given to an output host.
+	quiet = time.Second
 )
 
-// WaitEmpty waits until a group has had nothing ready, in flight or delayed for 100 ms: every message is acked, dead or blocked. It fails the
+// WaitEmpty waits until a group has had nothing ready, in flight or delayed for a second: every message is acked, dead or blocked. It fails the
 // test when that takes longer than within.
 func (b *Broker) WaitEmpty(t testing.TB, queue, group string, within time.Duration) {
 	t.Helper()

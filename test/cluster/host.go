@@ -37,7 +37,7 @@ type host struct {
 	addr    string
 	run     core.RunID
 	disk    *memdisk.Disk // of a store
-	skew    atomic.Int64        // ns, of the clock
+	skew    atomic.Int64  // ns, of the clock
 	meta    *gate
 	process *process // nil while it does not run
 }
