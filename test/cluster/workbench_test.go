@@ -198,6 +198,12 @@ func TestCluster_PurgeAndMergeAtOnce(t *testing.T) {
 				admin := w.Client.Admin()
 				merge := func() error { _, err := admin.MergeDeadLetters(w.t.Context(), queue, "g", 50); return err }
 				purge := func() error { _, err := admin.PurgeDeadLetters(w.t.Context(), queue, "g"); return err }
+				w.OnMeta(Controller, func(_ context.Context, op Op) error { // the first has not ended when the second comes
+					if op.Table == metadata.Seals.Name {
+						return core.Errorf(core.CodeUnavailable, "%w", errInjected)
+					}
+					return nil
+				})
 				var errs [2]error
 				switch first {
 				case "merge":
@@ -214,6 +220,7 @@ func TestCluster_PurgeAndMergeAtOnce(t *testing.T) {
 				if errs[0] != nil || !errors.Is(errs[1], client.ErrConflict) {
 					t.Fatalf("the first got %v, the second %v; want a conflict", errs[0], errs[1])
 				}
+				w.OnMeta(Controller, nil)
 				all, err := admin.ListOperations(w.t.Context(), true)
 				w.ok(err)
 				if len(all) != 1 {
