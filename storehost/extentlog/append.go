@@ -16,11 +16,11 @@ func (e *Engine) Append(id core.ExtentID, batch []byte, committed core.Seq, done
 	if news {
 		defer x.wake()
 	}
-	bytes := len(batch)
+	r := request{appending: appending{extent: x, batch: batch, done: done}, bytes: len(batch)}
 	if timer {
-		bytes *= 2 // the index holds them, too
+		r.index = len(batch)
 	}
-	switch e.queue.offer(request{appending: appending{extent: x, batch: batch, done: done}, bytes: bytes}) {
+	switch e.queue.offer(r) {
 	case offerClosed:
 		done(0, e.ended())
 	case offerFull:

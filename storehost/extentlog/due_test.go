@@ -172,15 +172,13 @@ func BenchmarkDue(b *testing.B) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	var h wire.BatchHeader
-	answers := make(chan error, batches)
+	answers := make(chan error, 1)
 	for range batches {
 		due := make([]int64, each)
 		for i := range due {
 			due[i] = random.Int64N(60_000)
 		}
 		e.Append(x.ID, timerBatch(b, &h, 1000, due...), 0, func(_ core.Seq, err error) { answers <- err })
-	}
-	for range batches {
 		if err := <-answers; err != nil {
 			b.Fatal(err)
 		}
@@ -189,12 +187,37 @@ func BenchmarkDue(b *testing.B) {
 	b.ResetTimer()
 	for n := 0; n < b.N; {
 		q := DueQuery{Until: 60_000, UpTo: h.Last(), MaxBytes: 512 << 10}
-		for more := true; more; {
+		for more := true; more && n < b.N; {
 			run, err := e.Due(x.ID, q, func(r DueRecord) { n++ })
 			if err != nil {
 				b.Fatal(err)
 			}
 			q.After, more = run.Passed, run.More
+		}
+	}
+}
+
+// TestDue_WindowIsOfBatches keeps as many bytes of a timer extent waiting as an input host may: none is refused for its index.
+func TestDue_WindowIsOfBatches(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	x := newExtent()
+	x.Kind = core.KindTimer
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	held, release := make(chan struct{}), make(chan struct{})
+	var h wire.BatchHeader
+	e.Append(x.ID, timerBatch(t, &h, 1, 5), 0, func(core.Seq, error) { close(held); <-release })
+	<-held
+	const size, n = 1 << 20, Window>>20 - 1
+	answers := make(chan error, n)
+	for range n {
+		e.Append(x.ID, timerBatch(t, &h, size, 5), 0, func(_ core.Seq, err error) { answers <- err })
+	}
+	close(release)
+	for range n {
+		if err := <-answers; err != nil {
+			t.Fatal(err)
 		}
 	}
 }

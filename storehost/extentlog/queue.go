@@ -24,6 +24,7 @@ const (
 type request struct {
 	appending
 	bytes int  // that wait, of the extent if there is one
+	index int  // bytes that are written beside them
 	alone bool // reads the database: everything before it must be applied, nothing staged beside it
 	// stage checks the request against the next state and adds to the group; on error it has added nothing.
 	stage func(*group) error
@@ -189,11 +190,11 @@ func (q *queue) tryTake(into []request) (group []request, closed bool) {
 	bytes := 0
 	for len(q.mu.waiting) > len(into) {
 		r := q.mu.waiting[len(into)]
-		if len(into) > 0 && (r.alone || into[0].alone || bytes+r.bytes > q.group) {
+		if len(into) > 0 && (r.alone || into[0].alone || bytes+r.bytes+r.index > q.group) {
 			break
 		}
 		into = append(into, r)
-		bytes += r.bytes
+		bytes += r.bytes + r.index
 	}
 	rest := copy(q.mu.waiting, q.mu.waiting[len(into):])
 	clear(q.mu.waiting[rest:])
