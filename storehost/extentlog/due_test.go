@@ -209,7 +209,8 @@ func TestDue_WindowIsOfBatches(t *testing.T) {
 	var h wire.BatchHeader
 	e.Append(x.ID, timerBatch(t, &h, 1, 5), 0, func(core.Seq, error) { close(held); <-release })
 	<-held
-	const size, n = 1 << 20, Window>>20 - 1
+	e.queue.window = 1 << 20
+	const size, n = 64 << 10, 15
 	answers := make(chan error, n)
 	for range n {
 		e.Append(x.ID, timerBatch(t, &h, size, 5), 0, func(_ core.Seq, err error) { answers <- err })
