@@ -2426,7 +2426,7 @@ var File_columba_v1_internal_proto protoreflect.FileDescriptor
 const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"\x19columba/v1/internal.proto\x12\n" +
-	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x01\n" +
+	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x19columba/v1/standing.proto\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x01\n" +
 	"\x13EnsureExtentRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1b\n" +
@@ -2628,12 +2628,14 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"GetReplica\x12\x1d.columba.v1.GetReplicaRequest\x1a\x13.columba.v1.Replica\x12E\n" +
 	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
-	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xab\x03\n" +
+	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xb4\x04\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
 	"\x06Settle\x12\x19.columba.v1.SettleRequest\x1a\x1a.columba.v1.SettleResponse\x12E\n" +
-	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x129\n" +
+	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12E\n" +
+	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12@\n" +
+	"\vGetStanding\x12\x1b.columba.v1.StandingRequest\x1a\x14.columba.v1.Standing\x129\n" +
 	"\x04Peek\x12\x17.columba.v1.PeekRequest\x1a\x18.columba.v1.PeekResponse\x12Z\n" +
 	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
@@ -2699,16 +2701,20 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*RewindGroupRequest)(nil),      // 45: columba.v1.RewindGroupRequest
 	(*PullRequest)(nil),             // 46: columba.v1.PullRequest
 	(*GetDepthRequest)(nil),         // 47: columba.v1.GetDepthRequest
-	(*PeekRequest)(nil),             // 48: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),  // 49: columba.v1.ListDeadLettersRequest
-	(*BeginOperationResponse)(nil),  // 50: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),    // 51: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),     // 52: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),            // 53: columba.v1.PullResponse
-	(*SettleResponse)(nil),          // 54: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),        // 55: columba.v1.GetDepthResponse
-	(*PeekResponse)(nil),            // 56: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil), // 57: columba.v1.ListDeadLettersResponse
+	(*WhyStuckRequest)(nil),         // 48: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),         // 49: columba.v1.StandingRequest
+	(*PeekRequest)(nil),             // 50: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),  // 51: columba.v1.ListDeadLettersRequest
+	(*BeginOperationResponse)(nil),  // 52: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),    // 53: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),     // 54: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),            // 55: columba.v1.PullResponse
+	(*SettleResponse)(nil),          // 56: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),        // 57: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),        // 58: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                // 59: columba.v1.Standing
+	(*PeekResponse)(nil),            // 60: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil), // 61: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
 	38, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
@@ -2759,34 +2765,38 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	46, // 45: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
 	37, // 46: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
 	47, // 47: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	48, // 48: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	49, // 49: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 50: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 51: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 52: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	50, // 53: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	51, // 54: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	52, // 55: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	17, // 56: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 57: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 58: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	20, // 59: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	22, // 60: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	24, // 61: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	26, // 62: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	28, // 63: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	30, // 64: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	32, // 65: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	34, // 66: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	36, // 67: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	18, // 68: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	53, // 69: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	54, // 70: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	55, // 71: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	56, // 72: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	57, // 73: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	50, // [50:74] is the sub-list for method output_type
-	26, // [26:50] is the sub-list for method input_type
+	48, // 48: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	49, // 49: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	50, // 50: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	51, // 51: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	1,  // 52: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 53: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 54: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	52, // 55: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	53, // 56: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	54, // 57: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	17, // 58: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 59: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 60: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	20, // 61: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	22, // 62: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	24, // 63: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	26, // 64: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	28, // 65: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	30, // 66: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	32, // 67: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	34, // 68: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	36, // 69: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	18, // 70: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	55, // 71: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	56, // 72: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	57, // 73: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	58, // 74: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	59, // 75: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	60, // 76: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	61, // 77: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	52, // [52:78] is the sub-list for method output_type
+	26, // [26:52] is the sub-list for method input_type
 	26, // [26:26] is the sub-list for extension type_name
 	26, // [26:26] is the sub-list for extension extendee
 	0,  // [0:26] is the sub-list for field type_name
@@ -2798,6 +2808,7 @@ func file_columba_v1_internal_proto_init() {
 		return
 	}
 	file_columba_v1_operations_proto_init()
+	file_columba_v1_standing_proto_init()
 	file_columba_v1_types_proto_init()
 	file_columba_v1_public_proto_init()
 	type x struct{}

@@ -2729,7 +2729,7 @@ var File_columba_v1_public_proto protoreflect.FileDescriptor
 const file_columba_v1_public_proto_rawDesc = "" +
 	"\n" +
 	"\x17columba/v1/public.proto\x12\n" +
-	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x16columba/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"?\n" +
+	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x19columba/v1/standing.proto\x1a\x16columba/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"?\n" +
 	"\x12CreateQueueRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.columba.v1.QueueSpecR\x04spec\"B\n" +
 	"\x13CreateQueuesRequest\x12+\n" +
@@ -2884,7 +2884,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xb2\x10\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xbf\x11\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -2905,7 +2905,10 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\n" +
 	"SealExtent\x12\".columba.v1.SealExtentAdminRequest\x1a\x16.columba.v1.ExtentInfo\x12H\n" +
 	"\tListHosts\x12\x1c.columba.v1.ListHostsRequest\x1a\x1d.columba.v1.ListHostsResponse\x12E\n" +
-	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12Z\n" +
+	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12E\n" +
+	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12D\n" +
+	"\n" +
+	"GetMessage\x12\x1d.columba.v1.GetMessageRequest\x1a\x17.columba.v1.MessageLife\x12Z\n" +
 	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12J\n" +
 	"\x0eStartOperation\x12!.columba.v1.StartOperationRequest\x1a\x15.columba.v1.Operation\x12F\n" +
 	"\fGetOperation\x12\x1f.columba.v1.GetOperationRequest\x1a\x15.columba.v1.Operation\x12L\n" +
@@ -3009,12 +3012,16 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*HostAddress)(nil),                 // 65: columba.v1.HostAddress
 	(*Error)(nil),                       // 66: columba.v1.Error
 	(*SeekGroupRequest)(nil),            // 67: columba.v1.SeekGroupRequest
-	(*StartOperationRequest)(nil),       // 68: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 69: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 70: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 71: columba.v1.ListOperationsRequest
-	(*Operation)(nil),                   // 72: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 73: columba.v1.ListOperationsResponse
+	(*WhyStuckRequest)(nil),             // 68: columba.v1.WhyStuckRequest
+	(*GetMessageRequest)(nil),           // 69: columba.v1.GetMessageRequest
+	(*StartOperationRequest)(nil),       // 70: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 71: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 72: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 73: columba.v1.ListOperationsRequest
+	(*WhyStuckResponse)(nil),            // 74: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 75: columba.v1.MessageLife
+	(*Operation)(nil),                   // 76: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 77: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
 	53, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
@@ -3066,63 +3073,67 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	19, // 46: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
 	20, // 47: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
 	23, // 48: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	25, // 49: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	68, // 50: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	69, // 51: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	70, // 52: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	71, // 53: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	27, // 54: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	30, // 55: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	31, // 56: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	32, // 57: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	34, // 58: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	35, // 59: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	37, // 60: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	39, // 61: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	42, // 62: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	43, // 63: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	44, // 64: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	45, // 65: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	47, // 66: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	48, // 67: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	54, // 68: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 69: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	54, // 70: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 71: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	54, // 72: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 73: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	56, // 74: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	56, // 75: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 76: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	56, // 77: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 78: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	56, // 79: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 80: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	57, // 81: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	57, // 82: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	22, // 83: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	24, // 84: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	26, // 85: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	72, // 86: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	72, // 87: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	72, // 88: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	73, // 89: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	29, // 90: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	63, // 91: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	63, // 92: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	33, // 93: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	63, // 94: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	36, // 95: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	38, // 96: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	41, // 97: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	46, // 98: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	46, // 99: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	46, // 100: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	46, // 101: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	49, // 102: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	49, // 103: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	68, // [68:104] is the sub-list for method output_type
-	32, // [32:68] is the sub-list for method input_type
+	68, // 49: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	69, // 50: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	25, // 51: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	70, // 52: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	71, // 53: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	72, // 54: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	73, // 55: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	27, // 56: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	30, // 57: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	31, // 58: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	32, // 59: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	34, // 60: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	35, // 61: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	37, // 62: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	39, // 63: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	42, // 64: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	43, // 65: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	44, // 66: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	45, // 67: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	47, // 68: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	48, // 69: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	54, // 70: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 71: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	54, // 72: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 73: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	54, // 74: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 75: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	56, // 76: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	56, // 77: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 78: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	56, // 79: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 80: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	56, // 81: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 82: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	57, // 83: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	57, // 84: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	22, // 85: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	24, // 86: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	74, // 87: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	75, // 88: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	26, // 89: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	76, // 90: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	76, // 91: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	76, // 92: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	77, // 93: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	29, // 94: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	63, // 95: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	63, // 96: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	33, // 97: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	63, // 98: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	36, // 99: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	38, // 100: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	41, // 101: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	46, // 102: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	46, // 103: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	46, // 104: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	46, // 105: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	49, // 106: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	49, // 107: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	70, // [70:108] is the sub-list for method output_type
+	32, // [32:70] is the sub-list for method input_type
 	32, // [32:32] is the sub-list for extension type_name
 	32, // [32:32] is the sub-list for extension extendee
 	0,  // [0:32] is the sub-list for field type_name
@@ -3134,6 +3145,7 @@ func file_columba_v1_public_proto_init() {
 		return
 	}
 	file_columba_v1_operations_proto_init()
+	file_columba_v1_standing_proto_init()
 	file_columba_v1_types_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1280,18 +1280,23 @@ func (x *DeadLetter) GetOrigin() string {
 }
 
 type Depth struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	Ready         uint64                 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
-	InFlight      uint64                 `protobuf:"varint,4,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
-	Delayed       uint64                 `protobuf:"varint,5,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	Parked        uint64                 `protobuf:"varint,6,opt,name=parked,proto3" json:"parked,omitempty"`
-	Dead          uint64                 `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
-	OldestReadyMs int64                  `protobuf:"varint,8,opt,name=oldest_ready_ms,json=oldestReadyMs,proto3" json:"oldest_ready_ms,omitempty"`
-	Blocked       uint64                 `protobuf:"varint,9,opt,name=blocked,proto3" json:"blocked,omitempty"` // exhausted in a group that blocks; not in delayed
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Queue          string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Group          string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Ready          uint64                 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
+	InFlight       uint64                 `protobuf:"varint,4,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	Delayed        uint64                 `protobuf:"varint,5,opt,name=delayed,proto3" json:"delayed,omitempty"`
+	Parked         uint64                 `protobuf:"varint,6,opt,name=parked,proto3" json:"parked,omitempty"`
+	Dead           uint64                 `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
+	OldestReadyMs  int64                  `protobuf:"varint,8,opt,name=oldest_ready_ms,json=oldestReadyMs,proto3" json:"oldest_ready_ms,omitempty"`
+	Blocked        uint64                 `protobuf:"varint,9,opt,name=blocked,proto3" json:"blocked,omitempty"`                                      // exhausted in a group that blocks; not in delayed
+	AckRate        float64                `protobuf:"fixed64,35,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"`                     // messages per second, over the last ten seconds or a little more
+	PublishRate    float64                `protobuf:"fixed64,36,opt,name=publish_rate,json=publishRate,proto3" json:"publish_rate,omitempty"`         // of the queue, the same
+	DrainMs        int64                  `protobuf:"varint,37,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`                      // until nothing is ready, in flight, delayed or parked, at these rates; -1: at these it does not get less
+	UnknownExtents uint32                 `protobuf:"varint,38,opt,name=unknown_extents,json=unknownExtents,proto3" json:"unknown_extents,omitempty"` // whose messages could not all be counted just now: the counts are the least there is
+	Extents        uint32                 `protobuf:"varint,39,opt,name=extents,proto3" json:"extents,omitempty"`                                     // that were counted
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Depth) Reset() {
@@ -1383,6 +1388,41 @@ func (x *Depth) GetOldestReadyMs() int64 {
 func (x *Depth) GetBlocked() uint64 {
 	if x != nil {
 		return x.Blocked
+	}
+	return 0
+}
+
+func (x *Depth) GetAckRate() float64 {
+	if x != nil {
+		return x.AckRate
+	}
+	return 0
+}
+
+func (x *Depth) GetPublishRate() float64 {
+	if x != nil {
+		return x.PublishRate
+	}
+	return 0
+}
+
+func (x *Depth) GetDrainMs() int64 {
+	if x != nil {
+		return x.DrainMs
+	}
+	return 0
+}
+
+func (x *Depth) GetUnknownExtents() uint32 {
+	if x != nil {
+		return x.UnknownExtents
+	}
+	return 0
+}
+
+func (x *Depth) GetExtents() uint32 {
+	if x != nil {
+		return x.Extents
 	}
 	return 0
 }
@@ -1519,7 +1559,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"dead_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
 	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12\x16\n" +
 	"\x06origin\x18\n" +
-	" \x01(\tR\x06origin\"\xee\x01\n" +
+	" \x01(\tR\x06origin\"\x8a\x03\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1529,7 +1569,12 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x06parked\x18\x06 \x01(\x04R\x06parked\x12\x12\n" +
 	"\x04dead\x18\a \x01(\x04R\x04dead\x12&\n" +
 	"\x0foldest_ready_ms\x18\b \x01(\x03R\roldestReadyMs\x12\x18\n" +
-	"\ablocked\x18\t \x01(\x04R\ablockedB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\ablocked\x18\t \x01(\x04R\ablocked\x12\x19\n" +
+	"\back_rate\x18# \x01(\x01R\aackRate\x12!\n" +
+	"\fpublish_rate\x18$ \x01(\x01R\vpublishRate\x12\x19\n" +
+	"\bdrain_ms\x18% \x01(\x03R\adrainMs\x12'\n" +
+	"\x0funknown_extents\x18& \x01(\rR\x0eunknownExtents\x12\x18\n" +
+	"\aextents\x18' \x01(\rR\aextentsB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_types_proto_rawDescOnce sync.Once

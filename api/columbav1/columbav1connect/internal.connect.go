@@ -90,6 +90,11 @@ const (
 	OutputServiceSettleProcedure = "/columba.v1.OutputService/Settle"
 	// OutputServiceGetDepthProcedure is the fully-qualified name of the OutputService's GetDepth RPC.
 	OutputServiceGetDepthProcedure = "/columba.v1.OutputService/GetDepth"
+	// OutputServiceWhyStuckProcedure is the fully-qualified name of the OutputService's WhyStuck RPC.
+	OutputServiceWhyStuckProcedure = "/columba.v1.OutputService/WhyStuck"
+	// OutputServiceGetStandingProcedure is the fully-qualified name of the OutputService's GetStanding
+	// RPC.
+	OutputServiceGetStandingProcedure = "/columba.v1.OutputService/GetStanding"
 	// OutputServicePeekProcedure is the fully-qualified name of the OutputService's Peek RPC.
 	OutputServicePeekProcedure = "/columba.v1.OutputService/Peek"
 	// OutputServiceListDeadLettersProcedure is the fully-qualified name of the OutputService's
@@ -680,6 +685,10 @@ type OutputServiceClient interface {
 	Pull(context.Context, *connect.Request[columbav1.PullRequest]) (*connect.Response[columbav1.PullResponse], error)
 	Settle(context.Context, *connect.Request[columbav1.SettleRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
+	// WhyStuck names the oldest message that holds up a share of the group on this host.
+	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
+	// GetStanding tells where a message stands in a share of this host.
+	GetStanding(context.Context, *connect.Request[columbav1.StandingRequest]) (*connect.Response[columbav1.Standing], error)
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
 }
@@ -719,6 +728,18 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("GetDepth")),
 			connect.WithClientOptions(opts...),
 		),
+		whyStuck: connect.NewClient[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse](
+			httpClient,
+			baseURL+OutputServiceWhyStuckProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("WhyStuck")),
+			connect.WithClientOptions(opts...),
+		),
+		getStanding: connect.NewClient[columbav1.StandingRequest, columbav1.Standing](
+			httpClient,
+			baseURL+OutputServiceGetStandingProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("GetStanding")),
+			connect.WithClientOptions(opts...),
+		),
 		peek: connect.NewClient[columbav1.PeekRequest, columbav1.PeekResponse](
 			httpClient,
 			baseURL+OutputServicePeekProcedure,
@@ -740,6 +761,8 @@ type outputServiceClient struct {
 	pull            *connect.Client[columbav1.PullRequest, columbav1.PullResponse]
 	settle          *connect.Client[columbav1.SettleRequest, columbav1.SettleResponse]
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
+	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
+	getStanding     *connect.Client[columbav1.StandingRequest, columbav1.Standing]
 	peek            *connect.Client[columbav1.PeekRequest, columbav1.PeekResponse]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
 }
@@ -764,6 +787,16 @@ func (c *outputServiceClient) GetDepth(ctx context.Context, req *connect.Request
 	return c.getDepth.CallUnary(ctx, req)
 }
 
+// WhyStuck calls columba.v1.OutputService.WhyStuck.
+func (c *outputServiceClient) WhyStuck(ctx context.Context, req *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error) {
+	return c.whyStuck.CallUnary(ctx, req)
+}
+
+// GetStanding calls columba.v1.OutputService.GetStanding.
+func (c *outputServiceClient) GetStanding(ctx context.Context, req *connect.Request[columbav1.StandingRequest]) (*connect.Response[columbav1.Standing], error) {
+	return c.getStanding.CallUnary(ctx, req)
+}
+
 // Peek calls columba.v1.OutputService.Peek.
 func (c *outputServiceClient) Peek(ctx context.Context, req *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error) {
 	return c.peek.CallUnary(ctx, req)
@@ -781,6 +814,10 @@ type OutputServiceHandler interface {
 	Pull(context.Context, *connect.Request[columbav1.PullRequest]) (*connect.Response[columbav1.PullResponse], error)
 	Settle(context.Context, *connect.Request[columbav1.SettleRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
+	// WhyStuck names the oldest message that holds up a share of the group on this host.
+	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
+	// GetStanding tells where a message stands in a share of this host.
+	GetStanding(context.Context, *connect.Request[columbav1.StandingRequest]) (*connect.Response[columbav1.Standing], error)
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
 }
@@ -816,6 +853,18 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("GetDepth")),
 		connect.WithHandlerOptions(opts...),
 	)
+	outputServiceWhyStuckHandler := connect.NewUnaryHandler(
+		OutputServiceWhyStuckProcedure,
+		svc.WhyStuck,
+		connect.WithSchema(outputServiceMethods.ByName("WhyStuck")),
+		connect.WithHandlerOptions(opts...),
+	)
+	outputServiceGetStandingHandler := connect.NewUnaryHandler(
+		OutputServiceGetStandingProcedure,
+		svc.GetStanding,
+		connect.WithSchema(outputServiceMethods.ByName("GetStanding")),
+		connect.WithHandlerOptions(opts...),
+	)
 	outputServicePeekHandler := connect.NewUnaryHandler(
 		OutputServicePeekProcedure,
 		svc.Peek,
@@ -838,6 +887,10 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServiceSettleHandler.ServeHTTP(w, r)
 		case OutputServiceGetDepthProcedure:
 			outputServiceGetDepthHandler.ServeHTTP(w, r)
+		case OutputServiceWhyStuckProcedure:
+			outputServiceWhyStuckHandler.ServeHTTP(w, r)
+		case OutputServiceGetStandingProcedure:
+			outputServiceGetStandingHandler.ServeHTTP(w, r)
 		case OutputServicePeekProcedure:
 			outputServicePeekHandler.ServeHTTP(w, r)
 		case OutputServiceListDeadLettersProcedure:
@@ -865,6 +918,14 @@ func (UnimplementedOutputServiceHandler) Settle(context.Context, *connect.Reques
 
 func (UnimplementedOutputServiceHandler) GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.GetDepth is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.WhyStuck is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) GetStanding(context.Context, *connect.Request[columbav1.StandingRequest]) (*connect.Response[columbav1.Standing], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.GetStanding is not implemented"))
 }
 
 func (UnimplementedOutputServiceHandler) Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error) {

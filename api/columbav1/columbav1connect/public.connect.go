@@ -77,6 +77,10 @@ const (
 	AdminServiceListHostsProcedure = "/columba.v1.AdminService/ListHosts"
 	// AdminServiceGetDepthProcedure is the fully-qualified name of the AdminService's GetDepth RPC.
 	AdminServiceGetDepthProcedure = "/columba.v1.AdminService/GetDepth"
+	// AdminServiceWhyStuckProcedure is the fully-qualified name of the AdminService's WhyStuck RPC.
+	AdminServiceWhyStuckProcedure = "/columba.v1.AdminService/WhyStuck"
+	// AdminServiceGetMessageProcedure is the fully-qualified name of the AdminService's GetMessage RPC.
+	AdminServiceGetMessageProcedure = "/columba.v1.AdminService/GetMessage"
 	// AdminServiceListDeadLettersProcedure is the fully-qualified name of the AdminService's
 	// ListDeadLetters RPC.
 	AdminServiceListDeadLettersProcedure = "/columba.v1.AdminService/ListDeadLetters"
@@ -150,6 +154,10 @@ type AdminServiceClient interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
+	// WhyStuck names the message that holds a group up, and says why.
+	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
+	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
+	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
@@ -280,6 +288,18 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("GetDepth")),
 			connect.WithClientOptions(opts...),
 		),
+		whyStuck: connect.NewClient[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse](
+			httpClient,
+			baseURL+AdminServiceWhyStuckProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("WhyStuck")),
+			connect.WithClientOptions(opts...),
+		),
+		getMessage: connect.NewClient[columbav1.GetMessageRequest, columbav1.MessageLife](
+			httpClient,
+			baseURL+AdminServiceGetMessageProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetMessage")),
+			connect.WithClientOptions(opts...),
+		),
 		listDeadLetters: connect.NewClient[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse](
 			httpClient,
 			baseURL+AdminServiceListDeadLettersProcedure,
@@ -368,6 +388,8 @@ type adminServiceClient struct {
 	sealExtent      *connect.Client[columbav1.SealExtentAdminRequest, columbav1.ExtentInfo]
 	listHosts       *connect.Client[columbav1.ListHostsRequest, columbav1.ListHostsResponse]
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
+	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
+	getMessage      *connect.Client[columbav1.GetMessageRequest, columbav1.MessageLife]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
 	startOperation  *connect.Client[columbav1.StartOperationRequest, columbav1.Operation]
 	getOperation    *connect.Client[columbav1.GetOperationRequest, columbav1.Operation]
@@ -466,6 +488,16 @@ func (c *adminServiceClient) GetDepth(ctx context.Context, req *connect.Request[
 	return c.getDepth.CallUnary(ctx, req)
 }
 
+// WhyStuck calls columba.v1.AdminService.WhyStuck.
+func (c *adminServiceClient) WhyStuck(ctx context.Context, req *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error) {
+	return c.whyStuck.CallUnary(ctx, req)
+}
+
+// GetMessage calls columba.v1.AdminService.GetMessage.
+func (c *adminServiceClient) GetMessage(ctx context.Context, req *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error) {
+	return c.getMessage.CallUnary(ctx, req)
+}
+
 // ListDeadLetters calls columba.v1.AdminService.ListDeadLetters.
 func (c *adminServiceClient) ListDeadLetters(ctx context.Context, req *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error) {
 	return c.listDeadLetters.CallUnary(ctx, req)
@@ -542,6 +574,10 @@ type AdminServiceHandler interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
+	// WhyStuck names the message that holds a group up, and says why.
+	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
+	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
+	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
@@ -668,6 +704,18 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("GetDepth")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceWhyStuckHandler := connect.NewUnaryHandler(
+		AdminServiceWhyStuckProcedure,
+		svc.WhyStuck,
+		connect.WithSchema(adminServiceMethods.ByName("WhyStuck")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetMessageHandler := connect.NewUnaryHandler(
+		AdminServiceGetMessageProcedure,
+		svc.GetMessage,
+		connect.WithSchema(adminServiceMethods.ByName("GetMessage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceListDeadLettersHandler := connect.NewUnaryHandler(
 		AdminServiceListDeadLettersProcedure,
 		svc.ListDeadLetters,
@@ -770,6 +818,10 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceListHostsHandler.ServeHTTP(w, r)
 		case AdminServiceGetDepthProcedure:
 			adminServiceGetDepthHandler.ServeHTTP(w, r)
+		case AdminServiceWhyStuckProcedure:
+			adminServiceWhyStuckHandler.ServeHTTP(w, r)
+		case AdminServiceGetMessageProcedure:
+			adminServiceGetMessageHandler.ServeHTTP(w, r)
 		case AdminServiceListDeadLettersProcedure:
 			adminServiceListDeadLettersHandler.ServeHTTP(w, r)
 		case AdminServiceStartOperationProcedure:
@@ -867,6 +919,14 @@ func (UnimplementedAdminServiceHandler) ListHosts(context.Context, *connect.Requ
 
 func (UnimplementedAdminServiceHandler) GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.GetDepth is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.WhyStuck is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.GetMessage is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error) {
