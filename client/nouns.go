@@ -1,8 +1,6 @@
 package client
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -63,6 +61,11 @@ type Depth struct {
 	Blocked      uint64 // exhausted, in a group that blocks
 	Dead         uint64
 	OldestReady  time.Duration // age, whole milliseconds
+	AckRate      float64       // per second, over the last ten seconds or a little more
+	PublishRate  float64       // of the queue, the same
+	Drain        time.Duration // until nothing but blocked and dead ones is left, at these rates; negative: at these it does not get less
+	// UnknownExtents is of how many extents not all messages could be counted just now: the counts are the least there is.
+	UnknownExtents int
 }
 
 // DeadLetter is a message that its group gave up, with its history.
@@ -91,13 +94,7 @@ func ParseReceipt(s string) (core.Receipt, error) {
 	if s == "" {
 		return core.Receipt{}, nil
 	}
-	extent, seq, ok := strings.Cut(s, ":")
-	n, err := strconv.ParseUint(seq, 10, 64)
-	if !ok || err != nil {
-		return core.Receipt{}, core.Errorf(core.CodeBadID, "receipt %.80q is not of the form extent:seq", s)
-	}
-	id, err := core.ParseID(extent)
-	return core.Receipt{Extent: core.ExtentID{ID: id}, Seq: core.Seq(n)}, err
+	return core.ParseReceipt(s)
 }
 
 func queueOf(p *pb.Queue, err error) (Queue, error) {
@@ -145,6 +142,7 @@ func depthOf(p *pb.Depth) (Depth, error) {
 		Queue: p.Queue, Group: p.Group, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked,
 		Blocked: p.Blocked,
 		Dead:    p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
+		AckRate: p.AckRate, PublishRate: p.PublishRate, Drain: time.Duration(p.DrainMs) * time.Millisecond, UnknownExtents: int(p.UnknownExtents),
 	}, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -107,3 +109,14 @@ type Receipt struct {
 
 // String is extent:seq, the form the CLI prints and takes.
 func (r Receipt) String() string { return fmt.Sprintf("%s:%d", r.Extent, r.Seq) }
+
+// ParseReceipt reads the form that String writes; CodeBadID.
+func ParseReceipt(s string) (Receipt, error) {
+	extent, seq, ok := strings.Cut(s, ":")
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if !ok || err != nil {
+		return Receipt{}, Errorf(CodeBadID, "receipt %q is not of the form extent:seq", clip(s))
+	}
+	id, err := ParseID(extent)
+	return Receipt{Extent: ExtentID{ID: id}, Seq: Seq(n)}, err
+}

@@ -61,6 +61,19 @@ func TestParseID_Refuses(t *testing.T) {
 	}
 }
 
+func TestParseReceipt(t *testing.T) {
+	want := core.Receipt{Extent: core.ExtentID{ID: core.NewID(time.Unix(1, 0))}, Seq: 17}
+	if got, err := core.ParseReceipt(want.String()); err != nil || got != want {
+		t.Errorf("%s is read as %s, %v", want, got, err)
+	}
+	id := want.Extent.String()
+	for _, bad := range []string{"", id, id + ":", ":17", id + ":-1", id + ":x", id[1:] + ":17", id + ":17:1"} {
+		if _, err := core.ParseReceipt(bad); core.CodeOf(err) != core.CodeBadID {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+}
+
 func FuzzParseID(f *testing.F) {
 	f.Add("0188e5f0-0000-7000-8000-000000000000")
 	f.Add("0188E5F0-0000-7000-8000-00000000000g")
