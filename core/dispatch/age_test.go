@@ -67,7 +67,7 @@ func TestGroup_DelayKeepsTheOrder(t *testing.T) {
 	offerAt(t, s, 1, second(0), start)
 	offerAt(t, s, 1, second(-30), start)
 	want(t, "at first", take(g, 9, start))
-	if b := s.Blocking(); b.State != "delayed" || !b.Until.Equal(second(10)) {
+	if b := s.Blocking(); b.Place != PlaceDelayed || !b.Until.Equal(second(10)) {
 		t.Errorf("blocked by %+v, want the delay until 10 s", b)
 	}
 	deadline(t, g, second(10))

@@ -140,6 +140,8 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 		return fmt.Errorf("tracked, missing, buffered are %d, %d, %d, counted %d, %d, %d", tracked, missing, buffered, s.table.n, s.missing, s.buffered)
 	case undone != tracked-missing+buffered && !s.timers:
 		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d buffered", undone, tracked-missing, buffered)
+	case len(s.extended) > s.count[inFlight]:
+		return fmt.Errorf("%d locks were moved, %d messages are in flight", len(s.extended), s.count[inFlight])
 	case len(s.texts) > tracked:
 		return fmt.Errorf("%d texts of %d messages", len(s.texts), tracked)
 	}

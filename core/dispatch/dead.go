@@ -21,6 +21,7 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 
 // judge sends a message on: to its next attempt, or if it had its last to its end.
 func (s *Share) judge(seq core.Seq, m *message, until int64) {
+	delete(s.extended, seq)
 	exhausted := s.group.exhausted(m)
 	switch {
 	case !exhausted && until == 0:

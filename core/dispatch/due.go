@@ -156,12 +156,3 @@ func (s *Share) Known() *acklevel.Window {
 	})
 	return w
 }
-
-// Unread is how many messages up to last, the last one there is, were not read and are not done.
-func (s *Share) Unread(last core.Seq) uint64 {
-	if next := s.ReadFrom(); !s.timers {
-		return uint64(max(last+1, next) - next)
-	}
-	have := uint64(s.done.Frontier()) + s.done.Above() + uint64(s.table.n-s.missing)
-	return uint64(last) - min(have, uint64(last))
-}

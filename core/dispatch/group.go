@@ -107,11 +107,7 @@ func (g *Group) RemoveShare(s *Share) {
 	s.gone = true
 	delete(g.shares, s.extent)
 	g.inFlight -= s.count[inFlight]
-	for i := len(s.held) - 1; i >= 0; i-- { // release moves the last one to i
-		if b := s.held[i]; b.lent == 0 {
-			s.release(b)
-		}
-	}
+	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	g.turn.filter(func(t **Share) bool { return !(*t).gone })
 	g.mergedTurn.filter(func(t **Share) bool { return !(*t).gone })

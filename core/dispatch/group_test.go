@@ -351,28 +351,3 @@ func TestGroup_LowerMaxDeliveries(t *testing.T) {
 	s.DeadLettered(1, start)
 	s.DeadLettered(2, start)
 }
-
-func TestShare_Blocking(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, Exhausted: core.ExhaustedBlock}, 0)
-	check := func(exp Blocking) {
-		t.Helper()
-		if diff := cmp.Diff(exp, s.Blocking()); diff != "" {
-			t.Fatalf("(-want +got):\n%s", diff)
-		}
-	}
-	check(Blocking{Seq: 1, State: "unread"})
-	offer(t, s, 2)
-	check(Blocking{Seq: 1, State: "buffered", Enqueued: 10})
-	take(g, 9, start)
-	check(Blocking{Seq: 1, State: "in flight", Attempts: 1, Session: 1, Until: start.Add(time.Minute), Enqueued: 10})
-	s.Nack(1, 1, time.Second, []byte("why"), 0, start)
-	check(Blocking{Seq: 1, State: "delayed", Attempts: 1, Failure: Nacked, Text: "why", Until: start.Add(time.Second), Enqueued: 10})
-	g.Tick(start.Add(time.Second))
-	check(Blocking{Seq: 1, State: "unsaved", Attempts: 1, Failure: Nacked, Text: "why", Enqueued: 10})
-	save(s, start)
-	take(g, 9, start)
-	s.Nack(1, 2, 0, nil, 0, start)
-	check(Blocking{Seq: 1, State: "blocked", Attempts: 2, Failure: Nacked, Enqueued: 10})
-	s.Ack(1, 2, 1, start, nil)
-	check(Blocking{Seq: 3, State: "unread"})
-}

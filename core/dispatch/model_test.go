@@ -356,6 +356,16 @@ func (m *machine) want(t *rapid.T) {
 	}
 }
 
+// rebuild has to change nothing that can be seen, but for what has to be read again; and a watchdog never asks for it.
+func (m *machine) rebuild(t *rapid.T) {
+	if at, due := m.g.NextDeadline(); !due || at.After(m.now) {
+		if broken := m.s.Watched(&Watch{}, 1<<20, m.now); broken != "" {
+			t.Fatalf("the watchdog says that %s", broken)
+		}
+	}
+	m.g.Rebuild(m.s, m.now)
+}
+
 func (m *machine) checkpoint(t *rapid.T) {
 	m.unsent, m.token = m.s.Checkpoint(nil, false, m.now)
 	if len(m.unsent) > MaxCheckpoint {
@@ -392,7 +402,7 @@ func TestGroup_Model(t *testing.T) {
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
 			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
 			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
-			"want": m.want,
+			"want": m.want, "rebuild": m.rebuild,
 		})
 		m.drain(t)
 	})

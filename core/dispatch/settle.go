@@ -83,6 +83,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	if m.failure != NoFailure {
 		delete(s.texts, seq)
 	}
+	if len(s.extended) > 0 {
+		delete(s.extended, seq)
+	}
 	s.table.n--
 	*m = message{}
 }
@@ -203,6 +206,7 @@ func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.T
 	}
 	due := t + int64(min(max(d, 0), core.MaxLockTimeout))
 	if due != m.due {
+		s.extend(seq, m)
 		m.due = due
 		s.changed = true
 		s.group.wakeAt(s, seq, due)
@@ -224,6 +228,7 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 			continue
 		}
 		s.group.counters.Returned++
+		delete(s.extended, seq)
 		m.attempts--
 		m.session = 0
 		s.move(m, ready)

@@ -32,6 +32,7 @@ type Share struct {
 	top      core.Seq // highest restored message: below it the table may hold what is not yet delivered here
 	count    [phases]int
 	texts    map[core.Seq]string // what consumers said of failed messages
+	extended map[core.Seq]int64  // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
 	heldBytes int

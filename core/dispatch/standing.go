@@ -1,0 +1,125 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Place is where a message of a share is. The words are those that users see.
+type Place string
+
+const (
+	PlaceDone     Place = "done"      // settled, in whatever way
+	PlaceUnread   Place = "unread"    // not read here; of a timer extent also: not due
+	PlaceBuffered Place = "buffered"  // read, and never handed out here
+	PlaceInFlight Place = "in_flight" // locked by a consumer
+	PlaceDelayed  Place = "delayed"   // waits for its time
+	PlaceUnsaved  Place = "unsaved"   // waits for a checkpoint that counts its next attempt
+	PlaceReady    Place = "ready"     // may be handed out again
+	PlaceDying    Place = "dying"     // on its way to the dead letter queue
+	PlaceBlocked  Place = "blocked"   // exhausted in a group that blocks
+)
+
+var places = [phases]Place{
+	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
+	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady,
+}
+
+// Standing is all that a share knows of a message that is not settled.
+type Standing struct {
+	Seq      core.Seq
+	Place    Place
+	Attempts uint16 // handed out so far, the current one included
+	Failure  Failure
+	Text     string    // what a consumer said of it last
+	Session  SessionID // that it was handed to last; 0: none, or not known
+	Since    time.Time // when it was handed out, while it is in flight: by the lock, so under an earlier owner it is about right
+	Until    time.Time // of its lock or delay; zero without
+	Enqueued int64     // unix µs; 0 when its bytes are not read
+	Record   []byte    // encoded, nil when it is not read; valid until the next call on the group
+}
+
+// Blocking is the message after the frontier: the one that holds it back.
+func (s *Share) Blocking() Standing { return s.Standing(s.done.Frontier() + 1) }
+
+// Standing is where a message stands.
+func (s *Share) Standing(seq core.Seq) Standing {
+	st := Standing{Seq: seq, Place: PlaceUnread}
+	if s.done.Done(seq) {
+		st.Place = PlaceDone
+		return st
+	}
+	if m := s.table.get(seq); m != nil {
+		s.standing(seq, m, &st)
+	} else if b := s.holding(seq); b != nil {
+		st.Place, st.Enqueued, st.Record = PlaceBuffered, s.enqueued(b, seq), s.record(b, seq)
+		opens := s.opens
+		if s.group.spec.Delay > 0 && !s.merged {
+			opens = max(opens, s.visibleAt(b))
+		}
+		if opens > s.group.now {
+			st.Place, st.Until = PlaceDelayed, s.group.instant(opens)
+		}
+	}
+	return st
+}
+
+// standing describes a message that has a phase.
+func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
+	st.Place, st.Attempts, st.Failure, st.Text, st.Session = places[m.phase], m.attempts, m.failure, s.texts[seq], m.session
+	if b := m.batch; b != nil {
+		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)
+	}
+	if m.phase == inFlight || m.phase == delayed || m.phase == retaken {
+		st.Until = s.group.instant(m.due)
+	}
+	if m.phase == inFlight {
+		at, extended := s.extended[seq]
+		if !extended {
+			at = m.due - int64(s.group.spec.LockTimeout)
+		}
+		st.Since = s.group.instant(at)
+	}
+}
+
+// extend notes when a message was handed out, before its lock says so no more.
+func (s *Share) extend(seq core.Seq, m *message) {
+	if _, known := s.extended[seq]; known {
+		return
+	}
+	if s.extended == nil {
+		s.extended = make(map[core.Seq]int64)
+	}
+	s.extended[seq] = m.due - int64(s.group.spec.LockTimeout)
+}
+
+// AtLimit reports whether nothing more is read, since as much as may be is outstanding: in messages, or in bytes.
+func (s *Share) AtLimit() bool {
+	return s.outstanding()-s.missing >= MaxOutstanding || s.heldBytes >= MaxOutstandingBytes
+}
+
+// Waits reports whether first deliveries are kept back; see Wait.
+func (s *Share) Waits() bool { return s.waits }
+
+// Standing is where the state left a message.
+func (st *State) Standing(seq core.Seq) Standing {
+	out := Standing{Seq: seq, Place: PlaceUnread}
+	e, there := st.messages[seq]
+	switch {
+	case st.done.Done(seq):
+		out.Place = PlaceDone
+		return out
+	case !there:
+		return out
+	case e.kind == ended:
+		out.Place = PlaceDying
+	default:
+		out.Place, out.Until = PlaceDelayed, time.UnixMilli(e.due)
+		if e.kind == locked {
+			out.Place = PlaceInFlight
+		}
+	}
+	out.Attempts, out.Failure, out.Text = e.attempts, e.failure, e.text
+	return out
+}

@@ -1,0 +1,105 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/columbamq/columba/core"
+)
+
+func TestShare_Blocking(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, Exhausted: core.ExhaustedBlock}, 0)
+	check := func(exp Standing) {
+		t.Helper()
+		if exp.Enqueued > 0 {
+			exp.Record = payload(exp.Seq)
+		}
+		if diff := cmp.Diff(exp, s.Blocking()); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+	check(Standing{Seq: 1, Place: PlaceUnread})
+	offer(t, s, 2)
+	check(Standing{Seq: 1, Place: PlaceBuffered, Enqueued: 10})
+	take(g, 9, start)
+	check(Standing{Seq: 1, Place: PlaceInFlight, Attempts: 1, Session: 1, Since: start, Until: start.Add(time.Minute), Enqueued: 10})
+	s.Extend(1, 1, time.Hour, start.Add(time.Second))
+	s.Extend(1, 1, 2*time.Hour, start.Add(2*time.Second))
+	check(Standing{Seq: 1, Place: PlaceInFlight, Attempts: 1, Session: 1, Since: start, Until: start.Add(2*time.Hour + 2*time.Second), Enqueued: 10})
+	s.Nack(1, 1, time.Second, []byte("why"), 0, start)
+	check(Standing{Seq: 1, Place: PlaceDelayed, Attempts: 1, Session: 1, Failure: Nacked, Text: "why", Until: start.Add(3 * time.Second), Enqueued: 10})
+	g.Tick(start.Add(3 * time.Second))
+	check(Standing{Seq: 1, Place: PlaceUnsaved, Attempts: 1, Session: 1, Failure: Nacked, Text: "why", Enqueued: 10})
+	save(s, start.Add(3*time.Second))
+	check(Standing{Seq: 1, Place: PlaceReady, Attempts: 1, Session: 1, Failure: Nacked, Text: "why", Enqueued: 10})
+	again := start.Add(10 * time.Second)
+	take(g, 9, again)
+	check(Standing{Seq: 1, Place: PlaceInFlight, Attempts: 2, Session: 1, Failure: Nacked, Text: "why", Since: again, Until: again.Add(time.Minute), Enqueued: 10})
+	s.Nack(1, 2, 0, nil, 0, again)
+	check(Standing{Seq: 1, Place: PlaceBlocked, Attempts: 2, Session: 1, Failure: Nacked, Enqueued: 10})
+	s.Ack(1, 2, 1, again, nil)
+	check(Standing{Seq: 3, Place: PlaceUnread})
+	if st := s.Standing(2); st.Place != PlaceDone || st.Record != nil {
+		t.Errorf("what is settled stands at %+v", st)
+	}
+}
+
+// What was returned unseen and handed out again has been held since then, whatever was done to its first lock.
+func TestShare_StandingAfterAReturn(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 0)
+	offer(t, s, 1)
+	take(g, 1, start)
+	s.Extend(1, 1, time.Hour, start)
+	s.Return(1, 1, 1, start, nil)
+	later := start.Add(time.Minute)
+	take(g, 1, later)
+	if st := s.Blocking(); !st.Since.Equal(later) || st.Attempts != 1 {
+		t.Errorf("it stands at %+v, want in flight since %s", st, later)
+	}
+	s.Ack(1, 1, 1, later, nil)
+	if len(s.extended) > 0 {
+		t.Error("a lock that was moved is remembered after its message was settled")
+	}
+}
+
+// TestShare_AtLimit counts messages and bytes that are outstanding.
+func TestShare_AtLimit(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 0)
+	for s.WantsMore() {
+		offer(t, s, 1000)
+	}
+	if !s.AtLimit() {
+		t.Error("nothing more is read, and no limit is reached")
+	}
+	take(g, 1, start)
+	s.Ack(1, 1, 1, start, nil)
+	if s.AtLimit() {
+		t.Error("a message was settled, and the limit is reached")
+	}
+}
+
+// TestState_Standing reads back what a share has saved.
+func TestState_Standing(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 5)
+	take(g, 4, start)
+	s.Ack(1, 1, 1, start, nil)
+	s.Nack(2, 1, time.Hour, []byte("why"), 0, start)
+	s.Reject(3, 1, nil, start)
+	st, err := DecodeState(save(s, start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Standing{
+		{Seq: 1, Place: PlaceDone},
+		{Seq: 2, Place: PlaceDelayed, Attempts: 1, Failure: Nacked, Text: "why", Until: start.Add(time.Hour)},
+		{Seq: 3, Place: PlaceDying, Attempts: 1, Failure: Rejected},
+		{Seq: 4, Place: PlaceInFlight, Attempts: 1, Until: start.Add(time.Minute)},
+		{Seq: 5, Place: PlaceUnread},
+	} {
+		if diff := cmp.Diff(want, st.Standing(core.Seq(i+1))); diff != "" {
+			t.Errorf("seq %d (-want +got):\n%s", i+1, diff)
+		}
+	}
+}

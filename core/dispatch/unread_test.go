@@ -1,0 +1,59 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"pgregory.net/rapid"
+)
+
+// TestShare_UnreadIsWhatDepthLacks compares both, and the depth of the state alone, with a count seq by seq, however much of the extent
+// was read.
+func TestShare_UnreadIsWhatDepthLacks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		last := core.Seq(rapid.IntRange(0, 60).Draw(t, "last"))
+		var st State
+		left := map[core.Seq]bool{}
+		under := 0 // locked, delayed or dying
+		now := second(100)
+		for seq := core.Seq(1); seq <= last; seq++ {
+			switch rapid.IntRange(0, 3).Draw(t, "fate") {
+			case 0:
+				st.done.Ack(seq)
+				continue
+			case 1:
+				if st.messages == nil {
+					st.messages = map[core.Seq]entry{}
+				}
+				e := entry{kind: kind(rapid.IntRange(0, kinds-1).Draw(t, "kind")), attempts: 1}
+				if e.kind != ended {
+					e.due = now.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "due")) * time.Minute).UnixMilli()
+				}
+				if e.kind == ended || e.due > now.UnixMilli() {
+					under++
+				}
+				st.messages[seq] = e
+			}
+			left[seq] = true
+		}
+		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.Dying != under {
+			t.Fatalf("the state counts %+v, want %d ready and %d others", d, len(left)-under, under)
+		}
+		g := NewGroup(core.GroupSpec{}.WithDefaults())
+		s := g.AddShare(extent(1), st, now)
+		for {
+			d := s.Depth()
+			if got := uint64(d.Ready+d.InFlight+d.Delayed+d.Dying+d.Blocked) + s.Unread(last); got != uint64(len(left)) {
+				t.Fatalf("read from %d: %+v and %d unread are %d, want %d", s.ReadFrom(), d, s.Unread(last), got, len(left))
+			}
+			from := s.ReadFrom()
+			if from == 0 || from > last {
+				return
+			}
+			if err := s.Offer(records(from, rapid.IntRange(1, int(last-from)+1).Draw(t, "batch"), nil), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

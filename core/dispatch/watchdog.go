@@ -1,0 +1,181 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// StillFor is how long the message that holds up a share may be ready, with credit free for it, before that counts as a defect.
+const StillFor = 30 * time.Second
+
+// Watch is what a watchdog remembers of a share from one look to the next. The zero Watch has not looked yet.
+type Watch struct {
+	seq      core.Seq
+	attempts uint16
+	since    int64 // ns: ready, with credit free, at every look from then on
+}
+
+// Watched says what was found to be broken; "" is nothing. bytes is the credit that is free for a message, 0 while there is none or nothing
+// may be handed out. No deadline may be due: see NextDeadline.
+//
+// Every message up to the read position is in exactly one of {buffered, in flight with a deadline, delayed, parked, done, dead-lettered}. This looks at
+// the one after the frontier only: whatever is broken elsewhere comes to be there.
+func (s *Share) Watched(w *Watch, bytes int, now time.Time) (broken string) {
+	t := s.group.at(now)
+	seq := s.done.Frontier() + 1
+	m := s.table.get(seq)
+	if s.gone || m == nil && seq >= s.next {
+		*w = Watch{}
+		return ""
+	}
+	if broken = s.misplaced(seq, m, t); broken != "" {
+		*w = Watch{}
+		return broken
+	}
+	if !s.mayGo(seq, m, bytes) {
+		*w = Watch{}
+		return ""
+	}
+	attempts := uint16(0)
+	if m != nil {
+		attempts = m.attempts
+	}
+	if w.seq != seq || w.attempts != attempts {
+		*w = Watch{seq, attempts, t}
+		return ""
+	}
+	if still := time.Duration(t - w.since); still >= StillFor {
+		*w = Watch{}
+		return fmt.Sprintf("seq %d was ready for %s with credit free", seq, still.Round(time.Second))
+	}
+	return ""
+}
+
+// misplaced says that a message which was read or restored is where nothing will find it.
+func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
+	switch {
+	case m == nil && s.holding(seq) == nil:
+		return fmt.Sprintf("seq %d was read and is nowhere", seq)
+	case m == nil:
+		return ""
+	case m.batch == nil && seq < s.next:
+		return fmt.Sprintf("seq %d was read and its bytes are gone", seq)
+	}
+	queued := true
+	switch m.phase {
+	case inFlight, delayed, retaken:
+		if m.due <= now {
+			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
+		}
+	case unsaved:
+		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
+	case ready:
+		queued = m.batch == nil || slices.Contains(s.retries.all(), seq)
+	case unbegun:
+		queued = slices.Contains(s.unbegun.all(), seq)
+	case dying:
+		queued = m.batch == nil || slices.Contains(s.group.dead.all(), deadRef{s, seq})
+	case taken:
+		queued = s.lent[seq] != nil
+	}
+	if !queued {
+		return fmt.Sprintf("seq %d is %s and nothing knows of it", seq, places[m.phase])
+	}
+	return ""
+}
+
+// holding is the batch of a message that is only buffered, nil when there is none.
+func (s *Share) holding(seq core.Seq) *batch {
+	all := s.batches.all()
+	i, _ := slices.BinarySearchFunc(all, seq, func(b *batch, seq core.Seq) int {
+		if b.last < seq {
+			return -1
+		}
+		return 1
+	})
+	if seq < s.cursor || i == len(all) || all[i].first > seq {
+		return nil
+	}
+	return all[i]
+}
+
+// mayGo reports whether a message waits for nothing but credit of so many bytes.
+func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
+	if m == nil {
+		return s.canBegin() && s.size(s.holding(seq), seq) <= bytes
+	}
+	return (m.phase == ready || m.phase == unbegun && s.canBegin()) && m.batch != nil && s.size(m.batch, seq) <= bytes
+}
+
+// Rebuild puts a share together anew from what is known of its messages: what is done stays done, locks, delays and attempts stay, and
+// everything is to be read again from ReadFrom on.
+func (g *Group) Rebuild(s *Share, now time.Time) {
+	g.at(now)
+	if s.gone {
+		return
+	}
+	old := s.table
+	s.releaseAll()
+	g.locks.filter(func(l *lock) bool { return l.share != s })
+	g.turn.filter(func(t **Share) bool { return *t != s })
+	g.mergedTurn.filter(func(t **Share) bool { return *t != s })
+	g.dead.filter(func(d *deadRef) bool { return d.share != s })
+	g.timers = slices.DeleteFunc(g.timers, func(t timer) bool { return t.share == s })
+	for i := len(g.timers)/2 - 1; i >= 0; i-- {
+		g.sink(i)
+	}
+	*s = Share{
+		group: g, extent: s.extent, timers: s.timers, merged: s.merged, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		squeezeAt: MaxOutstandingBytes / 2, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
+	}
+	s.next = s.done.Frontier() + 1
+	s.cursor = s.next
+	old.each(func(seq core.Seq, m *message) {
+		if !s.done.Done(seq) && m.phase != unbegun { // that is read again, as what was only buffered
+			s.replace(seq, m)
+		}
+	})
+	g.inFlight = 0
+	for _, o := range g.shares {
+		g.inFlight += o.count[inFlight]
+	}
+	s.wake()
+}
+
+// releaseAll gives back the bytes of all batches, of those that are being written elsewhere once they are.
+func (s *Share) releaseAll() {
+	for i := len(s.held) - 1; i >= 0; i-- { // release moves the last one to i
+		b := s.held[i]
+		if b.left, b.live = 0, 0; b.lent == 0 {
+			s.release(b)
+		}
+	}
+}
+
+// replace takes over what was known of a message.
+func (s *Share) replace(seq core.Seq, was *message) {
+	m := s.table.put(seq)
+	m.attempts, m.failure, m.session, m.due = was.attempts, was.failure, was.session, was.due
+	s.missing++
+	s.top = max(s.top, seq)
+	switch was.phase {
+	case inFlight, delayed, retaken:
+		s.move(m, was.phase)
+		s.group.wakeAt(s, seq, m.due)
+	case unsaved:
+		s.retry(seq, m)
+	case taken:
+		if s.lent[seq] != nil {
+			s.move(m, taken)
+			return
+		}
+		s.die(seq, m)
+	case dying:
+		s.die(seq, m)
+	default: // ready, blocked
+		s.move(m, was.phase)
+	}
+}
