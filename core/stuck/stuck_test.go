@@ -1,0 +1,101 @@
+package stuck
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+func at(place dispatch.Place, attempts uint16, enqueued int64) dispatch.Standing {
+	return dispatch.Standing{Seq: 1, Place: place, Attempts: attempts, Enqueued: enqueued}
+}
+
+func TestView_Reasons(t *testing.T) {
+	one := View{Takers: 1, Credit: 1}
+	with := func(s dispatch.Standing, change func(*View)) View {
+		v := one
+		v.Standing = s
+		if change != nil {
+			change(&v)
+		}
+		return v
+	}
+	var (
+		unread   = at(dispatch.PlaceUnread, 0, 0)
+		buffered = at(dispatch.PlaceBuffered, 0, 1)
+		flying   = at(dispatch.PlaceInFlight, 1, 1)
+		ready    = at(dispatch.PlaceReady, 1, 1)
+		unsaved  = at(dispatch.PlaceUnsaved, 1, 1)
+		dying    = at(dispatch.PlaceDying, 3, 1)
+	)
+	for name, x := range map[string]struct {
+		View
+		want []Reason
+	}{
+		"nothing":                  {with(at(dispatch.PlaceDone, 0, 0), func(v *View) { v.SaveFails = true }), []Reason{Nothing}},
+		"in flight":                {with(flying, nil), []Reason{InFlight}},
+		"in flight, all busy":      {with(flying, func(v *View) { v.Credit, v.Waiting = 0, true }), []Reason{InFlight, NoCredit}},
+		"in flight, nothing else":  {with(flying, func(v *View) { v.Credit = 0 }), []Reason{InFlight}},
+		"in flight, holder gone":   {with(flying, func(v *View) { v.Takers, v.Credit = 0, 0 }), []Reason{InFlight, NoConsumer}},
+		"in flight, too many":      {with(flying, func(v *View) { v.AtLimit = true }), []Reason{OutstandingLimit, InFlight}},
+		"in flight, full":          {with(flying, func(v *View) { v.Full = true }), []Reason{CheckpointFull, InFlight}},
+		"delayed":                  {with(at(dispatch.PlaceDelayed, 2, 1), nil), []Reason{Delayed}},
+		"delayed, metadata away":   {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.SaveFails = true }), []Reason{Delayed, CheckpointNotSaved}},
+		"kept back":                {with(at(dispatch.PlaceDelayed, 0, 1), nil), []Reason{GroupDelay}},
+		"blocked":                  {with(at(dispatch.PlaceBlocked, 3, 1), nil), []Reason{Blocked}},
+		"dying":                    {with(dying, nil), []Reason{DeadLettering}},
+		"dying, not taken":         {with(dying, func(v *View) { v.DLQFails = true }), []Reason{DLQNotWritable}},
+		"dying, not read":          {with(at(dispatch.PlaceDying, 3, 0), func(v *View) { v.Unreadable = true }), []Reason{NoReplica}},
+		"unread":                   {with(unread, nil), []Reason{Reading}},
+		"unread, nobody":           {with(unread, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
+		"unread, no store":         {with(unread, func(v *View) { v.Unreadable = true }), []Reason{NoReplica}},
+		"unread, memory":           {with(unread, func(v *View) { v.MemoryFull = true }), []Reason{MemoryFull}},
+		"unread, many blocked":     {with(unread, func(v *View) { v.AtLimit = true }), []Reason{OutstandingLimit}},
+		"ready":                    {with(ready, nil), []Reason{Ready}},
+		"ready, not read again":    {with(at(dispatch.PlaceReady, 1, 0), nil), []Reason{Reading}},
+		"ready, all busy":          {with(ready, func(v *View) { v.Credit = 0 }), []Reason{NoCredit}},
+		"ready, lapsed":            {with(ready, func(v *View) { v.Lapsed, v.Takers = true, 0 }), []Reason{LeaseLapsed}},
+		"ready is not ordered":     {with(ready, func(v *View) { v.ChainWaits = true }), []Reason{Ready}},
+		"buffered, nobody":         {with(buffered, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
+		"buffered, out of order":   {with(buffered, func(v *View) { v.ChainWaits = true }), []Reason{ChainOrder}},
+		"buffered, full":           {with(buffered, func(v *View) { v.Full = true }), []Reason{CheckpointFull}},
+		"unsaved":                  {with(unsaved, nil), []Reason{Ready}},
+		"unsaved, metadata away":   {with(unsaved, func(v *View) { v.SaveFails = true }), []Reason{CheckpointNotSaved}},
+		"other letters not taken":  {with(flying, func(v *View) { v.DLQFails = true }), []Reason{InFlight, DLQNotWritable}},
+		"unsaved, but nobody asks": {with(unsaved, func(v *View) { v.Takers, v.Credit = 0, 0 }), []Reason{NoConsumer}},
+	} {
+		if diff := cmp.Diff(x.want, x.Reasons()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestView_ThereIsAlwaysAReason, each once, and each with a text.
+func TestView_ThereIsAlwaysAReason(t *testing.T) {
+	places := []dispatch.Place{
+		dispatch.PlaceDone, dispatch.PlaceUnread, dispatch.PlaceBuffered, dispatch.PlaceInFlight, dispatch.PlaceDelayed,
+		dispatch.PlaceUnsaved, dispatch.PlaceReady, dispatch.PlaceDying, dispatch.PlaceBlocked,
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		is := func() bool { return rapid.Bool().Draw(t, "is") }
+		v := View{
+			Standing: at(rapid.SampledFrom(places).Draw(t, "place"), rapid.Uint16().Draw(t, "attempts"), rapid.Int64Range(0, 1).Draw(t, "enqueued")),
+			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), MemoryFull: is(), ChainWaits: is(),
+			Unreadable: is(), Lapsed: is(), DLQFails: is(), SaveFails: is(),
+		}
+		v.Credit = rapid.IntRange(0, v.Takers).Draw(t, "credit")
+		seen := map[Reason]bool{}
+		for _, r := range v.Reasons() {
+			if seen[r] || r.Text() == "" {
+				t.Fatalf("%v of %+v: %q twice or without a text", v.Reasons(), v, r)
+			}
+			seen[r] = true
+		}
+		if len(seen) == 0 {
+			t.Fatalf("no reason for %+v", v)
+		}
+	})
+}
