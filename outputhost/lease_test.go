@@ -302,12 +302,12 @@ func TestHost_LockThatEndsInALapse(t *testing.T) {
 		var looks atomic.Int64
 		var loop sync.WaitGroup
 		loop.Go(func() {
-			x.deadlines.run(ctx, func() time.Time {
+			x.deadlines.Run(ctx, func() time.Time {
 				if looks.Add(1) > 10_000 { // time stands still in the bubble for who is busy
 					cancel()
 				}
 				return x.deps.Now()
-			})
+			}, (*group).pump)
 		})
 		defer loop.Wait()
 		defer cancel()

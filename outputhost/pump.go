@@ -37,7 +37,7 @@ func (g *group) pump() {
 		at, ok := g.mu.rules.NextDeadline()
 		g.mu.Unlock()
 
-		g.h.deadlines.set(g, at, ok && mayGive) // else what is past due comes up again at once; the beat pumps after a lapse
+		g.h.deadlines.Set(g, at, ok && mayGive) // else what is past due comes up again at once; the beat pumps after a lapse
 		for _, d := range out {
 			d.send()
 		}
