@@ -20,6 +20,7 @@ type saver struct {
 		dirty   map[*group]urgency
 		written time.Time // timestamp of the last write
 		failed  time.Time // since when none has succeeded; zero: the last one did
+		err     error     // why the last one failed
 		warned  time.Time // when that was logged last
 	}
 }
@@ -172,6 +173,7 @@ func (s *saver) noteFailed(shares int, err error) {
 	if first {
 		s.mu.failed = now
 	}
+	s.mu.err = err
 	warn := first || now.Sub(s.mu.warned) >= saveWarning
 	if warn {
 		s.mu.warned = now
@@ -181,6 +183,13 @@ func (s *saver) noteFailed(shares int, err error) {
 	if warn {
 		s.h.log.Warn("checkpoints cannot be saved", "shares", shares, "for", now.Sub(since).Round(time.Second), "err", err)
 	}
+}
+
+// failing reports whether the last write failed, and why.
+func (s *saver) failing() (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.mu.failed.IsZero(), s.mu.err
 }
 
 // noteSaved logs the end of failures.

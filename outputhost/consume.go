@@ -127,6 +127,7 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 	}
 	c.tokens = hello.Tokens
 	c.name = clipName(hello.Client)
+	c.joined = c.h.deps.Now()
 	g.mu.Lock()
 	spec, paused := g.mu.record.Spec, g.mu.paused
 	if g.mu.closed {

@@ -21,6 +21,7 @@ type consumer struct {
 	settled wire.Settled // the reader's scratch
 	tokens  bool         // set before the consumer joins
 	name    string       // set before the consumer joins
+	joined  time.Time    // set before the consumer joins
 	told    string       // the hosts it was told of last; the group's mutex's
 	group   atomic.Pointer[group]
 	closed  atomic.Bool

@@ -86,6 +86,7 @@ func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 	} else {
 		d.Share.DeadLettered(d.Seq, now)
 	}
+	g.mu.letterErr = err
 	warn := err != nil && now.Sub(g.mu.warned) >= letterWarning
 	if warn {
 		g.mu.warned = now

@@ -2,87 +2,171 @@ package outputhost
 
 import (
 	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
 
-// depth counts the messages of a group's shares on this host: what was read, as the rules know it; the rest by seqs.
+// depth counts the messages of a group's shares on this host: what was read, as the rules know it; the rest by seqs. The dead letters are
+// not its shares'.
 func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
-	g.mu.Lock()
-	shares := make([]*share, 0, len(g.mu.shares))
-	for _, s := range g.mu.shares {
-		shares = append(shares, s)
+	unknown, err := g.lookForLengths(ctx)
+	if err != nil {
+		return nil, err
 	}
-	g.mu.Unlock()
-	for _, s := range shares {
-		if err := g.lookFor(ctx, s); err != nil {
-			return nil, err
+	out := &pb.Depth{Queue: g.queuePath, Group: g.name, UnknownExtents: uint32(len(unknown))}
+	oldest := int64(0) // enqueue time, unix µs
+	older := func(enqueued int64) {
+		if enqueued > 0 && (oldest == 0 || enqueued < oldest) {
+			oldest = enqueued
 		}
 	}
+	var unseen []*share // of which nothing that was read is ready, but something that was not
 	now := g.h.deps.Now()
 	g.mu.Lock()
-	d := g.mu.rules.Depth()
-	out := &pb.Depth{
-		Queue: g.queuePath, Group: g.name, Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Blocked: uint64(d.Blocked),
-	}
-	for _, s := range g.mu.shares {
-		if unread := s.rules.Unread(s.last); s.rules.KeptBack() || s.timers() && (s.reader == nil || !s.reader.more) {
+	out.Extents = uint32(len(g.mu.shares))
+	out.AckRate = g.mu.acks.PerSecond(g.mu.rules.Counters().Acked, now)
+	for _, s := range g.orderedLocked() {
+		d := s.rules.Depth()
+		unread := uint64(0)
+		if !s.retired {
+			unread = s.rules.Unread(s.last)
+		}
+		out.InFlight += uint64(d.InFlight)
+		out.Delayed += uint64(d.Delayed + d.Dying)
+		out.Blocked += uint64(d.Blocked)
+		out.Ready += uint64(d.Ready)
+		if s.rules.KeptBack() || s.timers() && (s.reader == nil || !s.reader.more) {
 			out.Delayed += unread
-		} else {
-			out.Ready += unread
+			unread = 0
+		}
+		out.Ready += unread
+		if older(d.OldestReady); d.OldestReady == 0 && unread > 0 && !s.timers() && len(unseen) < ownTimes {
+			unseen = append(unseen, s)
 		}
 	}
-	if d.OldestReady > 0 {
-		out.OldestReadyMs = max(0, (now.UnixMicro()-d.OldestReady)/1000)
-	}
 	g.mu.Unlock()
-	if (core.GroupSpec{Queue: g.queuePath}).OnDLQ() {
-		return out, nil
+	for _, at := range g.enqueuedNext(ctx, unseen) {
+		older(at)
 	}
-	dead, err := g.h.stored(ctx, core.DLQPath(g.queuePath, g.name))
-	out.Dead = dead
-	return out, err
+	if oldest > 0 {
+		out.OldestReadyMs = max(0, (now.UnixMicro()-oldest)/1000)
+	}
+	return out, nil
 }
 
-// lookFor asks a store how far a share's extent goes, when no reader keeps it known.
-func (g *group) lookFor(ctx context.Context, s *share) error {
+const (
+	// lookAtOnce is how many questions to stores one look at a group has under way.
+	lookAtOnce = 16
+	// ownTimes is of how many shares, the oldest, the next message is read to see its age: later extents hold what is younger, as a rule.
+	ownTimes = 16
+)
+
+// lookForLengths asks how far the extents of shares go that no reader keeps known: the metadata for the ends, stores for the others. It
+// answers those of which no store could tell.
+func (g *group) lookForLengths(ctx context.Context) (unknown map[*share]bool, err error) {
+	var open []*share
+	var keys []metadata.Key
 	g.mu.Lock()
-	known := s.reader != nil && s.last > 0 || s.end
-	g.mu.Unlock()
-	if known {
-		return nil
+	for _, s := range g.orderedLocked() {
+		if told := s.reader != nil && s.reader.told && s.misses == 0; !s.end && !told {
+			open, keys = append(open, s), append(keys, metadata.SealKey(s.extent.ID))
+		}
 	}
-	last, _, err := g.h.readable(ctx, s.extent, g.id)
+	g.mu.Unlock()
+	if len(open) == 0 {
+		return nil, nil
+	}
+	ends, err := g.h.ends(ctx, keys)
 	if err != nil {
+		return nil, err
+	}
+	failed := make([]error, len(open))
+	var calls errgroup.Group
+	calls.SetLimit(lookAtOnce)
+	for i, s := range open {
+		if seal, sealed := ends[keys[i]]; sealed && seal.State.HasEnd() {
+			g.ended(s, seal)
+			continue
+		}
+		calls.Go(func() error {
+			failed[i] = g.lookFor(ctx, s)
+			return nil
+		})
+	}
+	calls.Wait() // no function fails
+	for i, err := range failed {
+		if err == nil {
+			continue
+		}
+		g.h.log.Debug("no store tells how far an extent goes", "extent", open[i].extent.ID, "group", g.name, "err", err)
+		if unknown == nil {
+			unknown = make(map[*share]bool)
+		}
+		unknown[open[i]] = true
+	}
+	return unknown, nil
+}
+
+// lookFor asks stores how far a share's extent goes.
+func (g *group) lookFor(ctx context.Context, s *share) error {
+	last, _, err := g.h.readable(ctx, s.extent, g.id)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil {
+		s.trouble = err
 		return err
 	}
-	g.mu.Lock()
 	s.last = max(s.last, last)
-	g.mu.Unlock()
 	return nil
 }
 
-// stored counts the messages a queue holds.
-func (h *Host) stored(ctx context.Context, path string) (uint64, error) {
-	id, err := h.queueID(ctx, path)
-	if core.CodeOf(err) == core.CodeNotFound {
-		return 0, nil
+// next is the message that a share would read next, and when it was enqueued: of use as long as nobody reads the share.
+type next struct {
+	seq      core.Seq
+	enqueued int64 // unix µs
+}
+
+// enqueuedNext are the enqueue times, unix µs, of what the shares would read next; 0 where it cannot be read.
+func (g *group) enqueuedNext(ctx context.Context, shares []*share) []int64 {
+	out := make([]int64, len(shares))
+	var calls errgroup.Group
+	calls.SetLimit(lookAtOnce)
+	for i, s := range shares {
+		calls.Go(func() error {
+			out[i] = g.enqueuedNextOf(ctx, s)
+			return nil
+		})
 	}
+	calls.Wait() // no function fails
+	return out
+}
+
+func (g *group) enqueuedNextOf(ctx context.Context, s *share) int64 {
+	g.mu.Lock()
+	seq, known := s.rules.ReadFrom(), s.next
+	g.mu.Unlock()
+	if known.seq == seq && seq > 0 {
+		return known.enqueued
+	}
+	enqueued, _, err := g.readOne(ctx, s, seq)
 	if err != nil {
-		return 0, err
+		g.h.log.Debug("cannot read the age of a message", "extent", s.extent.ID, "group", g.name, "seq", seq, "err", err)
+		return 0
 	}
-	n := uint64(0)
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, id.String(), metadata.One) {
-		if err != nil {
-			return 0, err
-		}
-		last, _, err := h.readable(ctx, r.Value.Extent, core.GroupID{})
-		if err != nil {
-			return 0, err
-		}
-		n += uint64(last)
-	}
-	return n, nil
+	g.mu.Lock()
+	s.next = next{seq, enqueued}
+	g.mu.Unlock()
+	return enqueued
+}
+
+// measure notes how much the group has acknowledged so far.
+func (g *group) measure(now time.Time) {
+	g.mu.Lock()
+	g.mu.acks.Note(g.mu.rules.Counters().Acked, now)
+	g.mu.Unlock()
 }

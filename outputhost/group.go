@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/rate"
 )
 
 // group is one consumer group's work on this host. Its mutex owns the delivery state; nothing is sent, read or waited for under it.
@@ -33,6 +34,7 @@ type group struct {
 		given     map[core.ExtentID]*share // to other hosts, lately
 		merged    time.Time                // when checkpoints of other owners were looked at
 		settled   int                      // messages since the last checkpoint
+		acks      rate.Meter               // of what the rules have counted as acked
 		gap       uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
 		ordered   []*share                 // of shares, oldest extent first; nil when they changed
 		consumers []*consumer              // in turn
@@ -42,6 +44,7 @@ type group struct {
 		pumping   bool
 		again     bool      // an event came while pumping
 		burying   bool      // messages are on their way to the dead letter queue's publisher
+		letterErr error     // why the last message could not be appended to the dead letter queue; nil: it could
 		warned    time.Time // when it was logged last that dead letters cannot be written
 		looked    time.Time // when the ends of shares that are not read were looked up
 		closed    bool

@@ -18,6 +18,7 @@ type metrics struct {
 	deadLettered prometheus.Counter
 	readFailures prometheus.Counter
 	lapses       prometheus.Counter
+	mended       prometheus.Counter
 	saves        prometheus.Counter
 	saveFailures prometheus.Counter
 	saveSeconds  prometheus.Histogram
@@ -39,6 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		deadLettered: counter("messages_dead_lettered_total", "Messages moved to a dead letter queue."),
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
 		lapses:       counter("lease_lapses_total", "Times that nothing was handed out because no controller was heard."),
+		mended:       counter("shares_rebuilt_total", "Shares that were found broken and put together anew."),
 		saves:        counter("checkpoints_total", "Checkpoints of shares written."),
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
 		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -21,6 +21,7 @@ import (
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/budget"
+	"github.com/columbamq/columba/outputhost/deadlines"
 )
 
 // Config of an output host.
@@ -72,7 +73,7 @@ type Host struct {
 	metrics   *metrics
 	tasks     *lifecycle.Tasks // sessions, readers, and what they start
 	keys      acktoken.Keys    // set by Start
-	deadlines *deadlines
+	deadlines *deadlines.Deadlines[*group]
 	saver     *saver
 	letters   *letters
 	stores    *stores
@@ -115,7 +116,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, log: deps.Log.With("role", "outputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
 	h.assigning = make(chan struct{}, 1)
-	h.deadlines = newDeadlines()
+	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)
 	h.letters = newLetters(h)
 	h.stores = newStores()
@@ -154,7 +155,7 @@ func (h *Host) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { h.relist(ctx) })
 	loops.Go(func() { h.refresh(ctx) })
-	loops.Go(func() { h.deadlines.run(ctx, h.deps.Now) })
+	loops.Go(func() { h.deadlines.Run(ctx, h.deps.Now, (*group).pump) })
 	loops.Go(func() { h.saver.run(ctx) })
 	loops.Go(func() { h.watch(ctx) })
 	loops.Go(func() { h.tellRoutes(ctx) })

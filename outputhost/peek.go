@@ -3,7 +3,6 @@ package outputhost
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -58,7 +57,7 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f f
 		return false, err
 	}
 	for from <= upTo {
-		batches, err := h.readRange(ctx, stores, e.ID, from, upTo)
+		batches, err := h.readRange(ctx, stores, e.ID, from, upTo, peekBytes)
 		if err != nil {
 			return false, err
 		}
@@ -89,15 +88,15 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f f
 	return true, nil
 }
 
-// readRange reads from the first store that answers with whole batches.
-func (h *Host) readRange(ctx context.Context, stores []source, extent core.ExtentID, from, upTo core.Seq) (batches []byte, err error) {
+// readRange reads from the first store that answers with whole batches: as many as fit into bytes, one at least.
+func (h *Host) readRange(ctx context.Context, stores []source, extent core.ExtentID, from, upTo core.Seq, bytes uint32) (batches []byte, err error) {
 	for i, s := range stores {
 		cctx, cancel := ctx, context.CancelFunc(func() {})
 		if i < len(stores)-1 {
 			cctx, cancel = context.WithTimeout(ctx, rangeTimeout)
 		}
 		resp, rerr := h.deps.Peers.Store(s.Address).ReadRange(cctx, connect.NewRequest(&pb.ReadRangeRequest{
-			Extent: extent.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: peekBytes,
+			Extent: extent.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: bytes,
 		}))
 		cancel()
 		if rerr != nil {
@@ -270,23 +269,10 @@ func (h *Host) page(ctx context.Context, path, after string, limit int32) (core.
 	var at core.Receipt
 	id, err := h.queueID(ctx, path)
 	if err == nil && after != "" {
-		at, err = parseReceipt(after)
+		at, err = core.ParseReceipt(after)
 	}
 	if limit <= 0 || limit > maxPull {
 		limit = maxPull
 	}
 	return id, at, int(limit), err
-}
-
-func parseReceipt(s string) (core.Receipt, error) {
-	extent, seq, _ := strings.Cut(s, ":")
-	id, err := core.ParseID(extent)
-	if err != nil {
-		return core.Receipt{}, err
-	}
-	n, err := strconv.ParseUint(seq, 10, 64)
-	if err != nil {
-		return core.Receipt{}, core.Errorf(core.CodeBadID, "receipt %q is not extent:seq", s)
-	}
-	return core.Receipt{Extent: core.ExtentID{ID: id}, Seq: core.Seq(n)}, nil
 }

@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -26,6 +27,10 @@ func (h *Host) refresh(ctx context.Context) {
 		case <-tick.C:
 		}
 		groups := h.groupList()
+		for _, g := range groups {
+			g.measure(h.deps.Now())
+			g.mendShares(h.deps.Now())
+		}
 		err := h.refreshGroups(ctx, groups)
 		if err == nil {
 			err = h.lookForEnds(ctx, groups)
@@ -219,9 +224,23 @@ func (h *Host) lookForEnds(ctx context.Context, groups []*group) error {
 		}
 		g.mu.Unlock()
 	}
+	ends, err := h.ends(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for i, s := range idle {
+		if seal, sealed := ends[keys[i]]; sealed {
+			s.group.ended(s, seal)
+		}
+	}
+	return nil
+}
+
+// ends are the seal rows of extents; those that nobody has sealed have none.
+func (h *Host) ends(ctx context.Context, keys []metadata.Key) (map[metadata.Key]metadata.SealRecord, error) {
 	rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.One)
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "look up the ends of %d extents: %w", len(keys), err)
+		return nil, core.Errorf(core.CodeOf(err), "look up the ends of %d extents: %w", len(keys), err)
 	}
 	ends := make(map[metadata.Key]metadata.SealRecord, len(rows))
 	for _, row := range rows {
@@ -232,12 +251,63 @@ func (h *Host) lookForEnds(ctx context.Context, groups []*group) error {
 		}
 		ends[row.Key] = seal
 	}
-	for i, s := range idle {
-		if seal, sealed := ends[keys[i]]; sealed {
-			s.group.ended(s, seal)
+	return ends, nil
+}
+
+// mendShares has the shares rebuilt that a watchdog finds broken: whatever the defect, the group must not stand still for ever.
+func (g *group) mendShares(now time.Time) {
+	saveFails, _ := g.h.saver.failing()
+	type mended struct {
+		extent core.ExtentID
+		cause  string
+		reader *reader
+	}
+	var all []mended
+	g.mu.Lock()
+	at, due := g.mu.rules.NextDeadline()
+	if g.mu.pumping || due && !at.After(now) || !g.h.lease.mayGive(now) { // it is about to be looked at, or stands still on purpose
+		g.mu.Unlock()
+		return
+	}
+	bytes := 0
+	if g.wantedLocked() && !saveFails {
+		bytes = g.freeLocked()
+	}
+	for id, s := range g.mu.shares {
+		if cause := s.rules.Watched(&s.watch, bytes, now); cause != "" {
+			g.mu.rules.Rebuild(s.rules, now)
+			all = append(all, mended{id, cause, s.reader})
+			s.reader = nil
 		}
 	}
-	return nil
+	g.mu.Unlock()
+	for _, m := range all {
+		if m.reader != nil {
+			m.reader.stop()
+		}
+		g.h.metrics.mended.Inc()
+		g.h.log.Warn("a share was broken, and is rebuilt; this is a defect", "queue", g.queuePath, "group", g.name, "extent", m.extent, "why", m.cause)
+	}
+	if len(all) > 0 {
+		g.pump()
+	}
+}
+
+// freeLocked is how many bytes of credit one consumer or pull has for one message, at most.
+func (g *group) freeLocked() (bytes int) {
+	if len(g.mu.pulls) > 0 {
+		bytes = maxPullBytes
+	}
+	for _, c := range g.mu.consumers {
+		switch {
+		case c.credit.messages <= 0 || c.credit.bytes <= 0:
+		case c.held == 0:
+			bytes = math.MaxInt
+		default:
+			bytes = max(bytes, c.credit.bytes)
+		}
+	}
+	return bytes
 }
 
 // reach brings a group up to an epoch that the controller knows of.

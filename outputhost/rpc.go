@@ -80,6 +80,36 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 	return connect.NewResponse(out), nil
 }
 
+func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
+	g, err := s.h.lookUp(ctx, req.Msg.Queue, req.Msg.Group)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	defer g.release()
+	out, err := g.whyStuck(ctx)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) GetStanding(ctx context.Context, req *connect.Request[pb.StandingRequest]) (*connect.Response[pb.Standing], error) {
+	at, err := core.ParseReceipt(req.Msg.Receipt)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	g, err := s.h.lookUp(ctx, req.Msg.Queue, req.Msg.Group)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	defer g.release()
+	out, err := g.standing(at)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
 func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
 	out, err := s.h.peek(ctx, req.Msg)
 	if err != nil {

@@ -22,12 +22,15 @@ type share struct {
 	misses     int                       // failures to read in a row
 	failed     map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
 	holders    []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
+	trouble    error                     // the last failure to read, for those who ask why it does not go on
 	lookedAt   time.Time                 // when its seal row was read because reading failed
 	restored   bool                      // an earlier owner left messages under way: read on even without consumers, to see their locks end
 	end        bool                      // sealed …
 	l          core.Seq                  // … at this seq
 	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
 	last       core.Seq                  // committed, as far as heard
+	next       next                      // as read for its age while nobody reads the share
+	watch      dispatch.Watch            // of the watchdog
 	removed    bool
 	saved      bool                    // a checkpoint of this owner is durable
 	held       int                     // bytes of messages it holds, as counted in the host's memory

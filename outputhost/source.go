@@ -177,6 +177,7 @@ func (r *reader) failed(err error, now time.Time) time.Duration {
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()
 	s.misses++
+	s.trouble = err
 	if r.store != "" {
 		if s.failed == nil {
 			s.failed = make(map[core.HostID]time.Time)

@@ -1,0 +1,245 @@
+package outputhost
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/core/stuck"
+	"github.com/columbamq/columba/outputhost/intake"
+	"github.com/columbamq/columba/wire"
+)
+
+// held is a share that does not go on, and the message that holds it up.
+type held struct {
+	s        *share
+	seq      core.Seq
+	enqueued int64          // unix µs; 0: not known
+	id       core.MessageID // of one that was read for this
+	lost     bool           // no store could be read
+}
+
+// older orders by enqueue time, or when that is not known by the time the extent was made.
+func (x *held) older(o *held) bool { return x.since() < o.since() }
+
+func (x *held) since() int64 {
+	if x.enqueued > 0 {
+		return x.enqueued
+	}
+	return x.s.extent.ID.Time().UnixMicro()
+}
+
+// whyStuck names the oldest message that the group has not settled in its shares here, and why that is so.
+func (g *group) whyStuck(ctx context.Context) (*pb.WhyStuckResponse, error) {
+	unknown, err := g.lookForLengths(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := g.heldShares(unknown)
+	g.readHeld(ctx, all)
+	out := &pb.WhyStuckResponse{Queue: g.queuePath, Group: g.name, Extents: uint32(len(all))}
+	var worst *held
+	for _, x := range all {
+		if worst == nil || x.older(worst) {
+			worst = x
+		}
+	}
+	if worst == nil {
+		out.Reason, out.Text = string(stuck.Nothing), stuck.Nothing.Text()
+		return out, nil
+	}
+	failed, saveErr := g.h.saver.failing()
+	now := g.h.deps.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.viewLocked(worst, now)
+	v.SaveFails = failed
+	reasons := v.Reasons()
+	out.Reason, out.Text = string(reasons[0]), reasons[0].Text()
+	for _, r := range reasons[1:] {
+		out.Also = append(out.Also, string(r))
+	}
+	switch reasons[0] {
+	case stuck.NoReplica:
+		out.Detail = errorText(worst.s.trouble)
+	case stuck.DLQNotWritable:
+		out.Detail = errorText(g.mu.letterErr)
+	case stuck.CheckpointNotSaved:
+		out.Detail = errorText(saveErr)
+	}
+	out.Message = worst.s.standingLocked(v.Standing)
+	if out.Message.Id == "" && !worst.id.IsZero() {
+		out.Message.Id = worst.id.String()
+	}
+	if out.Message.Enqueued == nil && worst.enqueued > 0 {
+		out.Message.Enqueued = unixMicro(worst.enqueued)
+	}
+	return out, nil
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// heldShares are those with something that is not settled, as far as is known.
+func (g *group) heldShares(unknown map[*share]bool) (all []*held) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.orderedLocked() {
+		st := s.rules.Blocking()
+		if s.retired || st.Place == dispatch.PlaceUnread && st.Seq > s.last && !unknown[s] {
+			continue
+		}
+		all = append(all, &held{s: s, seq: st.Seq, enqueued: st.Enqueued, lost: unknown[s]})
+	}
+	return all
+}
+
+// idOf is the id of a record; zero when there is none.
+func idOf(record []byte) core.MessageID {
+	var r wire.Record
+	if record == nil {
+		return core.MessageID{}
+	}
+	if _, err := wire.DecodeRecord(record, &r); err != nil {
+		return core.MessageID{}
+	}
+	return r.ID
+}
+
+// readHeld reads the messages that are not in memory, of the oldest shares.
+func (g *group) readHeld(ctx context.Context, all []*held) {
+	var calls errgroup.Group
+	calls.SetLimit(lookAtOnce)
+	left := ownTimes
+	for _, x := range all {
+		if x.enqueued > 0 || x.lost {
+			continue
+		}
+		if left--; left < 0 {
+			break
+		}
+		calls.Go(func() error {
+			enqueued, record, err := g.readOne(ctx, x.s, x.seq)
+			x.enqueued, x.id, x.lost = enqueued, idOf(record), err != nil
+			if err != nil {
+				g.mu.Lock()
+				x.s.trouble = err
+				g.mu.Unlock()
+			}
+			return nil
+		})
+	}
+	calls.Wait() // no function fails
+}
+
+// readOne reads a message of a share from a store.
+func (g *group) readOne(ctx context.Context, s *share, seq core.Seq) (enqueued int64, record []byte, err error) {
+	now := g.h.deps.Now()
+	g.mu.Lock()
+	stores, last := s.sourcesLocked(now), max(s.last, seq)
+	g.mu.Unlock()
+	batches, err := g.h.readRange(ctx, stores, s.extent.ID, seq, last, 1) // one batch, however large
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(batches) == 0 {
+		return 0, nil, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", s.extent.ID)
+	}
+	batch, _, _, err := intake.Batch(batches)
+	if err != nil {
+		return 0, nil, err
+	}
+	err = eachRecord(batch.Records, batch.Base, func(at core.Seq, r []byte) error {
+		if at == seq {
+			record = r
+		}
+		return nil
+	})
+	return batch.AppendTime, record, err
+}
+
+// viewLocked is what this host sees of the share.
+func (g *group) viewLocked(x *held, now time.Time) stuck.View {
+	s := x.s
+	v := stuck.View{
+		Standing: s.rules.Standing(x.seq),
+		Takers:   len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Waiting: g.mu.rules.Ready(),
+		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(),
+		MemoryFull: g.h.memory.Room(s.rules.Held()) == 0, Unreadable: x.lost || s.failing(),
+		Lapsed: !g.h.lease.holds(now), DLQFails: g.mu.letterErr != nil && g.mu.rules.Depth().Dying > 0,
+	}
+	if now.Sub(g.mu.pulled) < pullAgain {
+		v.Takers, v.Credit = v.Takers+1, v.Credit+1
+	}
+	for _, c := range g.mu.consumers {
+		if c.credit.messages > 0 && c.credit.bytes > 0 {
+			v.Credit++
+		}
+	}
+	return v
+}
+
+// standing is where a message stands in a share of this host; CodeMoved when there is no such share.
+func (g *group) standing(at core.Receipt) (*pb.Standing, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.mu.shares[at.Extent]
+	if s == nil {
+		return nil, core.Errorf(core.CodeMoved, "extent %s is not served by this host now; try again", at.Extent)
+	}
+	return s.standingLocked(s.rules.Standing(at.Seq)), nil
+}
+
+// states are the words that users have for the places of messages.
+var states = map[dispatch.Place]string{
+	dispatch.PlaceBuffered: string(dispatch.PlaceReady), dispatch.PlaceUnsaved: string(dispatch.PlaceReady),
+}
+
+// standingLocked is a standing as users see it.
+func (s *share) standingLocked(st dispatch.Standing) *pb.Standing {
+	g := s.group
+	out := &pb.Standing{
+		State: string(st.Place), Receipt: core.Receipt{Extent: s.extent.ID, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
+		LastFailure: st.Failure.String(), LastText: st.Text, Owner: string(g.h.deps.Members.Self().ID),
+	}
+	if word, other := states[st.Place]; other {
+		out.State = word
+	}
+	if id := idOf(st.Record); !id.IsZero() {
+		out.Id = id.String()
+	}
+	if st.Enqueued > 0 {
+		out.Enqueued = unixMicro(st.Enqueued)
+	}
+	if !st.Until.IsZero() {
+		out.Until = convert.Time(st.Until)
+	}
+	if st.Place == dispatch.PlaceInFlight {
+		out.Holder = g.holderLocked(st)
+	}
+	return out
+}
+
+// holderLocked is who has a message in flight.
+func (g *group) holderLocked(st dispatch.Standing) *pb.Holder {
+	h := &pb.Holder{Since: convert.Time(st.Since), Session: uint32(st.Session)}
+	if st.Session == 0 {
+		return h
+	}
+	h.Consumer, h.Host = g.nameLocked(st.Session), string(g.h.deps.Members.Self().ID)
+	for _, c := range g.mu.consumers {
+		if c.id == st.Session {
+			h.Address, h.Connected = c.s.mux.Conn.RemoteAddr(), convert.Time(c.joined)
+		}
+	}
+	return h
+}

@@ -1,0 +1,66 @@
+package outputhost
+
+import (
+	"bytes"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+// lose makes a field of the rules what it is when nothing is in it, as a defect might.
+func lose(rules any, field string) {
+	f := reflect.ValueOf(rules).Elem().FieldByName(field)
+	reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().SetZero()
+}
+
+// TestHost_RebuildsABrokenShare loses the batches of a share that has messages in flight, and unread ones behind them.
+func TestHost_RebuildsABrokenShare(t *testing.T) {
+	b := newBench(t)
+	var said bytes.Buffer
+	b.log = slog.New(slog.NewTextHandler(&said, nil))
+	g, s := b.share(100, 10)
+	now := b.deps.Now()
+	g.mu.Lock()
+	if bad := s.rules.Ack(1, 10, 1, now, nil); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	g.mu.rules.Take(7, dispatch.Credit{Messages: 1, Bytes: 1 << 20}, now, nil)
+	if bad := s.rules.Ack(11, 1, 1, now, nil); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	g.mu.Unlock()
+	rebuilt := func() float64 {
+		t.Helper()
+		r := prometheus.NewRegistry()
+		r.MustRegister(b.metrics.mended)
+		families, err := r.Gather()
+		if err != nil || len(families) != 1 {
+			t.Fatalf("%d families, %v", len(families), err)
+		}
+		return families[0].GetMetric()[0].GetCounter().GetValue()
+	}
+	if g.mendShares(now); rebuilt() != 0 || said.Len() > 0 {
+		t.Fatalf("a share that is well was rebuilt %g times: %s", rebuilt(), said.String())
+	}
+	lose(s.rules, "batches")
+	r := &reader{g: g, s: s}
+	s.reader = r
+	g.mendShares(now)
+	if rebuilt() != 1 || !strings.Contains(said.String(), "seq 12 was read and is nowhere") || !strings.Contains(said.String(), s.extent.ID.String()) {
+		t.Errorf("it was rebuilt %g times, and this was said: %s", rebuilt(), said.String())
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if from := s.rules.ReadFrom(); from != 12 || s.rules.Held() != 0 {
+		t.Errorf("it is read again from %d with %d bytes held, want 12 and none", from, s.rules.Held())
+	}
+	if s.reader == r || !r.stopped.Load() {
+		t.Error("the reader of before goes on")
+	}
+}
