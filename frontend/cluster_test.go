@@ -205,6 +205,8 @@ type fakeOutput struct {
 	onDepth  func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error)
 	onPeek   func(*pb.PeekRequest) (*pb.PeekResponse, error)
 	onDead   func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error)
+	onStuck  func(*pb.WhyStuckRequest) (*pb.WhyStuckResponse, error)
+	onStand  func(*pb.StandingRequest) (*pb.Standing, error)
 }
 
 var errNothing = errors.New("the fake was not told what to answer")
@@ -246,6 +248,14 @@ func (f *fakeOutput) ListDeadLetters(_ context.Context, req *connect.Request[pb.
 	return answer(f.onDead, req.Msg)
 }
 
+func (f *fakeOutput) WhyStuck(_ context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
+	return answer(f.onStuck, req.Msg)
+}
+
+func (f *fakeOutput) GetStanding(_ context.Context, req *connect.Request[pb.StandingRequest]) (*connect.Response[pb.Standing], error) {
+	return answer(f.onStand, req.Msg)
+}
+
 func (f *fakeOutput) settled() []*pb.SettleRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -257,5 +267,9 @@ type fakeStore struct {
 }
 
 func (fakeStore) GetReplica(context.Context, *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
-	return connect.NewResponse(&pb.Replica{Last: 7, Bytes: 700}), nil
+	return connect.NewResponse(&pb.Replica{Last: 7, Committed: 5, Bytes: 700}), nil
+}
+
+func (fakeStore) Seek(context.Context, *connect.Request[pb.SeekRequest]) (*connect.Response[pb.SeekResponse], error) {
+	return connect.NewResponse(&pb.SeekResponse{Seq: 3}), nil
 }

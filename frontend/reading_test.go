@@ -3,9 +3,15 @@ package frontend
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
 )
 
 func TestGetDepth_SumsOverOwners(t *testing.T) {
@@ -14,18 +20,32 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 	g := c.createGroup("/t/a", "g")
 	c.createGroup("/t/a", "h")
 	b := c.addOutput("b")
-	c.assign(g, newExtent(g), 1, "a")
-	c.assign(g, newExtent(g), 1, "b")
+	for _, owner := range []core.HostID{"a", "b"} {
+		e := newExtent(g)
+		c.addExtent(e)
+		c.assign(g, e, 1, owner)
+	}
 	depth := func(r *pb.GetDepthRequest) (*pb.GetDepthResponse, error) {
-		return &pb.GetDepthResponse{Groups: []*pb.Depth{{Group: r.Group, Ready: 1, InFlight: 2, Delayed: 3, Parked: 4, Blocked: 7, Dead: 5, OldestReadyMs: 6}}}, nil
+		d := &pb.Depth{Group: r.Group, Ready: 1, InFlight: 2, Delayed: 3, Parked: 4, Blocked: 7, OldestReadyMs: 6, AckRate: 1.3, Extents: 1}
+		return &pb.GetDepthResponse{Groups: []*pb.Depth{d}}, nil
 	}
 	c.out.onDepth, b.onDepth = depth, depth
 	d := must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a"}))(t)
-	if len(d.Groups) != 2 || d.Groups[1].Group != "h" || d.Groups[1].Ready != 1 {
+	if len(d.Groups) != 2 || d.Groups[1].Group != "h" {
 		t.Fatalf("got %v", d)
 	}
-	if x := d.Groups[0]; x.Queue != "/t/a" || x.Group != "g" || x.Ready != 2 || x.InFlight != 4 || x.Delayed != 6 || x.Parked != 8 || x.Blocked != 14 || x.Dead != 5 || x.OldestReadyMs != 6 {
-		t.Errorf("two owners: got %v", x)
+	want := &pb.Depth{
+		Queue: "/t/a", Group: "g", Ready: 2, InFlight: 4, Delayed: 6, Parked: 8, Blocked: 14, OldestReadyMs: 6, Extents: 2,
+		AckRate: 2.6, PublishRate: 0.6, DrainMs: 10_000,
+	}
+	if diff := cmp.Diff(want, d.Groups[0], protocmp.Transform()); diff != "" {
+		t.Errorf("two owners (-want +got):\n%s", diff)
+	}
+	b.onDepth = func(r *pb.GetDepthRequest) (*pb.GetDepthResponse, error) {
+		return &pb.GetDepthResponse{Groups: []*pb.Depth{{Group: r.Group}}}, nil
+	}
+	if d := must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]; d.UnknownExtents != 1 || d.Extents != 1 {
+		t.Errorf("an owner that has yet to resume its share: %v", d)
 	}
 	b.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) {
 		return nil, core.Errorf(core.CodeUnavailable, "down")
@@ -38,6 +58,49 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 	wantCode(t, "no such queue", err, core.CodeNotFound)
 	_, err = call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "none"})
 	wantCode(t, "bad queue", err, core.CodeBadName)
+}
+
+// TestGetDepth_CountsWhatNobodyOwns has an extent of each kind: consumed, sealed, begun, on a store that is away, and of dead letters.
+func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	_, r, err := c.host.svc.group(t.Context(), "/t/a", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.out.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) { return &pb.GetDepthResponse{}, nil }
+	put := func(table metadata.Table, key metadata.Key, value []byte) {
+		t.Helper()
+		if err := c.store.Put(t.Context(), table, key, value, time.Now(), 0, metadata.One); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seal := func(e core.Extent, l core.Seq) {
+		t.Helper()
+		s := metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: l, Holders: []core.HostID{"a"}, Ended: time.Now().Add(-time.Hour)}
+		if err := metadata.Create(t.Context(), c.store, metadata.Seals, metadata.SealKey(e.ID), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consumed, sealed, begun, away, dead := newExtent(g), newExtent(g), newExtent(g), newExtent(g), newExtent(g)
+	away.Replicas = []core.HostID{"elsewhere"}
+	dead.Queue = r.DLQ
+	for _, e := range []core.Extent{consumed, sealed, begun, away, dead} {
+		c.addExtent(e)
+	}
+	seal(consumed, 100)
+	put(metadata.Dones, metadata.DoneKey(r.ID, consumed.ID), []byte(`{"l":100}`))
+	seal(sealed, 40) // and half consumed
+	state := dispatch.StartAfter(30)
+	put(metadata.Checkpoints, metadata.CheckpointKey(r.ID, sealed.ID, 0, core.RunID{}), state.Append(nil))
+	later := dispatch.StartAfter(40) // of an epoch that is not the group's
+	put(metadata.Checkpoints, metadata.CheckpointKey(r.ID, sealed.ID, 1, core.RunID{}), later.Append(nil))
+	d := must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]
+	want := &pb.Depth{Queue: "/t/a", Group: "g", Ready: 10 + 5, Dead: 5, Extents: 3, UnknownExtents: 1, PublishRate: 0.3, DrainMs: -1}
+	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }
 
 func TestDeadLettersAndPeek_Forwarded(t *testing.T) {

@@ -139,13 +139,9 @@ func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) 
 	case 1:
 		return live, nil, nil
 	}
-	// Rows of an extent come in the order of their counters: the last one counts.
-	byExtent := make(map[core.ExtentID]core.HostID)
-	for a, err := range metadata.All[metadata.AssignmentRecord](ctx, s.meta, metadata.Assignments, group.String(), metadata.One) {
-		if err != nil {
-			return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
-		}
-		byExtent[a.Value.Extent.ID] = a.Value.Owner
+	byExtent, err := s.assigned(ctx, group)
+	if err != nil {
+		return nil, nil, err
 	}
 	for d, err := range metadata.All[metadata.DoneRecord](ctx, s.meta, metadata.Dones, group.String(), metadata.One) {
 		if err != nil {
@@ -172,6 +168,19 @@ func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) 
 		hosts = live[:1]
 	}
 	return hosts, owners, nil
+}
+
+// assigned are the owners of a group's shares as they were decided last, whether they live or not.
+func (s *service) assigned(ctx context.Context, group core.GroupID) (map[core.ExtentID]core.HostID, error) {
+	out := make(map[core.ExtentID]core.HostID)
+	// Rows of an extent come in the order of their counters: the last one counts.
+	for a, err := range metadata.All[metadata.AssignmentRecord](ctx, s.meta, metadata.Assignments, group.String(), metadata.One) {
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
+		}
+		out[a.Value.Extent.ID] = a.Value.Owner
+	}
+	return out, nil
 }
 
 // ranked are the live hosts of a role in the order that rendezvous hashing gives them for key.
