@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type app struct {
 	format  string
 	timeout time.Duration // of one request
 
+	netDial       Dial      // nil: the network
 	fakePublisher publisher // tests only: instead of the client's
 
 	ran bool // a command of ours was reached: what fails before is usage
@@ -34,7 +36,15 @@ type app struct {
 // Main runs the command line args (without the program's name) and returns the process's exit code: one of core.Exit….
 // env is in the form of os.Environ. When ctx ends, the command stops, says what it did so far and returns.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	return MainVia(ctx, nil, args, stdin, stdout, stderr, env)
+}
+
+// Dial connects to the address of a server.
+type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// MainVia is Main over connections that dial makes, for clusters that are on another network than the machine's.
+func MainVia(ctx context.Context, dial Dial, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial}
 	return a.main(ctx, args)
 }
 
@@ -77,7 +87,7 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommand(a.helpCommand(root))
 	root.AddCommand(
 		a.serveCommand(), a.configCommand(), a.versionCommand(),
-		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(),
+		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(), a.whyStuckCommand(),
 		a.publishCommand(), a.consumeCommand(), a.ackCommand(), a.nackCommand(), a.rejectCommand(), a.extendCommand(),
 		a.dlqCommand(), a.mergeCommand("", "merge-dlq", "merge_dlq"), a.purgeCommand("", "purge-dlq", "purge_dlq"), a.purgeQueuesCommand(), a.cancelCommand(), a.seekCommand(),
 		a.peekCommand(), a.sealCommand(), a.inspectCommand(), a.benchCommand(),

@@ -18,6 +18,9 @@ func (a *app) depthCommand() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use: "depth PATH [GROUP]", Short: "Show how many messages wait, are in flight, delayed, parked and dead, per group",
+		Long: "Show how many messages wait, are in flight, delayed, parked, blocked and dead, per group; the age of the oldest that is ready; how\n" +
+			"many are acked and published per second, over the last ten; and in how long nothing would be left at these rates (nothing: it does\n" +
+			"not get less). `columba why-stuck` names what holds a group up.",
 		Example: "  columba depth /demo/trips\n  columba depth /demo/trips billing --watch -o json",
 		Args:    between(1, 2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -49,6 +52,9 @@ func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, erro
 		depth, err := ask(ctx, a, a.admin().GetDepth, req)
 		for _, d := range depth.GetGroups() {
 			out.item(depthFields(d))
+			if n := d.GetUnknownExtents(); n > 0 {
+				a.say("group %s: %s could not be counted just now; there may be more", d.GetGroup(), plural(int64(n), "extent"))
+			}
 		}
 		return "", err
 	})

@@ -263,10 +263,38 @@ func (s *fakeServer) GetDepth(_ context.Context, r *connect.Request[pb.GetDepthR
 	res := &pb.GetDepthResponse{}
 	for i, g := range []string{"billing", "mail"} {
 		if r.Msg.Group == "" || r.Msg.Group == g {
-			res.Groups = append(res.Groups, &pb.Depth{Queue: r.Msg.Queue, Group: g, Ready: 100, InFlight: 5, Dead: uint64(3 - 3*i), OldestReadyMs: 1500})
+			res.Groups = append(res.Groups, &pb.Depth{Queue: r.Msg.Queue, Group: g, Ready: 100, InFlight: 5, Dead: uint64(3 - 3*i), OldestReadyMs: 1500, AckRate: 250.04, PublishRate: 50 + 300*float64(i), DrainMs: []int64{525, -1}[i], UnknownExtents: uint32(i)})
 		}
 	}
 	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) WhyStuck(_ context.Context, r *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
+	if r.Msg.Group != "billing" {
+		return connect.NewResponse(&pb.WhyStuckResponse{Queue: r.Msg.Queue, Group: r.Msg.Group, Reason: "nothing_waits", Text: "all is settled"}), nil
+	}
+	return connect.NewResponse(&pb.WhyStuckResponse{
+		Queue: r.Msg.Queue, Group: r.Msg.Group, Reason: "outstanding_limit", Text: "too many", Also: []string{"in_flight", "no_credit"}, Extents: 2,
+		Message: &pb.Standing{
+			State: "in_flight", Receipt: fakeExtent + ":7", Id: fakeID, Enqueued: fakeTime, Attempts: 3, LastFailure: "nack", LastText: "line 1\nline 2",
+			Until: fakeTime, AgeMs: 61_000, Owner: "out-1",
+			Holder: &pb.Holder{Consumer: "worker-1", Host: "out-1", Session: 9, Address: "10.0.0.7:50123", Connected: fakeTime, Since: fakeTime},
+		},
+	}), nil
+}
+
+func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMessageRequest]) (*connect.Response[pb.MessageLife], error) {
+	if r.Msg.Receipt != fakeExtent+":7" {
+		return nil, fail(core.CodeNotFound, "message %s does not exist", r.Msg.Receipt)
+	}
+	return connect.NewResponse(&pb.MessageLife{
+		Receipt: r.Msg.Receipt, Queue: "/demo/a", ExtentState: "sealed", Stored: "committed", Stores: []string{"store-1", "store-2"}, Enqueued: fakeTime, Bytes: 5,
+		Message: &pb.Message{Id: fakeID, Key: "k", Headers: map[string]string{"b": "2", "a": "1"}, Payload: []byte("hello")},
+		Groups: []*pb.Standing{
+			{Group: "billing", State: "in_flight", Attempts: 2, Until: fakeTime, Holder: &pb.Holder{Consumer: "worker-1", Since: fakeTime}},
+			{Group: "mail", State: "dead_lettered", Attempts: 10, LastFailure: "nack", LastText: "no", DeadLetter: fakeSealed + ":1"},
+		},
+	}), nil
 }
 
 func (s *fakeServer) ListDeadLetters(_ context.Context, r *connect.Request[pb.ListDeadLettersRequest]) (*connect.Response[pb.ListDeadLettersResponse], error) {

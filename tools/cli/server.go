@@ -25,19 +25,22 @@ const (
 )
 
 // httpClient is for one invocation; proxies of the environment are not asked: servers are named directly.
-func httpClient() *http.Client {
-	d := net.Dialer{Timeout: dialTimeout}
-	return &http.Client{Transport: &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 8}}
+func (a *app) httpClient() *http.Client {
+	dial := a.netDial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 8}}
 }
 
 // admin is the queues' and groups' API of the server at --addr.
 func (a *app) admin() columbav1connect.AdminServiceClient {
-	return columbav1connect.NewAdminServiceClient(httpClient(), a.baseURL(), connect.WithReadMaxBytes(answerBytes))
+	return columbav1connect.NewAdminServiceClient(a.httpClient(), a.baseURL(), connect.WithReadMaxBytes(answerBytes))
 }
 
 // messages is the tokens' API of the server at --addr.
 func (a *app) messages() columbav1connect.MessageServiceClient {
-	return columbav1connect.NewMessageServiceClient(httpClient(), a.baseURL(), connect.WithReadMaxBytes(answerBytes))
+	return columbav1connect.NewMessageServiceClient(a.httpClient(), a.baseURL(), connect.WithReadMaxBytes(answerBytes))
 }
 
 func (a *app) baseURL() string {
@@ -91,7 +94,11 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	c, err := client.Dial(limited, strings.TrimPrefix(a.baseURL(), "http://"), client.WithTimeout(a.timeout), client.WithLogger(slog.New(&talk{a: a})))
+	options := []client.Option{client.WithTimeout(a.timeout), client.WithLogger(slog.New(&talk{a: a}))}
+	if a.netDial != nil {
+		options = append(options, client.WithNetDial(a.netDial))
+	}
+	c, err := client.Dial(limited, strings.TrimPrefix(a.baseURL(), "http://"), options...)
 	if err != nil {
 		return nil, a.callError(ctx, err)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/base64"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -142,7 +143,21 @@ func depthFields(d *pb.Depth) []field {
 		{name: "blocked", value: d.GetBlocked()},
 		{name: "dead", value: d.GetDead()},
 		{name: "oldest_ready_ms", value: d.GetOldestReadyMs()},
+		{name: "ack_rate", value: tenths(d.GetAckRate())},
+		{name: "publish_rate", value: tenths(d.GetPublishRate())},
+		{name: "drain_ms", value: drain(d.GetDrainMs())},
+		{name: "unknown_extents", value: d.GetUnknownExtents(), detail: true},
 	}
+}
+
+func tenths(perSecond float64) float64 { return math.Round(perSecond*10) / 10 }
+
+// drain is the estimate, or nothing when a group does not get less.
+func drain(ms int64) any {
+	if ms < 0 {
+		return nil
+	}
+	return ms
 }
 
 func deadLetterFields(d *pb.DeadLetter) []field {

@@ -1,0 +1,127 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+// Stuck says why a group does not go on.
+type Stuck struct {
+	Queue, Group string
+	Reason       string    // "nothing_waits", "in_flight", "no_consumer", …: docs/cli.md lists them
+	Text         string    // what it means, and what to do about it
+	Also         []string  // further reasons, for the message or what lies behind it
+	Detail       string    // the error behind the reason, if there is one
+	Message      *Standing // the oldest message that is not settled; nil when nothing waits
+	Extents      int       // in which messages are not settled
+}
+
+// Standing is where a message stands in a group. What is not known is zero.
+type Standing struct {
+	Group       string // that it stands in, where a message's life is told
+	State       string // unread, ready, in_flight, delayed, blocked, dying; in a life also settled, dead_lettered, before_start
+	Receipt     core.Receipt
+	ID          MessageID
+	Enqueued    time.Time
+	Age         time.Duration // by the server's clock, whole milliseconds
+	Attempts    int           // handed out so far, the current one included
+	LastFailure string
+	LastText    string       // what a consumer said of it last
+	Until       time.Time    // of its lock or delay
+	Holder      *Holder      // while it is in flight
+	Owner       string       // output host that has the share
+	DeadLetter  core.Receipt // in the dead letter queue, of one that is there
+}
+
+// Holder is who has a message in flight. What is not known, after the share has moved or by a pull, is zero.
+type Holder struct {
+	Consumer  string // the name it gave itself
+	Host      string // output host that it is connected to
+	Session   uint32
+	Address   string // its end of the connection; "": it is not connected any more
+	Connected time.Time
+	Since     time.Time // when it was handed the message
+}
+
+// MessageLife is where a message is stored, what it is, and where it stands in each group.
+type MessageLife struct {
+	Receipt     core.Receipt
+	Queue       string
+	ExtentState core.ExtentState
+	Stored      string     // "committed", "not_committed", "gone" (retention took it), "unknown" (no store tells)
+	Stores      []string   // that have it, as far as is known
+	Enqueued    time.Time  // zero when it cannot be read
+	Message     *Message   // nil when it cannot be read
+	Detail      string     // why it cannot be read
+	Groups      []Standing // of every group of the queue
+}
+
+// GetMessage tells the life of a message by its receipt; ErrNotFound if there never was one.
+func (a *Admin) GetMessage(ctx context.Context, receipt core.Receipt) (MessageLife, error) {
+	p, err := read(ctx, a.c, a.c.admin.GetMessage, &pb.GetMessageRequest{Receipt: receipt.String()})
+	if err != nil {
+		return MessageLife{}, err
+	}
+	out := MessageLife{
+		Receipt: receipt, Queue: p.Queue, ExtentState: core.ExtentState(p.ExtentState), Stored: p.Stored, Stores: p.Stores,
+		Enqueued: timeFromProto(p.Enqueued), Detail: p.Detail,
+	}
+	if p.Message != nil {
+		m, err := messageFromProto(p.Message)
+		if err != nil {
+			return MessageLife{}, err
+		}
+		out.Message = &m
+	}
+	out.Groups, err = all(p.Groups, standingOf)
+	return out, err
+}
+
+// WhyStuck names the oldest message that a group has not settled, and says why that is so.
+func (a *Admin) WhyStuck(ctx context.Context, queue, group string) (Stuck, error) {
+	p, err := read(ctx, a.c, a.c.admin.WhyStuck, &pb.WhyStuckRequest{Queue: queue, Group: group})
+	if err != nil {
+		return Stuck{}, err
+	}
+	out := Stuck{Queue: p.Queue, Group: p.Group, Reason: p.Reason, Text: p.Text, Also: p.Also, Detail: p.Detail, Extents: int(p.Extents)}
+	if p.Message != nil {
+		m, err := standingOf(p.Message)
+		if err != nil {
+			return Stuck{}, err
+		}
+		out.Message = &m
+	}
+	return out, nil
+}
+
+func standingOf(p *pb.Standing) (Standing, error) {
+	receipt, err := ParseReceipt(p.Receipt)
+	if err != nil {
+		return Standing{}, err
+	}
+	letter, err := ParseReceipt(p.DeadLetter)
+	if err != nil {
+		return Standing{}, err
+	}
+	out := Standing{
+		Group: p.Group, DeadLetter: letter, State: p.State, Receipt: receipt, Enqueued: timeFromProto(p.Enqueued), Age: time.Duration(p.AgeMs) * time.Millisecond,
+		Attempts: int(p.Attempts), LastFailure: p.LastFailure, LastText: p.LastText, Until: timeFromProto(p.Until), Owner: p.Owner,
+	}
+	if p.Id != "" {
+		id, err := parseID(p.Id)
+		if err != nil {
+			return Standing{}, err
+		}
+		out.ID = MessageID{ID: id}
+	}
+	if h := p.Holder; h != nil {
+		out.Holder = &Holder{
+			Consumer: h.Consumer, Host: h.Host, Session: h.Session, Address: h.Address,
+			Connected: timeFromProto(h.Connected), Since: timeFromProto(h.Since),
+		}
+	}
+	return out, nil
+}
