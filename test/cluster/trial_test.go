@@ -128,6 +128,9 @@ func (t *trial) depth(g core.GroupSpec) (undone, dead uint64, err error) {
 	if err != nil || len(d) != 1 {
 		return 0, 0, fmt.Errorf("depth of %s %s: %d rows, %w", g.Queue, g.Name, len(d), err)
 	}
+	if n := d[0].UnknownExtents; n > 0 {
+		return 0, 0, fmt.Errorf("depth of %s %s: %d extents are not counted", g.Queue, g.Name, n)
+	}
 	return d[0].Ready + d[0].InFlight + d[0].Delayed + d[0].Parked, d[0].Dead, nil
 }
 
