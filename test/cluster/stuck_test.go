@@ -131,7 +131,7 @@ func TestWhyStuck_HeldMessage(t *testing.T) {
 		sleep(time.Second)
 		check(1, extended.Add(10*time.Minute))
 		w.ok(held.Nack(client.After(0), client.Reason("cannot")))
-		held = w.next(con, bodies[0], 2)
+		w.next(con, bodies[0], 2)
 		since = time.Now()
 		sleep(time.Second)
 		check(2, since.Add(time.Minute))
