@@ -19,23 +19,28 @@ const Burst = time.Second
 type Bucket struct {
 	cost atomic.Uint64 // of one, in nanoseconds: the bits of a float64
 	paid atomic.Int64  // unix ns: when all that was taken will be paid for
+	seen atomic.Int64  // unix ns: the clock, as of the last Set
 }
 
 // leastRate is what a bucket keeps instead of no rate at all: one in an hour.
 const leastRate = 1.0 / 3600
 
-// Set changes the rate per second. What is owed stays owed.
+// Set changes the rate per second. What is owed stays owed, also by a clock that was set back since the last Set: who waits must not wait for
+// what was taken back.
 func (b *Bucket) Set(rate float64, now time.Time) {
 	rate = max(rate, leastRate)
 	if math.IsNaN(rate) {
 		rate = leastRate
+	}
+	at := now.UnixNano()
+	if back := b.seen.Swap(at) - at; back > 0 {
+		b.paid.Add(-back)
 	}
 	next := float64(time.Second) / rate
 	before := math.Float64frombits(b.cost.Swap(math.Float64bits(next)))
 	if before == 0 || before == next {
 		return
 	}
-	at := now.UnixNano()
 	for {
 		paid := b.paid.Load()
 		if paid <= at {
