@@ -166,7 +166,8 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent,
 //	row: a rewind is under way ──▶ marks of retention read, see leaving ──▶ positions written, of an epoch that nobody uses ──▶ row: that epoch
 //	                                     └─────────────────── failed ──────────────────────────────────────▶ row: as before
 //
-// The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, and the first fails at its last step.
+// The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the first has failed; if it has not, it
+// fails at its last step.
 // With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more.
 func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string, to core.Start, resumed uint64) (epoch uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
@@ -176,7 +177,7 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 		if !r.Started || r.Spec.Status == core.StatusDeleted {
 			return core.Errorf(core.CodeNotFound, "group %s is not there", name)
 		}
-		last := r.Epoch
+		last := max(r.Epoch, r.Tried)
 		if r.Rewind != nil {
 			last = max(last, r.Rewind.Epoch)
 		}
@@ -266,7 +267,7 @@ func (h *Host) forgetRewind(ctx context.Context, g metadata.GroupRecord, cause e
 		if !sameRewind(*r, g) {
 			return metadata.ErrNoChange
 		}
-		r.Rewind = nil
+		r.Tried, r.Rewind = r.Rewind.Epoch, nil // what it wrote is not for the next one
 		return nil
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ type GroupRecord struct {
 	Epoch   uint64         `json:"epoch"` // raised by each rewind; checkpoints of others are ignored
 	// Rewind is one under way: as long as it is there the group counts as one that has consumed nothing.
 	Rewind  *Rewind      `json:"rewind,omitempty"`
+	Tried   uint64       `json:"tried,omitempty"` // the highest epoch of a rewind that came to nothing: its positions may be there
 	DLQ     core.QueueID `json:"dlq"`
 	Started bool         `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
 }
