@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// atOnce bounds the operations that run side by side here; others wait for a place.
+	// atOnce bounds the operations that run side by side here; others wait for a place. Who rests for longer, by its rate, has none.
 	atOnce = 16
 	// keptFor is how long an operation that has ended can be looked up.
 	keptFor = 7 * 24 * time.Hour
@@ -55,7 +55,7 @@ func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) error {
 		if err != nil {
 			return err
 		}
-		if o.Value.Ended() || !r.enter(o.Value.Object) {
+		if o.Value.Ended() || rests(&o.Value, r.Now().Add(r.Every)) || !r.enter(o.Value.Object) {
 			continue
 		}
 		wg.Go(func() {
@@ -137,7 +137,7 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			due = o.Sealed == len(o.Extents) || now.Sub(saved) >= saveEvery
 		case moveNext:
 			wait, err := r.moveNext(ctx, o, now)
-			if err != nil || wait && !r.pause(ctx, o.Next.Sub(now)) {
+			if err != nil || wait && (rests(o, now.Add(r.Every)) || !r.pause(ctx, o.Next.Sub(now))) {
 				return err
 			}
 			due = true
@@ -246,7 +246,7 @@ func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.Operatio
 
 // moveNext changes the home of the next extent, unless the rate says that it has to wait.
 func (r *Runner) moveNext(ctx context.Context, o *metadata.OperationRecord, now time.Time) (wait bool, err error) {
-	if o.Next.After(now) && o.Done < o.Total { // else the rest is empty
+	if rests(o, now) {
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)

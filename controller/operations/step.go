@@ -59,6 +59,11 @@ func moved(r *metadata.OperationRecord, l core.Seq, now time.Time) {
 	}
 }
 
+// rests reports whether the rate has the operation wait beyond an instant. When the rest is empty it waits for nothing.
+func rests(r *metadata.OperationRecord, until time.Time) bool {
+	return next(r) == moveNext && r.Next.After(until) && r.Done < r.Total
+}
+
 // take brings r up to the row, which another controller may have brought further; ahead reports whether r knows more than the row.
 func take(r *metadata.OperationRecord, row metadata.OperationRecord) (ahead bool) {
 	if row.Ended() || position(row) >= position(*r) {
