@@ -35,6 +35,7 @@ type share struct {
 	saved      bool                    // a checkpoint of this owner is durable
 	held       int                     // bytes of messages it holds, as counted in the host's memory
 	others     map[metadata.Key]*other // checkpoints of other owners
+	consumed   time.Time               // timestamp of a done row of another epoch; zero: there was none
 	late       *late                   // of a share that was given away: what is still settled here
 }
 
@@ -72,7 +73,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	}
 	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is dropped only
 	// after its done row is written, so it is enough to look now.
-	done, err := g.h.isDone(ctx, g.id, e.ID, epoch)
+	done, written, err := g.h.isDone(ctx, g.id, e.ID, epoch)
 	if err != nil || done {
 		return err
 	}
@@ -95,7 +96,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, restored: state.Pending() > 0}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, restored: state.Pending() > 0, consumed: written}
 	if s.timers() {
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
 	} else {
@@ -113,20 +114,24 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	return nil
 }
 
-// isDone reports whether the group has consumed the extent in this epoch.
-func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (bool, error) {
+// isDone reports whether the group has consumed the extent in this epoch, and when its done row was written, of whatever epoch.
+func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (done bool, written time.Time, err error) {
 	key := metadata.DoneKey(group, extent)
-	d, _, err := metadata.Read[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, key, metadata.Quorum)
+	row, err := h.deps.Meta.Get(ctx, metadata.Dones, key, metadata.Quorum)
 	if err != nil && core.CodeOf(err) != core.CodeNotFound {
-		d, _, err = metadata.Read[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, key, metadata.One)
+		row, err = h.deps.Meta.Get(ctx, metadata.Dones, key, metadata.One)
 	}
-	switch {
-	case core.CodeOf(err) == core.CodeNotFound:
-		return false, nil
-	case err != nil:
-		return false, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return false, time.Time{}, nil
 	}
-	return d.Epoch == epoch, nil
+	var d metadata.DoneRecord
+	if err == nil {
+		d, err = metadata.Decode[metadata.DoneRecord](metadata.Dones, row)
+	}
+	if err != nil {
+		return false, time.Time{}, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
+	}
+	return d.Epoch == epoch, row.Written, nil
 }
 
 // clockTolerance is how far apart the clocks of two hosts that are well may be.
