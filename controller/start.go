@@ -243,6 +243,8 @@ func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) (ende
 			before = e.l
 		case e.Queue != g.Queue:
 			err = progress.Carry(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.l, h.deps.now())
+		case e.Kind == core.KindTimer && g.Rewind.To.Mode == core.StartTime:
+			err = h.carryTimers(ctx, next, g, e)
 		case g.Rewind.To.Mode != core.StartEarliest:
 			before, err = h.before(ctx, next, e)
 		}
@@ -257,6 +259,16 @@ func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) (ende
 		}
 	}
 	return ended, nil
+}
+
+// carryTimers has a group that is sent to a time get what was published since once more, and of what was published before, for later, what it has
+// not consumed: that is no past.
+func (h *Host) carryTimers(ctx context.Context, next, g metadata.GroupRecord, e extent) error {
+	before, err := h.before(ctx, next, e)
+	if err != nil {
+		return err
+	}
+	return progress.CarryUntil(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.l, before, h.deps.now())
 }
 
 // forgetRewind undoes the first step of a rewind that failed. It answers that failure, or CodeUnknown when the rewind may go on.

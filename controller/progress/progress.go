@@ -131,20 +131,39 @@ func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id 
 	return state, nil
 }
 
-// Carry takes a group's progress in an extent that ends at l over to another epoch.
+// Carry takes a group's progress in an extent that ends at l, if it has its end, over to another epoch.
 func Carry(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l core.Seq, now time.Time) error {
-	state, err := saved(ctx, meta, g, e.ID, metadata.Quorum)
+	state, err := present(ctx, meta, g, e, l)
 	if err != nil {
 		return err
+	}
+	return meta.Put(ctx, metadata.Checkpoints, metadata.CheckpointKey(g.ID, e.ID, epoch, core.RunID{}), state.Append(nil), now, 0, metadata.Quorum)
+}
+
+// CarryUntil is Carry of what was consumed up to a seq; all above it is to come once more.
+func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l, seq core.Seq, now time.Time) error {
+	state, err := present(ctx, meta, g, e, l)
+	if err != nil {
+		return err
+	}
+	state = state.Until(seq)
+	return meta.Put(ctx, metadata.Checkpoints, metadata.CheckpointKey(g.ID, e.ID, epoch, core.RunID{}), state.Append(nil), now, 0, metadata.Quorum)
+}
+
+// present is how far a group is with an extent in its present epoch.
+func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq) (dispatch.State, error) {
+	state, err := saved(ctx, meta, g, e.ID, metadata.Quorum)
+	if err != nil {
+		return state, err
 	}
 	d, _, err := metadata.Read[metadata.DoneRecord](ctx, meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.Quorum)
 	switch {
 	case err == nil && d.Epoch == g.Epoch:
-		state = dispatch.StartAfter(l)
+		return dispatch.StartAfter(l), nil
 	case err != nil && core.CodeOf(err) != core.CodeNotFound:
-		return err
+		return state, err
 	}
-	return meta.Put(ctx, metadata.Checkpoints, metadata.CheckpointKey(g.ID, e.ID, epoch, core.RunID{}), state.Append(nil), now, 0, metadata.Quorum)
+	return state, nil
 }
 
 // checkpoints are all rows of a share.

@@ -217,6 +217,18 @@ func StartAfter(seq core.Seq) State {
 	return st
 }
 
+// Until is what is done up to seq, and nothing else: as if nothing above it had been read, and nothing handed out.
+func (st State) Until(seq core.Seq) State {
+	out := StartAfter(min(st.done.Frontier(), seq))
+	for r := range st.done.Ranges() {
+		if r.First > seq {
+			break
+		}
+		out.done.AckRange(r.First, uint64(min(r.Last, seq)-r.First+1))
+	}
+	return out
+}
+
 // Merge joins what another owner of the same extent saved: the union of what is done, the highest attempts, the latest
 // deadlines.
 func (st *State) Merge(o State) {

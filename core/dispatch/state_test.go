@@ -241,3 +241,17 @@ func TestAppendState_CutShort(t *testing.T) {
 		}
 	}
 }
+
+func TestState_Until(t *testing.T) {
+	var st State
+	st.done.AckRange(1, 10)
+	st.done.AckRange(20, 5) // 20 … 24
+	st.done.Ack(30)
+	st.messages = map[core.Seq]entry{15: {kind: locked, attempts: 1}}
+	for seq, want := range map[core.Seq]uint64{0: 0, 4: 4, 10: 10, 19: 10, 20: 11, 22: 13, 24: 15, 29: 15, 30: 16, 99: 16} {
+		got := st.Until(seq)
+		if got.Consumed() != want || got.Pending() != 0 || got.Frontier() != min(seq, 10) {
+			t.Errorf("until %d: %d are done, the frontier is %d; want %d", seq, got.Consumed(), got.Frontier(), want)
+		}
+	}
+}
