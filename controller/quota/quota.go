@@ -271,7 +271,7 @@ func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limit
 		total += needs[i]
 		rooms[i] = -1
 		if q.spec.MaxBacklog > 0 {
-			b := k.mu.queues[q.id]
+			b := k.queueLocked(q.id)
 			free := float64(q.spec.MaxBacklog) - float64(b.size(now))
 			rooms[i], _ = b.room.Grant(run, needs[i], free, now)
 		}
