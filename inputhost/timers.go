@@ -33,7 +33,7 @@ func (q *queue) timers(horizon core.Horizon) *queue {
 	defer t.mu.Unlock()
 	t.mu.entering++
 	if version > t.mu.version {
-		t.mu.record, t.mu.version = record, version
+		t.mu.record, t.mu.version, t.mu.refuses = record, version, record.Spec.Status.PublishError(t.path)
 	}
 	return t
 }
