@@ -104,11 +104,11 @@ func (q *queue) overdueLocked(now time.Time) (late []writer.Chunk, why error) {
 
 // tendLocked takes out of the set what is to be closed, and has opened what is missing.
 func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64) (ends []*writer.Writer, reason string) {
-	if now.Sub(q.mu.active) >= q.h.cfg.IdleAfter {
+	if now.Sub(q.mu.active) >= q.openFor(q.h.cfg.IdleAfter) {
 		return q.takeOutLocked(), "idle"
 	}
 	for _, s := range q.mu.open.slots {
-		if now.Sub(s.opened) >= q.h.cfg.RollAge && s.w.Bytes() > 0 {
+		if now.Sub(s.opened) >= q.openFor(q.h.cfg.RollAge) && s.w.Bytes() > 0 {
 			s.replace = true
 		}
 		if len(s.w.Extent.Replicas) < q.mu.record.Spec.Replicas && q.h.stores.spare(now, s.opened, s.w.Extent) {

@@ -1,6 +1,8 @@
 package inputhost
 
 import (
+	"time"
+
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
 )
@@ -65,6 +67,18 @@ func (q *queue) beside() (out []*queue) {
 		}
 	}
 	return out
+}
+
+// sixtieth is the part of its horizon for which a timer extent stays open at least.
+const sixtieth = 60
+
+// openFor is for how long an extent stays open that would otherwise for d. One of timers is there until they are due: those of a far horizon have to
+// be few, however rarely a message comes for them.
+func (q *queue) openFor(d time.Duration) time.Duration {
+	if q.horizon == "" {
+		return d
+	}
+	return max(d, q.horizon.Reach()/sixtieth)
 }
 
 // kind of the queue's extents.

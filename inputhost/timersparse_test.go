@@ -13,7 +13,7 @@ func TestHost_SparseTimersShareExtents(t *testing.T) {
 	bubble(t, 3, nil, func(r *rig) {
 		p := r.publisher("p", path)
 		seen := make(map[core.ExtentID]bool)
-		const n = 36
+		const n = 12
 		for range n {
 			body := p.sendFor(300*24*time.Hour, time.Time{})
 			p.flush()
