@@ -63,6 +63,7 @@ var sections = []struct {
 	{"drain", (*rig).drain},
 	{"flow", (*rig).flow},
 	{"hole", (*rig).hole},
+	{"timers", (*rig).timers},
 	{"tenants", (*rig).tenants},
 }
 
@@ -70,7 +71,7 @@ var sections = []struct {
 var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
-	"consuming":   {"drain", "flow", "hole"},
+	"consuming":   {"drain", "flow", "hole", "timers"},
 	"tenants":     {"tenants"},
 }
 
@@ -141,7 +142,7 @@ func (r *rig) worker(j measure.Job) (measure.Outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	ctx, cancel := context.WithTimeout(r.ctx, patience+longJobs[j.Kind])
 	defer cancel()
 	text, err := command(ctx, r.self, workerCommand, string(arg)).Output()
 	if err != nil {

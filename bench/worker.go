@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime/pprof"
 	"syscall"
+	"time"
 
 	"github.com/columbamq/columba/bench/measure"
 )
@@ -15,8 +16,11 @@ const workerCommand = "worker"
 
 var jobs = map[string]func(measure.Job) (measure.Outcome, error){
 	"publish": publish, "consume": consume, "latency": oneInFlight, "log": logAlone, "produce": produce, "steady": steady,
-	"drain": drain, "hold": hold, "rest": rest, "flow": flow,
+	"drain": drain, "hold": hold, "rest": rest, "flow": flow, "timers": fireTimers,
 }
+
+// longJobs take so much longer than others.
+var longJobs = map[string]time.Duration{"timers": timerAhead + timerSpread}
 
 // work does the job that the argument describes.
 func work(arg string) error {
