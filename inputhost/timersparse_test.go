@@ -18,7 +18,7 @@ func TestHost_SparseTimersShareExtents(t *testing.T) {
 			body := p.sendFor(300*24*time.Hour, time.Time{})
 			p.flush()
 			seen[r.where(body).Extent] = true
-			time.Sleep(5 * time.Minute)
+			take(5 * time.Minute)
 		}
 		if len(seen) > 2 {
 			t.Errorf("%d messages for next year are in %d extents", n, len(seen))

@@ -20,13 +20,13 @@ func TestHost_TimersOfAQueueThatTakesMessagesAgain(t *testing.T) {
 		timers.mu.entering++ // as good as an extent without an end
 		timers.mu.Unlock()
 		r.set(id, core.StatusReceiveOnly)
-		time.Sleep(3 * time.Second)
+		take(3 * time.Second)
 		if err := p.pub.Close(r.t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * time.Second)
+		take(3 * time.Second)
 		r.set(id, core.StatusEnabled)
-		time.Sleep(3 * time.Second)
+		take(3 * time.Second)
 		q := r.publisher("q", path)
 		body := q.sendFor(time.Minute, time.Time{})
 		q.flush()
