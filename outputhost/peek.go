@@ -57,7 +57,7 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f f
 		return false, err
 	}
 	for from <= upTo {
-		batches, err := h.readRange(ctx, stores, e.ID, from, upTo, peekBytes)
+		batches, err := h.readSoon(ctx, stores, e.ID, from, upTo)
 		if err != nil {
 			return false, err
 		}
@@ -86,6 +86,24 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f f
 		}
 	}
 	return true, nil
+}
+
+// soon is how long a store may take to hear how far an extent goes that it has: after a crash that is when the extent is sealed.
+const soon = 5 * time.Second
+
+// readSoon is readRange, again for a while when the stores have not heard of what is to be read.
+func (h *Host) readSoon(ctx context.Context, stores []source, extent core.ExtentID, from, upTo core.Seq) (batches []byte, err error) {
+	for waited, wait := time.Duration(0), 20*time.Millisecond; ; waited, wait = waited+wait, 2*wait {
+		batches, err = h.readRange(ctx, stores, extent, from, upTo, peekBytes)
+		if core.CodeOf(err) != core.CodeIncomplete || waited >= soon {
+			return batches, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
 }
 
 // readRange reads from the first store that answers with whole batches: as many as fit into bytes, one at least.

@@ -139,6 +139,10 @@ func (t *trial) judge() {
 	h := &t.load.mu.history
 	for _, g := range t.load.groups {
 		undone, dead, err := t.depth(g)
+		for end := time.Now().Add(2 * time.Minute); err != nil && time.Now().Before(end); { // a copy may be under way
+			time.Sleep(2 * time.Second)
+			undone, dead, err = t.depth(g)
+		}
 		t.must(err)
 		h.Groups = append(h.Groups, verify.Left{Queue: g.Queue, Group: g.Name, Undone: undone, Dead: dead})
 		h.Received = append(h.Received, t.letters(g, int(dead))...)
