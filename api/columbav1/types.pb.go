@@ -468,20 +468,21 @@ func (x *Backoff) GetJitter() float64 {
 
 // GroupSpec is what a user chooses for a consumer group; unset fields take the defaults.
 type GroupSpec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Start         string                 `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"` // earliest, latest, an RFC 3339 time, or a duration back like -2h
-	LockTimeout   *durationpb.Duration   `protobuf:"bytes,4,opt,name=lock_timeout,json=lockTimeout,proto3" json:"lock_timeout,omitempty"`
-	MaxDeliveries int32                  `protobuf:"varint,5,opt,name=max_deliveries,json=maxDeliveries,proto3" json:"max_deliveries,omitempty"` // -1 = unlimited
-	Delay         *durationpb.Duration   `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"`
-	SkipOlder     *durationpb.Duration   `protobuf:"bytes,7,opt,name=skip_older,json=skipOlder,proto3" json:"skip_older,omitempty"`
-	Backoff       *Backoff               `protobuf:"bytes,8,opt,name=backoff,proto3" json:"backoff,omitempty"`
-	Exhausted     string                 `protobuf:"bytes,9,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // dlq, drop, block
-	NoSmartRetry  bool                   `protobuf:"varint,10,opt,name=no_smart_retry,json=noSmartRetry,proto3" json:"no_smart_retry,omitempty"`
-	Status        string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Queue          string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Start          string                 `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"` // earliest, latest, an RFC 3339 time, or a duration back like -2h
+	LockTimeout    *durationpb.Duration   `protobuf:"bytes,4,opt,name=lock_timeout,json=lockTimeout,proto3" json:"lock_timeout,omitempty"`
+	MaxDeliveries  int32                  `protobuf:"varint,5,opt,name=max_deliveries,json=maxDeliveries,proto3" json:"max_deliveries,omitempty"` // -1 = unlimited
+	Delay          *durationpb.Duration   `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"`
+	SkipOlder      *durationpb.Duration   `protobuf:"bytes,7,opt,name=skip_older,json=skipOlder,proto3" json:"skip_older,omitempty"`
+	Backoff        *Backoff               `protobuf:"bytes,8,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	Exhausted      string                 `protobuf:"bytes,9,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // dlq, drop, block
+	NoSmartRetry   bool                   `protobuf:"varint,10,opt,name=no_smart_retry,json=noSmartRetry,proto3" json:"no_smart_retry,omitempty"`
+	Status         string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
+	NoNackThrottle bool                   `protobuf:"varint,30,opt,name=no_nack_throttle,json=noNackThrottle,proto3" json:"no_nack_throttle,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GroupSpec) Reset() {
@@ -589,6 +590,13 @@ func (x *GroupSpec) GetStatus() string {
 		return x.Status
 	}
 	return ""
+}
+
+func (x *GroupSpec) GetNoNackThrottle() bool {
+	if x != nil {
+		return x.NoNackThrottle
+	}
+	return false
 }
 
 type Group struct {
@@ -1290,6 +1298,7 @@ type Depth struct {
 	Dead           uint64                 `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
 	OldestReadyMs  int64                  `protobuf:"varint,8,opt,name=oldest_ready_ms,json=oldestReadyMs,proto3" json:"oldest_ready_ms,omitempty"`
 	Blocked        uint64                 `protobuf:"varint,9,opt,name=blocked,proto3" json:"blocked,omitempty"`                                      // exhausted in a group that blocks; not in delayed
+	StalledMs      int64                  `protobuf:"varint,30,opt,name=stalled_ms,json=stalledMs,proto3" json:"stalled_ms,omitempty"`                // for how long nothing has succeeded in a stalled group; 0: it is not stalled
 	AckRate        float64                `protobuf:"fixed64,35,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"`                     // messages per second, over the last ten seconds or a little more
 	PublishRate    float64                `protobuf:"fixed64,36,opt,name=publish_rate,json=publishRate,proto3" json:"publish_rate,omitempty"`         // of the queue, the same
 	DrainMs        int64                  `protobuf:"varint,37,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`                      // until nothing is ready, in flight, delayed or parked, at these rates; -1: at these it does not get less
@@ -1392,6 +1401,13 @@ func (x *Depth) GetBlocked() uint64 {
 	return 0
 }
 
+func (x *Depth) GetStalledMs() int64 {
+	if x != nil {
+		return x.StalledMs
+	}
+	return 0
+}
+
 func (x *Depth) GetAckRate() float64 {
 	if x != nil {
 		return x.AckRate
@@ -1472,7 +1488,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x03min\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03min\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x16\n" +
-	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xa6\x03\n" +
+	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xd0\x03\n" +
 	"\tGroupSpec\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1486,7 +1502,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\texhausted\x18\t \x01(\tR\texhausted\x12$\n" +
 	"\x0eno_smart_retry\x18\n" +
 	" \x01(\bR\fnoSmartRetry\x12\x16\n" +
-	"\x06status\x18\v \x01(\tR\x06status\"\xae\x01\n" +
+	"\x06status\x18\v \x01(\tR\x06status\x12(\n" +
+	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\"\xae\x01\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
@@ -1559,7 +1576,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"dead_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
 	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12\x16\n" +
 	"\x06origin\x18\n" +
-	" \x01(\tR\x06origin\"\x8a\x03\n" +
+	" \x01(\tR\x06origin\"\xa9\x03\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1569,7 +1586,9 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x06parked\x18\x06 \x01(\x04R\x06parked\x12\x12\n" +
 	"\x04dead\x18\a \x01(\x04R\x04dead\x12&\n" +
 	"\x0foldest_ready_ms\x18\b \x01(\x03R\roldestReadyMs\x12\x18\n" +
-	"\ablocked\x18\t \x01(\x04R\ablocked\x12\x19\n" +
+	"\ablocked\x18\t \x01(\x04R\ablocked\x12\x1d\n" +
+	"\n" +
+	"stalled_ms\x18\x1e \x01(\x03R\tstalledMs\x12\x19\n" +
 	"\back_rate\x18# \x01(\x01R\aackRate\x12!\n" +
 	"\fpublish_rate\x18$ \x01(\x01R\vpublishRate\x12\x19\n" +
 	"\bdrain_ms\x18% \x01(\x03R\adrainMs\x12'\n" +
