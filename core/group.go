@@ -38,8 +38,10 @@ type GroupSpec struct {
 	SkipOlder     time.Duration `json:"skip_older"` // 0 = off
 	Backoff       Backoff       `json:"backoff"`
 	Exhausted     Exhausted     `json:"exhausted"`
-	NoSmartRetry  bool          `json:"no_smart_retry"`
+	NoSmartRetry  bool          `json:"no_smart_retry"` // attempts count, and go on, when nothing succeeds
 	Status        Status        `json:"status"`
+
+	NoNackThrottle bool `json:"no_nack_throttle"` // consumers that only nack get messages as fast as others
 }
 
 // WithDefaults fills what is not set.

@@ -9,7 +9,7 @@ import (
 
 // check verifies the equations of Group and Share, and that every seq that was read stands in exactly one place.
 func (g *Group) check() error {
-	flying := 0
+	flying, postponed := 0, 0
 	covered := map[*Share]map[core.Seq]bool{}
 	cover := func(s *Share, seq core.Seq) {
 		if covered[s] == nil {
@@ -64,6 +64,10 @@ func (g *Group) check() error {
 			return fmt.Errorf("a share with work has no turn")
 		}
 		flying += s.count[inFlight]
+		postponed += s.lasts.len()
+	}
+	if postponed != g.postponed {
+		return fmt.Errorf("group counts %d postponed, shares %d", g.postponed, postponed)
 	}
 	if flying != g.inFlight {
 		return fmt.Errorf("group counts %d in flight, shares %d", g.inFlight, flying)
@@ -80,6 +84,9 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 		waiting[seq]++
 	}
 	for _, seq := range s.retries.all() {
+		retries[seq] = true
+	}
+	for _, seq := range s.lasts.all() {
 		retries[seq] = true
 	}
 	for _, p := range s.pending.all() {

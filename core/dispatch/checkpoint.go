@@ -63,6 +63,7 @@ func (s *Share) uncount() {
 	if s.count[ready] == 0 {
 		return
 	}
+	s.forgetLasts()
 	s.retries.filter(func(seq *core.Seq) bool {
 		m := s.table.get(*seq)
 		return m != nil && m.phase == ready && m.attempts == 0
@@ -84,6 +85,7 @@ func (s *Share) entries(final bool, now int64) []entry {
 		if m.failure != NoFailure {
 			e.text = s.texts[seq]
 		}
+		e.excused = uint16(s.excuses(seq))
 		switch m.phase {
 		case inFlight:
 			e.kind, e.due = locked, milli(m.due)
@@ -178,6 +180,9 @@ func (s *Share) restore(st State) {
 		s.missing++
 		s.top = max(s.top, seq)
 		m.attempts, m.failure = e.attempts, e.failure
+		if e.excused > 0 {
+			s.excuse(seq, m, e.excused)
+		}
 		if e.text != "" {
 			s.texts[seq] = e.text
 		}
@@ -187,6 +192,10 @@ func (s *Share) restore(st State) {
 			s.move(m, inFlight)
 			s.group.wakeAt(s, seq, m.due)
 		case waiting:
+			if s.exhausted(seq, m) { // max deliveries was lowered since
+				s.judge(seq, m, 0)
+				continue
+			}
 			m.due = e.due * int64(time.Millisecond)
 			s.move(m, delayed)
 			s.group.wakeAt(s, seq, m.due)

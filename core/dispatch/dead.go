@@ -16,13 +16,18 @@ type deadRef struct {
 // failed decides what follows the failed attempt of a message, whose failure is noted: until > 0 delays the next one.
 func (s *Share) failed(seq core.Seq, m *message, until int64) {
 	s.changed = true
+	if m.failure == Rejected { // a verdict on the message, by a worker that does its work
+		s.group.succeeded()
+	} else {
+		s.strike(seq, m)
+	}
 	s.judge(seq, m, until)
 }
 
 // judge sends a message on: to its next attempt, or if it had its last to its end.
 func (s *Share) judge(seq core.Seq, m *message, until int64) {
 	delete(s.extended, seq)
-	exhausted := s.group.exhausted(m)
+	exhausted := s.exhausted(seq, m)
 	switch {
 	case !exhausted && until == 0:
 		s.retry(seq, m)
@@ -41,9 +46,9 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 }
 
 // exhausted reports whether a message has had its last attempt.
-func (g *Group) exhausted(m *message) bool {
-	most := g.spec.MaxDeliveries
-	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts) >= most
+func (s *Share) exhausted(seq core.Seq, m *message) bool {
+	most := s.group.spec.MaxDeliveries
+	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) >= most
 }
 
 // retry queues a message for its next attempt, which must be counted durably first.

@@ -128,16 +128,29 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if g.inFlight == 0 {
 		g.locks.trim()
 	}
-	switch {
-	case g.locks.len() > 0 && (len(g.timers) == 0 || g.locks.front().due <= g.timers[0].due):
-		return g.instant(g.locks.front().due), true
-	case len(g.timers) > 0:
-		return g.instant(g.timers[0].due), true
+	due, ok := g.nextPace()
+	consider := func(t int64) {
+		if !ok || t < due {
+			due, ok = t, true
+		}
 	}
-	return time.Time{}, false
+	if g.locks.len() > 0 {
+		consider(g.locks.front().due)
+	}
+	if len(g.timers) > 0 {
+		consider(g.timers[0].due)
+	}
+	if g.streak.next > 0 {
+		consider(g.streak.next)
+	}
+	if !ok {
+		return time.Time{}, false
+	}
+	return g.instant(due), true
 }
 
-// Tick applies every deadline up to now: locks expire, delays end, messages come to the age of the group's delay or are too old, failed dead letters are offered again.
+// Tick applies every deadline up to now: locks expire, delays end, messages come to the age of the group's delay
+// or are too old, failed dead letters are offered again, a stalled group probes.
 func (g *Group) Tick(now time.Time) {
 	t := g.at(now)
 	for g.locks.len() > 0 && g.locks.front().due <= t {
@@ -156,6 +169,7 @@ func (g *Group) Tick(now time.Time) {
 			w.share.due(w.seq, w.share.table.get(w.seq))
 		}
 	}
+	g.tickStall()
 }
 
 // due applies a message's deadline.

@@ -28,10 +28,13 @@ type Group struct {
 	timers     []timer     // heap by due
 	timersMost int         // void timers are swept out at this length
 	dead       queue[deadRef]
+	streak     streak
+	postponed  int                // retries in the shares' lasts
+	paces      map[SessionID]pace // of sessions that nack
 	counters   Counters
 }
 
-// NewGroup makes the group of a spec that has its defaults. The field NoSmartRetry is not honoured here; Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
+// NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
 	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
 }
@@ -60,11 +63,17 @@ func (g *Group) instant(ns int64) time.Time { return g.base.Add(time.Duration(ns
 func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
 	g.spec = spec
+	if spec.NoSmartRetry {
+		g.succeeded()
+	}
+	if spec.NoNackThrottle {
+		clear(g.paces)
+	}
 	for _, s := range g.shares {
 		s.table.each(func(seq core.Seq, m *message) {
 			switch m.phase {
 			case delayed, unsaved, ready:
-				if g.exhausted(m) {
+				if s.exhausted(seq, m) {
 					s.judge(seq, m, 0)
 				}
 			case blocked:
@@ -95,6 +104,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	s.cursor = s.next
 	g.shares[extent] = s
 	s.restore(state)
+	g.inherit()
 	return s
 }
 
@@ -105,6 +115,7 @@ func (g *Group) RemoveShare(s *Share) {
 		return
 	}
 	s.gone = true
+	s.forgetLasts()
 	delete(g.shares, s.extent)
 	g.inFlight -= s.count[inFlight]
 	s.releaseAll()
@@ -132,6 +143,10 @@ func (g *Group) Want(wanted bool) {
 
 // Ready reports whether Take has something to hand out.
 func (g *Group) Ready() bool {
+	if g.streak.shut() {
+		return false
+	}
+	g.resume()
 	for _, turns := range [...]*queue[*Share]{&g.turn, &g.mergedTurn} {
 		for turns.len() > 0 {
 			s := *turns.front()

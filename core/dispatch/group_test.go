@@ -296,7 +296,7 @@ func TestGroup_SharesTakeTurns(t *testing.T) {
 }
 
 func TestGroup_RetriesDoNotStarveFirstDeliveries(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries}, 1000)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, 1000)
 	first := 0
 	for range 20 {
 		for _, r := range g.Take(1, Credit{Messages: 20, Bytes: 1 << 20}, start, nil) {

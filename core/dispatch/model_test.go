@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"maps"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ type fate struct {
 	blocked  bool
 	rejected bool
 	begun    bool      // it was handed out, as far as the owner knows
+	session  SessionID // that got it last from this owner
 	appended time.Time // as its batch says
 	expire   time.Time // zero: never
 }
@@ -64,6 +66,9 @@ type machine struct {
 	token   uint64
 	lent    []Dead                  // yielded, not answered
 	timers  map[core.Seq]timerTimes // of a timer extent, of what was offered ever; nil: a log
+	nacks   map[SessionID]int       // in a row
+	paused  map[SessionID]time.Time // throttled sessions, until
+	excused map[core.Seq]uint16     // attempts, as of the last look
 	skipped uint64                  // by this owner
 	lapsed  uint64                  // the same
 }
@@ -115,8 +120,14 @@ func (m *machine) offer(t *rapid.T) {
 
 func (m *machine) take(t *rapid.T) {
 	credit := Credit{Messages: rapid.IntRange(0, 30).Draw(t, "messages"), Bytes: rapid.IntRange(0, 500).Draw(t, "bytes"), Oversize: rapid.Bool().Draw(t, "oversize")}
+	m.hand(t, SessionID(rapid.IntRange(7, 8).Draw(t, "session")), credit)
+}
+
+// hand checks what a session is handed out.
+func (m *machine) hand(t *rapid.T, session SessionID, credit Credit) {
 	idle := !m.g.Ready()
-	runs := m.g.Take(7, credit, m.now, nil)
+	probes := m.g.streak.probes()
+	runs := m.g.Take(session, credit, m.now, nil)
 	if idle && len(runs) > 0 {
 		t.Fatalf("not ready, but took %v", runs)
 	}
@@ -133,6 +144,7 @@ func (m *machine) take(t *rapid.T) {
 			}
 			rest = rest[len(p):]
 			m.delivered(t, seq, int(r.Attempt))
+			m.fate(seq).session = session
 		}
 		if len(rest) > 0 {
 			t.Fatalf("run has %d bytes too many", len(rest))
@@ -141,6 +153,52 @@ func (m *machine) take(t *rapid.T) {
 	if n > credit.Messages || size > credit.Bytes && !(credit.Oversize && n == 1) {
 		t.Fatalf("took %d messages, %d bytes for %+v", n, size, credit)
 	}
+	if n > probes {
+		t.Fatalf("a stalled group handed out %d messages, %d probes are left", n, probes)
+	}
+	m.pace(t, session, n)
+}
+
+// pace checks what a session that only nacks was given, and has it pause.
+func (m *machine) pace(t *rapid.T, session SessionID, n int) {
+	over := m.nacks[session] - freeNacks
+	if over <= 0 || m.spec.NoNackThrottle || n == 0 {
+		return
+	}
+	if n > throttledAtOnce || m.now.Before(m.paused[session]) {
+		t.Fatalf("session %d got %d messages after %d nacks in a row, %s before the end of its pause", session, n, m.nacks[session], m.paused[session].Sub(m.now))
+	}
+	m.paused[session] = m.now.Add(min(minThrottlePause<<min(over/throttledAtOnce, 10), maxThrottlePause))
+}
+
+// forgive ends the throttling of a session that acked.
+func (m *machine) forgive(session SessionID) {
+	delete(m.nacks, session)
+	delete(m.paused, session)
+}
+
+// counted are the attempts of a message that count.
+func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - int(m.s.excused[seq]) }
+
+// stalls checks that attempts are excused only while the group is stalled, and takes over which messages that saved.
+func (m *machine) stalls(t *rapid.T) {
+	since, stalled := m.g.Stalled()
+	for seq, n := range m.s.excused {
+		f := m.fate(seq)
+		if n == m.excused[seq] {
+			continue
+		}
+		if !stalled || m.spec.NoSmartRetry || since.After(m.now) {
+			t.Fatalf("attempts of seq %d are excused, the group is stalled: %v, smart retry is off: %v", seq, stalled, m.spec.NoSmartRetry)
+		}
+		if int(n) > f.attempts {
+			t.Fatalf("%d of %d attempts of seq %d are excused", n, f.attempts, seq)
+		}
+		if (f.dying || f.blocked) && !f.rejected && m.counted(seq) < m.spec.MaxDeliveries {
+			f.dying, f.blocked, f.until = false, false, time.Time{}
+		}
+	}
+	m.excused = maps.Clone(m.s.excused)
 }
 
 func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
@@ -162,7 +220,7 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is delivered %s early", seq, f.until.Sub(m.now))
 	case attempt != f.attempts+1:
 		t.Fatalf("seq %d is delivered as attempt %d after %d", seq, attempt, f.attempts)
-	case attempt > m.spec.MaxDeliveries:
+	case m.counted(seq) >= m.spec.MaxDeliveries:
 		t.Fatalf("seq %d is delivered as attempt %d of %d", seq, attempt, m.spec.MaxDeliveries)
 	}
 	if attempt > 1 {
@@ -202,6 +260,7 @@ func (m *machine) ack(t *rapid.T) {
 	want := map[core.Seq]bool{}
 	for at := seq; at < seq+count; at++ {
 		if f := m.fates[at]; f != nil && f.attempts >= attempt && !f.over {
+			m.forgive(f.session)
 			f.over, f.locked, f.dying, f.blocked = true, false, false, false
 		} else {
 			want[at] = true
@@ -229,13 +288,17 @@ func (m *machine) ackProven(t *rapid.T) {
 	if got := m.s.AckProven(seq, m.now); got == f.over {
 		t.Fatalf("proven ack of %d: got %v, over: %v", seq, got, f.over)
 	}
+	if !f.over && f.begun {
+		m.forgive(f.session)
+	}
 	f.over, f.locked, f.dying, f.blocked = true, false, false, false
 }
 
 // failed is what the model makes of a failed attempt.
-func (m *machine) failed(f *fate, until time.Time, rejected bool) {
+func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
+	f := m.fate(seq)
 	f.locked, f.until = false, until
-	if rejected || f.attempts >= m.spec.MaxDeliveries {
+	if rejected || m.counted(seq) >= m.spec.MaxDeliveries {
 		f.until = time.Time{}
 		f.over = m.spec.Exhausted == core.ExhaustedDrop
 		f.dying = m.spec.Exhausted == core.ExhaustedDLQ
@@ -246,14 +309,36 @@ func (m *machine) failed(f *fate, until time.Time, rejected bool) {
 
 func (m *machine) nack(t *rapid.T) {
 	seq, f := m.pick(t, true)
+	m.fail(t, seq, f, time.Duration(rapid.IntRange(0, 5).Draw(t, "delay"))*time.Second)
+}
+
+func (m *machine) fail(t *rapid.T, seq core.Seq, f *fate, delay time.Duration) {
 	if err := m.s.Nack(seq, uint16(f.attempts)+1, 0, nil, 0, m.now); core.CodeOf(err) != core.CodeStale {
 		t.Fatalf("nack of a delivery to come: %v", err)
 	}
-	delay := time.Duration(rapid.IntRange(0, 5).Draw(t, "delay")) * time.Second
 	if err := m.s.Nack(seq, uint16(f.attempts), delay, []byte("no"), 0, m.now); err != nil {
 		t.Fatalf("nack: %v", err)
 	}
-	m.failed(f, m.now.Add(delay), false)
+	if !m.spec.NoNackThrottle {
+		m.nacks[f.session]++
+	}
+	m.failed(seq, m.now.Add(delay), false)
+	m.stalls(t)
+}
+
+// outage has one worker fail all it gets, for a while.
+func (m *machine) outage(t *rapid.T) {
+	for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+		m.hand(t, 7, Credit{Messages: 40, Bytes: 10_000})
+		for seq := core.Seq(1); seq <= m.written; seq++ {
+			if f := m.fates[seq]; f != nil && f.locked {
+				m.fail(t, seq, f, 0)
+			}
+		}
+		m.checkpoint(t)
+		m.saved(t)
+		m.tick(t)
+	}
 }
 
 func (m *machine) reject(t *rapid.T) {
@@ -261,7 +346,7 @@ func (m *machine) reject(t *rapid.T) {
 	if err := m.s.Reject(seq, uint16(f.attempts), []byte("never"), m.now); err != nil {
 		t.Fatalf("reject: %v", err)
 	}
-	m.failed(f, time.Time{}, true)
+	m.failed(seq, time.Time{}, true)
 }
 
 func (m *machine) extend(t *rapid.T) {
@@ -280,16 +365,20 @@ func (m *machine) giveBack(t *rapid.T) {
 	}
 	f.attempts--
 	f.locked, f.until = false, time.Time{}
+	if f.attempts > 0 && m.counted(seq) >= m.spec.MaxDeliveries {
+		m.failed(seq, time.Time{}, false)
+	}
 }
 
 func (m *machine) tick(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 12_000).Draw(t, "ms")) * time.Millisecond)
 	m.g.Tick(m.now)
-	for _, f := range m.fates {
+	for seq, f := range m.fates {
 		if f.locked && !f.until.After(m.now) {
-			m.failed(f, f.until, false)
+			m.failed(seq, f.until, false)
 		}
 	}
+	m.stalls(t)
 	if at, ok := m.g.NextDeadline(); ok && !at.After(m.now) {
 		t.Fatalf("after a tick at %s the next deadline is %s", m.now, at)
 	}
@@ -299,12 +388,17 @@ func (m *machine) update(t *rapid.T) {
 	m.spec.MaxDeliveries = rapid.IntRange(1, 4).Draw(t, "max")
 	m.spec.Delay, m.spec.SkipOlder = delays.Draw(t, "group delay"), ages.Draw(t, "skip older")
 	m.spec.Exhausted = policies.Draw(t, "exhausted")
+	m.spec.NoSmartRetry, m.spec.NoNackThrottle = rapid.Bool().Draw(t, "no smart retry"), rapid.Bool().Draw(t, "no nack throttle")
+	if m.spec.NoNackThrottle {
+		clear(m.nacks)
+		clear(m.paused)
+	}
 	m.g.Update(m.spec, m.now)
-	for _, f := range m.fates {
+	for seq, f := range m.fates {
 		rejected := f.blocked && f.rejected
 		f.blocked = false
-		if (f.attempts >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying {
-			m.failed(f, time.Time{}, rejected)
+		if (m.counted(seq) >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying {
+			m.failed(seq, time.Time{}, rejected)
 		}
 	}
 }
@@ -402,7 +496,7 @@ func TestGroup_Model(t *testing.T) {
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
 			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
 			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
-			"want": m.want, "rebuild": m.rebuild,
+			"want": m.want, "rebuild": m.rebuild, "outage": m.outage,
 		})
 		m.drain(t)
 	})

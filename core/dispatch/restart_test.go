@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"maps"
 	"testing"
 	"time"
 
@@ -40,7 +41,8 @@ func (m *machine) start(t *rapid.T) {
 	} else {
 		m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
 	}
-	m.skipped, m.lapsed = 0, 0
+	m.skipped, m.lapsed, m.excused = 0, 0, maps.Clone(m.s.excused)
+	m.nacks, m.paused = map[SessionID]int{}, map[SessionID]time.Time{}
 	m.unsent, m.fates = nil, map[core.Seq]*fate{}
 	for seq := core.Seq(1); seq <= m.written; seq++ {
 		if st.done.Done(seq) {
@@ -55,8 +57,11 @@ func (m *machine) start(t *rapid.T) {
 				f.locked, f.until = true, time.UnixMilli(e.due)
 			case waiting:
 				f.until = time.UnixMilli(e.due)
+				if m.counted(seq) >= m.spec.MaxDeliveries {
+					m.failed(seq, time.Time{}, false)
+				}
 			default:
-				m.failed(f, time.Time{}, e.failure == Rejected)
+				m.failed(seq, time.Time{}, e.failure == Rejected)
 			}
 		}
 	}
@@ -129,6 +134,7 @@ func (m *machine) drain(t *rapid.T) {
 		if round > 100*m.spec.MaxDeliveries {
 			t.Fatalf("stuck: %+v, %v", m.s.Depth(), m.g.check())
 		}
+		m.s.AckProven(m.s.next-1, m.now) // so that a stall ends
 		m.now = m.now.Add(20 * time.Second)
 		m.g.Tick(m.now)
 		m.g.Want(true)

@@ -49,6 +49,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 				from = seq + 1
 				continue
 			}
+			s.group.acked(m.session)
 			s.forget(seq, m)
 			c.live &^= 1 << (seq & chunkMask)
 		}
@@ -65,6 +66,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 func (s *Share) doneRun(from, end core.Seq) {
 	if from < end {
 		s.changed = true
+		s.group.succeeded()
 		s.group.counters.Acked += s.done.AckRange(from, uint64(end-from))
 	}
 }
@@ -85,6 +87,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	}
 	if len(s.extended) > 0 {
 		delete(s.extended, seq)
+	}
+	if len(s.excused) > 0 {
+		delete(s.excused, seq)
 	}
 	s.table.n--
 	*m = message{}
@@ -110,7 +115,9 @@ func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
 		return false
 	}
 	s.group.counters.Acked++
+	s.group.succeeded()
 	if m := s.table.get(seq); m != nil {
+		s.group.acked(m.session)
 		s.settle(seq, m)
 		s.wake()
 		return true
@@ -165,6 +172,7 @@ func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []b
 		until = t + int64(min(delay, core.MaxNackDelay))
 	}
 	s.group.counters.Nacked++
+	s.group.nacked(m.session)
 	m.failure = Nacked
 	s.note(seq, text)
 	s.failed(seq, m, until)
@@ -231,11 +239,15 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 		delete(s.extended, seq)
 		m.attempts--
 		m.session = 0
+		s.changed = true
+		if m.attempts > 0 && s.exhausted(seq, m) { // max deliveries was lowered meanwhile
+			s.judge(seq, m, 0)
+			continue
+		}
 		s.move(m, ready)
 		if m.batch != nil {
 			s.retries.push(seq)
 		}
-		s.changed = true
 	}
 	s.wake()
 	return bad

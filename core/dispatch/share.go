@@ -32,6 +32,7 @@ type Share struct {
 	top      core.Seq // highest restored message: below it the table may hold what is not yet delivered here
 	count    [phases]int
 	texts    map[core.Seq]string // what consumers said of failed messages
+	excused  map[core.Seq]uint16 // attempts that do not count; see stall.go
 	extended map[core.Seq]int64  // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
@@ -42,6 +43,7 @@ type Share struct {
 
 	retries queue[core.Seq] // phase ready, with bytes; others are skipped
 	unbegun queue[core.Seq] // phase unbegun; others are skipped
+	lasts   queue[core.Seq] // the same, that wait while the group is undecided
 	pending queue[saving]   // phase unsaved; others are skipped
 	token   uint64          // of the last checkpoint
 	saved   uint64          // token of the last one that is durable
@@ -201,6 +203,8 @@ func (s *Share) rest() {
 	s.unbegun.trim()
 	s.pending.trim()
 	s.table = newTable()
+	s.excused = nil
+	s.forgetLasts()
 }
 
 // wake gives the share its turn if it has something to hand out.

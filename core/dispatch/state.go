@@ -29,7 +29,8 @@ type entry struct {
 	kind     kind
 	failure  Failure
 	attempts uint16
-	due      int64 // unix ms
+	excused  uint16 // of these, that do not count; ≤ attempts
+	due      int64  // unix ms
 	text     string
 	firstTry bool // not written: the lock of a first attempt
 }
@@ -41,11 +42,12 @@ type State struct {
 	messages map[core.Seq]entry // first and count unused
 }
 
-// The blob, little-endian, of stateVersion with a window of bits, else of plainVersion, so that earlier builds read what they can:
+// The blob, little-endian, of stateVersion with a window of bits or an excused attempt, else of plainVersion, so that earlier builds read what they
+// can:
 //
 //	version u8 | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
-//	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text, u8 | attempts uvarint |
-//	       unless ended: due varint, ms since the entry's before | with text: length uvarint, text
+//	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text + 32 × has excused, u8 | attempts uvarint |
+//	       with excused: excused uvarint | unless ended: due varint, ms since the entry's before | with text: length uvarint, text
 //
 // A gap is the number of seqs since the end of the entry before (the first: since the frontier).
 const (
@@ -55,6 +57,7 @@ const (
 
 const (
 	textBit      = 16
+	excusedBit   = 32
 	maxMessages  = 16 * MaxOutstanding // of a state: several owners' worth
 	maxStateSize = 2 * MaxCheckpoint
 )
@@ -76,6 +79,9 @@ func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (
 	b = binary.AppendUvarint(b, uint64(n))
 	end, due := done.Frontier()+1, int64(0)
 	for _, e := range entries[:n] {
+		if e.excused > 0 {
+			b[start] = stateVersion
+		}
 		b = appendEntry(b, e, end, due)
 		end, due = e.first+core.Seq(e.count), e.due
 		if !cut && len(b)-start > room {
@@ -105,8 +111,14 @@ func appendEntry(b []byte, e entry, end core.Seq, due int64) []byte {
 	if e.text != "" {
 		flags |= textBit
 	}
+	if e.excused > 0 {
+		flags |= excusedBit
+	}
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, uint64(e.attempts))
+	if e.excused > 0 {
+		b = binary.AppendUvarint(b, uint64(e.excused))
+	}
 	if e.kind != ended {
 		b = binary.AppendVarint(b, e.due-due)
 	}
@@ -131,7 +143,7 @@ func DecodeState(blob []byte) (State, error) {
 		return State{}, err
 	}
 	st := State{done: *done}
-	if !st.decodeEntries(rest) {
+	if !st.decodeEntries(rest, body[0]) {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged entries", len(blob))
 	}
 	return st, nil
@@ -149,7 +161,11 @@ func decodeWindow(version byte, b []byte) (done *acklevel.Window, rest []byte, e
 	return nil, nil, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", version, stateVersion)
 }
 
-func (st *State) decodeEntries(b []byte) (ok bool) {
+func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
+	known := byte(2*textBit - 1)
+	if version >= stateVersion {
+		known |= excusedBit
+	}
 	n, b, ok := uvarint(b, maxMessages)
 	if !ok {
 		return false
@@ -169,7 +185,14 @@ func (st *State) decodeEntries(b []byte) (ok bool) {
 			return false
 		}
 		e := entry{kind: kind(flags & 3), failure: Failure(flags >> 2 & 3), attempts: uint16(attempts)}
-		if e.kind >= kinds || flags >= 2*textBit || gap > math.MaxUint64-end || count > math.MaxUint64-end-gap || len(st.messages)+int(count) > maxMessages {
+		if flags&excusedBit != 0 {
+			var excused uint64
+			if excused, b, ok = uvarint(b, attempts); !ok || excused == 0 {
+				return false
+			}
+			e.excused = uint16(excused)
+		}
+		if e.kind >= kinds || flags&^known != 0 || gap > math.MaxUint64-end || count > math.MaxUint64-end-gap || len(st.messages)+int(count) > maxMessages {
 			return false
 		}
 		if e.kind != ended {
@@ -242,10 +265,10 @@ func (st *State) Merge(o State) {
 		case !both:
 			a = b
 		case b.kind == ended && a.kind != ended, b.kind == a.kind && b.attempts > a.attempts, a.kind != ended && b.attempts > a.attempts:
-			b.attempts, b.due = max(a.attempts, b.attempts), max(a.due, b.due)
+			b.attempts, b.due, b.excused = max(a.attempts, b.attempts), max(a.due, b.due), max(a.excused, b.excused)
 			a = b
 		default:
-			a.attempts, a.due = max(a.attempts, b.attempts), max(a.due, b.due)
+			a.attempts, a.due, a.excused = max(a.attempts, b.attempts), max(a.due, b.due), max(a.excused, b.excused)
 		}
 		merged[seq] = a
 	}

@@ -30,9 +30,12 @@ type handout struct {
 // Take hands out what the credit allows and appends it to runs: shares in turn, retries and first deliveries mixed,
 // messages contiguous in a batch as one run. Each is locked until now + lock timeout. Attempts count here.
 func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
+	now64 := g.at(now)
+	g.resume()
+	most := g.most(session, min(credit.Messages, g.streak.probes()))
 	h := handout{
-		session: session, messages: credit.Messages, bytes: credit.Bytes, oversize: credit.Oversize,
-		due: g.at(now) + int64(g.spec.LockTimeout), runs: runs,
+		session: session, messages: most, bytes: credit.Bytes, oversize: credit.Oversize,
+		due: now64 + int64(g.spec.LockTimeout), runs: runs,
 	}
 	for h.messages > 0 && !h.stopped {
 		s := g.nextInTurn()
@@ -44,6 +47,8 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		g.handedOf(s, left-h.messages)
 		s.wake()
 	}
+	g.probed(most - h.messages)
+	g.gave(session, most-h.messages)
 	return h.runs
 }
 
@@ -83,6 +88,10 @@ func (s *Share) takeRetries(h *handout, most int) (n int) {
 			s.retries.pop()
 			s.group.counters.Lapsed++
 			s.settle(seq, m)
+			continue
+		}
+		if s.isLast(seq, m) && s.group.undecided() {
+			s.postpone(s.retries.pop())
 			continue
 		}
 		if !h.fits(s.size(m.batch, seq)) {

@@ -73,7 +73,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
-		queued = m.batch == nil || slices.Contains(s.retries.all(), seq)
+		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.lasts.all(), seq)
 	case unbegun:
 		queued = slices.Contains(s.unbegun.all(), seq)
 	case dying:
@@ -107,7 +107,8 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 	if m == nil {
 		return s.canBegin() && s.size(s.holding(seq), seq) <= bytes
 	}
-	return (m.phase == ready || m.phase == unbegun && s.canBegin()) && m.batch != nil && s.size(m.batch, seq) <= bytes
+	may := m.phase == ready && !slices.Contains(s.lasts.all(), seq) || m.phase == unbegun && s.canBegin()
+	return may && m.batch != nil && s.size(m.batch, seq) <= bytes
 }
 
 // Rebuild puts a share together anew from what is known of its messages: what is done stays done, locks, delays and attempts stay, and
@@ -119,6 +120,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	}
 	old := s.table
 	s.releaseAll()
+	s.forgetLasts()
 	g.locks.filter(func(l *lock) bool { return l.share != s })
 	g.turn.filter(func(t **Share) bool { return *t != s })
 	g.mergedTurn.filter(func(t **Share) bool { return *t != s })
@@ -128,7 +130,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		g.sink(i)
 	}
 	*s = Share{
-		group: g, extent: s.extent, timers: s.timers, merged: s.merged, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		group: g, extent: s.extent, timers: s.timers, merged: s.merged, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, excused: s.excused, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
 	}
 	s.next = s.done.Frontier() + 1

@@ -1,0 +1,251 @@
+package dispatch
+
+import (
+	"math"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// When nothing a group hands out succeeds, the workers are to blame and not the messages: the group is stalled. Attempts that fail then are
+// excused, so that an outage exhausts nothing; a few messages at a time probe whether it is over, with growing pauses; and one success
+// ends it.
+//
+// A tail of poison looks different: it has failed before, while other messages succeeded. So a streak of failures counts only with
+// first attempts in it. And as long as an outage lasts, first attempts go on failing, since some of the probes are such. When none has
+// for many rounds, what is left may be poison after all: from then on attempts count again, a part of what waits at a time.
+//
+// An owner that finds many excused messages in what the one before saved takes the group for stalled until something succeeds.
+const (
+	stallMessages = 20 // distinct messages failed in a row …
+	stallFirst    = 5  // … so many of them for the first time
+	stallProbes   = 4  // messages a stalled group hands out in one round
+	stallRounds   = 15 // without the failure of a first attempt, until failures count again …
+	stallPart     = 8  // … of this part of what waits in one round, if that is more than the probes
+	stallPause    = time.Second
+	maxStallPause = time.Minute // or the lock timeout, if that is shorter
+)
+
+// suspect is a message that failed since the last success.
+type suspect struct {
+	share *Share
+	seq   core.Seq
+	fails uint16
+}
+
+// streak is what failed since the group's last success.
+//
+//	len(suspects) ≤ stallMessages, and they are distinct;  stalled when there are so many, and first ≥ stallFirst, or if it was
+//	next > 0 while a round of probes is under way or awaited
+type streak struct {
+	suspects []suspect
+	first    int // failures of first attempts
+	stalled  bool
+	since    int64 // ns: when it stalled
+	rounds   int   // begun since a first attempt failed
+	left     int   // messages of this round not handed out yet
+	next     int64 // ns: when the next round begins; 0: when this one is begun
+	pause    int64 // ns: after this round
+}
+
+// strike notes the failure of a message's attempt.
+func (s *Share) strike(seq core.Seq, m *message) {
+	g := s.group
+	k := &g.streak
+	switch {
+	case g.spec.NoSmartRetry:
+	case !k.stalled:
+		if m.attempts == 1 {
+			k.first++
+		}
+		k.suspect(s, seq)
+		if len(k.suspects) == stallMessages && k.first >= stallFirst {
+			g.stall()
+		}
+	default:
+		if m.attempts == 1 {
+			k.rounds = 0
+		}
+		if k.rounds < stallRounds {
+			g.counters.Excused++
+			s.excuse(seq, m, 1)
+		}
+	}
+}
+
+// suspect counts a failure of a message, if there is room.
+func (k *streak) suspect(s *Share, seq core.Seq) {
+	for i := range k.suspects {
+		if x := &k.suspects[i]; x.seq == seq && x.share == s {
+			x.fails = saturate(x.fails)
+			return
+		}
+	}
+	if len(k.suspects) < stallMessages {
+		k.suspects = append(k.suspects, suspect{s, seq, 1})
+	}
+}
+
+// inherit goes on with a stall of the owner before.
+func (g *Group) inherit() {
+	excused := 0
+	for _, s := range g.shares {
+		excused += len(s.excused)
+	}
+	if k := &g.streak; excused >= stallMessages && !k.stalled && !g.spec.NoSmartRetry {
+		k.begin(g.now)
+		g.counters.Stalls++
+	}
+}
+
+// begin a stall, with probes at once: the locks of one consumer that died look the same, until another one acks.
+func (k *streak) begin(now int64) {
+	k.stalled, k.since = true, now
+	k.pause = int64(stallPause)
+	k.left = stallProbes
+}
+
+// stall begins: the failures that led to it are excused, also where they were the last of their messages.
+func (g *Group) stall() {
+	k := &g.streak
+	k.begin(g.now)
+	g.counters.Stalls++
+	for _, x := range k.suspects {
+		m := x.share.table.get(x.seq)
+		if m == nil || x.share.gone || m.phase == taken || m.phase == retaken {
+			continue
+		}
+		g.counters.Excused += uint64(x.fails)
+		x.share.excuse(x.seq, m, x.fails)
+		x.share.changed = true
+		if (m.phase == dying || m.phase == blocked) && m.failure != Rejected {
+			x.share.judge(x.seq, m, 0)
+			x.share.wake()
+		}
+	}
+}
+
+// succeeded ends the streak.
+func (g *Group) succeeded() {
+	k := &g.streak
+	if len(k.suspects) == 0 && !k.stalled {
+		return
+	}
+	clear(k.suspects)
+	*k = streak{suspects: k.suspects[:0]}
+}
+
+// shut reports whether nothing is handed out before the next round.
+func (k *streak) shut() bool { return k.stalled && k.left == 0 }
+
+// probes is how many messages may be handed out.
+func (k *streak) probes() int {
+	if !k.stalled {
+		return math.MaxInt
+	}
+	return k.left
+}
+
+// probed notes that n messages of a stalled group were handed out.
+func (g *Group) probed(n int) {
+	k := &g.streak
+	if !k.stalled || n == 0 {
+		return
+	}
+	k.left -= n
+	if k.next == 0 {
+		k.next = g.now + k.pause
+		k.pause = min(2*k.pause, int64(min(maxStallPause, g.spec.LockTimeout)))
+	}
+}
+
+// tick begins the next round when it is time.
+func (g *Group) tickStall() {
+	k := &g.streak
+	if !k.stalled || k.next == 0 || k.next > g.now {
+		return
+	}
+	k.next = 0
+	k.left = stallProbes
+	if k.rounds++; k.rounds > stallRounds {
+		k.rounds = stallRounds
+		waiting := -g.inFlight
+		for _, s := range g.shares {
+			waiting += s.outstanding()
+		}
+		k.left = max(k.left, waiting/stallPart)
+	}
+}
+
+// Stalled reports since when nothing has succeeded; ok is false when the group is not stalled.
+func (g *Group) Stalled() (since time.Time, ok bool) {
+	if !g.streak.stalled {
+		return time.Time{}, false
+	}
+	return g.instant(g.streak.since), true
+}
+
+// undecided reports whether failures may be the beginning of a stall, and there is something that would tell: messages in flight, or such as
+// were never tried. Then last attempts wait.
+func (g *Group) undecided() bool {
+	k := &g.streak
+	switch {
+	case k.stalled || k.first == 0:
+		return false
+	case g.inFlight > 0 && len(k.suspects) < stallMessages && len(k.suspects)+g.inFlight >= stallMessages:
+		return true
+	}
+	for _, s := range g.shares {
+		if s.canBegin() {
+			return true
+		}
+	}
+	return false
+}
+
+// postpone has a last attempt wait.
+func (s *Share) postpone(seq core.Seq) {
+	s.lasts.push(seq)
+	s.group.postponed++
+}
+
+// resume lets last attempts go on that wait for nothing any more.
+func (g *Group) resume() {
+	if g.postponed == 0 || g.undecided() {
+		return
+	}
+	for _, s := range g.shares {
+		for _, seq := range s.lasts.all() {
+			s.retries.push(seq)
+		}
+		s.forgetLasts()
+		s.wake()
+	}
+}
+
+func (s *Share) forgetLasts() {
+	s.group.postponed -= s.lasts.len()
+	s.lasts = queue[core.Seq]{}
+}
+
+// isLast reports whether a failed message has one attempt left.
+func (s *Share) isLast(seq core.Seq, m *message) bool {
+	most := s.group.spec.MaxDeliveries
+	return m.attempts > 0 && most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) == most-1
+}
+
+// excuse has n failed attempts of a message not count.
+func (s *Share) excuse(seq core.Seq, m *message, n uint16) {
+	if s.excused == nil {
+		s.excused = map[core.Seq]uint16{}
+	}
+	s.excused[seq] = uint16(min(uint64(s.excused[seq])+uint64(n), uint64(m.attempts)))
+}
+
+// excuses are how many attempts of a message do not count.
+func (s *Share) excuses(seq core.Seq) int {
+	if len(s.excused) == 0 {
+		return 0
+	}
+	return int(s.excused[seq])
+}

@@ -1,0 +1,300 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// workers take all they are given, and answer at once. They are of many sessions, so that none is throttled.
+type workers struct {
+	t     *testing.T
+	g     *Group
+	now   time.Time
+	next  SessionID
+	given map[core.Seq]int
+	dead  map[core.Seq]int // attempts of dead letters
+}
+
+func newWorkers(t *testing.T, g *Group) *workers {
+	return &workers{t: t, g: g, now: start, given: map[core.Seq]int{}, dead: map[core.Seq]int{}}
+}
+
+// work takes up to n messages, fails those that are bad, acks the others, and says how many it took.
+func (w *workers) work(n int, bad func(core.Seq) bool) (took int) {
+	w.next++
+	for _, r := range w.g.Take(w.next, Credit{Messages: n, Bytes: 1 << 20}, w.now, nil) {
+		for i := range r.Count {
+			seq := r.Base + core.Seq(i)
+			took++
+			w.given[seq]++
+			if !bad(seq) {
+				if refused := r.Share.Ack(seq, 1, r.Attempt, w.now, nil); refused != nil {
+					w.t.Fatal(refused)
+				}
+			} else if err := r.Share.Nack(seq, r.Attempt, 0, []byte("no"), 0, w.now); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	for _, s := range w.g.shares {
+		save(s, w.now)
+	}
+	for _, d := range w.g.TakeDead(1000, nil) {
+		w.dead[d.Seq] = int(d.Attempts)
+		d.Share.DeadLettered(d.Seq, w.now)
+	}
+	return took
+}
+
+// until works, and lets time pass when there is nothing to do, as long as it may.
+func (w *workers) until(end time.Time, bad func(core.Seq) bool) {
+	for {
+		if w.work(10, bad) > 0 {
+			continue
+		}
+		at, ok := w.g.NextDeadline()
+		if !ok || at.After(end) {
+			w.now = end
+			return
+		}
+		w.now = at
+		w.g.Tick(w.now)
+	}
+}
+
+func all(core.Seq) bool     { return true }
+func nothing(core.Seq) bool { return false }
+
+// every tenth message is bad.
+func tenth(seq core.Seq) bool { return seq%10 == 0 }
+
+func (w *workers) stalled(want bool) {
+	w.t.Helper()
+	if _, got := w.g.Stalled(); got != want {
+		w.t.Fatalf("at %s stalled: %v, want %v; %+v", w.now.Sub(start), got, want, w.g.streak)
+	}
+}
+
+// onlyTheBad checks that dead letters are the messages that are always bad, of so many.
+func (w *workers) onlyTheBad(n int, bad func(core.Seq) bool) {
+	w.t.Helper()
+	for seq := core.Seq(1); int(seq) <= n; seq++ {
+		if _, dead := w.dead[seq]; dead != bad(seq) {
+			w.t.Errorf("seq %d is a dead letter: %v, want %v", seq, dead, bad(seq))
+		}
+	}
+}
+
+// TestStall_OutageOfWorkersThatNack fails all for an hour, with first attempts left to fail all the time: nothing dies, and afterwards only
+// what is bad does, after exactly the attempts that count.
+func TestStall_OutageOfWorkersThatNack(t *testing.T) {
+	for _, most := range []int{2, 3, 10} {
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: most}, 1000)
+		w := newWorkers(t, g)
+		w.until(start.Add(time.Hour), all)
+		w.stalled(true)
+		if len(w.dead) > 0 {
+			t.Fatalf("max %d: the outage made %d dead letters", most, len(w.dead))
+		}
+		if n := len(w.given); n < 40 || n > 500 {
+			t.Errorf("max %d: %d messages were tried in an hour of probes", most, n)
+		}
+		if since, _ := g.Stalled(); !since.Equal(start) || g.Counters().Stalls != 1 {
+			t.Errorf("max %d: stalled since %s, %d times", most, since.Sub(start), g.Counters().Stalls)
+		}
+		w.until(start.Add(2*time.Hour), tenth)
+		w.onlyTheBad(1000, tenth)
+		w.stalled(false)
+		if !s.Done(1000) {
+			t.Errorf("max %d: %+v is left", most, g.Depth())
+		}
+	}
+}
+
+// TestStall_OutageOfWorkersThatHang has all locks run out for many lock timeouts, when everything had been handed out before.
+func TestStall_OutageOfWorkersThatHang(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 100)
+	w := newWorkers(t, g)
+	take(g, 1000, start)
+	for range 8 {
+		w.now = w.now.Add(10 * time.Second)
+		g.Tick(w.now)
+		save(s, w.now)
+		take(g, 1000, w.now)
+		w.stalled(true)
+		if dead := g.TakeDead(100, nil); dead != nil {
+			t.Fatalf("%d dead letters after %s", len(dead), w.now.Sub(start))
+		}
+	}
+	w.until(start.Add(5*time.Minute), tenth)
+	w.stalled(false)
+	w.onlyTheBad(100, tenth)
+	for seq, attempts := range w.dead {
+		if w.given[seq] != 2 {
+			t.Errorf("seq %d died after %d attempts, %d of them after the outage; want 2 of these", seq, attempts, w.given[seq])
+		}
+	}
+}
+
+// TestStall_TailOfPoison leaves nothing but messages that fail: they had failed before, while others succeeded.
+func TestStall_TailOfPoison(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 500)
+	w := newWorkers(t, g)
+	w.until(start.Add(time.Second), tenth)
+	w.stalled(false)
+	w.onlyTheBad(500, tenth)
+	for seq, attempts := range w.dead {
+		if attempts != 10 || w.given[seq] != 10 {
+			t.Errorf("seq %d died after %d attempts, counted %d; want 10", seq, w.given[seq], attempts)
+		}
+	}
+	if !s.Done(500) || g.Counters().Stalls != 0 {
+		t.Errorf("%+v is left, stalled %d times", g.Depth(), g.Counters().Stalls)
+	}
+}
+
+// TestStall_TailOfFreshPoison is what cannot be told from an outage: bad messages only, at the end, that never were seen with others. It
+// takes its time, and they die.
+func TestStall_TailOfFreshPoison(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3, LockTimeout: 5 * time.Second}, 150)
+	w := newWorkers(t, g)
+	bad := func(seq core.Seq) bool { return seq > 100 }
+	w.until(start.Add(30*time.Second), bad)
+	w.stalled(true)
+	if len(w.dead) > 0 {
+		t.Fatalf("%d died at once: that might have been an outage", len(w.dead))
+	}
+	w.until(start.Add(10*time.Minute), bad)
+	w.onlyTheBad(150, bad)
+	if !s.Done(150) {
+		t.Errorf("%+v is left", g.Depth())
+	}
+}
+
+// TestStall_FewMessages is no stall: with fewer than twenty nothing is known.
+func TestStall_FewMessages(t *testing.T) {
+	g, _ := newShare(t, core.GroupSpec{}, stallMessages-1)
+	w := newWorkers(t, g)
+	w.until(start.Add(time.Second), all)
+	w.onlyTheBad(stallMessages-1, all)
+}
+
+// TestStall_OneSuccessEndsIt looks at the probes: few, with growing pauses, first deliveries among them.
+func TestStall_OneSuccessEndsIt(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 100)
+	w := newWorkers(t, g)
+	w.work(stallMessages, all)
+	w.stalled(true)
+	if n := w.work(100, all); n != stallProbes || g.Ready() || w.work(100, all) != 0 {
+		t.Fatalf("%d probes at once, and more without a pause", n)
+	}
+	for i := range 9 {
+		pause := min(stallPause<<i, maxStallPause)
+		at, ok := g.NextDeadline()
+		if !ok || at.Sub(w.now) != pause {
+			t.Fatalf("the next probes are due after %s, %v; want %s", at.Sub(w.now), ok, pause)
+		}
+		w.now = at
+		g.Tick(at)
+		before := s.cursor
+		if n := w.work(100, all); n != stallProbes || g.Ready() || s.cursor-before != stallProbes/2 {
+			t.Fatalf("%d probes, %d of them first deliveries", n, s.cursor-before)
+		}
+	}
+	w.now = w.now.Add(maxStallPause)
+	g.Tick(w.now)
+	w.work(1, nothing)
+	w.stalled(false)
+	if n := w.work(1000, nothing); n != 99 || !s.Done(100) {
+		t.Fatalf("%d messages came after the success, want the rest of 99; %+v", n, g.Depth())
+	}
+}
+
+// A stall is ended by a late ack, of what was handed out before it, and by an ack token, too.
+func TestStall_EndsByAnyAck(t *testing.T) {
+	for name, ack := range map[string]func(s *Share) bool{
+		"late":  func(s *Share) bool { return s.Ack(1, 1, 1, start, nil) == nil },
+		"token": func(s *Share) bool { return s.AckProven(100, start) },
+	} {
+		g, s := newShare(t, core.GroupSpec{}, 100)
+		w := newWorkers(t, g)
+		w.work(stallMessages, all)
+		w.stalled(true)
+		if !ack(s) {
+			t.Errorf("%s: refused", name)
+		}
+		w.stalled(false)
+	}
+}
+
+// TestStall_SwitchedOff ends it at once, and lets none begin.
+func TestStall_SwitchedOff(t *testing.T) {
+	g, _ := newShare(t, core.GroupSpec{}, 100)
+	w := newWorkers(t, g)
+	w.until(start.Add(time.Second), all)
+	w.stalled(true)
+	off := core.GroupSpec{NoSmartRetry: true}.WithDefaults()
+	g.Update(off, w.now)
+	w.stalled(false)
+	w.until(start.Add(2*time.Second), all)
+	w.onlyTheBad(100, all)
+}
+
+// TestStall_SurvivesItsOwner hands the share to another owner in the middle of an outage, with nothing left that was never tried.
+func TestStall_SurvivesItsOwner(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 40)
+	w := newWorkers(t, g)
+	w.until(start.Add(time.Minute), all)
+	w.stalled(true)
+	for range 5 {
+		blob, _ := s.Checkpoint(nil, false, w.now)
+		st, err := DecodeState(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if blob[0] != stateVersion {
+			t.Fatalf("the checkpoint has version %d", blob[0])
+		}
+		w.g = NewGroup(g.spec)
+		s = w.g.AddShare(extent(1), st, w.now)
+		offer(t, s, 40)
+		w.until(w.now.Add(4*time.Minute), all)
+		w.stalled(true)
+	}
+	if len(w.dead) > 0 {
+		t.Fatalf("%d messages died", len(w.dead))
+	}
+	w.until(w.now.Add(time.Hour), tenth)
+	w.onlyTheBad(40, tenth)
+	if err := w.g.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was rejected stays dead, and a rejection shows that somebody works.
+func TestStall_Rejections(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, LockTimeout: time.Second}, 100)
+	runs := g.Take(1, Credit{Messages: 40, Bytes: 1 << 20}, start, nil)
+	if len(runs) != 1 || runs[0].Count != 40 {
+		t.Fatalf("got %v", runs)
+	}
+	if err := s.Reject(1, 1, nil, start); err != nil {
+		t.Fatal(err)
+	}
+	g.Tick(start.Add(time.Second))
+	if _, stalled := g.Stalled(); !stalled || g.Depth().Dying != 1 {
+		t.Fatalf("stalled: %v, %+v; want one dying", stalled, g.Depth())
+	}
+	now := start.Add(2 * time.Second)
+	g.Tick(now)
+	for _, r := range g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, now, nil) {
+		if err := s.Reject(r.Base, r.Attempt, nil, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, stalled := g.Stalled(); stalled || g.Depth().Dying != 2 {
+		t.Fatalf("stalled: %v, %+v; want two dying", stalled, g.Depth())
+	}
+}

@@ -1,0 +1,116 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// refuser nacks all it gets for a while, as one session, and says how many messages it got.
+func refuser(t *testing.T, g *Group, session SessionID, now, end time.Time) (n int) {
+	t.Helper()
+	for {
+		got := 0
+		for _, r := range g.Take(session, Credit{Messages: 1000, Bytes: 1 << 20}, now, nil) {
+			for i := range r.Count {
+				got++
+				if err := r.Share.Nack(r.Base+core.Seq(i), r.Attempt, 0, nil, 0, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, s := range g.shares {
+			save(s, now)
+		}
+		if n += got; got > 0 {
+			continue
+		}
+		at, ok := g.NextDeadline()
+		if !ok || at.After(end) {
+			return n
+		}
+		now = at
+		g.Tick(now)
+	}
+}
+
+func TestThrottle_SlowerAndSlower(t *testing.T) {
+	for session := range SessionID(2) { // 0 is that of pulls
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 100)
+		before := 1 << 20
+		for i := range 4 {
+			n := refuser(t, g, session, second(10*i), second(10*i+10))
+			if n > before || n < throttledAtOnce {
+				t.Fatalf("session %d got %d messages in 10 s, %d in the 10 s before", session, n, before)
+			}
+			before = n
+		}
+		if most := 3 * throttledAtOnce; before > most {
+			t.Errorf("session %d gets %d messages in 10 s at last, want at most %d", session, before, most)
+		}
+		now := second(60)
+		g.Tick(now)
+		runs := g.Take(session, Credit{Messages: 1, Bytes: 1 << 20}, now, nil)
+		if len(runs) != 1 || !g.Throttled(session) || g.Throttled(9) {
+			t.Fatalf("got %v; throttled %v, another session %v", runs, g.Throttled(session), g.Throttled(9))
+		}
+		if bad := s.Ack(runs[0].Base, 1, runs[0].Attempt, now, nil); bad != nil {
+			t.Fatal(bad)
+		}
+		n := 0
+		for _, r := range g.Take(session, Credit{Messages: 1000, Bytes: 1 << 20}, now, nil) {
+			n += int(r.Count)
+		}
+		if n != 99 {
+			t.Errorf("after an ack session %d got %d messages at once, want 99", session, n)
+		}
+	}
+}
+
+// One that acks now and then is not throttled, nor is another session for what this one does.
+func TestThrottle_OnlyThoseWhoOnlyNack(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 400)
+	for seq := core.Seq(1); seq <= 200; seq++ {
+		take(g, 1, start)
+		if seq%freeNacks == 0 {
+			s.Ack(seq, 1, 1, start, nil)
+		} else if err := s.Nack(seq, 1, time.Minute, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g.Throttled(1) {
+		t.Error("it acks one of twenty, and is throttled")
+	}
+	refuser(t, g, 2, start, start)
+	if !g.Throttled(2) || g.Throttled(1) {
+		t.Errorf("throttled: %v, the other session: %v", g.Throttled(2), g.Throttled(1))
+	}
+	g.Leave(2)
+	if len(g.paces) > 1 {
+		t.Errorf("%d sessions are remembered", len(g.paces))
+	}
+}
+
+func TestThrottle_SwitchedOff(t *testing.T) {
+	g, _ := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 100)
+	refuser(t, g, 1, start, second(1))
+	if !g.Throttled(1) {
+		t.Fatal("not throttled")
+	}
+	g.Update(core.GroupSpec{NoSmartRetry: true, NoNackThrottle: true}.WithDefaults(), second(1))
+	if g.Throttled(1) {
+		t.Error("throttled although that is switched off")
+	}
+	now := second(1)
+	for range 100 {
+		for _, r := range g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, now, nil) {
+			if err := r.Share.Nack(r.Base, r.Attempt, time.Minute, nil, 0, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if g.Throttled(1) {
+		t.Error("throttled after the switch")
+	}
+}
