@@ -61,6 +61,7 @@ type Depth struct {
 	Blocked      uint64 // exhausted, in a group that blocks
 	Dead         uint64
 	OldestReady  time.Duration // age, whole milliseconds
+	Stalled      time.Duration // for how long nothing has succeeded in a stalled group; 0: it is not stalled
 	AckRate      float64       // per second, over the last ten seconds or a little more
 	PublishRate  float64       // of the queue, the same
 	Drain        time.Duration // until nothing but blocked and dead ones is left, at these rates; negative: at these it does not get less
@@ -143,6 +144,7 @@ func depthOf(p *pb.Depth) (Depth, error) {
 		Blocked: p.Blocked,
 		Dead:    p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
 		AckRate: p.AckRate, PublishRate: p.PublishRate, Drain: time.Duration(p.DrainMs) * time.Millisecond, UnknownExtents: int(p.UnknownExtents),
+		Stalled: time.Duration(p.StalledMs) * time.Millisecond,
 	}, nil
 }
 

@@ -137,6 +137,7 @@ func addDepth(sum, part *pb.Depth) {
 	sum.Parked += part.GetParked()
 	sum.Blocked += part.GetBlocked()
 	sum.OldestReadyMs = max(sum.OldestReadyMs, part.GetOldestReadyMs())
+	sum.StalledMs = max(sum.StalledMs, part.GetStalledMs())
 	sum.AckRate += part.GetAckRate()
 	sum.UnknownExtents += part.GetUnknownExtents()
 	sum.Extents += part.GetExtents()

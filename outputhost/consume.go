@@ -190,6 +190,7 @@ func (c *consumer) leave() {
 			break
 		}
 	}
+	g.mu.rules.Leave(c.id)
 	var idle []*reader
 	if !g.wantedLocked() {
 		idle = g.readersLocked()

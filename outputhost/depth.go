@@ -49,6 +49,9 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 			unseen = append(unseen, s)
 		}
 	}
+	if since, ok := g.mu.rules.Stalled(); ok {
+		out.StalledMs = max(1, now.Sub(since).Milliseconds())
+	}
 	g.mu.Unlock()
 	for _, at := range g.enqueuedNext(ctx, unseen) {
 		older(at)

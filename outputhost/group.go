@@ -46,6 +46,7 @@ type group struct {
 		burying   bool      // messages are on their way to the dead letter queue's publisher
 		letterErr error     // why the last message could not be appended to the dead letter queue; nil: it could
 		warned    time.Time // when it was logged last that dead letters cannot be written
+		stalled   time.Time // since when nothing succeeds, as it was logged last; zero: it does
 		looked    time.Time // when the ends of shares that are not read were looked up
 		closed    bool
 		names     map[dispatch.SessionID]string // of consumers, past ones too, for dead letters

@@ -88,12 +88,14 @@ var (
 	groupLabels = []string{"queue", "group"}
 	groupDepth  = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
 	groupOldest = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
+	groupStall  = prometheus.NewDesc("columba_outputhost_group_stalled_seconds", "For how long nothing has succeeded in a stalled group.", groupLabels, nil)
 	groupEvents = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
 )
 
 func (m groupMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- groupDepth
 	out <- groupOldest
+	out <- groupStall
 	out <- groupEvents
 }
 
@@ -109,7 +111,13 @@ func (m groupMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, g := range groups[:min(len(groups), maxGroupSeries)] {
 		g.mu.Lock()
 		d, c := g.mu.rules.Depth(), g.mu.rules.Counters()
+		since, stalled := g.mu.rules.Stalled()
 		g.mu.Unlock()
+		stall := 0.0
+		if stalled {
+			stall = now.Sub(since).Seconds()
+		}
+		out <- prometheus.MustNewConstMetric(groupStall, prometheus.GaugeValue, stall, g.queuePath, g.name)
 		oldest := 0.0
 		if d.OldestReady > 0 {
 			oldest = now.Sub(time.UnixMicro(d.OldestReady)).Seconds()
@@ -120,7 +128,7 @@ func (m groupMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		for event, n := range map[string]uint64{
 			"delivered": c.Delivered, "redelivered": c.Redelivered, "acked": c.Acked, "nacked": c.Nacked, "expired": c.Expired,
-			"rejected": c.Rejected, "returned": c.Returned, "dead_lettered": c.Dead, "dropped": c.Dropped, "skipped": c.Skipped, "lapsed": c.Lapsed,
+			"rejected": c.Rejected, "returned": c.Returned, "dead_lettered": c.Dead, "dropped": c.Dropped, "skipped": c.Skipped, "lapsed": c.Lapsed, "excused": c.Excused,
 		} {
 			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), g.queuePath, g.name, event)
 		}

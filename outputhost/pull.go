@@ -20,6 +20,9 @@ const (
 	maxPullWait  = time.Minute
 )
 
+// pullSession is the session of all unary pulls of a group.
+const pullSession dispatch.SessionID = 0
+
 // pullAgain is how long after a pull the next one is expected: until then retries are kept ready for it.
 const pullAgain = time.Minute
 
@@ -88,7 +91,7 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 	var out []*pb.PulledMessage
 	var err error
 	g.orderLocked()
-	for _, r := range g.mu.rules.Take(0, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
+	for _, r := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := g.mu.byRules[r.Share]
 		g.h.metrics.handedOut(r, now)
 		err = eachRecord(r.Bytes, r.Base, func(seq core.Seq, record []byte) error {

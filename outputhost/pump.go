@@ -35,7 +35,9 @@ func (g *group) pump() {
 		reads := g.readLocked()
 		urgent, changed := g.unsavedLocked()
 		at, ok := g.mu.rules.NextDeadline()
+		stall := g.stallLocked(now)
 		g.mu.Unlock()
+		stall()
 
 		g.h.deadlines.Set(g, at, ok && mayGive) // else what is past due comes up again at once; the beat pumps after a lapse
 		for _, d := range out {
@@ -103,7 +105,7 @@ func (g *group) takeLocked(now time.Time) []delivery {
 		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])
 		out = c.deliverLocked(g.mu.runs, now, out)
 	}
-	if g.mu.rules.Ready() {
+	if g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) {
 		g.notifyPullsLocked()
 	}
 	return out
@@ -132,4 +134,22 @@ func (g *group) unsavedLocked() (u urgency, changed bool) {
 		changed = changed || s.late.changed
 	}
 	return u, changed
+}
+
+// stallLocked answers what is to be logged outside the mutex: that a stall of the group began, or ended.
+func (g *group) stallLocked(now time.Time) (say func()) {
+	since, stalled := g.mu.rules.Stalled()
+	before := g.mu.stalled
+	if g.mu.stalled = since; stalled == !before.IsZero() {
+		return func() {}
+	}
+	log := g.h.log.With("queue", g.queuePath, "group", g.name)
+	if stalled {
+		return func() {
+			log.Warn("nothing that the group hands out succeeds; attempts do not count now, and a few messages probe until one does", "since", since)
+		}
+	}
+	return func() {
+		log.Info("the group is not stalled any more", "after", now.Sub(before).Round(time.Millisecond))
+	}
 }

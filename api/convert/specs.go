@@ -65,6 +65,8 @@ func GroupSpec(p *pb.GroupSpec, now time.Time) (core.GroupSpec, error) {
 		Exhausted:     core.Exhausted(p.GetExhausted()),
 		NoSmartRetry:  p.GetNoSmartRetry(),
 		Status:        core.Status(p.GetStatus()),
+
+		NoNackThrottle: p.GetNoNackThrottle(),
 	}
 	if b := p.GetBackoff(); b != nil {
 		s.Backoff = core.Backoff{Min: b.Min.AsDuration(), Factor: b.Factor, Max: b.Max.AsDuration(), Jitter: b.Jitter}
@@ -89,6 +91,8 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 		Exhausted:     string(s.Exhausted),
 		NoSmartRetry:  s.NoSmartRetry,
 		Status:        string(s.Status),
+
+		NoNackThrottle: s.NoNackThrottle,
 	}
 	if s.Start.Mode == core.StartTime {
 		out.Start = s.Start.At.UTC().Format(time.RFC3339Nano)

@@ -62,7 +62,11 @@ func (w *world) peekDead(receipt client.Receipt, m client.Message) {
 func TestDeadLettersOnce(t *testing.T) {
 	const n = 300
 	w := newWorld(t)
-	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 2; g.LockTimeout = 2 * time.Second })
+	w.group("g", func(g *core.GroupSpec) {
+		g.MaxDeliveries = 2
+		g.LockTimeout = 2 * time.Second
+		g.NoSmartRetry, g.NoNackThrottle = true, true
+	})
 	w.publish(numbers(1, n)...)
 	con := w.consumer("g")
 	for i := range 2 {

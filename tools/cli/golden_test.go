@@ -228,7 +228,7 @@ func TestGolden(t *testing.T) {
 			{line: "completion tcsh"},
 			{line: "completion"},
 			{line: "list hosts --addr nowhere"},
-			{line: "create group /a/b g --no-smart-retry"},
+			{line: "create group /a/b g --no-smart-retri"},
 			{line: "create"},
 			{line: "crate queue /a/b"},
 			{line: "create thing /a/b"},

@@ -22,6 +22,7 @@ type groupFlags struct {
 	start, maxDeliveries          string
 	lockTimeout, delay, skipOlder time.Duration
 	backoff, exhausted, status    string
+	noSmartRetry, noNackThrottle  bool
 }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
@@ -36,6 +37,8 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none")
 	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message: dlq, drop or block")
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
+	f.BoolVar(&g.noSmartRetry, "no-smart-retry", false, "count failed attempts, and go on at full speed, also while nothing succeeds")
+	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "give consumers that only nack messages as fast as others")
 }
 
 func (g *groupFlags) registerStatus(cmd *cobra.Command) {
@@ -45,7 +48,7 @@ func (g *groupFlags) registerStatus(cmd *cobra.Command) {
 
 // spec is what was set for the group args[0] args[1], checked as far as it can be without the server.
 func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
-	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Status: g.status}
+	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Status: g.status, NoSmartRetry: g.noSmartRetry, NoNackThrottle: g.noNackThrottle}
 	var err error
 	if s.Queue, s.Name, err = groupName(args); err != nil {
 		return nil, err

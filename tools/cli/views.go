@@ -51,6 +51,8 @@ func groupFields(g *pb.Group) []field {
 		{name: "skip_older", value: duration(s.GetSkipOlder()), detail: true},
 		{name: "backoff", value: backoff, detail: true},
 		{name: "exhausted", value: s.GetExhausted()},
+		{name: "no_smart_retry", value: s.GetNoSmartRetry(), detail: true},
+		{name: "no_nack_throttle", value: s.GetNoNackThrottle(), detail: true},
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(g.GetCreated())},
 	}
@@ -147,6 +149,7 @@ func depthFields(d *pb.Depth) []field {
 		{name: "publish_rate", value: tenths(d.GetPublishRate())},
 		{name: "drain_ms", value: drain(d.GetDrainMs())},
 		{name: "unknown_extents", value: d.GetUnknownExtents(), detail: true},
+		{name: "stalled_ms", value: d.GetStalledMs()},
 	}
 }
 

@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+// outage is how workers do not work: what becomes of a delivery.
+var outages = map[string]func(w *world, d *client.Delivery){
+	"they hang": func(*world, *client.Delivery) {},
+	"they nack": func(w *world, d *client.Delivery) { w.ok(d.Nack(client.Reason("database is away"))) },
+}
+
+// stop takes what a consumer gets for a while, and does not do the work.
+func (w *world) stop(con *client.Consumer, how func(*world, *client.Delivery), d time.Duration) (n int) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if d := w.take(con, time.Until(end)); d != nil {
+			n++
+			how(w, d)
+		}
+	}
+	return n
+}
+
+// TestStall_OutageOfAllWorkers: a total outage of the workers for several lock timeouts: 0 dead-lettered by it; after recovery only the
+// truly bad ones are. The output host crashes in the middle of it.
+func TestStall_OutageOfAllWorkers(t *testing.T) {
+	const lock = 5 * time.Second
+	for name, how := range outages {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options{}, func(w *world) {
+				w.group("g", func(g *core.GroupSpec) { g.LockTimeout, g.MaxDeliveries = lock, 3 })
+				bodies := numbers(1, 300)
+				w.publish(bodies...)
+				con := w.consumer("g", client.Prefetch(50))
+				for range 50 {
+					w.ok(w.take(con, time.Minute).Ack())
+				}
+				n := w.stop(con, how, 10*lock)
+				stalled := w.depth("g").Stalled
+				if stalled < 5*lock || stalled > 10*lock {
+					t.Errorf("stalled for %s of %s", stalled, 10*lock)
+				}
+				w.Crash(Output)
+				w.Up(Output)
+				n += w.stop(con, how, 10*lock)
+				if letters := w.letters("g"); letters != 0 {
+					t.Fatalf("the outage made %d dead letters", letters)
+				}
+				if n > 400 {
+					t.Errorf("%d deliveries in an outage of %s: they do not back off", n, 20*lock)
+				}
+				w.close(con) // the workers are started anew
+				con = w.consumer("g", client.Prefetch(50))
+				began := time.Now()
+				for d := w.take(con, 30*time.Second); d != nil; d = w.take(con, 30*time.Second) {
+					if strings.HasSuffix(string(d.Body), "7") {
+						w.ok(d.Nack(client.Reason("truly bad")))
+					} else {
+						w.ok(d.Ack())
+					}
+				}
+				w.eventually("the bad ones are dead letters", time.Minute, func() bool { return w.letters("g") == 25 })
+				for d, err := range w.Client.Admin().DeadLetters(w.t.Context(), queue, "g") {
+					w.ok(err)
+					if body := string(d.Message.Body); !strings.HasSuffix(body, "7") || d.Error != "truly bad" {
+						t.Errorf("%s is a dead letter: %s", body, d.Error)
+					}
+				}
+				if took := time.Since(began); took > 2*time.Minute {
+					t.Errorf("recovery took %s", took)
+				}
+				w.eventually("all is done", time.Minute, func() bool { return w.depth("g") == client.Depth{Queue: queue, Group: "g", Dead: 25} })
+				if text := w.log.text(); !strings.Contains(text, "nothing that the group hands out succeeds") || !strings.Contains(text, "not stalled any more") {
+					t.Error("the log does not tell")
+				}
+				w.close(con)
+			})
+		})
+	}
+}
+
+func (w *world) depth(group string) client.Depth {
+	w.t.Helper()
+	all, err := w.Client.Admin().Depth(w.t.Context(), queue, group)
+	w.ok(err)
+	return all[0]
+}
+
+// TestStall_SwitchedOffLive updates a stalled group: attempts count from then on.
+func TestStall_SwitchedOffLive(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 2 })
+		w.publish(numbers(1, 60)...)
+		con := w.consumer("g", client.Prefetch(60))
+		nack := outages["they nack"]
+		w.stop(con, nack, time.Minute)
+		if n := w.letters("g"); n != 0 || w.depth("g").Stalled == 0 {
+			t.Fatalf("%d dead letters, %+v", n, w.depth("g"))
+		}
+		_, err := w.Client.Admin().UpdateGroup(w.t.Context(), core.GroupSpec{Queue: queue, Name: "g", NoSmartRetry: true, NoNackThrottle: true})
+		w.ok(err)
+		w.stop(con, nack, 10*time.Second)
+		if n := w.letters("g"); n != 60 {
+			t.Errorf("%d dead letters, want all 60", n)
+		}
+		w.close(con)
+	})
+}
+
+// TestStall_TailOfPoison leaves nothing but what fails: it dies, at once and after exactly max deliveries.
+func TestStall_TailOfPoison(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 5; g.NoNackThrottle = true })
+		w.publish(numbers(0, 399)...)
+		con := w.consumer("g", client.Prefetch(30))
+		got := make(map[string]int)
+		for d := w.take(con, 10*time.Second); d != nil; d = w.take(con, 10*time.Second) {
+			if body := string(d.Body); strings.HasSuffix(body, "0") || strings.HasSuffix(body, "5") {
+				got[body]++
+				w.ok(d.Nack())
+			} else {
+				w.ok(d.Ack())
+			}
+		}
+		if n := w.letters("g"); n != 80 || len(got) != 80 {
+			t.Errorf("%d dead letters of %d bad messages, want 80", n, len(got))
+		}
+		for body, n := range got {
+			if n != 5 {
+				t.Errorf("%s was delivered %d times, want 5", body, n)
+			}
+		}
+		w.close(con)
+	})
+}
+
+// TestThrottle_ConsumerThatOnlyNacks gets messages slower and slower while another one, of the same group, works on.
+func TestThrottle_ConsumerThatOnlyNacks(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) {
+			g.MaxDeliveries, g.NoSmartRetry = core.UnlimitedDeliveries, true
+		})
+		w.publish(numbers(1, 100)...)
+		con := w.consumer("g", client.Prefetch(100))
+		nack := outages["they nack"]
+		first, second := w.stop(con, nack, 10*time.Second), w.stop(con, nack, 10*time.Second)
+		w.stop(con, nack, 20*time.Second)
+		last := w.stop(con, nack, 10*time.Second)
+		if first <= second || last > second+10 || last > 40 || last == 0 {
+			t.Errorf("it got %d messages in 10 s, then %d, at last %d", first, second, last)
+		}
+		other := w.consumer("g", client.Prefetch(100))
+		if n := len(w.collect(other, 80)); n < 80 {
+			t.Errorf("the other got %d messages", n)
+		}
+		w.close(other)
+		w.publish(numbers(101, 200)...)
+		w.ok(w.take(con, time.Minute).Ack())
+		began := time.Now()
+		for range 50 {
+			if d := w.take(con, time.Second); d == nil {
+				t.Fatalf("after an ack it is still slow: %s", time.Since(began))
+			} else {
+				w.ok(d.Ack())
+			}
+		}
+		w.close(con)
+	})
+}
