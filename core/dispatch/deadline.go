@@ -140,8 +140,8 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if len(g.timers) > 0 {
 		consider(g.timers[0].due)
 	}
-	if g.streak.next > 0 {
-		consider(g.streak.next)
+	if at, wants := g.streak.deadline(); wants {
+		consider(at)
 	}
 	if !ok {
 		return time.Time{}, false

@@ -17,11 +17,12 @@ import (
 //
 // An owner that finds many excused messages in what the one before saved takes the group for stalled until something succeeds.
 const (
-	stallMessages = 20 // distinct messages failed in a row …
-	stallFirst    = 5  // … so many of them for the first time
-	stallProbes   = 4  // messages a stalled group hands out in one round
-	stallRounds   = 15 // without the failure of a first attempt, until failures count again …
-	stallPart     = 8  // … of this part of what waits in one round, if that is more than the probes
+	stallMessages = 20          // distinct messages failed in a row …
+	stallFirst    = 5           // … so many of them for the first time …
+	stallAge      = time.Second // … and for so long: acks may be on their way
+	stallProbes   = 4           // messages a stalled group hands out in one round
+	stallRounds   = 15          // without the failure of a first attempt, until failures count again …
+	stallPart     = 8           // … of this part of what waits in one round, if that is more than the probes
 	stallPause    = time.Second
 	maxStallPause = time.Minute // or the lock timeout, if that is shorter
 )
@@ -35,11 +36,12 @@ type suspect struct {
 
 // streak is what failed since the group's last success.
 //
-//	len(suspects) ≤ stallMessages, and they are distinct;  stalled when there are so many, and first ≥ stallFirst, or if it was
+//	suspects are distinct up to stallMessages; there are more only if first ≥ stallFirst
 //	next > 0 while a round of probes is under way or awaited
 type streak struct {
 	suspects []suspect
-	first    int // failures of first attempts
+	first    int   // failures of first attempts
+	began    int64 // ns: the first failure
 	stalled  bool
 	since    int64 // ns: when it stalled
 	rounds   int   // begun since a first attempt failed
@@ -58,8 +60,11 @@ func (s *Share) strike(seq core.Seq, m *message) {
 		if m.attempts == 1 {
 			k.first++
 		}
+		if len(k.suspects) == 0 {
+			k.began = g.now
+		}
 		k.suspect(s, seq)
-		if len(k.suspects) == stallMessages && k.first >= stallFirst {
+		if k.ripe() && (g.now >= k.began+int64(stallAge) || g.spec.MaxDeliveries == 1) { // there, each failure is the last
 			g.stall()
 		}
 	default:
@@ -75,6 +80,12 @@ func (s *Share) strike(seq core.Seq, m *message) {
 
 // suspect counts a failure of a message, if there is room.
 func (k *streak) suspect(s *Share, seq core.Seq) {
+	if k.ripe() { // all of these were in flight then: they are new, or fail once more
+		if len(k.suspects) < MaxOutstanding {
+			k.suspects = append(k.suspects, suspect{s, seq, 1})
+		}
+		return
+	}
 	for i := range k.suspects {
 		if x := &k.suspects[i]; x.seq == seq && x.share == s {
 			x.fails = saturate(x.fails)
@@ -132,18 +143,34 @@ func (g *Group) succeeded() {
 		return
 	}
 	clear(k.suspects)
-	*k = streak{suspects: k.suspects[:0]}
+	*k = streak{suspects: k.suspects[:0:min(cap(k.suspects), 2*stallMessages)]}
+}
+
+// ripe reports whether a stall begins unless something succeeds in time. Until then nothing more is handed out.
+func (k *streak) ripe() bool {
+	return !k.stalled && len(k.suspects) >= stallMessages && k.first >= stallFirst
+}
+
+// deadline is when the streak wants a tick next.
+func (k *streak) deadline() (at int64, ok bool) {
+	if k.ripe() {
+		return k.began + int64(stallAge), true
+	}
+	return k.next, k.next > 0
 }
 
 // shut reports whether nothing is handed out before the next round.
-func (k *streak) shut() bool { return k.stalled && k.left == 0 }
+func (k *streak) shut() bool { return k.stalled && k.left == 0 || k.ripe() }
 
 // probes is how many messages may be handed out.
 func (k *streak) probes() int {
-	if !k.stalled {
-		return math.MaxInt
+	switch {
+	case k.stalled:
+		return k.left
+	case k.ripe():
+		return 0
 	}
-	return k.left
+	return math.MaxInt
 }
 
 // probed notes that n messages of a stalled group were handed out.
@@ -162,6 +189,9 @@ func (g *Group) probed(n int) {
 // tick begins the next round when it is time.
 func (g *Group) tickStall() {
 	k := &g.streak
+	if k.ripe() && k.began+int64(stallAge) <= g.now {
+		g.stall()
+	}
 	if !k.stalled || k.next == 0 || k.next > g.now {
 		return
 	}
@@ -192,6 +222,8 @@ func (g *Group) undecided() bool {
 	switch {
 	case k.stalled || k.first == 0:
 		return false
+	case k.ripe():
+		return true
 	case g.inFlight > 0 && len(k.suspects) < stallMessages && len(k.suspects)+g.inFlight >= stallMessages:
 		return true
 	}
