@@ -481,6 +481,7 @@ type GroupSpec struct {
 	NoSmartRetry   bool                   `protobuf:"varint,10,opt,name=no_smart_retry,json=noSmartRetry,proto3" json:"no_smart_retry,omitempty"`
 	Status         string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
 	NoNackThrottle bool                   `protobuf:"varint,30,opt,name=no_nack_throttle,json=noNackThrottle,proto3" json:"no_nack_throttle,omitempty"`
+	Delivery       string                 `protobuf:"bytes,31,opt,name=delivery,proto3" json:"delivery,omitempty"` // at-least-once, at-most-once
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -597,6 +598,13 @@ func (x *GroupSpec) GetNoNackThrottle() bool {
 		return x.NoNackThrottle
 	}
 	return false
+}
+
+func (x *GroupSpec) GetDelivery() string {
+	if x != nil {
+		return x.Delivery
+	}
+	return ""
 }
 
 type Group struct {
@@ -1488,7 +1496,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x03min\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03min\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x16\n" +
-	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xd0\x03\n" +
+	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xec\x03\n" +
 	"\tGroupSpec\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1503,7 +1511,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x0eno_smart_retry\x18\n" +
 	" \x01(\bR\fnoSmartRetry\x12\x16\n" +
 	"\x06status\x18\v \x01(\tR\x06status\x12(\n" +
-	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\"\xae\x01\n" +
+	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\x12\x1a\n" +
+	"\bdelivery\x18\x1f \x01(\tR\bdelivery\"\xae\x01\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
