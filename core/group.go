@@ -15,6 +15,14 @@ const (
 	ExhaustedBlock Exhausted = "block"
 )
 
+// Delivery says what becomes of a message whose consumer is lost.
+type Delivery string
+
+const (
+	AtLeastOnce Delivery = "at-least-once" // it is handed out again
+	AtMostOnce  Delivery = "at-most-once"  // it is lost: it was done before it was handed out
+)
+
 // UnlimitedDeliveries as MaxDeliveries never dead-letters.
 const UnlimitedDeliveries = -1
 
@@ -41,7 +49,8 @@ type GroupSpec struct {
 	NoSmartRetry  bool          `json:"no_smart_retry"` // attempts count, and go on, when nothing succeeds
 	Status        Status        `json:"status"`
 
-	NoNackThrottle bool `json:"no_nack_throttle"` // consumers that only nack get messages as fast as others
+	NoNackThrottle bool     `json:"no_nack_throttle"` // consumers that only nack get messages as fast as others
+	Delivery       Delivery `json:"delivery"`         // fixed at the group's creation
 }
 
 // WithDefaults fills what is not set.
@@ -53,6 +62,7 @@ func (g GroupSpec) WithDefaults() GroupSpec {
 		def(&g.Exhausted, ExhaustedBlock)
 	}
 	def(&g.Exhausted, ExhaustedDLQ)
+	def(&g.Delivery, AtLeastOnce)
 	def(&g.Status, StatusEnabled)
 	return g
 }
@@ -80,6 +90,9 @@ func (g GroupSpec) Validate() error {
 		return Errorf(CodeBadArgument, "exhausted %q is not dlq, drop or block", clip(string(g.Exhausted)))
 	case g.OnDLQ() && g.Exhausted != ExhaustedBlock:
 		return Errorf(CodeBadArgument, "exhausted %q is not for a group on a dead letter queue: what is exhausted there blocks", clip(string(g.Exhausted)))
+	}
+	if g.Delivery != AtLeastOnce && g.Delivery != AtMostOnce {
+		return Errorf(CodeBadArgument, "delivery %q is not at-least-once or at-most-once", clip(string(g.Delivery)))
 	}
 	if err := g.Start.validate(); err != nil {
 		return err

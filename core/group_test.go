@@ -12,7 +12,7 @@ import (
 func TestGroupSpec_Defaults(t *testing.T) {
 	want := core.GroupSpec{
 		Start: core.Start{Mode: core.StartLatest}, LockTimeout: time.Minute, MaxDeliveries: 10,
-		Exhausted: core.ExhaustedDLQ, Status: core.StatusEnabled,
+		Exhausted: core.ExhaustedDLQ, Delivery: core.AtLeastOnce, Status: core.StatusEnabled,
 	}
 	got := core.GroupSpec{}.WithDefaults()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -39,6 +39,7 @@ func TestGroupSpec_Validate(t *testing.T) {
 		"skip all":        func(g *core.GroupSpec) { g.Delay, g.SkipOlder = time.Minute, time.Minute },
 		"skip very old":   func(g *core.GroupSpec) { g.SkipOlder = core.MaxRetention + 1 },
 		"exhausted":       func(g *core.GroupSpec) { g.Exhausted = "explode" },
+		"delivery":        func(g *core.GroupSpec) { g.Delivery = "twice" },
 		"status":          func(g *core.GroupSpec) { g.Status = "asleep" },
 		"start":           func(g *core.GroupSpec) { g.Start.Mode = "middle" },
 		"start time":      func(g *core.GroupSpec) { g.Start = core.Start{Mode: core.StartTime} },

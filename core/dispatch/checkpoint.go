@@ -25,14 +25,22 @@ const (
 // will be handed out after it (the owner hands the share over), and records the plain truth.
 func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
 	t := s.group.at(now)
+	s.group.settleGiven()
 	s.changed = false
 	s.token++
 	if s.group.unwanted {
 		s.uncount()
 	}
-	blob, level := fit(dst, &s.done, s.entries(final, t))
+	done := &s.done
+	if s.group.once() {
+		if final {
+			s.unclaim()
+		}
+		done = s.claimed(!final && !s.group.unwanted)
+	}
+	blob, level := fit(dst, done, s.entries(final, t))
 	s.full = level >= withoutFirst
-	counts := level < cutShort && !s.group.unwanted // else what was cut off may be among the retries: they wait for a better one
+	counts := level < cutShort && !s.group.unwanted && !(final && s.group.once()) // else what was cut off may be among the retries: they wait for a better one
 	for i := range s.pending.all() {
 		switch p := &s.pending.all()[i]; {
 		case !counts: // nor may one before do for them: this one replaces it

@@ -153,6 +153,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 // or are too old, failed dead letters are offered again, a stalled group probes.
 func (g *Group) Tick(now time.Time) {
 	t := g.at(now)
+	g.settleGiven()
 	for g.locks.len() > 0 && g.locks.front().due <= t {
 		for l := g.locks.pop(); l.trim(); {
 			l.share.due(l.base, l.share.table.get(l.base))

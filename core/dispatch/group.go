@@ -28,6 +28,7 @@ type Group struct {
 	timers     []timer     // heap by due
 	timersMost int         // void timers are swept out at this length
 	dead       queue[deadRef]
+	given      []given // in a group that delivers at most once
 	streak     streak
 	postponed  int                // retries in the shares' lasts
 	paces      map[SessionID]pace // of sessions that nack
@@ -114,6 +115,7 @@ func (g *Group) RemoveShare(s *Share) {
 	if s.gone {
 		return
 	}
+	g.settleGiven()
 	s.gone = true
 	s.forgetLasts()
 	delete(g.shares, s.extent)

@@ -12,6 +12,7 @@ func (s *Share) Held() int { return s.heldBytes }
 
 // State is what the share's last checkpoint would hold if it were given away now, in full.
 func (s *Share) State(now time.Time) State {
+	s.group.settleGiven()
 	st := State{done: *s.done.Clone(), messages: map[core.Seq]entry{}}
 	for _, e := range s.entries(true, s.group.at(now)) {
 		first, count := e.first, e.count

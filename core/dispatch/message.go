@@ -42,6 +42,7 @@ const (
 	retaken               // could not be appended; dying again at due
 	blocked               // exhausted in a group that blocks
 	unbegun               // of a timer extent: read when it was due (ns), never handed out
+	handed                // in a group that delivers at most once: settled with the next call
 	phases
 )
 

@@ -23,8 +23,8 @@ func refuse(bad []Refusal, base core.Seq, count uint32) []Refusal {
 // appended to bad, the rest is applied.
 func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
-	end := base + core.Seq(count) // exclusive
-	if count == 0 {
+	end := base + core.Seq(count)     // exclusive
+	if count == 0 || s.group.once() { // all that was handed out is settled
 		return bad
 	}
 	if count > MaxSettleRun || end < base || attempt == 0 {
@@ -226,6 +226,9 @@ func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.T
 // Refused ones (CodeStale) are appended to bad.
 func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
+	if s.group.once() { // it may not be handed out again
+		return bad
+	}
 	if count > MaxSettleRun || base+core.Seq(count) < base {
 		return refuse(bad, base, count)
 	}

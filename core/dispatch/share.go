@@ -186,6 +186,9 @@ func (s *Share) hasWork() bool {
 
 // canBegin reports whether a first delivery is possible.
 func (s *Share) canBegin() bool {
+	if s.group.once() && s.claiming() {
+		return false
+	}
 	if s.timers {
 		return s.count[unbegun] > 0 && !s.full && !s.waits && s.table.n-s.missing-s.count[unbegun] < MaxOutstanding
 	}
@@ -242,7 +245,7 @@ func (s *Share) Full() bool { return s.full }
 func (s *Share) Depth() Depth {
 	kept := s.kept()
 	d := Depth{
-		Ready:    s.buffered - kept + s.count[ready] + s.count[unsaved] + s.count[unbegun],
+		Ready:    s.buffered - kept + s.count[ready] + s.count[unsaved] + s.count[unbegun] + s.count[handed],
 		InFlight: s.count[inFlight],
 		Delayed:  kept + s.count[delayed],
 		Dying:    s.count[dying] + s.count[taken] + s.count[retaken],

@@ -31,6 +31,7 @@ type handout struct {
 // messages contiguous in a batch as one run. Each is locked until now + lock timeout. Attempts count here.
 func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
 	now64 := g.at(now)
+	g.settleGiven()
 	g.resume()
 	most := g.most(session, min(credit.Messages, g.streak.probes()))
 	h := handout{
@@ -61,6 +62,12 @@ func (s *Share) take(h *handout) {
 		part = (messages + 1) / 2
 	}
 	left := messages - s.takeRetries(h, part)
+	if s.group.once() {
+		if left > 0 && !h.stopped && s.canBegin() {
+			s.claim(left, min(h.bytes, turnBytes))
+		}
+		return
+	}
 	bytes := turnBytes
 	for left > 0 && bytes > 0 && !h.stopped && s.canBegin() {
 		var n, size int
@@ -105,7 +112,11 @@ func (s *Share) takeRetries(h *handout, most int) (n int) {
 			s.group.counters.Redelivered++
 		}
 		m.session, m.due = h.session, h.due
-		s.move(m, inFlight)
+		if s.group.once() {
+			s.give(seq, m)
+		} else {
+			s.move(m, inFlight)
+		}
 		s.handed(h, m.batch, seq, 1, m.attempts)
 		n++
 	}
@@ -134,7 +145,9 @@ func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attemp
 	h.oversize = false
 	s.changed = true
 	s.group.counters.Delivered += uint64(count)
-	s.group.lockRun(s, base, count, attempt, h.due)
+	if !s.group.once() {
+		s.group.lockRun(s, base, count, attempt, h.due)
+	}
 	follows := h.last == b && h.end == i
 	h.last, h.end = b, i+int(count)
 	if n := len(h.runs); n > 0 && follows {

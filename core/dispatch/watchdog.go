@@ -115,6 +115,7 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 // everything is to be read again from ReadFrom on.
 func (g *Group) Rebuild(s *Share, now time.Time) {
 	g.at(now)
+	g.settleGiven()
 	if s.gone {
 		return
 	}

@@ -1,0 +1,125 @@
+package dispatch
+
+import (
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+)
+
+// In a group that delivers at most once a message is done, durably, before it is handed out. So buffered messages are claimed first: they are
+// unsaved, like a retry, with no attempt; the next checkpoint says that they are done; and when that one is saved they are ready. Then
+// they are handed out, once, and settled: there is no lock, and nothing is left to be nacked. A share claims a batch at a time, of what a
+// consumer waits for, and the next one when that was handed out.
+//
+// This holds as long as no checkpoint of another owner, or of an earlier one, replaces what was saved here. To see to that is the caller's:
+// see outputhost/once.
+
+// claimAtOnce bounds a claim.
+const claimAtOnce = 512
+
+// once reports whether the group delivers at most once.
+func (g *Group) once() bool { return g.spec.Delivery == core.AtMostOnce }
+
+// given is a message that was handed out and is settled with the next call.
+type given struct {
+	share *Share
+	seq   core.Seq
+}
+
+// claiming reports whether messages of the share are claimed and not handed out.
+func (s *Share) claiming() bool { return s.count[unsaved]+s.count[ready] > 0 }
+
+// claim has up to a credit of buffered messages wait for the checkpoint that says that they are done.
+func (s *Share) claim(messages, bytes int) {
+	messages = min(messages, claimAtOnce)
+	s.changed = true
+	if s.timers {
+		s.claimDue(messages, bytes)
+		return
+	}
+	for n, first := 0, true; n < messages && s.buffered > 0 && s.opens == 0; first = false {
+		s.skipBatches()
+		b := *s.batches.front()
+		seq, count := s.clean(b, max(s.cursor, b.first), 1)
+		if s.cursor = seq; count == 0 {
+			continue
+		}
+		if bytes -= s.size(b, seq); bytes < 0 && !first {
+			return
+		}
+		m := s.table.put(seq)
+		*m = message{batch: b}
+		s.move(m, unsaved)
+		s.pending.push(saving{seq: seq})
+		s.buffered--
+		s.cursor = seq + 1
+		n++
+		s.look()
+	}
+}
+
+// claimDue is claim in a timer extent.
+func (s *Share) claimDue(messages, bytes int) {
+	for first := true; messages > 0 && s.unbegun.len() > 0; {
+		seq := *s.unbegun.front()
+		m := s.table.get(seq)
+		switch {
+		case m == nil || m.phase != unbegun:
+		case s.tooOld(m.due):
+			s.group.counters.Skipped++
+			s.settle(seq, m)
+		case s.lapsed(m.batch, seq):
+			s.group.counters.Lapsed++
+			s.settle(seq, m)
+		default:
+			if bytes -= s.size(m.batch, seq); bytes < 0 && !first {
+				return
+			}
+			s.move(m, unsaved)
+			s.pending.push(saving{seq: seq})
+			messages--
+			first = false
+		}
+		s.unbegun.pop()
+	}
+}
+
+// give hands a claimed message out, for good.
+func (s *Share) give(seq core.Seq, m *message) {
+	s.move(m, handed)
+	s.group.given = append(s.group.given, given{s, seq})
+}
+
+// settleGiven settles what was handed out by the call before: until then the runs' bytes had to stay.
+func (g *Group) settleGiven() {
+	for _, x := range g.given {
+		if m := x.share.table.get(x.seq); m != nil && m.phase == handed {
+			g.counters.Acked++
+			x.share.settle(x.seq, m)
+			x.share.wake()
+		}
+	}
+	g.given = g.given[:0]
+}
+
+// unclaim gives back what is claimed and not handed out: it takes another claim.
+func (s *Share) unclaim() {
+	s.table.each(func(seq core.Seq, m *message) {
+		if m.phase == ready {
+			s.move(m, unsaved)
+			s.pending.push(saving{seq: seq})
+		}
+	})
+	s.retries = queue[core.Seq]{}
+}
+
+// claimed is what is done, and with it what may be handed out once the checkpoint that says so is durable: if all is set also what waits
+// for it.
+func (s *Share) claimed(all bool) *acklevel.Window {
+	out := s.done.Clone()
+	s.table.each(func(seq core.Seq, m *message) {
+		if m.phase == ready || m.phase == unsaved && all {
+			out.Ack(seq)
+		}
+	})
+	return out
+}
