@@ -62,6 +62,11 @@ func CheckpointKey(group core.GroupID, extent core.ExtentID, epoch uint64, run c
 	return Key{CheckpointPartition(group, extent), fmt.Sprintf("%020d/%s", epoch, run)}
 }
 
+// ClaimKey is where Claims keeps what the owners of a share have claimed in one epoch of the group.
+func ClaimKey(group core.GroupID, extent core.ExtentID, epoch uint64) Key {
+	return Key{CheckpointPartition(group, extent), fmt.Sprintf("%020d", epoch)}
+}
+
 // HostKey is where Hosts keeps a heartbeat.
 func HostKey(id core.HostID) Key { return Key{PartitionHost, string(id)} }
 

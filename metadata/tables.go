@@ -13,6 +13,7 @@ var (
 	Assignments = Table{"assignment", RulePut} // (group id, extent id/counter/by) → AssignmentRecord, never updated, the highest wins
 	Dones       = Table{"done", RulePut}       // (group id, extent id) → DoneRecord: the group has consumed the extent
 	Checkpoints = Table{"checkpoint", RulePut} // (group id/extent id, epoch/owner run id) → blob of core/dispatch
+	Claims      = Table{"claim", RuleCAS}      // (group id/extent id, epoch) → ClaimRecord: of groups that deliver at most once
 	Hosts       = Table{"host", RulePut}       // ("host", host id) → HostRecord
 	Leases      = Table{"lease", RuleCAS}      // ("lease", name) → LeaseRecord
 	Operations  = Table{"operation", RuleCAS}  // ("operation", object id) → OperationRecord: the latest of that object; ("ended", id): the others

@@ -211,6 +211,9 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 				return err
 			}
 		}
+		if err := forgetClaims(ctx, meta, g.Value.ID, id); err != nil {
+			return err
+		}
 		key, at := metadata.DoneKey(g.Value.ID, id), now
 		switch old, err := meta.Get(ctx, metadata.Dones, key, metadata.Quorum); {
 		case err == nil:
@@ -224,6 +227,20 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 		}
 	}
 	return nil
+}
+
+// forgetClaims removes what owners of a share claimed in a group that delivers at most once.
+func forgetClaims(ctx context.Context, meta metadata.Store, group core.GroupID, id core.ExtentID) error {
+	rows, _, err := meta.List(ctx, metadata.Claims, metadata.CheckpointPartition(group, id), "", 100, metadata.Serial)
+	for _, r := range rows {
+		if err == nil {
+			err = metadata.Delete(ctx, meta, metadata.Claims, r.Key, r.Version)
+		}
+		if core.CodeOf(err) == core.CodeNotFound {
+			err = nil
+		}
+	}
+	return err
 }
 
 // later is now, or the first instant after that of a row: what is written then wins, whatever clock wrote the row.
