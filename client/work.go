@@ -169,12 +169,19 @@ func settleBy(d *Delivery, err error) error {
 func (w *work) keepLocked(idle <-chan struct{}) {
 	for {
 		lock := w.con.LockTimeout()
-		timer := time.NewTimer(max(lock/4, 50*time.Millisecond))
+		pause := max(lock/4, 50*time.Millisecond)
+		if lock <= 0 {
+			pause = time.Second
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-idle:
 			timer.Stop()
 			return
 		case <-timer.C:
+		}
+		if lock <= 0 { // not known yet, or delivered at most once: there is none
+			continue
 		}
 		now := time.Now()
 		for i := range w.workers {

@@ -89,6 +89,9 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 	if to.Start.Mode != "" {
 		return nil, core.Errorf(core.CodeBadArgument, "start is fixed at a group's creation; make another group to begin elsewhere")
 	}
+	if to.Delivery != "" {
+		return nil, core.Errorf(core.CodeBadArgument, "delivery is fixed at a group's creation; make another group to deliver otherwise")
+	}
 	q, g, err := s.group(ctx, to.Queue, to.Name)
 	if err != nil {
 		return nil, err
@@ -97,6 +100,7 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		if now.ID != g.ID || now.Spec.Status == core.StatusDeleted {
 			return core.Errorf(core.CodeNotFound, "group %s of queue %s does not exist", g.Spec.Name, q.Spec.Path)
 		}
+		now.Spec = now.Spec.WithDefaults() // a row of before an option lacks it
 		change(f, "lock_timeout", &now.Spec.LockTimeout, to.LockTimeout)
 		change(f, "max_deliveries", &now.Spec.MaxDeliveries, to.MaxDeliveries)
 		change(f, "delay", &now.Spec.Delay, to.Delay)

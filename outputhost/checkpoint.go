@@ -128,6 +128,7 @@ type saved struct {
 	epoch uint64 // of the group, then
 	done  bool   // the share was consumed to its end
 	l     core.Seq
+	claim []byte // what is to be claimed with it, before anything more is handed out; nil: nothing
 }
 
 // save writes the checkpoints of groups. On an error they stay dirty.
@@ -158,8 +159,9 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 	s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
 	s.h.metrics.saves.Add(float64(len(rows)))
 	for g, ps := range parts {
-		g.saved(ctx, ps)
-		if !final {
+		durable, all := g.claimed(ctx, ps)
+		g.saved(ctx, durable)
+		if !final && all { // else what waits for a claim would be saved again at once
 			g.pump()
 		}
 	}
@@ -217,7 +219,11 @@ func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]me
 			continue
 		}
 		blob, token := sh.rules.Checkpoint(nil, final, now)
-		parts = append(parts, saved{sh, token, g.mu.record.Epoch, sh.finished(), sh.l})
+		part := saved{s: sh, token: token, epoch: g.mu.record.Epoch, done: sh.finished(), l: sh.l}
+		if sh.claim != nil {
+			part.claim = blob
+		}
+		parts = append(parts, part)
 		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: blob, Written: written})
 	}
 	for id, sh := range g.mu.given {
@@ -236,6 +242,31 @@ func (g *group) notSaved() {
 	for _, s := range g.mu.given {
 		s.late.changed = true
 	}
+}
+
+// claimed makes the claims of a group that delivers at most once durable, and answers the parts that are. A share that another owner has claimed
+// is given up. With others that are not durable all is false; they are tried again with the next round.
+func (g *group) claimed(ctx context.Context, parts []saved) (durable []saved, all bool) {
+	durable, all = parts[:0], true
+	for _, p := range parts {
+		var err error
+		if p.claim != nil {
+			err = p.s.claim.Save(ctx, p.claim)
+		}
+		switch {
+		case err == nil:
+			durable = append(durable, p)
+		case core.CodeOf(err) == core.CodeStale:
+			g.h.log.Info("another host has claimed a share", "extent", p.s.extent.ID, "group", g.name, "err", err)
+			g.giveAway(p.s, g.h.deps.Now())
+		default:
+			all = false
+			g.h.log.Info("a claim is not saved yet", "extent", p.s.extent.ID, "group", g.name, "err", err)
+			g.h.metrics.saveFailures.Inc()
+			g.h.saver.note(g, saveSoon)
+		}
+	}
+	return durable, all
 }
 
 // saved applies a durable checkpoint: retries may go out, finished shares go away.

@@ -143,7 +143,11 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 		c.fail(paused)
 		return
 	}
-	body, err := proto.Marshal(&pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String(), LockTimeout: convert.DurationToProto(spec.LockTimeout)})
+	lock := convert.DurationToProto(spec.LockTimeout)
+	if spec.Delivery == core.AtMostOnce { // there is no lock: what waits at the consumer must not come back
+		lock = nil
+	}
+	body, err := proto.Marshal(&pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String(), LockTimeout: lock})
 	if err != nil {
 		c.fail(core.Errorf(core.CodeInternal, "encode hello: %w", err))
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/once"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -33,6 +34,7 @@ type share struct {
 	watch      dispatch.Watch            // of the watchdog
 	removed    bool
 	saved      bool                    // a checkpoint of this owner is durable
+	claim      *once.Claim             // of a group that delivers at most once, else nil
 	held       int                     // bytes of messages it holds, as counted in the host's memory
 	others     map[metadata.Key]*other // checkpoints of other owners
 	consumed   time.Time               // timestamp of a done row of another epoch; zero: there was none
@@ -81,6 +83,10 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
+	claim, err := g.claim(ctx, e.ID, epoch, &state)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
+	}
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,7 +102,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, restored: state.Pending() > 0, consumed: written}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written}
 	if s.timers() {
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
 	} else {
@@ -112,6 +118,26 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		g.renameHandlesLocked(old, s)
 	}
 	return nil
+}
+
+// claim makes the share of a group that delivers at most once this host's own: what owners before it claimed is done.
+func (g *group) claim(ctx context.Context, e core.ExtentID, epoch uint64, state *dispatch.State) (*once.Claim, error) {
+	g.mu.Lock()
+	delivery := g.mu.record.Spec.Delivery
+	g.mu.Unlock()
+	if delivery != core.AtMostOnce {
+		return nil, nil
+	}
+	now := g.h.deps.Now()
+	claim, blob, err := once.Take(ctx, g.h.deps.Meta, metadata.ClaimKey(g.id, e, epoch), g.h.deps.Members.Self().Run, core.NewID(now))
+	if err != nil || blob == nil {
+		return claim, err
+	}
+	claimed, err := dispatch.DecodeState(blob)
+	if err == nil {
+		state.Merge(claimed)
+	}
+	return claim, err
 }
 
 // isDone reports whether the group has consumed the extent in this epoch, and when its done row was written, of whatever epoch.

@@ -67,6 +67,7 @@ func GroupSpec(p *pb.GroupSpec, now time.Time) (core.GroupSpec, error) {
 		Status:        core.Status(p.GetStatus()),
 
 		NoNackThrottle: p.GetNoNackThrottle(),
+		Delivery:       core.Delivery(p.GetDelivery()),
 	}
 	if b := p.GetBackoff(); b != nil {
 		s.Backoff = core.Backoff{Min: b.Min.AsDuration(), Factor: b.Factor, Max: b.Max.AsDuration(), Jitter: b.Jitter}
@@ -93,6 +94,7 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 		Status:        string(s.Status),
 
 		NoNackThrottle: s.NoNackThrottle,
+		Delivery:       string(s.Delivery),
 	}
 	if s.Start.Mode == core.StartTime {
 		out.Start = s.Start.At.UTC().Format(time.RFC3339Nano)

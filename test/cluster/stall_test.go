@@ -74,7 +74,7 @@ func TestStall_OutageOfAllWorkers(t *testing.T) {
 				if took := time.Since(began); took > 2*time.Minute {
 					t.Errorf("recovery took %s", took)
 				}
-				w.eventually("all is done", time.Minute, func() bool { return w.depth("g") == client.Depth{Queue: queue, Group: "g", Dead: 25} })
+				w.eventually("all is done", time.Minute, func() bool { return counts(w.depth("g")) == "0 0 0 0 25" })
 				if text := w.log.text(); !strings.Contains(text, "nothing that the group hands out succeeds") || !strings.Contains(text, "not stalled any more") {
 					t.Error("the log does not tell")
 				}
@@ -82,13 +82,6 @@ func TestStall_OutageOfAllWorkers(t *testing.T) {
 			})
 		})
 	}
-}
-
-func (w *world) depth(group string) client.Depth {
-	w.t.Helper()
-	all, err := w.Client.Admin().Depth(w.t.Context(), queue, group)
-	w.ok(err)
-	return all[0]
 }
 
 // TestStall_SwitchedOffLive updates a stalled group: attempts count from then on.

@@ -23,6 +23,7 @@ type groupFlags struct {
 	lockTimeout, delay, skipOlder time.Duration
 	backoff, exhausted, status    string
 	noSmartRetry, noNackThrottle  bool
+	atMostOnce                    bool
 }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
@@ -49,6 +50,9 @@ func (g *groupFlags) registerStatus(cmd *cobra.Command) {
 // spec is what was set for the group args[0] args[1], checked as far as it can be without the server.
 func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
 	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Status: g.status, NoSmartRetry: g.noSmartRetry, NoNackThrottle: g.noNackThrottle}
+	if g.atMostOnce {
+		s.Delivery = string(core.AtMostOnce)
+	}
 	var err error
 	if s.Queue, s.Name, err = groupName(args); err != nil {
 		return nil, err
@@ -107,6 +111,7 @@ func (a *app) createGroupCommand() *cobra.Command {
 		Args:    exactly(2), ValidArgsFunction: a.completeQueues,
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&flags.atMostOnce, "at-most-once", false, "never deliver a message twice: it is done before it is handed out, and lost if its consumer is")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		spec, err := flags.spec(args)
 		if err != nil {

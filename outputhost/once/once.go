@@ -1,0 +1,58 @@
+// Package once owns the claims of groups that deliver at most once: who may say what is done of a share, so that nothing is handed out by two
+// owners.
+package once
+
+import (
+	"context"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Claim is the ownership of a share's record. It ends when another owner takes the share over, and is then refused; it does not notice by
+// itself. Safe for concurrent use.
+//
+//	what an owner hands out is done in the record, written while the record was its own;
+//	an owner begins with what the record says when it becomes its own: all that those before may have handed out is done
+type Claim struct {
+	meta metadata.Store
+	key  metadata.Key
+	term core.ID
+}
+
+// Take makes the record of a share this run's own, and answers what the owners before it have claimed: a checkpoint's blob, or nothing.
+func Take(ctx context.Context, meta metadata.Store, key metadata.Key, run core.RunID, term core.ID) (*Claim, []byte, error) {
+	c := &Claim{meta: meta, key: key, term: term}
+	mine := metadata.ClaimRecord{Owner: run, Term: term}
+	err := metadata.Create(ctx, meta, metadata.Claims, key, mine)
+	if err == nil {
+		return c, nil, nil
+	}
+	if core.CodeOf(err) != core.CodeExists {
+		return nil, nil, core.Errorf(core.CodeOf(err), "claim the share: %w", err)
+	}
+	r, err := metadata.Change(ctx, meta, metadata.Claims, key, func(r *metadata.ClaimRecord) error {
+		r.Owner, r.Term = run, term
+		return nil
+	})
+	if err != nil {
+		return nil, nil, core.Errorf(core.CodeOf(err), "claim the share: %w", err)
+	}
+	return c, r.State, nil
+}
+
+// Save makes durable what is done, and with it what may be handed out. CodeStale when the share has another owner: nothing more may be handed
+// out here that was not before. After any other error it may be saved.
+func (c *Claim) Save(ctx context.Context, state []byte) error {
+	_, err := metadata.Change(ctx, c.meta, metadata.Claims, c.key, func(r *metadata.ClaimRecord) error {
+		if r.Term != c.term {
+			return core.Errorf(core.CodeStale, "the share was claimed by run %s", r.Owner)
+		}
+		r.State = state
+		return nil
+	})
+	if core.CodeOf(err) == core.CodeNotFound {
+		return core.Errorf(core.CodeStale, "the share is no longer there: %w", err)
+	}
+	return err
+}
