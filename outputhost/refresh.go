@@ -270,7 +270,7 @@ func (g *group) mendShares(now time.Time) {
 		return
 	}
 	bytes := 0
-	if g.wantedLocked() && !saveFails {
+	if _, stalled := g.mu.rules.Stalled(); g.wantedLocked() && !saveFails && !stalled {
 		bytes = g.freeLocked()
 	}
 	for id, s := range g.mu.shares {
@@ -295,12 +295,12 @@ func (g *group) mendShares(now time.Time) {
 
 // freeLocked is how many bytes of credit one consumer or pull has for one message, at most.
 func (g *group) freeLocked() (bytes int) {
-	if len(g.mu.pulls) > 0 {
+	if len(g.mu.pulls) > 0 && !g.mu.rules.Throttled(pullSession) {
 		bytes = maxPullBytes
 	}
 	for _, c := range g.mu.consumers {
 		switch {
-		case c.credit.messages <= 0 || c.credit.bytes <= 0:
+		case c.credit.messages <= 0 || c.credit.bytes <= 0 || g.mu.rules.Throttled(c.id):
 		case c.held == 0:
 			bytes = math.MaxInt
 		default:

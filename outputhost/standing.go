@@ -177,14 +177,21 @@ func (g *group) viewLocked(x *held, now time.Time) stuck.View {
 		MemoryFull: g.h.memory.Room(s.rules.Held()) == 0, Unreadable: x.lost || s.failing(),
 		Lapsed: !g.h.lease.holds(now), DLQFails: g.mu.letterErr != nil && g.mu.rules.Depth().Dying > 0,
 	}
+	_, v.Stalled = g.mu.rules.Stalled()
+	v.Throttled = true
 	if now.Sub(g.mu.pulled) < pullAgain {
 		v.Takers, v.Credit = v.Takers+1, v.Credit+1
+	}
+	if v.Credit > 0 {
+		v.Throttled = g.mu.rules.Throttled(pullSession)
 	}
 	for _, c := range g.mu.consumers {
 		if c.credit.messages > 0 && c.credit.bytes > 0 {
 			v.Credit++
+			v.Throttled = v.Throttled && g.mu.rules.Throttled(c.id)
 		}
 	}
+	v.Throttled = v.Throttled && v.Credit > 0
 	return v
 }
 

@@ -22,6 +22,8 @@ const (
 	Reading            Reason = "reading"
 	NoConsumer         Reason = "no_consumer"
 	NoCredit           Reason = "no_credit"
+	Stalled            Reason = "stalled"
+	Throttled          Reason = "throttled"
 	NoReplica          Reason = "no_readable_replica"
 	OutstandingLimit   Reason = "outstanding_limit"
 	CheckpointFull     Reason = "checkpoint_full"
@@ -47,6 +49,8 @@ var texts = map[Reason]string{
 	Reading:            "it is being read from a store",
 	NoConsumer:         "nobody consumes for the group; start a consumer",
 	NoCredit:           "the consumers hold as much as they asked for; they have to settle some, or more of them are needed",
+	Stalled:            "nothing that the group hands out succeeds: no attempt counts, and a few messages at a time probe until one is acked. Look after the workers and what they depend on",
+	Throttled:          "the consumers nacked all they got lately, and get the next messages after a pause; an ack ends that, and `columba update group --no-nack-throttle` switches it off",
 	NoReplica:          "no store that has it can be read from; bring one of them back",
 	OutstandingLimit:   "as many messages are read and not settled as may be at once; nothing more of this extent is read until some are",
 	CheckpointFull:     "so much is settled out of order that its record is full; nothing more of this extent is read until older messages are settled",
@@ -68,6 +72,8 @@ type View struct {
 
 	Takers     int  // consumers and pulls
 	Credit     int  // of them, those that would take a message now
+	Throttled  bool // all that would take a message have to pause first
+	Stalled    bool // nothing that the group hands out succeeds
 	Waiting    bool // something could be handed out to one that has credit
 	Full       bool // the checkpoint is
 	AtLimit    bool // of what may be outstanding
@@ -100,6 +106,8 @@ func (v *View) Reasons() []Reason {
 		add(LeaseLapsed, v.Lapsed)
 		add(NoConsumer, v.Takers == 0)
 		add(NoCredit, v.Takers > 0 && v.Waiting && v.Credit == 0)
+		add(Stalled, v.Stalled)
+		add(Throttled, v.Credit > 0 && v.Throttled)
 	case Nothing:
 		return out
 	}
@@ -172,6 +180,10 @@ func (v *View) waits() Reason {
 		return CheckpointNotSaved
 	case v.Credit == 0:
 		return NoCredit
+	case v.Stalled:
+		return Stalled
+	case v.Throttled:
+		return Throttled
 	}
 	return Ready
 }

@@ -57,6 +57,9 @@ func TestView_Reasons(t *testing.T) {
 		"ready":                    {with(ready, nil), []Reason{Ready}},
 		"ready, not read again":    {with(at(dispatch.PlaceReady, 1, 0), nil), []Reason{Reading}},
 		"ready, all busy":          {with(ready, func(v *View) { v.Credit = 0 }), []Reason{NoCredit}},
+		"ready, stalled":           {with(ready, func(v *View) { v.Stalled, v.Throttled = true, true }), []Reason{Stalled}},
+		"ready, all pause":         {with(ready, func(v *View) { v.Throttled = true }), []Reason{Throttled}},
+		"delayed, stalled":         {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.Stalled = true }), []Reason{Delayed, Stalled}},
 		"ready, lapsed":            {with(ready, func(v *View) { v.Lapsed, v.Takers = true, 0 }), []Reason{LeaseLapsed}},
 		"ready is not ordered":     {with(ready, func(v *View) { v.ChainWaits = true }), []Reason{Ready}},
 		"buffered, nobody":         {with(buffered, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
@@ -84,7 +87,7 @@ func TestView_ThereIsAlwaysAReason(t *testing.T) {
 		v := View{
 			Standing: at(rapid.SampledFrom(places).Draw(t, "place"), rapid.Uint16().Draw(t, "attempts"), rapid.Int64Range(0, 1).Draw(t, "enqueued")),
 			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), MemoryFull: is(), ChainWaits: is(),
-			Unreadable: is(), Lapsed: is(), DLQFails: is(), SaveFails: is(),
+			Unreadable: is(), Lapsed: is(), DLQFails: is(), SaveFails: is(), Stalled: is(), Throttled: is(),
 		}
 		v.Credit = rapid.IntRange(0, v.Takers).Draw(t, "credit")
 		seen := map[Reason]bool{}
