@@ -192,7 +192,7 @@ func (s *Share) restore(st State) {
 			s.excuse(seq, m, e.excused)
 		}
 		if e.text != "" {
-			s.texts[seq] = e.text
+			s.keep(seq, e.text)
 		}
 		switch e.kind {
 		case locked:

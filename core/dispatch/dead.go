@@ -110,6 +110,9 @@ func (s *Share) DeadFailed(seq core.Seq, retryAt, now time.Time) {
 
 // lend pins a batch while the record of seq is written elsewhere: a late ack may settle the message meanwhile.
 func (s *Share) lend(seq core.Seq, b *batch) {
+	if s.lent == nil {
+		s.lent = make(map[core.Seq]*batch)
+	}
 	s.lent[seq] = b
 	b.lent++
 }

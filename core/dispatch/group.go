@@ -98,7 +98,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	}
 	g.at(now)
 	s := &Share{
-		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(), texts: map[core.Seq]string{}, lent: map[core.Seq]*batch{},
+		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(),
 		squeezeAt: MaxOutstandingBytes / 2,
 	}
 	s.next = s.done.Frontier() + 1

@@ -202,7 +202,7 @@ func (s *Share) note(seq core.Seq, text []byte) {
 		delete(s.texts, seq)
 		return
 	}
-	s.texts[seq] = clip(text, MaxReason)
+	s.keep(seq, clip(text, MaxReason))
 }
 
 // Extend moves the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier. CodeStale like Nack.
@@ -254,4 +254,12 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 	}
 	s.wake()
 	return bad
+}
+
+// keep notes the text of a message. Most shares never have one: the map is made with the first.
+func (s *Share) keep(seq core.Seq, text string) {
+	if s.texts == nil {
+		s.texts = make(map[core.Seq]string)
+	}
+	s.texts[seq] = text
 }
