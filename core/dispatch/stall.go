@@ -22,9 +22,10 @@ const (
 	stallAge      = time.Second // … and for so long: acks may be on their way
 	stallProbes   = 4           // messages a stalled group hands out in one round
 	stallRounds   = 15          // without the failure of a first attempt, until failures count again …
-	stallPart     = 8           // … of this part of what waits in one round, if that is more than the probes
+	stallPart     = 8           // … of this part of what waits in one round, if that is more than the probes, …
+	stallHurry    = 8           // … with pauses of this part of the lock timeout
 	stallPause    = time.Second
-	maxStallPause = time.Minute // or the lock timeout, if that is shorter
+	maxStallPause = time.Minute // or the lock timeout, if that is shorter, but at least stallPause
 )
 
 // suspect is a message that failed since the last success.
@@ -63,7 +64,11 @@ func (s *Share) strike(seq core.Seq, m *message) {
 		if len(k.suspects) == 0 {
 			k.began = g.now
 		}
+		was := k.ripe()
 		k.suspect(s, seq)
+		if !was && k.ripe() {
+			k.left = stallProbes
+		}
 		if k.ripe() && (g.now >= k.began+int64(stallAge) || g.spec.MaxDeliveries == 1) { // there, each failure is the last
 			g.stall()
 		}
@@ -104,22 +109,24 @@ func (g *Group) inherit() {
 		excused += len(s.excused)
 	}
 	if k := &g.streak; excused >= stallMessages && !k.stalled && !g.spec.NoSmartRetry {
-		k.begin(g.now)
+		k.begin(g.now, stallProbes)
 		g.counters.Stalls++
 	}
 }
 
-// begin a stall, with probes at once: the locks of one consumer that died look the same, until another one acks.
-func (k *streak) begin(now int64) {
-	k.stalled, k.since = true, now
-	k.pause = int64(stallPause)
-	k.left = stallProbes
+// begin a stall, with so many probes at once.
+func (k *streak) begin(now int64, left int) {
+	k.stalled, k.since, k.left = true, now, left
+	k.next, k.pause = 0, int64(stallPause)
+	if left == 0 {
+		k.next = now + k.pause
+	}
 }
 
 // stall begins: the failures that led to it are excused, also where they were the last of their messages.
 func (g *Group) stall() {
 	k := &g.streak
-	k.begin(g.now)
+	k.begin(g.now, k.left)
 	g.counters.Stalls++
 	for _, x := range k.suspects {
 		m := x.share.table.get(x.seq)
@@ -146,7 +153,8 @@ func (g *Group) succeeded() {
 	*k = streak{suspects: k.suspects[:0:min(cap(k.suspects), 2*stallMessages)]}
 }
 
-// ripe reports whether a stall begins unless something succeeds in time. Until then nothing more is handed out.
+// ripe reports whether a stall begins unless something succeeds in time. Until then a few probes are handed out: the locks of one consumer
+// that died look the same, until another one acks.
 func (k *streak) ripe() bool {
 	return !k.stalled && len(k.suspects) >= stallMessages && k.first >= stallFirst
 }
@@ -160,30 +168,35 @@ func (k *streak) deadline() (at int64, ok bool) {
 }
 
 // shut reports whether nothing is handed out before the next round.
-func (k *streak) shut() bool { return k.stalled && k.left == 0 || k.ripe() }
+func (k *streak) shut() bool { return k.left == 0 && (k.stalled || k.ripe()) }
 
 // probes is how many messages may be handed out.
 func (k *streak) probes() int {
-	switch {
-	case k.stalled:
+	if k.stalled || k.ripe() {
 		return k.left
-	case k.ripe():
-		return 0
 	}
 	return math.MaxInt
 }
 
-// probed notes that n messages of a stalled group were handed out.
+// probed notes that n messages were handed out.
 func (g *Group) probed(n int) {
 	k := &g.streak
-	if !k.stalled || n == 0 {
+	if n == 0 || !k.stalled && !k.ripe() {
 		return
 	}
 	k.left -= n
-	if k.next == 0 {
+	if k.stalled && k.next == 0 {
 		k.next = g.now + k.pause
-		k.pause = min(2*k.pause, int64(min(maxStallPause, g.spec.LockTimeout)))
+		k.pause = min(2*k.pause, int64(g.longestPause()))
 	}
+}
+
+// longestPause between two rounds. When failures count again it is about poison, and needs no patience.
+func (g *Group) longestPause() time.Duration {
+	if g.streak.rounds >= stallRounds {
+		return min(maxStallPause, max(g.spec.LockTimeout/stallHurry, stallPause))
+	}
+	return min(maxStallPause, max(g.spec.LockTimeout, stallPause))
 }
 
 // tick begins the next round when it is time.

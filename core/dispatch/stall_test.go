@@ -176,7 +176,7 @@ func TestStall_TailOfFreshPoison(t *testing.T) {
 	if len(w.dead) > 0 {
 		t.Fatalf("%d died at once: that might have been an outage", len(w.dead))
 	}
-	w.until(start.Add(10*time.Minute), bad)
+	w.until(start.Add(3*time.Minute), bad)
 	w.onlyTheBad(150, bad)
 	if !s.Done(150) {
 		t.Errorf("%+v is left", g.Depth())
@@ -304,5 +304,25 @@ func TestStall_Rejections(t *testing.T) {
 	}
 	if _, stalled := g.Stalled(); stalled || g.Depth().Dying != 2 {
 		t.Fatalf("stalled: %v, %+v; want two dying", stalled, g.Depth())
+	}
+}
+
+// TestStall_ConsumerThatDied is none: its locks run out all at once, and another consumer gets a few of the messages at once, and the others
+// as soon as it acks one.
+func TestStall_ConsumerThatDied(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{LockTimeout: 10 * time.Second}, 100)
+	take(g, 1000, start)
+	w := newWorkers(t, g)
+	w.now = start.Add(10 * time.Second)
+	g.Tick(w.now)
+	save(s, w.now)
+	if n := w.work(100, nothing); n != stallProbes {
+		t.Fatalf("%d messages were handed out at once, want %d", n, stallProbes)
+	}
+	if n := w.work(100, nothing); n != 100-stallProbes || !s.Done(100) {
+		t.Errorf("%d messages came after the first ack; %+v", n, g.Depth())
+	}
+	if g.Counters().Stalls != 0 {
+		t.Error("the group stalled")
 	}
 }
