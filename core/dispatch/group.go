@@ -28,8 +28,8 @@ type Group struct {
 	timers     []timer     // heap by due
 	timersMost int         // void timers are swept out at this length
 	dead       queue[deadRef]
-	given      []given // in a group that delivers at most once
-	streak     streak
+	given      []given            // in a group that delivers at most once
+	streak     *streak            // nil until something fails
 	postponed  int                // retries in the shares' lasts
 	paces      map[SessionID]pace // of sessions that nack
 	counters   Counters

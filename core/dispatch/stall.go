@@ -51,10 +51,18 @@ type streak struct {
 	pause    int64 // ns: after this round
 }
 
+// failing is the group's streak, made with the first failure: most groups never have one.
+func (g *Group) failing() *streak {
+	if g.streak == nil {
+		g.streak = new(streak)
+	}
+	return g.streak
+}
+
 // strike notes the failure of a message's attempt.
 func (s *Share) strike(seq core.Seq, m *message) {
 	g := s.group
-	k := &g.streak
+	k := g.failing()
 	switch {
 	case g.spec.NoSmartRetry:
 	case !k.stalled:
@@ -108,7 +116,10 @@ func (g *Group) inherit() {
 	for _, s := range g.shares {
 		excused += len(s.excused)
 	}
-	if k := &g.streak; excused >= stallMessages && !k.stalled && !g.spec.NoSmartRetry {
+	if excused < stallMessages || g.spec.NoSmartRetry {
+		return
+	}
+	if k := g.failing(); !k.stalled {
 		k.begin(g.now, stallProbes)
 		g.counters.Stalls++
 	}
@@ -125,7 +136,7 @@ func (k *streak) begin(now int64, left int) {
 
 // stall begins: the failures that led to it are excused, also where they were the last of their messages.
 func (g *Group) stall() {
-	k := &g.streak
+	k := g.streak
 	k.begin(g.now, k.left)
 	g.counters.Stalls++
 	for _, x := range k.suspects {
@@ -145,8 +156,8 @@ func (g *Group) stall() {
 
 // succeeded ends the streak.
 func (g *Group) succeeded() {
-	k := &g.streak
-	if len(k.suspects) == 0 && !k.stalled {
+	k := g.streak
+	if k == nil || len(k.suspects) == 0 && !k.stalled {
 		return
 	}
 	clear(k.suspects)
@@ -156,11 +167,14 @@ func (g *Group) succeeded() {
 // ripe reports whether a stall begins unless something succeeds in time. Until then a few probes are handed out: the locks of one consumer
 // that died look the same, until another one acks.
 func (k *streak) ripe() bool {
-	return !k.stalled && len(k.suspects) >= stallMessages && k.first >= stallFirst
+	return k != nil && !k.stalled && len(k.suspects) >= stallMessages && k.first >= stallFirst
 }
 
 // deadline is when the streak wants a tick next.
 func (k *streak) deadline() (at int64, ok bool) {
+	if k == nil {
+		return 0, false
+	}
 	if k.ripe() {
 		return k.began + int64(stallAge), true
 	}
@@ -168,11 +182,11 @@ func (k *streak) deadline() (at int64, ok bool) {
 }
 
 // shut reports whether nothing is handed out before the next round.
-func (k *streak) shut() bool { return k.left == 0 && (k.stalled || k.ripe()) }
+func (k *streak) shut() bool { return k != nil && k.left == 0 && (k.stalled || k.ripe()) }
 
 // probes is how many messages may be handed out.
 func (k *streak) probes() int {
-	if k.stalled || k.ripe() {
+	if k != nil && (k.stalled || k.ripe()) {
 		return k.left
 	}
 	return math.MaxInt
@@ -180,8 +194,8 @@ func (k *streak) probes() int {
 
 // probed notes that n messages were handed out.
 func (g *Group) probed(n int) {
-	k := &g.streak
-	if n == 0 || !k.stalled && !k.ripe() {
+	k := g.streak
+	if k == nil || n == 0 || !k.stalled && !k.ripe() {
 		return
 	}
 	k.left -= n
@@ -201,11 +215,11 @@ func (g *Group) longestPause() time.Duration {
 
 // tick begins the next round when it is time.
 func (g *Group) tickStall() {
-	k := &g.streak
+	k := g.streak
 	if k.ripe() && k.began+int64(stallAge) <= g.now {
 		g.stall()
 	}
-	if !k.stalled || k.next == 0 || k.next > g.now {
+	if k == nil || !k.stalled || k.next == 0 || k.next > g.now {
 		return
 	}
 	k.next = 0
@@ -222,7 +236,7 @@ func (g *Group) tickStall() {
 
 // Stalled reports since when nothing has succeeded; ok is false when the group is not stalled.
 func (g *Group) Stalled() (since time.Time, ok bool) {
-	if !g.streak.stalled {
+	if g.streak == nil || !g.streak.stalled {
 		return time.Time{}, false
 	}
 	return g.instant(g.streak.since), true
@@ -231,9 +245,9 @@ func (g *Group) Stalled() (since time.Time, ok bool) {
 // undecided reports whether failures may be the beginning of a stall, and there is something that would tell: messages in flight, or such as
 // were never tried. Then last attempts wait.
 func (g *Group) undecided() bool {
-	k := &g.streak
+	k := g.streak
 	switch {
-	case k.stalled || k.first == 0:
+	case k == nil || k.stalled || k.first == 0:
 		return false
 	case k.ripe():
 		return true

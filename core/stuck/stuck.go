@@ -54,7 +54,7 @@ var texts = map[Reason]string{
 	NoReplica:          "no store that has it can be read from; bring one of them back",
 	OutstandingLimit:   "as many messages are read and not settled as may be at once; nothing more of this extent is read until some are",
 	CheckpointFull:     "so much is settled out of order that its record is full; nothing more of this extent is read until older messages are settled",
-	CheckpointNotSaved: "it is to be tried again, and the count of its attempts cannot be saved; look after the metadata",
+	CheckpointNotSaved: "before it is handed out, the count of its attempts, or that it is handed out at all in a group that delivers at most once, has to be saved, and cannot be; look after the metadata",
 	MemoryFull:         "the output host holds as many bytes as it may; consumers of all groups have to settle some, or give it more memory",
 	ChainOrder:         "an earlier extent of this cp queue has to be handed out first",
 	LeaseLapsed:        "the output host has not heard of a controller, and hands nothing out until it does",
