@@ -140,7 +140,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if len(g.timers) > 0 {
 		consider(g.timers[0].due)
 	}
-	if at, wants := g.streak.deadline(); wants {
+	if at, wants := g.nextProbe(); wants {
 		consider(at)
 	}
 	if !ok {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -10,6 +11,9 @@ import (
 // When nothing a group hands out succeeds, the workers are to blame and not the messages: the group is stalled. Attempts that fail then are
 // excused, so that an outage exhausts nothing; a few messages at a time probe whether it is over, with growing pauses; and one success
 // ends it.
+//
+// Before it is stalled it is in doubt: the locks of one consumer that died with many messages look the same until another one acks. So it
+// probes, and is stalled when a probe fails, too.
 //
 // A tail of poison looks different: it has failed before, while other messages succeeded. So a streak of failures counts only with
 // first attempts in it. And as long as an outage lasts, first attempts go on failing, since some of the probes are such. When none has
@@ -25,6 +29,7 @@ const (
 	stallPart     = 8           // … of this part of what waits in one round, if that is more than the probes, …
 	stallHurry    = 8           // … with pauses of this part of the lock timeout
 	stallPause    = time.Second
+	maxDoubts     = 256         // probes that are remembered while in doubt
 	maxStallPause = time.Minute // or the lock timeout, if that is shorter, but at least stallPause
 )
 
@@ -38,11 +43,14 @@ type suspect struct {
 // streak is what failed since the group's last success.
 //
 //	suspects are distinct up to stallMessages; there are more only if first ≥ stallFirst
+//	left, next and pause are of probes: used while in doubt or stalled
 //	next > 0 while a round of probes is under way or awaited
 type streak struct {
 	suspects []suspect
-	first    int   // failures of first attempts
-	began    int64 // ns: the first failure
+	first    int       // failures of first attempts
+	began    int64     // ns: the first failure
+	probes   []deadRef // handed out while in doubt
+	failed   bool      // one of these failed
 	stalled  bool
 	since    int64 // ns: when it stalled
 	rounds   int   // begun since a first attempt failed
@@ -72,12 +80,14 @@ func (s *Share) strike(seq core.Seq, m *message) {
 		if len(k.suspects) == 0 {
 			k.began = g.now
 		}
-		was := k.ripe()
-		k.suspect(s, seq)
-		if !was && k.ripe() {
-			k.left = stallProbes
+		if k.doubt() {
+			k.failed = k.failed || slices.Contains(k.probes, deadRef{s, seq})
 		}
-		if k.ripe() && (g.now >= k.began+int64(stallAge) || g.spec.MaxDeliveries == 1) { // there, each failure is the last
+		k.suspect(s, seq)
+		if k.doubt() && k.pause == 0 {
+			k.left, k.pause = stallProbes, int64(stallPause)
+		}
+		if k.decided(g.now) || k.doubt() && g.spec.MaxDeliveries == 1 { // there, each failure is the last
 			g.stall()
 		}
 	default:
@@ -93,7 +103,7 @@ func (s *Share) strike(seq core.Seq, m *message) {
 
 // suspect counts a failure of a message, if there is room.
 func (k *streak) suspect(s *Share, seq core.Seq) {
-	if k.ripe() { // all of these were in flight then: they are new, or fail once more
+	if k.doubt() { // all of these were in flight then: they are new, or fail once more
 		if len(k.suspects) < MaxOutstanding {
 			k.suspects = append(k.suspects, suspect{s, seq, 1})
 		}
@@ -120,24 +130,22 @@ func (g *Group) inherit() {
 		return
 	}
 	if k := g.failing(); !k.stalled {
-		k.begin(g.now, stallProbes)
+		k.begin(g.now)
 		g.counters.Stalls++
 	}
 }
 
-// begin a stall, with so many probes at once.
-func (k *streak) begin(now int64, left int) {
-	k.stalled, k.since, k.left = true, now, left
-	k.next, k.pause = 0, int64(stallPause)
-	if left == 0 {
-		k.next = now + k.pause
-	}
+// begin a stall, with probes at once.
+func (k *streak) begin(now int64) {
+	k.stalled, k.since = true, now
+	k.left, k.next, k.pause = stallProbes, 0, int64(stallPause)
+	k.probes = nil
 }
 
 // stall begins: the failures that led to it are excused, also where they were the last of their messages.
 func (g *Group) stall() {
 	k := g.streak
-	k.begin(g.now, k.left)
+	k.begin(g.now)
 	g.counters.Stalls++
 	for _, x := range k.suspects {
 		m := x.share.table.get(x.seq)
@@ -164,42 +172,58 @@ func (g *Group) succeeded() {
 	*k = streak{suspects: k.suspects[:0:min(cap(k.suspects), 2*stallMessages)]}
 }
 
-// ripe reports whether a stall begins unless something succeeds in time. Until then a few probes are handed out: the locks of one consumer
-// that died look the same, until another one acks.
-func (k *streak) ripe() bool {
+// doubt reports whether so much failed that it may be a stall.
+func (k *streak) doubt() bool {
 	return k != nil && !k.stalled && len(k.suspects) >= stallMessages && k.first >= stallFirst
 }
 
-// deadline is when the streak wants a tick next.
-func (k *streak) deadline() (at int64, ok bool) {
-	if k == nil {
+// decided reports whether the doubt has become a stall.
+func (k *streak) decided(now int64) bool {
+	return k.doubt() && k.failed && now >= k.began+int64(stallAge)
+}
+
+// probing reports whether only probes are handed out.
+func (k *streak) probing() bool { return k != nil && k.stalled || k.doubt() }
+
+// nextProbe is when the streak wants a tick next.
+func (g *Group) nextProbe() (at int64, ok bool) {
+	k := g.streak
+	if !k.probing() {
 		return 0, false
 	}
-	if k.ripe() {
-		return k.began + int64(stallAge), true
+	at, ok = k.next, k.next > 0
+	if aged := k.began + int64(stallAge); k.doubt() && (k.failed || g.postponed > 0) && (!ok || aged < at) {
+		at, ok = aged, true
 	}
-	return k.next, k.next > 0
+	return at, ok
 }
 
 // shut reports whether nothing is handed out before the next round.
-func (k *streak) shut() bool { return k != nil && k.left == 0 && (k.stalled || k.ripe()) }
+func (k *streak) shut() bool { return k.probing() && k.left == 0 }
 
-// probes is how many messages may be handed out.
-func (k *streak) probes() int {
-	if k != nil && (k.stalled || k.ripe()) {
+// most is how many messages may be handed out.
+func (k *streak) most() int {
+	if k.probing() {
 		return k.left
 	}
 	return math.MaxInt
 }
 
-// probed notes that n messages were handed out.
-func (g *Group) probed(n int) {
+// probed notes what was handed out.
+func (g *Group) probed(runs []Run) {
 	k := g.streak
-	if k == nil || n == 0 || !k.stalled && !k.ripe() {
+	if len(runs) == 0 || !k.probing() {
 		return
 	}
-	k.left -= n
-	if k.stalled && k.next == 0 {
+	for _, r := range runs {
+		k.left -= int(r.Count)
+		for i := range core.Seq(r.Count) {
+			if !k.stalled && len(k.probes) < maxDoubts {
+				k.probes = append(k.probes, deadRef{r.Share, r.Base + i})
+			}
+		}
+	}
+	if k.next == 0 {
 		k.next = g.now + k.pause
 		k.pause = min(2*k.pause, int64(g.longestPause()))
 	}
@@ -216,14 +240,18 @@ func (g *Group) longestPause() time.Duration {
 // tick begins the next round when it is time.
 func (g *Group) tickStall() {
 	k := g.streak
-	if k.ripe() && k.began+int64(stallAge) <= g.now {
+	if k.decided(g.now) {
 		g.stall()
 	}
-	if k == nil || !k.stalled || k.next == 0 || k.next > g.now {
+	g.resume()
+	if !k.probing() || k.next == 0 || k.next > g.now {
 		return
 	}
 	k.next = 0
 	k.left = stallProbes
+	if !k.stalled {
+		return
+	}
 	if k.rounds++; k.rounds > stallRounds {
 		k.rounds = stallRounds
 		waiting := -g.inFlight
@@ -249,8 +277,8 @@ func (g *Group) undecided() bool {
 	switch {
 	case k == nil || k.stalled || k.first == 0:
 		return false
-	case k.ripe():
-		return true
+	case k.doubt(): // from then on the failure of a probe decides
+		return g.now < k.began+int64(stallAge)
 	case g.inFlight > 0 && len(k.suspects) < stallMessages && len(k.suspects)+g.inFlight >= stallMessages:
 		return true
 	}

@@ -33,7 +33,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	now64 := g.at(now)
 	g.settleGiven()
 	g.resume()
-	most := g.most(session, min(credit.Messages, g.streak.probes()))
+	most := g.most(session, min(credit.Messages, g.streak.most()))
 	h := handout{
 		session: session, messages: most, bytes: credit.Bytes, oversize: credit.Oversize,
 		due: now64 + int64(g.spec.LockTimeout), runs: runs,
@@ -48,7 +48,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		g.handedOf(s, left-h.messages)
 		s.wake()
 	}
-	g.probed(most - h.messages)
+	g.probed(h.runs[len(runs):])
 	g.gave(session, most-h.messages)
 	return h.runs
 }

@@ -89,7 +89,7 @@ func TestGroupsAreIndependent(t *testing.T) {
 	const n = 200
 	w := newWorld(t)
 	w.group("good", nil)
-	w.group("bad", func(g *core.GroupSpec) { g.MaxDeliveries = 2 })
+	w.group("bad", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoSmartRetry, g.NoNackThrottle = 2, true, true })
 	w.group("idle", nil)
 	bad := w.consumer("bad")
 	var failing sync.WaitGroup
