@@ -19,8 +19,13 @@ func (s *service) CreateNamespace(ctx context.Context, req *connect.Request[pb.C
 	if err != nil {
 		return nil, err
 	}
+	ended, err := s.audit(ctx, req.Peer().Addr, "create namespace", spec.Name)
+	if err != nil {
+		return nil, err
+	}
 	r := metadata.NamespaceRecord{Spec: spec, Created: s.now().UTC()}
 	err = metadata.Create(ctx, s.meta, metadata.Namespaces, metadata.NamespaceKey(spec.Name), r)
+	ended(ctx, err)
 	if core.CodeOf(err) == core.CodeExists {
 		err = core.Errorf(core.CodeExists, "namespace %s has limits; change them with: columba update namespace %s", spec.Name, spec.Name)
 	}
@@ -84,6 +89,10 @@ func (s *service) UpdateNamespace(ctx context.Context, req *connect.Request[pb.U
 	if err := f.check("max_queues", "messages_per_second", "bytes_per_second", "backlog_bytes"); err != nil {
 		return nil, err
 	}
+	ended, err := s.audit(ctx, req.Peer().Addr, "update namespace", to.Name)
+	if err != nil {
+		return nil, err
+	}
 	r, err := metadata.Change(ctx, s.meta, metadata.Namespaces, metadata.NamespaceKey(to.Name), func(r *metadata.NamespaceRecord) error {
 		change(f, "max_queues", &r.Spec.MaxQueues, to.MaxQueues)
 		change(f, "messages_per_second", &r.Spec.MessagesPerSecond, to.MessagesPerSecond)
@@ -91,6 +100,7 @@ func (s *service) UpdateNamespace(ctx context.Context, req *connect.Request[pb.U
 		change(f, "backlog_bytes", &r.Spec.BacklogBytes, to.BacklogBytes)
 		return r.Spec.Validate()
 	})
+	ended(ctx, err)
 	if err != nil {
 		return nil, noNamespace(to.Name, err)
 	}
@@ -100,6 +110,10 @@ func (s *service) UpdateNamespace(ctx context.Context, req *connect.Request[pb.U
 // DeleteNamespace deletes the limits of a namespace. Its queues stay, without limits.
 func (s *service) DeleteNamespace(ctx context.Context, req *connect.Request[pb.DeleteNamespaceRequest]) (*connect.Response[pb.DeleteNamespaceResponse], error) {
 	name, err := core.ParseNamespace(req.Msg.GetName())
+	if err != nil {
+		return nil, err
+	}
+	ended, err := s.audit(ctx, req.Peer().Addr, "delete namespace", name)
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +127,24 @@ func (s *service) DeleteNamespace(ctx context.Context, req *connect.Request[pb.D
 			break
 		}
 	}
+	ended(ctx, err)
 	if err != nil {
 		return nil, noNamespace(name, err)
 	}
 	return connect.NewResponse(&pb.DeleteNamespaceResponse{}), nil
+}
+
+// audit records who asks for a change of a namespace, before it is made; the function it answers records how it ended.
+func (s *service) audit(ctx context.Context, who, what, name string) (ended func(context.Context, error), err error) {
+	record, err := metadata.BeginAudit(ctx, s.meta, who, what, name, s.now)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, err error) {
+		if err := record(ctx, err); err != nil {
+			s.log.Warn("how it ended is not recorded", "what", what, "object", name, "err", err)
+		}
+	}, nil
 }
 
 func namespaceSpec(p *pb.NamespaceSpec) (core.NamespaceSpec, error) {

@@ -3,9 +3,13 @@ package frontend
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 )
 
 func TestNamespaces(t *testing.T) {
@@ -49,6 +53,24 @@ func TestNamespaces(t *testing.T) {
 	wantCode(t, "show of a deleted one", err, core.CodeNotFound)
 	_, err = call(t, c.admin.DeleteNamespace, &pb.DeleteNamespaceRequest{Name: "/u"})
 	wantCode(t, "deleted twice", err, core.CodeNotFound)
+
+	audited := make(map[string]int)
+	for r, err := range metadata.All[metadata.AuditRecord](t.Context(), c.store, metadata.Audit, metadata.AuditPartition(time.Now()), metadata.One) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Value.Who == "" {
+			t.Errorf("nobody asked for %+v", r.Value)
+		}
+		audited[r.Value.What+" "+r.Value.Object+": "+r.Value.Result]++
+	}
+	want := map[string]int{
+		"create namespace /t: ok": 1, "create namespace /t: already_exists": 1, "update namespace /t: ok": 1, "update namespace /none: not_found": 1,
+		"create namespace /u: ok": 1, "delete namespace /u: ok": 1, "delete namespace /u: not_found": 1,
+	}
+	if diff := cmp.Diff(want, audited); diff != "" {
+		t.Errorf("the audit differs (-want +got):\n%s", diff)
+	}
 }
 
 // TestNamespaces_MaxQueues makes as many as there may be, and not one more; who has more than a new limit allows keeps them.

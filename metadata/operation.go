@@ -52,7 +52,8 @@ type OperationRecord struct {
 	Total   uint64          `json:"total,omitempty"`  // … and the messages in these
 	Moved   int             `json:"moved,omitempty"`  // how many of them are through …
 	Done    uint64          `json:"done,omitempty"`   // … and the messages in these
-	Next    time.Time       `json:"next,omitzero"`    // by its rate, no further one before
+	Next    time.Time       `json:"next,omitzero"`    // by its rate, no further one before …
+	Pause   time.Duration   `json:"pause,omitempty"`  // … which was so long after the last one: a clock that differs makes it no longer
 }
 
 // Ended reports whether nothing more is done about it.
