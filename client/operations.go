@@ -16,7 +16,7 @@ type Operation struct {
 	Rate         int    // messages per second; 0: no bound
 	State        string // "running", "done", "cancelled" or "failed"
 	Done, Total  uint64 // messages; a Total of 0 is not known yet
-	Error        string // why it failed, or what a running one waits for
+	Error        string // why it failed, what a running one waits for, or what one that is done has left
 	Who          string // asked for it
 	Created      time.Time
 	Changed      time.Time
@@ -38,8 +38,9 @@ func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Oper
 }
 
 // PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation: what is acknowledged to
-// publishers after the operation is done stays, what is meanwhile may go, too. ErrConflict while another purge of the queue runs. An operation
-// that is done and has an Error left some: begin it again.
+// publishers after the operation is done stays, what is meanwhile may go, too; nothing that went is delivered after that. ErrConflict while another
+// purge of the queue runs. An operation that is done and has an Error left some, which another one takes, or an output host that did not answer may
+// still hand some out: it says which.
 func (a *Admin) PurgeQueue(ctx context.Context, queue string) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, "", 0)
 }

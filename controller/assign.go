@@ -100,6 +100,7 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 		h.shares.setComplete()
 	}
 	h.shares.raiseReheld(h.groupsWith)
+	h.shares.endRound()
 	h.metrics.shares.Set(float64(h.shares.count()))
 	h.push()
 	h.forget(append(dropped, superseded...))

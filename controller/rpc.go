@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -193,6 +194,35 @@ func (d deadLetters) Rehomed(row metadata.SealRecord) {
 	d.h.shares.touch(row.Extent.Queue)
 	if reader, ok := row.Home.Reader(row.Extent.Queue); ok {
 		d.h.shares.touch(reader)
+	}
+}
+
+// hearEvery is how often it is looked whether output hosts have confirmed their lists.
+const hearEvery = 20 * time.Millisecond
+
+// Heard implements operations.Owner.
+func (d deadLetters) Heard(ctx context.Context, queues ...core.QueueID) error {
+	tick := time.NewTicker(hearEvery)
+	defer tick.Stop()
+	var versions map[core.HostID]uint64
+	for {
+		owners := d.h.hosts.live("outputhost")
+		listed := versions != nil
+		if !listed {
+			versions, listed = d.h.shares.listed(queues, owners)
+		}
+		unheard := d.h.shares.unheard(owners, versions)
+		if listed && len(unheard) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if !listed {
+				return core.Errorf(core.CodeDeadline, "output hosts may not have heard of it yet: their lists are being made")
+			}
+			return core.Errorf(core.CodeDeadline, "output hosts %v have not confirmed it yet", unheard)
+		}
 	}
 }
 

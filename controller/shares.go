@@ -11,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -30,6 +31,8 @@ type shares struct {
 	mu       struct {
 		sync.Mutex
 		touched  map[core.QueueID]struct{}
+		began    uint64 // rounds that took what was touched …
+		ended    uint64 // … and those of them that have ended
 		owned    map[share]metadata.AssignmentRecord
 		byOwner  map[core.HostID]map[share]struct{}
 		versions map[core.HostID]uint64 // of each owner's list
@@ -88,6 +91,43 @@ func (s *shares) takeTouched() []core.QueueID {
 	defer s.mu.Unlock()
 	out := slices.Collect(maps.Keys(s.mu.touched))
 	clear(s.mu.touched)
+	s.mu.began++
+	return out
+}
+
+// endRound notes that what was touched before takeTouched is in the lists; what could not be looked at was touched again.
+func (s *shares) endRound() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.ended = s.mu.began
+}
+
+// listed reports whether all that was touched of these queues is in the lists, and of which version they are at least, by owner.
+func (s *shares) listed(queues []core.QueueID, owners []membership.Host) (versions map[core.HostID]uint64, ok bool) {
+	if !s.isComplete() {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.began != s.mu.ended || slices.ContainsFunc(queues, func(q core.QueueID) bool { _, touched := s.mu.touched[q]; return touched }) {
+		return nil, false
+	}
+	versions = make(map[core.HostID]uint64, len(owners))
+	for _, m := range owners {
+		versions[m.ID] = max(s.mu.versions[m.ID], s.mu.base)
+	}
+	return versions, true
+}
+
+// unheard are those of the owners that have not confirmed a list of their version yet. Runs that began since ask for the newest.
+func (s *shares) unheard(owners []membership.Host, versions map[core.HostID]uint64) (out []core.HostID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range owners {
+		if p := s.mu.pushed[m.ID]; p.run != m.Run || p.version < versions[m.ID] {
+			out = append(out, m.ID)
+		}
+	}
 	return out
 }
 

@@ -19,6 +19,9 @@ type Owner interface {
 	Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error)
 	// Rehomed takes in a row whose home was changed.
 	Rehomed(row metadata.SealRecord)
+	// Heard waits until every output host that is there has confirmed what Rehomed said of extents of these queues; the error says who has not
+	// when ctx ends.
+	Heard(ctx context.Context, queues ...core.QueueID) error
 }
 
 // Config of a Runner.

@@ -25,6 +25,7 @@ type bench struct {
 	mu    sync.Mutex
 	fails int // so many seals from now on
 	moved int
+	deaf  error // what Heard answers
 }
 
 func newBench(t *testing.T, ends ...core.Seq) *bench {
@@ -77,6 +78,9 @@ func (b *bench) Rehomed(metadata.SealRecord) {
 	b.moved++
 	b.mu.Unlock()
 }
+
+// Heard implements Owner.
+func (b *bench) Heard(context.Context, ...core.QueueID) error { return b.deaf }
 
 func (b *bench) runner(meta metadata.Store) *Runner {
 	return New(Config{Meta: meta, Owner: b, Self: "c", Now: time.Now, Every: 2 * time.Second, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil))})

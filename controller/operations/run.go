@@ -22,6 +22,8 @@ const (
 	saveEvery = time.Second
 	// stepTimeout bounds one step, a seal above all.
 	stepTimeout = 30 * time.Second
+	// hearTimeout bounds the wait for output hosts at the end: one that hears nothing for so long hands out nothing without asking first.
+	hearTimeout = 10 * time.Second
 )
 
 // Run works on all operations until ctx ends.
@@ -55,7 +57,9 @@ func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) error {
 		if err != nil {
 			return err
 		}
-		if o.Value.Ended() || rests(&o.Value, r.Now().Add(r.Every)) || !r.enter(o.Value.Object) {
+		now := r.Now()
+		odd := retimed(&o.Value, now).Before(o.Value.Next)
+		if o.Value.Ended() || !odd && rests(&o.Value, now.Add(r.Every)) || !r.enter(o.Value.Object) {
 			continue
 		}
 		wg.Go(func() {
@@ -110,6 +114,9 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 	if err := r.check(ctx, *o); err != nil {
 		return err
 	}
+	if err := r.retime(ctx, o); err != nil {
+		return err
+	}
 	extents, err := r.extents(ctx, o.Object)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "list the extents: %w", err)
@@ -142,7 +149,7 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			}
 			due = true
 		case endOfWork:
-			return r.finish(ctx, o)
+			return r.finish(ctx, o, r.heard(ctx, *o))
 		}
 		if due {
 			saved = now
@@ -151,6 +158,31 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			}
 		}
 	}
+}
+
+// retime notes by this host's clock when the next extent may move.
+func (r *Runner) retime(ctx context.Context, o *metadata.OperationRecord) error {
+	now := r.Now().UTC()
+	if !retimed(o, now).Before(o.Next) {
+		return nil
+	}
+	row, err := metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(row *metadata.OperationRecord) error {
+		at := retimed(row, now)
+		if row.ID != o.ID || !at.Before(row.Next) {
+			return metadata.ErrNoChange
+		}
+		row.Next = at
+		return nil
+	})
+	switch {
+	case err != nil:
+		return core.Errorf(core.CodeOf(err), "note when it goes on: %w", err)
+	case row.ID != o.ID:
+		o.State = metadata.OperationCancelled
+	default:
+		*o = row
+	}
+	return nil
 }
 
 // check reports errGone when the group is not there any more, errNoQueue when the queue is not.
@@ -316,9 +348,26 @@ func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {
 
 var errReplaced = errors.New("another operation took its place")
 
-// finish records the end.
-func (r *Runner) finish(ctx context.Context, o *metadata.OperationRecord) error {
-	row, err := r.close(ctx, *o, metadata.OperationDone, "")
+// heard waits until nothing that was moved is handed out any more where it was; what it answers is what the end has to say of that.
+func (r *Runner) heard(ctx context.Context, o metadata.OperationRecord) string {
+	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
+	defer cancel()
+	queues := []core.QueueID{o.Object}
+	if !o.Queue.IsZero() {
+		queues = append(queues, o.Queue)
+	}
+	if err := r.Owner.Heard(ctx, queues...); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// finish records the end, unless the runner is.
+func (r *Runner) finish(ctx context.Context, o *metadata.OperationRecord, note string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	row, err := r.close(ctx, *o, metadata.OperationDone, note)
 	if err == nil && row.ID == o.ID && row.State == metadata.OperationDone {
 		r.Log.Info("an operation is done", "operation", o.ID, "kind", o.Kind, "queue", o.Path, "group", o.Name, "messages", o.Done)
 	}

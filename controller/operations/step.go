@@ -55,8 +55,17 @@ func moved(r *metadata.OperationRecord, l core.Seq, now time.Time) {
 		if r.Next.Before(now) {
 			r.Next = now
 		}
-		r.Next = r.Next.Add(time.Duration(float64(l) / float64(r.Rate) * float64(time.Second)))
+		r.Pause = time.Duration(float64(l) / float64(r.Rate) * float64(time.Second))
+		r.Next = r.Next.Add(r.Pause)
 	}
+}
+
+// retimed is when the next extent may move by this host's clock: the instant that another one noted may be far off, the pause before it is not.
+func retimed(r *metadata.OperationRecord, now time.Time) time.Time {
+	if latest := now.Add(r.Pause); r.Next.After(latest) {
+		return latest
+	}
+	return r.Next
 }
 
 // rests reports whether the rate has the operation wait beyond an instant. When the rest is empty it waits for nothing.

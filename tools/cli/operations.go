@@ -117,6 +117,9 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) (*pb.Operation
 	case "cancelled":
 		return o, core.Errorf(core.CodeConflict, "operation %s was cancelled after %d of %d messages", o.GetId(), o.GetDone(), o.GetTotal())
 	}
+	if why := o.GetError(); why != "" && why != said {
+		a.say("operation %s is done, but: %s", o.GetId(), why)
+	}
 	return o, nil
 }
 

@@ -1,0 +1,52 @@
+package operations
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/metadata"
+)
+
+// TestOperation_AnotherClock has a controller take over a merge from one whose clock was an hour ahead: the pauses that the rate asks for
+// get no longer by that.
+func TestOperation_AnotherClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 10, 10, 10, 10, 10)
+		defer b.meta.Close()
+		ahead := b.runner(b.meta)
+		ahead.Now = func() time.Time { return time.Now().Add(time.Hour) }
+		stop := b.run(ahead)
+		o := b.order(50, metadata.OperationMerge)
+		o.Rate = 5 // an extent every two seconds
+		_, err := ahead.Start(t.Context(), o)
+		b.ok(err)
+		time.Sleep(time.Second)
+		stop()
+		began := time.Now()
+		defer b.run(b.runner(b.meta))()
+		if o := b.wait(50); o.State != metadata.OperationDone || o.Done != 50 {
+			t.Errorf("it is %+v", o)
+		}
+		if took := time.Since(began); took < 6*time.Second || took > 15*time.Second {
+			t.Errorf("the other controller took %s for four extents, two seconds each", took)
+		}
+	})
+}
+
+// TestOperation_SaysWhoHasNotHeard: one that is done says which output hosts may still hand out what it took.
+func TestOperation_SaysWhoHasNotHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 5)
+		defer b.meta.Close()
+		b.deaf = errors.New("output hosts [o1] have not confirmed it yet")
+		r := b.runner(b.meta)
+		defer b.run(r)()
+		_, err := r.Start(t.Context(), b.order(50, metadata.OperationPurge))
+		b.ok(err)
+		if o := b.wait(50); o.State != metadata.OperationDone || o.Done != 5 || o.Error != b.deaf.Error() {
+			t.Errorf("it is %+v", o)
+		}
+	})
+}
