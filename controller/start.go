@@ -3,9 +3,11 @@ package controller
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -33,10 +35,8 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
 	}
-	for _, e := range extents {
-		if err := h.startIn(ctx, g, e, leaving[e.ID]); err != nil {
-			return core.Errorf(core.CodeOf(err), "start group %s in extent %s: %w", name, e.ID, err)
-		}
+	if err := inEach(ctx, extents, func(ctx context.Context, e extent) error { return h.startIn(ctx, g, e, leaving[e.ID]) }); err != nil {
+		return core.Errorf(core.CodeOf(err), "start group %s in %w", name, err)
 	}
 	if _, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), func(r *metadata.GroupRecord) error {
 		if r.ID != g.ID || r.Spec.Status == core.StatusDeleted {
@@ -77,6 +77,24 @@ func (h *Host) leaving(ctx context.Context, extents []extent) (map[core.ExtentID
 		}
 	}
 	return out, nil
+}
+
+// inEach does something in each extent, of several at a time; the first error ends it.
+func inEach(ctx context.Context, extents []extent, do func(ctx context.Context, e extent) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(startsAtOnce)
+	for _, e := range extents {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if err := do(ctx, e); err != nil {
+				return core.Errorf(core.CodeOf(err), "extent %s: %w", e.ID, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // startIn fixes where the group begins in an extent.
@@ -218,6 +236,8 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 const (
 	// rewindTimeout bounds one rewind.
 	rewindTimeout = 20 * time.Second
+	// startsAtOnce bounds the extents whose positions are asked for and written at a time: each takes a call and a sync.
+	startsAtOnce = 32
 	// abandonedAfter is how old a rewind is whose controller has died: another one begins it again.
 	abandonedAfter = rewindTimeout + 10*time.Second
 )
@@ -236,29 +256,35 @@ func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) (ende
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range extents {
-		before := core.Seq(0)
-		switch {
-		case leaving[e.ID]:
-			before = e.l
-		case e.Queue != g.Queue:
-			err = progress.Carry(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.l, h.deps.now())
-		case e.Kind == core.KindTimer && g.Rewind.To.Mode == core.StartTime:
-			err = h.carryTimers(ctx, next, g, e)
-		case g.Rewind.To.Mode != core.StartEarliest:
-			before, err = h.before(ctx, next, e)
-		}
-		if err == nil {
-			err = h.writeStart(ctx, next, e, before)
-		}
-		if err != nil {
-			return nil, core.Errorf(core.CodeOf(err), "extent %s: %w", e.ID, err)
-		}
-		if e.state.HasEnd() && before >= e.l {
+	var mu sync.Mutex // guards ended
+	err = inEach(ctx, extents, func(ctx context.Context, e extent) error {
+		before, err := h.writePosition(ctx, g, next, e, leaving[e.ID])
+		if err == nil && e.state.HasEnd() && before >= e.l {
+			mu.Lock()
 			ended = append(ended, e)
+			mu.Unlock()
 		}
+		return err
+	})
+	return ended, err
+}
+
+// writePosition writes where the epoch to come, next, begins in an extent, and answers the last seq that is not part of it.
+func (h *Host) writePosition(ctx context.Context, g, next metadata.GroupRecord, e extent, leaving bool) (before core.Seq, err error) {
+	switch {
+	case leaving:
+		before = e.l
+	case e.Queue != g.Queue:
+		err = progress.Carry(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.l, h.deps.now())
+	case e.Kind == core.KindTimer && g.Rewind.To.Mode == core.StartTime:
+		err = h.carryTimers(ctx, next, g, e)
+	case g.Rewind.To.Mode != core.StartEarliest:
+		before, err = h.before(ctx, next, e)
 	}
-	return ended, nil
+	if err != nil {
+		return 0, err
+	}
+	return before, h.writeStart(ctx, next, e, before)
 }
 
 // carryTimers has a group that is sent to a time get what was published since once more, and of what was published before, for later, what it has
