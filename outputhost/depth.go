@@ -26,6 +26,7 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		}
 	}
 	var unseen []*share // of which nothing that was read is ready, but something that was not
+	var lack []uint64   // how much that is
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	out.Extents = uint32(len(g.mu.shares))
@@ -46,16 +47,23 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		}
 		out.Ready += unread
 		if older(d.OldestReady); d.OldestReady == 0 && unread > 0 && !s.timers() && len(unseen) < ownTimes {
-			unseen = append(unseen, s)
+			unseen, lack = append(unseen, s), append(lack, unread)
 		}
 	}
 	if since, ok := g.mu.rules.Stalled(); ok {
 		out.StalledMs = max(1, now.Sub(since).Milliseconds())
 	}
 	g.mu.Unlock()
-	for _, at := range g.enqueuedNext(ctx, unseen) {
-		older(at)
+	enqueued := g.enqueuedNext(ctx, unseen)
+	g.mu.Lock()
+	for i, s := range unseen {
+		if s.rules.KeepsBack(enqueued[i], now) { // and so what is younger
+			out.Ready, out.Delayed = out.Ready-lack[i], out.Delayed+lack[i]
+		} else {
+			older(enqueued[i])
+		}
 	}
+	g.mu.Unlock()
 	if oldest > 0 {
 		out.OldestReadyMs = max(0, (now.UnixMicro()-oldest)/1000)
 	}

@@ -111,6 +111,11 @@ func (s *Share) bufferedOf(b *batch) (n int) {
 // fresh reports whether a message at or above the cursor, that was read, is buffered.
 func (s *Share) fresh(seq core.Seq) bool { return !s.done.Done(seq) && s.table.get(seq) == nil }
 
+// KeepsBack reports whether the group's delay keeps a message back that nobody has read here and that was enqueued then, unix µs.
+func (s *Share) KeepsBack(enqueued int64, now time.Time) bool {
+	return !s.merged && enqueued*1000+int64(s.group.spec.Delay) > now.UnixNano()
+}
+
 // KeptBack reports whether the group's delay keeps back what was read last, and so what was not read yet.
 func (s *Share) KeptBack() bool {
 	return s.group.spec.Delay > 0 && s.buffered > 0 && !s.merged && s.visibleAt(*s.batches.back()) > s.group.now

@@ -36,6 +36,9 @@ func TestGroup_Delay(t *testing.T) {
 	if d := g.Depth(); d.Ready != 2 || d.Delayed != 4 || !s.KeptBack() {
 		t.Fatalf("got %+v, kept back %v; want 2 ready, 4 delayed", d, s.KeptBack())
 	}
+	if at := second(-4).UnixMicro(); !s.KeepsBack(at, second(5)) || s.KeepsBack(at, second(6)) || s.KeepsBack(0, start) {
+		t.Error("what nobody has read is kept back for another time than what somebody has")
+	}
 	want(t, "what is old enough", take(g, 9, start), "1+2@1")
 	if d := g.Depth(); d.Ready != 0 || d.Delayed != 4 || d.OldestReady != 0 || g.Ready() {
 		t.Fatalf("got %+v, ready %v; want 4 delayed", d, g.Ready())
