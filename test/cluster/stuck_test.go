@@ -310,6 +310,10 @@ func TestWhyStuck_OwnerIsSilent(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
 		w.publish("a")
+		w.eventually("its extent has an owner", 10*time.Second, func() bool {
+			why, err := w.Client.Admin().WhyStuck(w.t.Context(), queue, "g")
+			return err == nil && why.Reason == "no_consumer"
+		})
 		release := w.Hold(Output)
 		if why := w.stuck("g", "owner_silent"); !strings.Contains(why.Detail, string(Output)) {
 			t.Errorf("it says %q, and not who is silent", why.Detail)
