@@ -74,74 +74,6 @@ func (s *saves) gate(_ context.Context, op Op) error {
 	return nil
 }
 
-// TestCluster_RetryWaitsForItsCount makes checkpoints fail: a second attempt must not be handed out before it is counted durably.
-func TestCluster_RetryWaitsForItsCount(t *testing.T) {
-	bubble(t, Options{}, func(w *world) {
-		w.group("g", nil)
-		con := w.consumer("g")
-		var s saves
-		w.OnMeta(Output, s.gate)
-		w.publish("a")
-		d := w.next(con, "a", 1)
-		s.fail.Store(true)
-		w.ok(d.Nack())
-		if d := w.take(con, 20*time.Second); d != nil {
-			t.Fatalf("attempt %d was handed out, its count is not durable", d.Attempt)
-		}
-		tried := s.tried.Load()
-		if tried < 10 || tried > 60 {
-			t.Errorf("%d tries in 20 s, want about one a second", tried)
-		}
-		s.fail.Store(false)
-		began := time.Now()
-		w.ok(w.next(con, "a", 2).Ack())
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("attempt 2 came %s after checkpoints work again", took)
-		}
-		w.close(con)
-	})
-}
-
-// TestCluster_CheckpointsSurviveACrash looks at locks, attempts and delays after one.
-func TestCluster_CheckpointsSurviveACrash(t *testing.T) {
-	bubble(t, Options{}, func(w *world) {
-		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 30 * time.Second })
-		con := w.consumer("g")
-		w.publish("acked", "locked", "later", "twice")
-		began := time.Now()
-		w.ok(w.next(con, "acked", 1).Ack())
-		w.next(con, "locked", 1)
-		w.ok(w.next(con, "later", 1).Nack(client.After(10 * time.Second)))
-		w.ok(w.next(con, "twice", 1).Nack())
-		w.next(con, "twice", 2) // locked too
-		sleep(2 * time.Second)
-		w.Crash(Output)
-		w.Up(Output)
-		d := w.next(con, "later", 2)
-		if at := time.Since(began); at < 10*time.Second || at > 12*time.Second {
-			t.Errorf("what was delayed by 10 s came after %s", at)
-		}
-		w.ok(d.Ack())
-		for range 2 {
-			d := w.take(con, time.Minute)
-			if d == nil {
-				t.Fatal("a lock of before the crash never ends")
-			}
-			if at := time.Since(began); at < 30*time.Second || at > 32*time.Second {
-				t.Errorf("%s, locked for 30 s, came after %s", d.Body, at)
-			}
-			if want := map[string]int{"locked": 2, "twice": 3}[string(d.Body)]; d.Attempt != want {
-				t.Errorf("%s came as attempt %d, want %d", d.Body, d.Attempt, want)
-			}
-			w.ok(d.Ack())
-		}
-		if d := w.take(con, time.Minute); d != nil {
-			t.Errorf("%s came again", d.Body)
-		}
-		w.close(con)
-	})
-}
-
 // TestCluster_StopSavesWhatWasSettled restarts the output host gracefully, again and again, under a consumer.
 func TestCluster_StopSavesWhatWasSettled(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
@@ -217,37 +149,6 @@ func (w *world) letters(group string) int {
 		n++
 	}
 	return n
-}
-
-// TestCluster_DeadLettersWaitForTheirQueue takes the input host away: nothing can be buried, delivery and acks of the rest go on, and
-// later every failed message is buried, once.
-func TestCluster_DeadLettersWaitForTheirQueue(t *testing.T) {
-	bubble(t, Options{}, func(w *world) {
-		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 1 })
-		const bad = 300
-		w.publish(numbers(1, 1000)...)
-		w.Crash(Input)
-		con := w.consumer("g")
-		for i := range 1000 {
-			d := w.take(con, 10*time.Second)
-			if d == nil {
-				t.Fatalf("delivery stopped after %d messages", i)
-			}
-			if i < bad {
-				w.ok(d.Reject("bad"))
-			} else {
-				w.ok(d.Ack())
-			}
-		}
-		sleep(time.Minute)
-		w.Up(Input)
-		w.eventually("all are dead letters", 2*time.Minute, func() bool { return w.letters("g") == bad })
-		sleep(time.Minute)
-		if n := w.letters("g"); n != bad {
-			t.Errorf("%d dead letters, want %d", n, bad)
-		}
-		w.close(con)
-	})
 }
 
 // TestCluster_ConsumersComeAndGoWhileItDelivers has them leave in the middle; what they gave back comes to others.

@@ -127,14 +127,3 @@ func TestExpireAt(t *testing.T) {
 		w.letters("g", 0)
 	})
 }
-
-func TestExpireAtByCommand(t *testing.T) {
-	w := newWorld(t)
-	w.group("g", nil)
-	w.server.Must("a\n", "publish", queue, "--expire", "1s")
-	w.server.Must("b\n", "publish", queue, "--expire", "1h")
-	pause(1100 * time.Millisecond)
-	con := w.consumer("g")
-	w.settle(w.next(con, "b", 1).Ack())
-	w.none(con, 300*time.Millisecond)
-}

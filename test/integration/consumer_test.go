@@ -138,15 +138,3 @@ func TestTokensSettleFromAnotherProcess(t *testing.T) {
 		w.none(w.consumer("g"), time.Second)
 	})
 }
-
-// TestRejectByToken makes a dead letter of a message that another process holds.
-func TestRejectByToken(t *testing.T) {
-	w := newWorld(t)
-	w.group("g", nil)
-	w.publish("a")
-	out := w.server.Must("", "consume", queue, "g", "--count", "1", "--ack", "tokens", "-o", "json")
-	w.server.Must("", "reject", process.Decode[struct{ Token string }](t, out)[0].Token, "--reason", "not a trip")
-	if l := w.letters("g", 1)[0]; l.Attempts != 1 || l.Reason != "rejected" || l.Error != "not a trip" {
-		t.Errorf("dead letter %+v, want one attempt, rejected", l)
-	}
-}

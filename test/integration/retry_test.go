@@ -30,19 +30,6 @@ func TestNackWithDelayComesBackThen(t *testing.T) {
 	})
 }
 
-func TestNackByCommandComesBackThen(t *testing.T) {
-	w := newWorld(t)
-	w.group("g", nil)
-	w.publish("a")
-	line := process.Decode[struct{ Token string }](t, w.server.Must("", "consume", queue, "g", "--count", "1", "--ack", "tokens", "-o", "json"))[0]
-	start := time.Now()
-	w.server.Must("", "nack", line.Token, "--delay", "2s", "--reason", "later")
-	w.settle(w.next(w.consumer("g"), "a", 2).Ack())
-	if took := time.Since(start); took < 2*time.Second || took > 3*time.Second {
-		t.Errorf("it came back after %s, want 2 s … 3 s", took)
-	}
-}
-
 // TestNackForgottenByCrash kills the server before the nack can have been saved: the message comes again, when its delay or its lock
 // is over or at once, and is not lost.
 func TestNackForgottenByCrash(t *testing.T) {
@@ -179,49 +166,6 @@ func TestExhaustedWithCrashesAnywhere(t *testing.T) {
 		t.Errorf("dead letter %+v after the attempts %v, want %d attempts", l, seen, most)
 	}
 	w.none(con, 1500*time.Millisecond)
-}
-
-// TestPoisonKillsItsConsumers has a message whose consumer dies of it each time, and others that do not suffer.
-func TestPoisonKillsItsConsumers(t *testing.T) {
-	const most = 3
-	crashing(t, func(w *world, crash func()) {
-		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = most; g.LockTimeout = 2 * time.Second })
-		w.publish("poison")
-		for attempt := 1; attempt <= most; attempt++ {
-			w.dieOf("poison", attempt)
-			if attempt == 1 {
-				crash()
-			}
-		}
-		w.publish("good")
-		con := w.consumer("g")
-		w.settle(w.next(con, "good", 1).Ack())
-		l := w.letters("g", 1)[0]
-		if l.Attempts != most || l.Reason != "lock_expired" || l.Payload != "poison" {
-			w.t.Errorf("dead letter %+v, want %d attempts and an expired lock", l, most)
-		}
-		w.none(con, 2500*time.Millisecond)
-	})
-}
-
-// dieOf runs a consumer until it has got a message, and kills it.
-func (w *world) dieOf(body string, attempt int) {
-	w.t.Helper()
-	got := make(chan string, 10)
-	c := w.server.Launch(nil, func(line []byte) { got <- string(line) }, "consume", queue, "g", "--ack", "none", "-o", "json")
-	defer c.Kill()
-	select {
-	case line := <-got:
-		m := process.Decode[struct {
-			Payload string
-			Attempt int
-		}](w.t, line)[0]
-		if m.Payload != body || m.Attempt != attempt {
-			w.t.Fatalf("the consumer got %+v, want %s with attempt %d", m, body, attempt)
-		}
-	case <-time.After(process.Patience):
-		w.t.Fatalf("the consumer got nothing; want %s with attempt %d", body, attempt)
-	}
 }
 
 // TestCrashesUseUpNoAttempts kills the server again and again while a message that has failed once waits for a consumer: only what is

@@ -121,6 +121,12 @@ func (c *Command) Interrupt() int {
 	return c.Wait()
 }
 
+// Pause is SIGSTOP: the command stands still, with its connections, until Continue or Kill.
+func (c *Command) Pause() { _ = c.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Continue is SIGCONT.
+func (c *Command) Continue() { _ = c.cmd.Process.Signal(syscall.SIGCONT) }
+
 // Running reports whether the command has not ended.
 func (c *Command) Running() bool {
 	select {
