@@ -46,7 +46,7 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.Int64Var(&flags.count, "count", 0, "end after this many messages; 0 for no end")
 	f.DurationVar(&flags.timeout, "timeout", 0, "end after this long; 0 for no end")
 	f.DurationVar(&flags.idle, "idle", 0, "end after this long without a message; 0 for no end")
-	f.IntVar(&flags.prefetch, "prefetch", 500, "hold at most this many messages that are not acknowledged")
+	f.IntVar(&flags.prefetch, "prefetch", 500, "hold at most this many messages that were not printed yet")
 	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for columba ack")
 	suggest(cmd, "ack", ackAuto, ackNone, ackTokens)
 	f.Int64Var(&flags.nackEvery, "nack-every", 0, "give every Nth message back instead of acknowledging it")
