@@ -43,8 +43,8 @@ func (w *world) never(got map[string]int, n, lost int) {
 	}
 }
 
-// TestOnce_NothingIsLostWithoutAFault also acks half of the messages only, and lets many lock timeouts pass.
-func TestOnce_NothingIsLostWithoutAFault(t *testing.T) {
+// TestRule_DeliveryMode_NothingIsLostWithoutAFault also acks half of the messages only, and lets many lock timeouts pass.
+func TestRule_DeliveryMode_NothingIsLostWithoutAFault(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.onceGroup()
 		w.publish(numbers(1, 500)...)
@@ -57,8 +57,8 @@ func TestOnce_NothingIsLostWithoutAFault(t *testing.T) {
 	})
 }
 
-// TestOnce_OutputHostDies kills output hosts while they deliver, again and again.
-func TestOnce_OutputHostDies(t *testing.T) {
+// TestRule_DeliveryMode_OutputHostDies kills output hosts while they deliver, again and again.
+func TestRule_DeliveryMode_OutputHostDies(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.onceGroup()
 		w.publish(numbers(1, 800)...)
@@ -76,9 +76,9 @@ func TestOnce_OutputHostDies(t *testing.T) {
 	})
 }
 
-// TestOnce_OwnerIsCutOff cuts the owner off from all hosts but not from its consumer, and stops it: it has another owner meanwhile, and goes on
+// TestRule_DeliveryMode_OwnerIsCutOff cuts the owner off from all hosts but not from its consumer, and stops it: it has another owner meanwhile, and goes on
 // when it is back.
-func TestOnce_OwnerIsCutOff(t *testing.T) {
+func TestRule_DeliveryMode_OwnerIsCutOff(t *testing.T) {
 	for name, cut := range map[string]func(w *world, owner core.HostID) (heal func()){
 		"cut off": func(w *world, owner core.HostID) func() {
 			self := w.hosts[owner].addr
@@ -143,8 +143,8 @@ func refuseClaims(_ context.Context, op Op) error {
 	return nil
 }
 
-// TestOnce_MetadataRefuseClaims hands out nothing that is not claimed durably, and goes on when claims are taken again.
-func TestOnce_MetadataRefuseClaims(t *testing.T) {
+// TestRule_DeliveryMode_MetadataRefuseClaims hands out nothing that is not claimed durably, and goes on when claims are taken again.
+func TestRule_DeliveryMode_MetadataRefuseClaims(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.onceGroup()
 		w.publish(numbers(1, 1000)...)

@@ -26,9 +26,9 @@ func (w *world) stop(con *client.Consumer, how func(*world, *client.Delivery), d
 	return n
 }
 
-// TestStall_OutageOfAllWorkers: a total outage of the workers for several lock timeouts: 0 dead-lettered by it; after recovery only the
+// TestRule_SmartRetry_OutageOfAllWorkers: a total outage of the workers for several lock timeouts: 0 dead-lettered by it; after recovery only the
 // truly bad ones are. The output host crashes in the middle of it.
-func TestStall_OutageOfAllWorkers(t *testing.T) {
+func TestRule_SmartRetry_OutageOfAllWorkers(t *testing.T) {
 	const lock = 5 * time.Second
 	for name, how := range outages {
 		t.Run(name, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestStall_OutageOfAllWorkers(t *testing.T) {
 	}
 }
 
-// TestStall_SwitchedOffLive updates a stalled group: attempts count from then on.
-func TestStall_SwitchedOffLive(t *testing.T) {
+// TestRule_SmartRetry_SwitchedOffLive updates a stalled group: attempts count from then on.
+func TestRule_SmartRetry_SwitchedOffLive(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 2 })
 		w.publish(numbers(1, 60)...)
@@ -105,8 +105,8 @@ func TestStall_SwitchedOffLive(t *testing.T) {
 	})
 }
 
-// TestStall_TailOfPoison leaves nothing but what fails: it dies, at once and after exactly max deliveries.
-func TestStall_TailOfPoison(t *testing.T) {
+// TestRule_SmartRetry_TailOfPoison leaves nothing but what fails: it dies, at once and after exactly max deliveries.
+func TestRule_SmartRetry_TailOfPoison(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 5; g.NoNackThrottle = true })
 		w.publish(numbers(0, 399)...)
@@ -132,8 +132,8 @@ func TestStall_TailOfPoison(t *testing.T) {
 	})
 }
 
-// TestThrottle_ConsumerThatOnlyNacks gets messages slower and slower while another one, of the same group, works on.
-func TestThrottle_ConsumerThatOnlyNacks(t *testing.T) {
+// TestRule_NackThrottle_ConsumerThatOnlyNacks gets messages slower and slower while another one, of the same group, works on.
+func TestRule_NackThrottle_ConsumerThatOnlyNacks(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) {
 			g.MaxDeliveries, g.NoSmartRetry = core.UnlimitedDeliveries, true

@@ -1,0 +1,100 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/test/process"
+)
+
+// TestRuleByCommand_DeliveryMode kills a consumer that holds messages of a group that delivers at most once: they are lost, and never come twice; nothing can be
+// given back.
+func TestRuleByCommand_DeliveryMode(t *testing.T) {
+	w := newWorld(t)
+	w.make("once", "--at-most-once", "--lock-timeout", "1s")
+	w.make("least", "--lock-timeout", "1s")
+	w.say(numbers(1, 20)...)
+	seen := make(map[string]bool)
+	h := w.hold("once", "--ack", "tokens", "--count", "10")
+	for _, m := range w.holds(h, 10) {
+		seen[m.Payload] = true
+		if r := w.server.Run("", "nack", m.Token); r.Code != 4 || !strings.Contains(r.Stderr, string(core.CodeStale)) {
+			t.Fatalf("a nack: %+v, want it refused as stale", r)
+		}
+	}
+	h.Kill()
+	w.hold("least", "--ack", "none").Kill()
+	pause(1500 * time.Millisecond)
+	w.server.Restart()
+	for _, m := range w.get("once", 10) {
+		if seen[m.Payload] || m.Attempt != 1 {
+			t.Errorf("%+v came again", m)
+		}
+	}
+	w.silent("once", 1500*time.Millisecond)
+	w.settles("once", depth{})
+	if n := len(w.get("least", 20)); n != 20 {
+		t.Errorf("at least once, %d of 20 came", n)
+	}
+}
+
+// TestRuleByCommand_SmartRetry has all workers nack for several lock timeouts: no dead letter comes of it; when they work again all is done, and only what is
+// truly bad is dead.
+func TestRuleByCommand_SmartRetry(t *testing.T) {
+	const n = 60
+	w := newWorld(t)
+	w.make("g", "--max-deliveries", "3", "--lock-timeout", "1s")
+	w.make("off", "--max-deliveries", "3", "--lock-timeout", "1s", "--no-smart-retry", "--no-nack-throttle")
+	w.say(numbers(1, n)...)
+	for _, group := range []string{"g", "off"} {
+		w.server.Run("", "consume", queue, group, "--nack-every", "1", "--timeout", "5s")
+	}
+	w.letters("g", 0)
+	w.letters("off", n)
+	type stalled struct {
+		Ms int64 `json:"stalled_ms"`
+	}
+	if d := process.Decode[stalled](t, w.server.Must("", "depth", queue, "g", "-o", "json"))[0]; d.Ms < 1000 {
+		t.Errorf("stalled for %d ms of 5 s", d.Ms)
+	}
+	got := make(map[string]bool)
+	for len(got) < n-1 { // the workers are back, and 7 is bad
+		for _, m := range w.get("g", 1, "--ack", "tokens") {
+			if m.Payload == "7" {
+				w.server.Must("", "nack", m.Token, "--reason", "truly bad")
+				continue
+			}
+			got[m.Payload] = true
+			w.server.Must("", "ack", m.Token)
+		}
+	}
+	for m := w.get("g", 1, "--ack", "tokens", "--idle", "3s"); len(m) > 0; m = w.get("g", 1, "--ack", "tokens", "--idle", "3s") {
+		w.server.Must("", "nack", m[0].Token, "--reason", "truly bad")
+	}
+	if l := w.letters("g", 1)[0]; l.Payload != "7" || l.Error != "truly bad" {
+		t.Errorf("dead letter %+v", l)
+	}
+	w.settles("g", depth{})
+}
+
+// TestRuleByCommand_NackThrottle has a consumer nack all it gets, in a group that slows it down and in one that does not.
+func TestRuleByCommand_NackThrottle(t *testing.T) {
+	w := newWorld(t)
+	count := make(map[string]int)
+	w.make("slowed", "--no-smart-retry", "--max-deliveries", "unlimited")
+	w.make("free", "--no-smart-retry", "--max-deliveries", "unlimited", "--no-nack-throttle")
+	w.say(numbers(1, 100)...)
+	for _, group := range []string{"slowed", "free"} {
+		r := w.server.Run("", "consume", queue, group, "--nack-every", "1", "--timeout", "4s")
+		count[group] = strings.Count(r.Stdout, "\n")
+	}
+	// 20, and then tens after pauses of 50 ms, 100 ms … 3.2 s
+	if count["slowed"] > 120 || count["slowed"] < 30 || count["free"] < 2*count["slowed"] {
+		t.Errorf("in 4 s the one got %d, the other %d", count["slowed"], count["free"])
+	}
+	w.server.Must("", "consume", queue, "slowed", "--count", fmt.Sprint(100), "--timeout", "30s") // who acks is not slowed down
+	w.settles("slowed", depth{})
+}
