@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,42 @@ func TestParseMetrics(t *testing.T) {
 	got := parseMetrics("# HELP a text 1\n# TYPE a counter\na 1.5e+06\nb{x=\"1 2\",y=\"z\"} 7\nbroken\n")
 	if d := cmp.Diff(metrics{"a": 1.5e6, `b{x="1 2",y="z"}`: 7}, got); d != "" {
 		t.Fatal(d)
+	}
+}
+
+func TestReadyLine(t *testing.T) {
+	for line, want := range map[string][]string{
+		"ready addr=127.0.0.1:40001 roles=frontend data=/d\n":                               {"127.0.0.1:40001", ""},
+		"ready addr=127.0.0.1:40001 roles=a,b data=/d x gossip=127.0.0.1:40002\n":           {"127.0.0.1:40001", "127.0.0.1:40002"},
+		"ready addr=[::1]:40001 roles=controller,frontend data=/d gossip=127.0.0.1:40002\n": {"[::1]:40001", "127.0.0.1:40002"},
+	} {
+		if got := readyLine.FindStringSubmatch(line); len(got) != 3 || cmp.Diff(want, got[1:]) != "" {
+			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+func TestFreePorts(t *testing.T) {
+	const n = 20
+	addrs, err := freePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool)
+	for _, addr := range addrs {
+		port, err := strconv.Atoi(strings.TrimPrefix(addr, "127.0.0.1:"))
+		if err != nil || port < lowestPort || port >= lowestPort+portRange || seen[addr] {
+			t.Errorf("%s is not a port of its own in the range: %v", addr, err)
+		}
+		seen[addr] = true
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	if len(addrs) != n {
+		t.Fatalf("%d addresses, want %d", len(addrs), n)
 	}
 }
 

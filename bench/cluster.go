@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"time"
@@ -23,23 +22,15 @@ type cluster struct {
 // cluster starts one on new data directories, with an output host or without, and waits until all know each other.
 func (r *rig) cluster(name string, output bool) (*cluster, error) {
 	c := &cluster{}
-	first, err := freePort()
-	if err != nil {
-		return nil, err
-	}
 	start := func(part, roles string) (*server, error) {
-		s := &server{bin: r.columba, data: filepath.Join(r.dir, name+"-"+part), flags: []string{"--roles", roles}}
-		gossip := first
-		if part != "controller" {
-			if gossip, err = freePort(); err != nil {
-				return nil, err
-			}
-			s.flags = append(s.flags, "--join", first)
+		s := &server{bin: r.columba, data: filepath.Join(r.dir, name+"-"+part), flags: []string{"--roles", roles, "--gossip", "127.0.0.1:0"}}
+		if c.controller != nil {
+			s.flags = append(s.flags, "--join", c.controller.gossip)
 		}
-		s.flags = append(s.flags, "--gossip", gossip)
 		_, err := s.start(r.ctx)
 		return s, err
 	}
+	var err error
 	if c.controller, err = start("controller", "controller,frontend"); err != nil {
 		return nil, err
 	}
@@ -120,14 +111,4 @@ func (c *cluster) remove() {
 	for _, s := range c.all() {
 		s.remove()
 	}
-}
-
-// freePort is an address of loopback that nobody listens on just now.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }

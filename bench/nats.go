@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -24,19 +25,26 @@ type natsCluster struct {
 	cmds []*exec.Cmd
 }
 
-// nats starts one on new directories and makes a stream with three replicas.
-func (r *rig) nats(name string) (*natsCluster, error) {
-	n := &natsCluster{load: filepath.Join(r.peers, "natsload"), dir: filepath.Join(r.dir, name)}
-	var clients, routes []string
-	for range replicatedStores {
-		for _, list := range []*[]string{&clients, &routes} {
-			addr, err := freePort()
-			if err != nil {
-				return nil, err
-			}
-			*list = append(*list, addr)
+// nats starts one on new directories and makes a stream with three replicas. Its servers have to be told their ports, and those of each
+// other: when somebody else has taken one meanwhile, it begins anew with others.
+func (r *rig) nats(name string) (n *natsCluster, err error) {
+	for range portTries {
+		if n, err = r.natsOnce(name); err == nil || r.ctx.Err() != nil {
+			break
 		}
 	}
+	return n, err
+}
+
+const portTries = 3
+
+func (r *rig) natsOnce(name string) (*natsCluster, error) {
+	n := &natsCluster{load: filepath.Join(r.peers, "natsload"), dir: filepath.Join(r.dir, name)}
+	ports, err := freePorts(2 * replicatedStores)
+	if err != nil {
+		return nil, err
+	}
+	clients, routes := ports[:replicatedStores], ports[replicatedStores:]
 	for i := range clients {
 		if err := n.start(r.ctx, r.peers, i, clients[i], routes); err != nil {
 			n.remove()
@@ -120,4 +128,25 @@ func (n *natsCluster) remove() {
 		_ = c.Wait()
 	}
 	os.RemoveAll(n.dir)
+}
+
+// Ports for those who cannot choose their own come from below the range out of which systems give them to connections.
+const (
+	lowestPort = 20_000
+	portRange  = 10_000
+)
+
+// freePorts are addresses of loopback that nobody listens on just now, no two the same.
+func freePorts(n int) (addrs []string, err error) {
+	for range 100 * n {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", lowestPort+rand.N(portRange))); err != nil {
+			continue
+		}
+		defer l.Close() // so that none is chosen twice
+		if addrs = append(addrs, l.Addr().String()); len(addrs) == n {
+			return addrs, nil
+		}
+	}
+	return nil, fmt.Errorf("no free ports: %w", err)
 }

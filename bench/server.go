@@ -25,10 +25,11 @@ const patience = 90 * time.Second
 
 // server is a running `columba serve`.
 type server struct {
-	addr  string
-	data  string
-	flags []string // beyond --data and --listen
-	pid   int
+	addr   string
+	gossip string // of a cluster's process
+	data   string
+	flags  []string // beyond --data and --listen
+	pid    int
 
 	bin  string
 	cmd  *exec.Cmd
@@ -36,7 +37,7 @@ type server struct {
 	talk bytes.Buffer
 }
 
-var readyLine = regexp.MustCompile(`^ready addr=(\S+) `)
+var readyLine = regexp.MustCompile(`^ready addr=(\S+) .*?(?: gossip=(\S+))?\n$`)
 
 // server starts one on a new data directory.
 func (r *rig) server(name string) (*server, error) {
@@ -68,7 +69,7 @@ func (s *server) start(ctx context.Context) (time.Duration, error) {
 		s.stop()
 		return 0, fmt.Errorf("server said %q instead of being ready: %s", line, s.talk.String())
 	}
-	s.addr = m[1]
+	s.addr, s.gossip = m[1], m[2]
 	return took, nil
 }
 

@@ -87,7 +87,7 @@ func (m *Monitor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	transport, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{ip.String()}, BindPort: port, Logger: logger})
+	transport, err := bind(ip.String(), port, logger)
 	if err != nil {
 		return core.Errorf(core.CodeConflict, "gossip on %s: %w; stop what uses the address, or choose another with --gossip", m.cfg.Bind, err)
 	}
@@ -105,6 +105,18 @@ func (m *Monitor) Start(ctx context.Context) error {
 	m.tasks.Go(m.follow)
 	m.tasks.Go(m.join)
 	return nil
+}
+
+// bind listens by TCP and UDP. For port 0 TCP chooses the port, which may be taken for UDP: then another one is chosen.
+func bind(ip string, port int, logger *log.Logger) (transport *memberlist.NetTransport, err error) {
+	const tries = 10
+	for range tries {
+		transport, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{ip}, BindPort: port, Logger: logger})
+		if err == nil || port != 0 {
+			break
+		}
+	}
+	return transport, err
 }
 
 // Stop tells the others that this host leaves, and ends. Hosts stays what it was. Idempotent.
