@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,11 +55,6 @@ func TestFreePorts(t *testing.T) {
 			t.Errorf("%s is not a port of its own in the range: %v", addr, err)
 		}
 		seen[addr] = true
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
 	}
 	if len(addrs) != n {
 		t.Fatalf("%d addresses, want %d", len(addrs), n)

@@ -152,6 +152,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		L0CompactionFileThreshold:   2000,
 		L0StopWritesThreshold:       1000,
 		MaxOpenFiles:                500,
+		BlockPropertyCollectors:     []func() pebble.BlockPropertyCollector{intervals},
 		DisableTableStats:           true, // for the choice of compactions, which there are hardly any of; a damaged table is tried for ever
 		EventListener: &pebble.EventListener{
 			BackgroundError: e.backgroundError,

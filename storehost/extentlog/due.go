@@ -237,7 +237,7 @@ func (e *Engine) reindex(x *extent) error {
 		if err := e.admitAppend(reindexPiece); err != nil {
 			return err
 		}
-		run, err := e.readDisk(x, x.next.indexed+1, x.next.last, reindexPiece, reindexPiece)
+		run, err := e.readDisk(x, x.next.indexed+1, x.next.last, reindexPiece, meanSize(x.next.bytes, x.next.last))
 		for err == nil && len(run) > 0 {
 			var b wire.Batch
 			if b, run, err = wire.NextBatch(run); err == nil {

@@ -35,8 +35,7 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 		return nil, err
 	}
 	defer done()
-	estimate := s.Bytes / uint64(s.Last) * uint64(upTo-from+1)
-	b, err := e.readDisk(x, from, upTo, maxBytes, int(min(estimate+estimate/8, uint64(maxBytes))))
+	b, err := e.readDisk(x, from, upTo, maxBytes, meanSize(s.Bytes, s.Last))
 	if core.CodeOf(err) == core.CodeCorrupt {
 		// A removal may have taken the bytes away meanwhile.
 		if _, ok := x.state(); !ok {
@@ -47,15 +46,23 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 	return b, err
 }
 
-func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes, capacity int) ([]byte, error) {
-	iter, err := e.batches(x)
+// meanSize of a record, with its part of its batch's header.
+func meanSize(bytes uint64, last core.Seq) uint64 { return max(bytes/max(uint64(last), 1), 1) }
+
+// readDisk reads batches with a base in from … upTo, of records of about a size. It looks no further ahead than for as many as may fit: every
+// table has a block to load for what comes later in it.
+func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
+	estimate := size * uint64(upTo-from+1)
+	capacity := min(estimate+estimate/8, uint64(maxBytes))
+	end := min(upTo, from+core.Seq(uint64(maxBytes)/size))
+	iter, err := e.batchesFrom(x, from, end)
 	if err != nil {
 		return nil, err
 	}
 	defer iter.Close()
 	out := make([]byte, 0, capacity)
 	var last wire.BatchHeader
-	for seekBatch(iter, x, from); iter.Valid(); iter.Next() {
+	for ; iter.Valid(); iter.Next() {
 		b, err := current(x, iter)
 		switch {
 		case err != nil:
@@ -79,16 +86,33 @@ func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes, capacity int
 	if err := iter.Error(); err != nil {
 		return nil, diskError(x, err)
 	}
+	if len(out) > 0 && last.Last() >= end {
+		return out, nil
+	}
 	return nil, core.Errorf(core.CodeCorrupt, "extent %s: what follows seq %d is missing on the disk", x.id, last.Last())
 }
 
-// seekBatch finds the batch that holds seq. Readers in order ask for the first of a batch; only others pay for the step back, for
-// which Pebble copies the value and loads the one before it.
-func seekBatch(iter *pebble.Iterator, x *extent, seq core.Seq) {
-	key := batchKey(x.id, seq)
+// batchesFrom iterates from the batch that holds from on, up to upTo at least. Readers in order ask for the first seq of a batch; only others
+// pay for the step back, for which Pebble copies the value, loads the one before it, and needs blocks that begin before what is asked for.
+func (e *Engine) batchesFrom(x *extent, from, upTo core.Seq) (*pebble.Iterator, error) {
+	key := batchKey(x.id, from)
+	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: key, UpperBound: batchKey(x.id, upTo+1), PointKeyFilters: within(x.id, from, upTo)})
+	if err != nil {
+		return nil, diskError(x, err)
+	}
+	if iter.First() && bytes.Equal(iter.Key(), key) {
+		return iter, nil
+	}
+	if err := iter.Close(); err != nil {
+		return nil, diskError(x, err)
+	}
+	if iter, err = e.batches(x); err != nil {
+		return nil, err
+	}
 	if !iter.SeekGE(key) || !bytes.Equal(iter.Key(), key) {
 		iter.SeekLT(key)
 	}
+	return iter, nil
 }
 
 // batches iterates over the extent. It pins tables and memtables: close it soon.

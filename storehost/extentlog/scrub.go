@@ -65,7 +65,7 @@ func (e *Engine) scrubExtent(x *extent, rate int) bool {
 			}
 			return true
 		}
-		n, err := e.scrubNext(x, &at, s.Last)
+		n, err := e.scrubNext(x, &at, s)
 		e.scrubbed.Add(uint64(n))
 		switch {
 		case core.CodeOf(err) == core.CodeCorrupt:
@@ -83,13 +83,13 @@ func (e *Engine) scrubExtent(x *extent, rate int) bool {
 }
 
 // scrubNext verifies the batches behind at and moves it on.
-func (e *Engine) scrubNext(x *extent, at *position, last core.Seq) (bytes int, err error) {
+func (e *Engine) scrubNext(x *extent, at *position, s State) (bytes int, err error) {
 	done, err := e.reading()
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	run, err := e.readDisk(x, at.last+1, last, scrubPiece, scrubPiece)
+	run, err := e.readDisk(x, at.last+1, s.Last, scrubPiece, meanSize(s.Bytes, s.Last))
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,94 @@
+package extentlog
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// readMeter counts what is read of tables.
+type readMeter struct {
+	vfs.FS
+	bytes atomic.Int64
+}
+
+func (m *readMeter) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := m.FS.Open(name, opts...)
+	if err != nil || filepath.Ext(name) != ".sst" {
+		return f, err
+	}
+	return &meteredFile{f, m}, nil
+}
+
+type meteredFile struct {
+	vfs.File
+	m *readMeter
+}
+
+func (f *meteredFile) ReadAt(p []byte, at int64) (int, error) {
+	n, err := f.File.ReadAt(p, at)
+	f.m.bytes.Add(int64(n))
+	return n, err
+}
+
+// backlog writes batches of several extents in turn and flushes after each round, so that every table has a part of each.
+func backlog(t *testing.T, e *Engine, extents, rounds int) ([]core.Extent, []wire.BatchHeader) {
+	t.Helper()
+	all, heads := make([]core.Extent, extents), make([]wire.BatchHeader, extents)
+	for i := range all {
+		all[i] = newExtent()
+		if err := e.Open(all[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range rounds {
+		for i, x := range all {
+			for range 3 {
+				done := make(chan error, 1)
+				e.Append(x.ID, nextBatch(t, &heads[i], 20<<10+random.IntN(100<<10)), 0, func(_ core.Seq, err error) { done <- err })
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := e.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all, heads
+}
+
+// TestRead_LoadsWhatItNeeds reads extents that are spread over many tables in pieces: a batch at the end of each piece may be loaded in vain,
+// none in every table.
+func TestRead_LoadsWhatItNeeds(t *testing.T) {
+	meter := &readMeter{FS: vfs.NewMem()}
+	e := newEngine(t, "store", meter)
+	all, heads := backlog(t, e, 4, 20)
+	for i, x := range all {
+		before, got := meter.bytes.Load(), 0
+		for next := core.Seq(1); next <= heads[i].Last(); {
+			b, err := e.Read(x.ID, next, heads[i].Last(), 256<<10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += len(b)
+			for len(b) > 0 {
+				var one wire.Batch
+				if one, b, err = wire.NextBatch(b); err != nil {
+					t.Fatal(err)
+				}
+				next = one.Last() + 1
+			}
+		}
+		if loaded := meter.bytes.Load() - before; loaded > int64(got)*9/4 {
+			t.Errorf("extent %d: %d bytes were loaded to read %d", i, loaded, got)
+		}
+	}
+}
