@@ -40,7 +40,7 @@ func logAlone(j measure.Job) (measure.Outcome, error) {
 		if began.IsZero() && at.Sub(now) >= j.Warm {
 			before, began = stored.Load(), at
 		}
-		if at.Sub(now) >= j.Warm+j.For {
+		if !began.IsZero() && at.Sub(began) >= j.For && stored.Load() > before { // a sync may take longer than the time
 			break
 		}
 		batch := <-free
