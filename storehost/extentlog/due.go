@@ -3,6 +3,7 @@ package extentlog
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -157,8 +158,23 @@ func decodeDue(x *extent, k DueKey, value []byte) (DueRecord, error) {
 	return DueRecord{}, core.Errorf(core.CodeCorrupt, "extent %s: the record of seq %d in the index is damaged", x.id, k.Seq)
 }
 
-// stageDue adds the records of a batch of a timer extent to its index.
+// dueEntry is a record on its way to the index.
+type dueEntry struct {
+	DueKey
+	record []byte
+}
+
+func compareDue(a, b dueEntry) int {
+	if a.Beyond(b.DueKey) {
+		return 1
+	}
+	return -1
+}
+
+// stageDue adds the records of a batch of a timer extent to its index; in order, since a memtable finds the place of a key soonest from that of
+// the one before it.
 func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
+	e.entries = e.entries[:0]
 	seq := b.Base
 	for records := b.Records; len(records) > 0; seq++ {
 		record, rest, err := wire.NextRecord(records)
@@ -166,14 +182,19 @@ func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 			return err
 		}
 		records = rest
-		op := g.batch.SetDeferred(dueKeyLen, dueFixed+len(record))
-		putDueKey(op.Key, x.id, DueKey{wire.DeliverAt(record), seq})
+		e.entries = append(e.entries, dueEntry{DueKey{wire.DeliverAt(record), seq}, record})
+	}
+	slices.SortFunc(e.entries, compareDue)
+	for _, r := range e.entries {
+		op := g.batch.SetDeferred(dueKeyLen, dueFixed+len(r.record))
+		putDueKey(op.Key, x.id, r.DueKey)
 		binary.LittleEndian.PutUint64(op.Value, uint64(b.AppendTime))
-		copy(op.Value[dueFixed:], record)
+		copy(op.Value[dueFixed:], r.record)
 		if err := op.Finish(); err != nil {
 			return e.fail(err)
 		}
 	}
+	clear(e.entries)
 	if x.next.indexed+1 == b.Base { // else what is before is missing, too: see reindex
 		x.next.indexed = b.Last()
 	}

@@ -2,7 +2,10 @@ package extentlogtest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
@@ -20,6 +23,7 @@ func RunBench(b *testing.B, open func(b *testing.B) extentlog.Log) {
 		b.Run("Append/"+name, func(b *testing.B) { benchAppend(b, open(b), c.record, c.batch, c.depth, false) })
 	}
 	b.Run("Tail/1024=record/256KiB=batch/8=depth", func(b *testing.B) { benchAppend(b, open(b), 1<<10, 256<<10, 8, true) })
+	b.Run("Timers/100=record/2000=batch/8=depth", func(b *testing.B) { benchTimers(b, open(b), 100, 2000, 8) })
 	b.Run("Read/1024=record/256KiB=batch", func(b *testing.B) { benchRead(b, open(b), 1<<10, 256<<10) })
 }
 
@@ -56,6 +60,45 @@ func benchAppend(b *testing.B, l extentlog.Log, record, batch, depth int, follow
 	}
 	b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "records/s")
 	must(b, l.Close())
+}
+
+// timersAtMost is how many records an extent of timers holds.
+const timersAtMost = 131_072
+
+// benchTimers keeps depth batches of timers that are due, at random, within one minute in flight in one extent at a time.
+func benchTimers(b *testing.B, l extentlog.Log, record, count, depth int) {
+	window := make(chan error, depth)
+	for range depth {
+		window <- nil
+	}
+	w, e := new(Writer), TimerExtent()
+	must(b, l.Open(e))
+	due, random := make([]int64, count), rand.New(rand.NewPCG(1, 2))
+	b.SetBytes(int64(count * record))
+	before := processTime(b)
+	for b.Loop() {
+		must(b, <-window)
+		if w.Last > timersAtMost {
+			e, w = TimerExtent(), new(Writer)
+			must(b, l.Open(e))
+		}
+		for i := range due {
+			due[i] = int64(time.Hour/time.Millisecond) + random.Int64N(int64(time.Minute/time.Millisecond))
+		}
+		l.Append(e.ID, w.Timers(record, due...), w.Last, func(_ core.Seq, err error) { window <- err })
+	}
+	for range depth {
+		must(b, <-window)
+	}
+	b.ReportMetric(float64((processTime(b)-before).Nanoseconds())/float64(b.N*count), "cpu-ns/record")
+	must(b, l.Close())
+}
+
+// processTime is the CPU time of this process.
+func processTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // headReader reads an extent as it grows.
