@@ -203,7 +203,7 @@ func (c *checker) stored(count *Count, p *Published, list []*Received) {
 		}
 		last = r
 	}
-	acked := slices.ContainsFunc(list, func(r *Received) bool { return r.Settled == Done }) // what a later consumer does with a duplicate may not count
+	acked := slices.ContainsFunc(list, func(r *Received) bool { return r.Settled == Done || r.Settled == Late }) // what a later consumer does with a duplicate may not count
 	if !dead && !acked {
 		c.find(Lost, count.Group, p.Key, "given back or dropped by its last consumer, and never seen again")
 	}

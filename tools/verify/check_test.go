@@ -138,6 +138,21 @@ func TestCheck_Sabotage(t *testing.T) {
 	}
 }
 
+// TestCheck_LateAck has a message come again whose ack may not have counted, and one that does not.
+func TestCheck_LateAck(t *testing.T) {
+	h := good()
+	h.first("g", 2).Settled, h.first("h", 2).Settled = Late, Late
+	h.Received = append(h.Received, delivery("h", 2, 60).change(func(r *Received) { r.Attempt = 2 }))
+	r := Check(h, time.Second)
+	if !r.OK() || r.Counts[1].Duplicates != 0 || r.Counts[1].Retries != 1 {
+		t.Errorf("a late ack:\n%s", r)
+	}
+	h.Received = append(h.Received, delivery("h", 2, 70).change(func(r *Received) { r.Attempt = 3 }))
+	if r := Check(h, time.Second); len(r.Of(Duplicated)) != 1 {
+		t.Errorf("a message that came again after an ack in time:\n%s", r)
+	}
+}
+
 // TestCheck_Crash has duplicates that a crash explains.
 func TestCheck_Crash(t *testing.T) {
 	h := good()

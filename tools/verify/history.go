@@ -43,6 +43,7 @@ type Settled string
 const (
 	Done    Settled = "done"    // acknowledged: it should not come again
 	Back    Settled = "back"    // nacked: it has to come again, or die
+	Late    Settled = "late"    // acknowledged, perhaps too late or on a connection that was lost: it may come again
 	Dropped Settled = "dropped" // not settled: its lock ends, and it comes again
 	Dead    Settled = "dead"    // found in the dead letter queue
 )
