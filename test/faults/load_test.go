@@ -49,7 +49,14 @@ func seeded(t *testing.T) *rand.Rand {
 // newLoad makes a queue with two groups; the consumers of "work" are difficult.
 func newLoad(t *testing.T, server *process.Server, rate int) *load {
 	t.Helper()
-	l := &load{rate: rate, run: emptyRun(t, server, "work", "calm")}
+	server.Must("", "create", "queue", queue)
+	return newLoadOf(t, server, rate, []string{"work", "calm"}, "--lock-timeout", "3s", "--max-deliveries", "20")
+}
+
+// newLoadOf is the load of a queue that is there, with groups of its own.
+func newLoadOf(t *testing.T, server *process.Server, rate int, groups []string, flags ...string) *load {
+	t.Helper()
+	l := &load{rate: rate, run: emptyRun(t, server, groups...)}
 	var mu sync.Mutex
 	r := seeded(t)
 	l.random = func(n int) int {
@@ -58,9 +65,8 @@ func newLoad(t *testing.T, server *process.Server, rate int) *load {
 		return r.IntN(n)
 	}
 	l.stay = func() time.Duration { return time.Duration(500+l.random(3000)) * time.Millisecond }
-	server.Must("", "create", "queue", queue)
 	for _, g := range l.groups {
-		server.Must("", "create", "group", queue, g, "--start", "earliest", "--lock-timeout", "3s", "--max-deliveries", "20")
+		server.Must("", append([]string{"create", "group", queue, g, "--start", "earliest"}, flags...)...)
 	}
 	l.client = server.Client()
 	return l
@@ -210,25 +216,31 @@ func (l *load) consumer(ctx context.Context, group, name string) {
 
 // take writes a delivery down and settles it. The calm group acks everything.
 func (l *load) take(group, name string, d *client.Delivery) {
-	r := verify.Received{
-		Group: group, Consumer: name, CRC: crc32.Checksum(d.Body, castagnoli), Receipt: d.Receipt, Attempt: d.Attempt, At: time.Now(),
-	}
-	if r.Key = keyOf(d.Body); r.Seq == 0 {
-		l.t.Errorf("consumer %s got %.50q", name, d.Body)
-	}
+	at, how := time.Now(), verify.Done
 	var err error
 	switch n := l.random(200); {
 	case group == "work" && n == 0:
-		r.Settled, err = verify.Back, d.Reject("no")
+		how, err = verify.Back, d.Reject("no")
 	case group == "work" && n == 1:
-		r.Settled = verify.Dropped
+		how = verify.Dropped
 	case group == "work" && n < 10:
-		r.Settled, err = verify.Back, d.Nack(client.After(time.Duration(l.random(500))*time.Millisecond), client.Reason("later"))
+		how, err = verify.Back, d.Nack(client.After(time.Duration(l.random(500))*time.Millisecond), client.Reason("later"))
 	default:
-		r.Settled, err = verify.Done, d.Ack()
+		err = d.Ack()
 	}
 	if err != nil {
-		r.Settled = verify.Dropped
+		how = verify.Dropped
+	}
+	l.saw(group, name, d, how, at)
+}
+
+// saw writes a delivery down, and what its consumer did with it.
+func (l *load) saw(group, name string, d *client.Delivery, how verify.Settled, at time.Time) {
+	r := verify.Received{
+		Group: group, Consumer: name, CRC: crc32.Checksum(d.Body, castagnoli), Receipt: d.Receipt, Attempt: d.Attempt, Settled: how, At: at,
+	}
+	if r.Key = keyOf(d.Body); r.Seq == 0 {
+		l.t.Errorf("consumer %s got %.50q", name, d.Body)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
