@@ -191,6 +191,9 @@ func (c *checker) stored(count *Count, p *Published, list []*Received) {
 		case r.Settled == Dead:
 			dead = true
 			continue
+		case r.Settled == Stale:
+			count.Retries++
+			continue
 		case dead && !c.crashed(list[0].At, r.At):
 			c.find(Resurrected, r.Group, r.Key, "delivered at %s after its death", r.At.Format(time.StampMilli))
 		case last != nil && !dead:
@@ -203,7 +206,7 @@ func (c *checker) stored(count *Count, p *Published, list []*Received) {
 		}
 		last = r
 	}
-	acked := slices.ContainsFunc(list, func(r *Received) bool { return r.Settled == Done || r.Settled == Late }) // what a later consumer does with a duplicate may not count
+	acked := slices.ContainsFunc(list, func(r *Received) bool { return r.Settled == Done || r.Settled == Late || r.Settled == Stale }) // what a later consumer does with a duplicate may not count
 	if !dead && !acked {
 		c.find(Lost, count.Group, p.Key, "given back or dropped by its last consumer, and never seen again")
 	}

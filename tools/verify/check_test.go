@@ -143,8 +143,11 @@ func TestCheck_LateAck(t *testing.T) {
 	h := good()
 	h.first("g", 2).Settled, h.first("h", 2).Settled = Late, Late
 	h.Received = append(h.Received, delivery("h", 2, 60).change(func(r *Received) { r.Attempt = 2 }))
+	// One that stood still sees its first attempt of 5 after others are through with it, and is the only one who sees 6.
+	h.Received = append(h.Received, delivery("h", 5, 80).change(func(r *Received) { r.Settled = Stale }))
+	h.first("h", 6).Settled = Stale
 	r := Check(h, time.Second)
-	if !r.OK() || r.Counts[1].Duplicates != 0 || r.Counts[1].Retries != 1 {
+	if !r.OK() || r.Counts[1].Duplicates != 0 || r.Counts[1].Retries != 3 {
 		t.Errorf("a late ack:\n%s", r)
 	}
 	h.Received = append(h.Received, delivery("h", 2, 70).change(func(r *Received) { r.Attempt = 3 }))
