@@ -28,6 +28,7 @@ type load struct {
 	rate   int                  // messages per second of each publisher
 	random func(n int) int      // safe for concurrent use
 	stay   func() time.Duration // of a consumer, before another takes its place
+	settle func(group string, d *client.Delivery) (verify.Settled, error)
 
 	stopPublishing, stopConsuming func() // and join them; again does nothing
 }
@@ -64,6 +65,7 @@ func newLoadOf(t *testing.T, server *process.Server, rate int, groups []string, 
 		defer mu.Unlock()
 		return r.IntN(n)
 	}
+	l.settle = l.difficult
 	l.stay = func() time.Duration { return time.Duration(500+l.random(3000)) * time.Millisecond }
 	for _, g := range l.groups {
 		server.Must("", append([]string{"create", "group", queue, g, "--start", "earliest"}, flags...)...)
@@ -214,24 +216,27 @@ func (l *load) consumer(ctx context.Context, group, name string) {
 	}
 }
 
-// take writes a delivery down and settles it. The calm group acks everything.
+// take settles a delivery and writes it down.
 func (l *load) take(group, name string, d *client.Delivery) {
-	at, how := time.Now(), verify.Done
-	var err error
-	switch n := l.random(200); {
-	case group == "work" && n == 0:
-		how, err = verify.Back, d.Reject("no")
-	case group == "work" && n == 1:
-		how = verify.Dropped
-	case group == "work" && n < 10:
-		how, err = verify.Back, d.Nack(client.After(time.Duration(l.random(500))*time.Millisecond), client.Reason("later"))
-	default:
-		err = d.Ack()
-	}
+	at := time.Now()
+	how, err := l.settle(group, d)
 	if err != nil {
 		how = verify.Dropped
 	}
 	l.saw(group, name, d, how, at)
+}
+
+// difficult is how consumers of the group "work" settle; others acknowledge everything.
+func (l *load) difficult(group string, d *client.Delivery) (verify.Settled, error) {
+	switch n := l.random(200); {
+	case group == "work" && n == 0:
+		return verify.Back, d.Reject("no")
+	case group == "work" && n == 1:
+		return verify.Dropped, nil
+	case group == "work" && n < 10:
+		return verify.Back, d.Nack(client.After(time.Duration(l.random(500))*time.Millisecond), client.Reason("later"))
+	}
+	return verify.Done, d.Ack()
 }
 
 // saw writes a delivery down, and what its consumer did with it.

@@ -98,9 +98,17 @@ func (m *misbehaving) note(name string, d seen, how verify.Settled) {
 	m.counts[name]++
 }
 
-// command runs `columba consume` whose deliveries are written down as how.
 func (m *misbehaving) command(name string, how verify.Settled, flags ...string) *process.Command {
-	return m.server.Launch(nil, func(line []byte) {
+	return m.commandOf("work", how, func() {
+		m.mu.Lock()
+		m.counts[name]++
+		m.mu.Unlock()
+	}, flags...)
+}
+
+// commandOf runs `columba consume` of a group, whose deliveries are written down as how.
+func (l *load) commandOf(group string, how verify.Settled, seen func(), flags ...string) *process.Command {
+	return l.server.Launch(nil, func(line []byte) {
 		var x struct {
 			Payload, Extent string
 			Seq             core.Seq
@@ -111,18 +119,16 @@ func (m *misbehaving) command(name string, how verify.Settled, flags ...string) 
 		}
 		at, err := client.ParseReceipt(x.Extent + ":" + strconv.FormatUint(uint64(x.Seq), 10))
 		if err != nil {
-			m.t.Errorf("consumer %s: %v", name, err)
+			l.t.Errorf("consume said %s: %v", line, err)
 		}
-		m.mu.Lock()
-		m.counts[name]++
-		m.mu.Unlock()
-		m.load.mu.Lock()
-		defer m.load.mu.Unlock()
-		m.history.Received = append(m.history.Received, verify.Received{
-			Key: keyOf([]byte(x.Payload)), Group: "work", Consumer: name, CRC: crc32.Checksum([]byte(x.Payload), castagnoli),
+		seen()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.history.Received = append(l.history.Received, verify.Received{
+			Key: keyOf([]byte(x.Payload)), Group: group, Consumer: "command", CRC: crc32.Checksum([]byte(x.Payload), castagnoli),
 			Receipt: at, Attempt: x.Attempt, Settled: how, At: time.Now(),
 		})
-	}, append([]string{"consume", queue, "work", "-o", "json"}, flags...)...)
+	}, append([]string{"consume", queue, group, "-o", "json"}, flags...)...)
 }
 
 func (m *misbehaving) killed(ctx context.Context, name string) {
