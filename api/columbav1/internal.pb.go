@@ -2353,6 +2353,190 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
+type HoldTimersRequest struct {
+	state         protoimpl.MessageState     `protogen:"open.v1"`
+	Extent        []byte                     `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Groups        [][]byte                   `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Messages      []*HoldTimersRequest_Timer `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldTimersRequest) Reset() {
+	*x = HoldTimersRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldTimersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldTimersRequest) ProtoMessage() {}
+
+func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
+func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *HoldTimersRequest) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *HoldTimersRequest) GetGroups() [][]byte {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *HoldTimersRequest) GetMessages() []*HoldTimersRequest_Timer {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+type HoldTimersResponse struct {
+	state         protoimpl.MessageState          `protogen:"open.v1"`
+	Groups        []*HoldTimersResponse_GroupHold `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"` // those whose share of the extent is here
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldTimersResponse) Reset() {
+	*x = HoldTimersResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldTimersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldTimersResponse) ProtoMessage() {}
+
+func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
+func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type FollowCancelsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowCancelsRequest) Reset() {
+	*x = FollowCancelsRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowCancelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowCancelsRequest) ProtoMessage() {}
+
+func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
+func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *FollowCancelsRequest) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+type FollowCancelsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowCancelsResponse) Reset() {
+	*x = FollowCancelsResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowCancelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowCancelsResponse) ProtoMessage() {}
+
+func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
+func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+}
+
 type SettleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Verb          string                 `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"` // ack, nack, reject, extend
@@ -2365,7 +2549,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2561,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2574,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -2419,6 +2603,110 @@ func (x *SettleRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+type HoldTimersRequest_Timer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Due           int64                  `protobuf:"varint,2,opt,name=due,proto3" json:"due,omitempty"` // unix ms
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldTimersRequest_Timer) Reset() {
+	*x = HoldTimersRequest_Timer{}
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldTimersRequest_Timer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldTimersRequest_Timer) ProtoMessage() {}
+
+func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
+func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37, 0}
+}
+
+func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *HoldTimersRequest_Timer) GetDue() int64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+type HoldTimersResponse_GroupHold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Messages      []string               `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"` // in the order of the request: held, settled, delivered, due
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldTimersResponse_GroupHold) Reset() {
+	*x = HoldTimersResponse_GroupHold{}
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldTimersResponse_GroupHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
+
+func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
+func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38, 0}
+}
+
+func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *HoldTimersResponse_GroupHold) GetMessages() []string {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
 }
 
 var File_columba_v1_internal_proto protoreflect.FileDescriptor
@@ -2599,7 +2887,22 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x125\n" +
 	"\bexpected\x18\x03 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\x10\n" +
-	"\x0eRemoveResponse\"\x84\x01\n" +
+	"\x0eRemoveResponse\"\xb1\x01\n" +
+	"\x11HoldTimersRequest\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x16\n" +
+	"\x06groups\x18\x02 \x03(\fR\x06groups\x12?\n" +
+	"\bmessages\x18\x03 \x03(\v2#.columba.v1.HoldTimersRequest.TimerR\bmessages\x1a+\n" +
+	"\x05Timer\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
+	"\x03due\x18\x02 \x01(\x03R\x03due\"\x95\x01\n" +
+	"\x12HoldTimersResponse\x12@\n" +
+	"\x06groups\x18\x01 \x03(\v2(.columba.v1.HoldTimersResponse.GroupHoldR\x06groups\x1a=\n" +
+	"\tGroupHold\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12\x1a\n" +
+	"\bmessages\x18\x02 \x03(\tR\bmessages\".\n" +
+	"\x14FollowCancelsRequest\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\"\x17\n" +
+	"\x15FollowCancelsResponse\"\x84\x01\n" +
 	"\rSettleRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
@@ -2628,7 +2931,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"GetReplica\x12\x1d.columba.v1.GetReplicaRequest\x1a\x13.columba.v1.Replica\x12E\n" +
 	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
-	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xb4\x04\n" +
+	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xd7\x05\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -2637,7 +2940,10 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12@\n" +
 	"\vGetStanding\x12\x1b.columba.v1.StandingRequest\x1a\x14.columba.v1.Standing\x129\n" +
 	"\x04Peek\x12\x17.columba.v1.PeekRequest\x1a\x18.columba.v1.PeekResponse\x12Z\n" +
-	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12K\n" +
+	"\n" +
+	"HoldTimers\x12\x1d.columba.v1.HoldTimersRequest\x1a\x1e.columba.v1.HoldTimersResponse\x12T\n" +
+	"\rFollowCancels\x12 .columba.v1.FollowCancelsRequest\x1a!.columba.v1.FollowCancelsResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_internal_proto_rawDescOnce sync.Once
@@ -2651,155 +2957,167 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_columba_v1_internal_proto_goTypes = []any{
-	(*EnsureExtentRequest)(nil),     // 0: columba.v1.EnsureExtentRequest
-	(*EnsureExtentResponse)(nil),    // 1: columba.v1.EnsureExtentResponse
-	(*SealExtentRequest)(nil),       // 2: columba.v1.SealExtentRequest
-	(*SealExtentResponse)(nil),      // 3: columba.v1.SealExtentResponse
-	(*StartGroupRequest)(nil),       // 4: columba.v1.StartGroupRequest
-	(*StartGroupResponse)(nil),      // 5: columba.v1.StartGroupResponse
-	(*ListAssignmentsRequest)(nil),  // 6: columba.v1.ListAssignmentsRequest
-	(*RenewSharesRequest)(nil),      // 7: columba.v1.RenewSharesRequest
-	(*RenewSharesResponse)(nil),     // 8: columba.v1.RenewSharesResponse
-	(*LeaseQuotaRequest)(nil),       // 9: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),           // 10: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),               // 11: columba.v1.QueueFill
-	(*ExtentFill)(nil),              // 12: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),      // 13: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),          // 14: columba.v1.NamespaceLease
-	(*QueueLease)(nil),              // 15: columba.v1.QueueLease
-	(*Assignment)(nil),              // 16: columba.v1.Assignment
-	(*AssignmentList)(nil),          // 17: columba.v1.AssignmentList
-	(*AssignResponse)(nil),          // 18: columba.v1.AssignResponse
-	(*FenceRequest)(nil),            // 19: columba.v1.FenceRequest
-	(*FenceResponse)(nil),           // 20: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),      // 21: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),     // 22: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),        // 23: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),       // 24: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),             // 25: columba.v1.CopyRequest
-	(*CopyResponse)(nil),            // 26: columba.v1.CopyResponse
-	(*SeekRequest)(nil),             // 27: columba.v1.SeekRequest
-	(*SeekResponse)(nil),            // 28: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),       // 29: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                 // 30: columba.v1.Replica
-	(*DescribeRequest)(nil),         // 31: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),        // 32: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),        // 33: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),       // 34: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),           // 35: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),          // 36: columba.v1.RemoveResponse
-	(*SettleRequest)(nil),           // 37: columba.v1.SettleRequest
-	(*Extent)(nil),                  // 38: columba.v1.Extent
-	(*HostAddress)(nil),             // 39: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
-	(*StoreIdentity)(nil),           // 41: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),     // 42: google.protobuf.Duration
-	(*BeginOperationRequest)(nil),   // 43: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),     // 44: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),      // 45: columba.v1.RewindGroupRequest
-	(*PullRequest)(nil),             // 46: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),         // 47: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),         // 48: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),         // 49: columba.v1.StandingRequest
-	(*PeekRequest)(nil),             // 50: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),  // 51: columba.v1.ListDeadLettersRequest
-	(*BeginOperationResponse)(nil),  // 52: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),    // 53: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),     // 54: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),            // 55: columba.v1.PullResponse
-	(*SettleResponse)(nil),          // 56: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),        // 57: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),        // 58: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                // 59: columba.v1.Standing
-	(*PeekResponse)(nil),            // 60: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil), // 61: columba.v1.ListDeadLettersResponse
+	(*EnsureExtentRequest)(nil),          // 0: columba.v1.EnsureExtentRequest
+	(*EnsureExtentResponse)(nil),         // 1: columba.v1.EnsureExtentResponse
+	(*SealExtentRequest)(nil),            // 2: columba.v1.SealExtentRequest
+	(*SealExtentResponse)(nil),           // 3: columba.v1.SealExtentResponse
+	(*StartGroupRequest)(nil),            // 4: columba.v1.StartGroupRequest
+	(*StartGroupResponse)(nil),           // 5: columba.v1.StartGroupResponse
+	(*ListAssignmentsRequest)(nil),       // 6: columba.v1.ListAssignmentsRequest
+	(*RenewSharesRequest)(nil),           // 7: columba.v1.RenewSharesRequest
+	(*RenewSharesResponse)(nil),          // 8: columba.v1.RenewSharesResponse
+	(*LeaseQuotaRequest)(nil),            // 9: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 10: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 11: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 12: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 13: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 14: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 15: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 16: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 17: columba.v1.AssignmentList
+	(*AssignResponse)(nil),               // 18: columba.v1.AssignResponse
+	(*FenceRequest)(nil),                 // 19: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 20: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 21: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 22: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 23: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 24: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 25: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 26: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 27: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 28: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 29: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 30: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 31: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 32: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 33: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 34: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 35: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 36: columba.v1.RemoveResponse
+	(*HoldTimersRequest)(nil),            // 37: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 38: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 39: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 40: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 41: columba.v1.SettleRequest
+	(*HoldTimersRequest_Timer)(nil),      // 42: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 43: columba.v1.HoldTimersResponse.GroupHold
+	(*Extent)(nil),                       // 44: columba.v1.Extent
+	(*HostAddress)(nil),                  // 45: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 46: google.protobuf.Timestamp
+	(*StoreIdentity)(nil),                // 47: columba.v1.StoreIdentity
+	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
+	(*BeginOperationRequest)(nil),        // 49: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 50: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 51: columba.v1.RewindGroupRequest
+	(*PullRequest)(nil),                  // 52: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 53: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 54: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 55: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 56: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 57: columba.v1.ListDeadLettersRequest
+	(*BeginOperationResponse)(nil),       // 58: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 59: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 60: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),                 // 61: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 62: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 63: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 64: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 65: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 66: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 67: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	38, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	39, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	38, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	40, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	44, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	45, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	44, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	46, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
 	10, // 4: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
 	11, // 5: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
 	12, // 6: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
 	14, // 7: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
 	15, // 8: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	38, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	44, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	16, // 10: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	38, // 11: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	41, // 12: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	41, // 13: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	38, // 14: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	41, // 15: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	41, // 16: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	41, // 17: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	40, // 18: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	41, // 19: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	38, // 20: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	41, // 21: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	41, // 22: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	44, // 11: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	47, // 12: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	47, // 13: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	44, // 14: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	47, // 15: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	47, // 16: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	47, // 17: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	46, // 18: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	47, // 19: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	44, // 20: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	47, // 21: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	47, // 22: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
 	30, // 23: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	41, // 24: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	42, // 25: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 26: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 27: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 28: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	43, // 29: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	44, // 30: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	45, // 31: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	6,  // 32: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	7,  // 33: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	9,  // 34: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	19, // 35: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	21, // 36: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	23, // 37: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	25, // 38: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	27, // 39: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	29, // 40: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	31, // 41: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	33, // 42: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	35, // 43: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	17, // 44: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	46, // 45: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	37, // 46: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	47, // 47: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	48, // 48: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	49, // 49: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	50, // 50: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	51, // 51: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	1,  // 52: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 53: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 54: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	52, // 55: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	53, // 56: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	54, // 57: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	17, // 58: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 59: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 60: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	20, // 61: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	22, // 62: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	24, // 63: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	26, // 64: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	28, // 65: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	30, // 66: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	32, // 67: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	34, // 68: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	36, // 69: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	18, // 70: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	55, // 71: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	56, // 72: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	57, // 73: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	58, // 74: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	59, // 75: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	60, // 76: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	61, // 77: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	52, // [52:78] is the sub-list for method output_type
-	26, // [26:52] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	47, // 24: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	42, // 25: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	43, // 26: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	48, // 27: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 28: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 29: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 30: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	49, // 31: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	50, // 32: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	51, // 33: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	6,  // 34: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	7,  // 35: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	9,  // 36: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	19, // 37: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	21, // 38: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	23, // 39: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	25, // 40: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	27, // 41: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	29, // 42: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	31, // 43: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	33, // 44: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	35, // 45: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	17, // 46: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	52, // 47: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	41, // 48: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	53, // 49: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	54, // 50: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	55, // 51: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	56, // 52: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	57, // 53: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	37, // 54: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	39, // 55: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	1,  // 56: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 57: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 58: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	58, // 59: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	59, // 60: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	60, // 61: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	17, // 62: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 63: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 64: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	20, // 65: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	22, // 66: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	24, // 67: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	26, // 68: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	28, // 69: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	30, // 70: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	32, // 71: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	34, // 72: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	36, // 73: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	18, // 74: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	61, // 75: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	62, // 76: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	63, // 77: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	64, // 78: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	65, // 79: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	66, // 80: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	67, // 81: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	38, // 82: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	40, // 83: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	56, // [56:84] is the sub-list for method output_type
+	28, // [28:56] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -2817,7 +3135,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1371,6 +1371,214 @@ func (x *ListDeadLettersResponse) GetNext() string {
 	return ""
 }
 
+type CancelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`       // of the messages; empty: whatever it is
+	Receipts      []string               `protobuf:"bytes,2,rep,name=receipts,proto3" json:"receipts,omitempty"` // 1 … 100
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRequest) Reset() {
+	*x = CancelRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRequest) ProtoMessage() {}
+
+func (x *CancelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
+func (*CancelRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CancelRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *CancelRequest) GetReceipts() []string {
+	if x != nil {
+		return x.Receipts
+	}
+	return nil
+}
+
+type CancelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*CancelResult        `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in the order of the receipts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelResponse) Reset() {
+	*x = CancelResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelResponse) ProtoMessage() {}
+
+func (x *CancelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
+func (*CancelResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *CancelResponse) GetResults() []*CancelResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type CancelResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Receipt       string                 `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	Error         *Error                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`   // nothing was cancelled, or with unknown_outcome perhaps
+	Groups        []*CancelledFor        `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"` // of the queue, by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelResult) Reset() {
+	*x = CancelResult{}
+	mi := &file_columba_v1_public_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelResult) ProtoMessage() {}
+
+func (x *CancelResult) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelResult.ProtoReflect.Descriptor instead.
+func (*CancelResult) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *CancelResult) GetReceipt() string {
+	if x != nil {
+		return x.Receipt
+	}
+	return ""
+}
+
+func (x *CancelResult) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *CancelResult) GetGroups() []*CancelledFor {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type CancelledFor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Outcome       string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"` // cancelled: the group never gets it; delivered: it had it already; due: it may have had it, and gets it as if nothing was said
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelledFor) Reset() {
+	*x = CancelledFor{}
+	mi := &file_columba_v1_public_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelledFor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelledFor) ProtoMessage() {}
+
+func (x *CancelledFor) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelledFor.ProtoReflect.Descriptor instead.
+func (*CancelledFor) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CancelledFor) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *CancelledFor) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
 type PeekRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1383,7 +1591,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[27]
+	mi := &file_columba_v1_public_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1603,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[27]
+	mi := &file_columba_v1_public_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1616,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PeekRequest) GetQueue() string {
@@ -1450,7 +1658,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[28]
+	mi := &file_columba_v1_public_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1670,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[28]
+	mi := &file_columba_v1_public_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1683,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StoredMessage) GetReceipt() string {
@@ -1509,7 +1717,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[29]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1729,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[29]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1742,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PeekResponse) GetMessages() []*StoredMessage {
@@ -1560,7 +1768,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1780,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1793,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -1604,7 +1812,7 @@ type GetNamespaceRequest struct {
 
 func (x *GetNamespaceRequest) Reset() {
 	*x = GetNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1824,7 @@ func (x *GetNamespaceRequest) String() string {
 func (*GetNamespaceRequest) ProtoMessage() {}
 
 func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1837,7 @@ func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetNamespaceRequest) GetName() string {
@@ -1649,7 +1857,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1869,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1882,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListNamespacesRequest) GetAfter() string {
@@ -1701,7 +1909,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1921,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1934,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -1753,7 +1961,7 @@ type UpdateNamespaceRequest struct {
 
 func (x *UpdateNamespaceRequest) Reset() {
 	*x = UpdateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1973,7 @@ func (x *UpdateNamespaceRequest) String() string {
 func (*UpdateNamespaceRequest) ProtoMessage() {}
 
 func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1986,7 @@ func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UpdateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -1804,7 +2012,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2024,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +2037,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -1847,7 +2055,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2067,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2080,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
 }
 
 type PublishRequest struct {
@@ -1885,7 +2093,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2105,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2118,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PublishRequest) GetQueue() string {
@@ -1936,7 +2144,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2156,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2169,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PublishResponse) GetResults() []*PublishResponse_Result {
@@ -1983,7 +2191,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2203,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2216,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PullRequest) GetQueue() string {
@@ -2052,7 +2260,7 @@ type PulledMessage struct {
 
 func (x *PulledMessage) Reset() {
 	*x = PulledMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2272,7 @@ func (x *PulledMessage) String() string {
 func (*PulledMessage) ProtoMessage() {}
 
 func (x *PulledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2285,7 @@ func (x *PulledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PulledMessage.ProtoReflect.Descriptor instead.
 func (*PulledMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PulledMessage) GetToken() string {
@@ -2124,7 +2332,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2344,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2357,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PullResponse) GetMessages() []*PulledMessage {
@@ -2168,7 +2376,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2388,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2401,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AckRequest) GetTokens() []string {
@@ -2214,7 +2422,7 @@ type NackRequest struct {
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2434,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2447,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *NackRequest) GetTokens() []string {
@@ -2273,7 +2481,7 @@ type RejectRequest struct {
 
 func (x *RejectRequest) Reset() {
 	*x = RejectRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2493,7 @@ func (x *RejectRequest) String() string {
 func (*RejectRequest) ProtoMessage() {}
 
 func (x *RejectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2506,7 @@ func (x *RejectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
 func (*RejectRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RejectRequest) GetTokens() []string {
@@ -2325,7 +2533,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2545,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2558,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExtendRequest) GetTokens() []string {
@@ -2377,7 +2585,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2597,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2610,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SettleResponse) GetFailures() []*SettleResponse_Failure {
@@ -2421,7 +2629,7 @@ type PublishRouteRequest struct {
 
 func (x *PublishRouteRequest) Reset() {
 	*x = PublishRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2641,7 @@ func (x *PublishRouteRequest) String() string {
 func (*PublishRouteRequest) ProtoMessage() {}
 
 func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2654,7 @@ func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRouteRequest.ProtoReflect.Descriptor instead.
 func (*PublishRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PublishRouteRequest) GetQueue() string {
@@ -2466,7 +2674,7 @@ type ConsumeRouteRequest struct {
 
 func (x *ConsumeRouteRequest) Reset() {
 	*x = ConsumeRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2686,7 @@ func (x *ConsumeRouteRequest) String() string {
 func (*ConsumeRouteRequest) ProtoMessage() {}
 
 func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2699,7 @@ func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRouteRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ConsumeRouteRequest) GetQueue() string {
@@ -2518,7 +2726,7 @@ type RouteResponse struct {
 
 func (x *RouteResponse) Reset() {
 	*x = RouteResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2738,7 @@ func (x *RouteResponse) String() string {
 func (*RouteResponse) ProtoMessage() {}
 
 func (x *RouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2751,7 @@ func (x *RouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteResponse.ProtoReflect.Descriptor instead.
 func (*RouteResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RouteResponse) GetVersion() uint64 {
@@ -2570,7 +2778,7 @@ type CreateQueuesResponse_Result struct {
 
 func (x *CreateQueuesResponse_Result) Reset() {
 	*x = CreateQueuesResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2790,7 @@ func (x *CreateQueuesResponse_Result) String() string {
 func (*CreateQueuesResponse_Result) ProtoMessage() {}
 
 func (x *CreateQueuesResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2831,7 @@ type PublishResponse_Result struct {
 
 func (x *PublishResponse_Result) Reset() {
 	*x = PublishResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2843,7 @@ func (x *PublishResponse_Result) String() string {
 func (*PublishResponse_Result) ProtoMessage() {}
 
 func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2856,7 @@ func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse_Result.ProtoReflect.Descriptor instead.
 func (*PublishResponse_Result) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{38, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{42, 0}
 }
 
 func (x *PublishResponse_Result) GetId() string {
@@ -2682,7 +2890,7 @@ type SettleResponse_Failure struct {
 
 func (x *SettleResponse_Failure) Reset() {
 	*x = SettleResponse_Failure{}
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2902,7 @@ func (x *SettleResponse_Failure) String() string {
 func (*SettleResponse_Failure) ProtoMessage() {}
 
 func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2915,7 @@ func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse_Failure.ProtoReflect.Descriptor instead.
 func (*SettleResponse_Failure) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{46, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{50, 0}
 }
 
 func (x *SettleResponse_Failure) GetToken() string {
@@ -2806,7 +3014,19 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x02id\x18\x05 \x01(\tR\x02id\"h\n" +
 	"\x17ListDeadLettersResponse\x129\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x16.columba.v1.DeadLetterR\vdeadLetters\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"g\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"A\n" +
+	"\rCancelRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
+	"\breceipts\x18\x02 \x03(\tR\breceipts\"D\n" +
+	"\x0eCancelResponse\x122\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.columba.v1.CancelResultR\aresults\"\x83\x01\n" +
+	"\fCancelResult\x12\x18\n" +
+	"\areceipt\x18\x01 \x01(\tR\areceipt\x12'\n" +
+	"\x05error\x18\x02 \x01(\v2\x11.columba.v1.ErrorR\x05error\x120\n" +
+	"\x06groups\x18\x03 \x03(\v2\x18.columba.v1.CancelledForR\x06groups\">\n" +
+	"\fCancelledFor\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\"g\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
@@ -2919,14 +3139,15 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\fGetNamespace\x12\x1f.columba.v1.GetNamespaceRequest\x1a\x15.columba.v1.Namespace\x12W\n" +
 	"\x0eListNamespaces\x12!.columba.v1.ListNamespacesRequest\x1a\".columba.v1.ListNamespacesResponse\x12L\n" +
 	"\x0fUpdateNamespace\x12\".columba.v1.UpdateNamespaceRequest\x1a\x15.columba.v1.Namespace\x12Z\n" +
-	"\x0fDeleteNamespace\x12\".columba.v1.DeleteNamespaceRequest\x1a#.columba.v1.DeleteNamespaceResponse2\xa1\x04\n" +
+	"\x0fDeleteNamespace\x12\".columba.v1.DeleteNamespaceRequest\x1a#.columba.v1.DeleteNamespaceResponse2\xe2\x04\n" +
 	"\x0eMessageService\x12B\n" +
 	"\aPublish\x12\x1a.columba.v1.PublishRequest\x1a\x1b.columba.v1.PublishResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x129\n" +
 	"\x03Ack\x12\x16.columba.v1.AckRequest\x1a\x1a.columba.v1.SettleResponse\x12;\n" +
 	"\x04Nack\x12\x17.columba.v1.NackRequest\x1a\x1a.columba.v1.SettleResponse\x12?\n" +
 	"\x06Reject\x12\x19.columba.v1.RejectRequest\x1a\x1a.columba.v1.SettleResponse\x12?\n" +
-	"\x06Extend\x12\x19.columba.v1.ExtendRequest\x1a\x1a.columba.v1.SettleResponse\x12J\n" +
+	"\x06Extend\x12\x19.columba.v1.ExtendRequest\x1a\x1a.columba.v1.SettleResponse\x12?\n" +
+	"\x06Cancel\x12\x19.columba.v1.CancelRequest\x1a\x1a.columba.v1.CancelResponse\x12J\n" +
 	"\fPublishRoute\x12\x1f.columba.v1.PublishRouteRequest\x1a\x19.columba.v1.RouteResponse\x12J\n" +
 	"\fConsumeRoute\x12\x1f.columba.v1.ConsumeRouteRequest\x1a\x19.columba.v1.RouteResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
@@ -2942,7 +3163,7 @@ func file_columba_v1_public_proto_rawDescGZIP() []byte {
 	return file_columba_v1_public_proto_rawDescData
 }
 
-var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_columba_v1_public_proto_goTypes = []any{
 	(*CreateQueueRequest)(nil),          // 0: columba.v1.CreateQueueRequest
 	(*CreateQueuesRequest)(nil),         // 1: columba.v1.CreateQueuesRequest
@@ -2971,172 +3192,181 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*GetDepthResponse)(nil),            // 24: columba.v1.GetDepthResponse
 	(*ListDeadLettersRequest)(nil),      // 25: columba.v1.ListDeadLettersRequest
 	(*ListDeadLettersResponse)(nil),     // 26: columba.v1.ListDeadLettersResponse
-	(*PeekRequest)(nil),                 // 27: columba.v1.PeekRequest
-	(*StoredMessage)(nil),               // 28: columba.v1.StoredMessage
-	(*PeekResponse)(nil),                // 29: columba.v1.PeekResponse
-	(*CreateNamespaceRequest)(nil),      // 30: columba.v1.CreateNamespaceRequest
-	(*GetNamespaceRequest)(nil),         // 31: columba.v1.GetNamespaceRequest
-	(*ListNamespacesRequest)(nil),       // 32: columba.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),      // 33: columba.v1.ListNamespacesResponse
-	(*UpdateNamespaceRequest)(nil),      // 34: columba.v1.UpdateNamespaceRequest
-	(*DeleteNamespaceRequest)(nil),      // 35: columba.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),     // 36: columba.v1.DeleteNamespaceResponse
-	(*PublishRequest)(nil),              // 37: columba.v1.PublishRequest
-	(*PublishResponse)(nil),             // 38: columba.v1.PublishResponse
-	(*PullRequest)(nil),                 // 39: columba.v1.PullRequest
-	(*PulledMessage)(nil),               // 40: columba.v1.PulledMessage
-	(*PullResponse)(nil),                // 41: columba.v1.PullResponse
-	(*AckRequest)(nil),                  // 42: columba.v1.AckRequest
-	(*NackRequest)(nil),                 // 43: columba.v1.NackRequest
-	(*RejectRequest)(nil),               // 44: columba.v1.RejectRequest
-	(*ExtendRequest)(nil),               // 45: columba.v1.ExtendRequest
-	(*SettleResponse)(nil),              // 46: columba.v1.SettleResponse
-	(*PublishRouteRequest)(nil),         // 47: columba.v1.PublishRouteRequest
-	(*ConsumeRouteRequest)(nil),         // 48: columba.v1.ConsumeRouteRequest
-	(*RouteResponse)(nil),               // 49: columba.v1.RouteResponse
-	(*CreateQueuesResponse_Result)(nil), // 50: columba.v1.CreateQueuesResponse.Result
-	(*PublishResponse_Result)(nil),      // 51: columba.v1.PublishResponse.Result
-	(*SettleResponse_Failure)(nil),      // 52: columba.v1.SettleResponse.Failure
-	(*QueueSpec)(nil),                   // 53: columba.v1.QueueSpec
-	(*Queue)(nil),                       // 54: columba.v1.Queue
-	(*GroupSpec)(nil),                   // 55: columba.v1.GroupSpec
-	(*Group)(nil),                       // 56: columba.v1.Group
-	(*ExtentInfo)(nil),                  // 57: columba.v1.ExtentInfo
-	(*Depth)(nil),                       // 58: columba.v1.Depth
-	(*DeadLetter)(nil),                  // 59: columba.v1.DeadLetter
-	(*timestamppb.Timestamp)(nil),       // 60: google.protobuf.Timestamp
-	(*Message)(nil),                     // 61: columba.v1.Message
-	(*NamespaceSpec)(nil),               // 62: columba.v1.NamespaceSpec
-	(*Namespace)(nil),                   // 63: columba.v1.Namespace
-	(*durationpb.Duration)(nil),         // 64: google.protobuf.Duration
-	(*HostAddress)(nil),                 // 65: columba.v1.HostAddress
-	(*Error)(nil),                       // 66: columba.v1.Error
-	(*SeekGroupRequest)(nil),            // 67: columba.v1.SeekGroupRequest
-	(*WhyStuckRequest)(nil),             // 68: columba.v1.WhyStuckRequest
-	(*GetMessageRequest)(nil),           // 69: columba.v1.GetMessageRequest
-	(*StartOperationRequest)(nil),       // 70: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 71: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 72: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 73: columba.v1.ListOperationsRequest
-	(*WhyStuckResponse)(nil),            // 74: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 75: columba.v1.MessageLife
-	(*Operation)(nil),                   // 76: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 77: columba.v1.ListOperationsResponse
+	(*CancelRequest)(nil),               // 27: columba.v1.CancelRequest
+	(*CancelResponse)(nil),              // 28: columba.v1.CancelResponse
+	(*CancelResult)(nil),                // 29: columba.v1.CancelResult
+	(*CancelledFor)(nil),                // 30: columba.v1.CancelledFor
+	(*PeekRequest)(nil),                 // 31: columba.v1.PeekRequest
+	(*StoredMessage)(nil),               // 32: columba.v1.StoredMessage
+	(*PeekResponse)(nil),                // 33: columba.v1.PeekResponse
+	(*CreateNamespaceRequest)(nil),      // 34: columba.v1.CreateNamespaceRequest
+	(*GetNamespaceRequest)(nil),         // 35: columba.v1.GetNamespaceRequest
+	(*ListNamespacesRequest)(nil),       // 36: columba.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),      // 37: columba.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),      // 38: columba.v1.UpdateNamespaceRequest
+	(*DeleteNamespaceRequest)(nil),      // 39: columba.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),     // 40: columba.v1.DeleteNamespaceResponse
+	(*PublishRequest)(nil),              // 41: columba.v1.PublishRequest
+	(*PublishResponse)(nil),             // 42: columba.v1.PublishResponse
+	(*PullRequest)(nil),                 // 43: columba.v1.PullRequest
+	(*PulledMessage)(nil),               // 44: columba.v1.PulledMessage
+	(*PullResponse)(nil),                // 45: columba.v1.PullResponse
+	(*AckRequest)(nil),                  // 46: columba.v1.AckRequest
+	(*NackRequest)(nil),                 // 47: columba.v1.NackRequest
+	(*RejectRequest)(nil),               // 48: columba.v1.RejectRequest
+	(*ExtendRequest)(nil),               // 49: columba.v1.ExtendRequest
+	(*SettleResponse)(nil),              // 50: columba.v1.SettleResponse
+	(*PublishRouteRequest)(nil),         // 51: columba.v1.PublishRouteRequest
+	(*ConsumeRouteRequest)(nil),         // 52: columba.v1.ConsumeRouteRequest
+	(*RouteResponse)(nil),               // 53: columba.v1.RouteResponse
+	(*CreateQueuesResponse_Result)(nil), // 54: columba.v1.CreateQueuesResponse.Result
+	(*PublishResponse_Result)(nil),      // 55: columba.v1.PublishResponse.Result
+	(*SettleResponse_Failure)(nil),      // 56: columba.v1.SettleResponse.Failure
+	(*QueueSpec)(nil),                   // 57: columba.v1.QueueSpec
+	(*Queue)(nil),                       // 58: columba.v1.Queue
+	(*GroupSpec)(nil),                   // 59: columba.v1.GroupSpec
+	(*Group)(nil),                       // 60: columba.v1.Group
+	(*ExtentInfo)(nil),                  // 61: columba.v1.ExtentInfo
+	(*Depth)(nil),                       // 62: columba.v1.Depth
+	(*DeadLetter)(nil),                  // 63: columba.v1.DeadLetter
+	(*Error)(nil),                       // 64: columba.v1.Error
+	(*timestamppb.Timestamp)(nil),       // 65: google.protobuf.Timestamp
+	(*Message)(nil),                     // 66: columba.v1.Message
+	(*NamespaceSpec)(nil),               // 67: columba.v1.NamespaceSpec
+	(*Namespace)(nil),                   // 68: columba.v1.Namespace
+	(*durationpb.Duration)(nil),         // 69: google.protobuf.Duration
+	(*HostAddress)(nil),                 // 70: columba.v1.HostAddress
+	(*SeekGroupRequest)(nil),            // 71: columba.v1.SeekGroupRequest
+	(*WhyStuckRequest)(nil),             // 72: columba.v1.WhyStuckRequest
+	(*GetMessageRequest)(nil),           // 73: columba.v1.GetMessageRequest
+	(*StartOperationRequest)(nil),       // 74: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 75: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 76: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 77: columba.v1.ListOperationsRequest
+	(*WhyStuckResponse)(nil),            // 78: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 79: columba.v1.MessageLife
+	(*Operation)(nil),                   // 80: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 81: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
-	53, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	53, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
-	50, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
-	54, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
-	53, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	55, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	56, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
-	55, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	57, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
+	57, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	57, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
+	54, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
+	58, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
+	57, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	59, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	60, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
+	59, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	61, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
 	21, // 9: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	58, // 10: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	59, // 11: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
-	60, // 12: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	61, // 13: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	28, // 14: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	62, // 15: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	63, // 16: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	62, // 17: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	61, // 18: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	51, // 19: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	64, // 20: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	60, // 21: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	61, // 22: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	40, // 23: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	64, // 24: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	64, // 25: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	52, // 26: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	65, // 27: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	54, // 28: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	66, // 29: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	66, // 30: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	66, // 31: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 32: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 33: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 34: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 35: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 36: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 37: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 38: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 39: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 40: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 41: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 42: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	67, // 43: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 44: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 45: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 46: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 47: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	23, // 48: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	68, // 49: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	69, // 50: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	25, // 51: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	70, // 52: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	71, // 53: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	72, // 54: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	73, // 55: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	27, // 56: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	30, // 57: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	31, // 58: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	32, // 59: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	34, // 60: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	35, // 61: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	37, // 62: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	39, // 63: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	42, // 64: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	43, // 65: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	44, // 66: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	45, // 67: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	47, // 68: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	48, // 69: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	54, // 70: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 71: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	54, // 72: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 73: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	54, // 74: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 75: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	56, // 76: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	56, // 77: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 78: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	56, // 79: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 80: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	56, // 81: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 82: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	57, // 83: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	57, // 84: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	22, // 85: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	24, // 86: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	74, // 87: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	75, // 88: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	26, // 89: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	76, // 90: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	76, // 91: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	76, // 92: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	77, // 93: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	29, // 94: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	63, // 95: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	63, // 96: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	33, // 97: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	63, // 98: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	36, // 99: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	38, // 100: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	41, // 101: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	46, // 102: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	46, // 103: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	46, // 104: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	46, // 105: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	49, // 106: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	49, // 107: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	70, // [70:108] is the sub-list for method output_type
-	32, // [32:70] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	62, // 10: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	63, // 11: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	29, // 12: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
+	64, // 13: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	30, // 14: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
+	65, // 15: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	66, // 16: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	32, // 17: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	67, // 18: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	68, // 19: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	67, // 20: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	66, // 21: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	55, // 22: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	69, // 23: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	65, // 24: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	66, // 25: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	44, // 26: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	69, // 27: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	69, // 28: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	56, // 29: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	70, // 30: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	58, // 31: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	64, // 32: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	64, // 33: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	64, // 34: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 35: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 36: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 37: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 38: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 39: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 40: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 41: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 42: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 43: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 44: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 45: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	71, // 46: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 47: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 48: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 49: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 50: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	23, // 51: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	72, // 52: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	73, // 53: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	25, // 54: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	74, // 55: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	75, // 56: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	76, // 57: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	77, // 58: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	31, // 59: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	34, // 60: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	35, // 61: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	36, // 62: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	38, // 63: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	39, // 64: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	41, // 65: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	43, // 66: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	46, // 67: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	47, // 68: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	48, // 69: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	49, // 70: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	27, // 71: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	51, // 72: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	52, // 73: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	58, // 74: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 75: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	58, // 76: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 77: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	58, // 78: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 79: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	60, // 80: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	60, // 81: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 82: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	60, // 83: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 84: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	60, // 85: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 86: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	61, // 87: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	61, // 88: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	22, // 89: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	24, // 90: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	78, // 91: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	79, // 92: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	26, // 93: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	80, // 94: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	80, // 95: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	80, // 96: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	81, // 97: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	33, // 98: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	68, // 99: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	68, // 100: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	37, // 101: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	68, // 102: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	40, // 103: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	42, // 104: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	45, // 105: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	50, // 106: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	50, // 107: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	50, // 108: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	50, // 109: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	28, // 110: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	53, // 111: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	53, // 112: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	74, // [74:113] is the sub-list for method output_type
+	35, // [35:74] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }
@@ -3153,7 +3383,7 @@ func file_columba_v1_public_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_public_proto_rawDesc), len(file_columba_v1_public_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

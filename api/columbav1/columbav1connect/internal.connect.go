@@ -100,6 +100,12 @@ const (
 	// OutputServiceListDeadLettersProcedure is the fully-qualified name of the OutputService's
 	// ListDeadLetters RPC.
 	OutputServiceListDeadLettersProcedure = "/columba.v1.OutputService/ListDeadLetters"
+	// OutputServiceHoldTimersProcedure is the fully-qualified name of the OutputService's HoldTimers
+	// RPC.
+	OutputServiceHoldTimersProcedure = "/columba.v1.OutputService/HoldTimers"
+	// OutputServiceFollowCancelsProcedure is the fully-qualified name of the OutputService's
+	// FollowCancels RPC.
+	OutputServiceFollowCancelsProcedure = "/columba.v1.OutputService/FollowCancels"
 )
 
 // ControllerServiceClient is a client for the columba.v1.ControllerService service.
@@ -691,6 +697,10 @@ type OutputServiceClient interface {
 	GetStanding(context.Context, *connect.Request[columbav1.StandingRequest]) (*connect.Response[columbav1.Standing], error)
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
+	// HoldTimers keeps messages of a timer extent from being handed out until it is decided whether they are cancelled.
+	HoldTimers(context.Context, *connect.Request[columbav1.HoldTimersRequest]) (*connect.Response[columbav1.HoldTimersResponse], error)
+	// FollowCancels has the host do what was decided of the messages of an extent.
+	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 }
 
 // NewOutputServiceClient constructs a client for the columba.v1.OutputService service. By default,
@@ -752,6 +762,18 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("ListDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
+		holdTimers: connect.NewClient[columbav1.HoldTimersRequest, columbav1.HoldTimersResponse](
+			httpClient,
+			baseURL+OutputServiceHoldTimersProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("HoldTimers")),
+			connect.WithClientOptions(opts...),
+		),
+		followCancels: connect.NewClient[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse](
+			httpClient,
+			baseURL+OutputServiceFollowCancelsProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("FollowCancels")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -765,6 +787,8 @@ type outputServiceClient struct {
 	getStanding     *connect.Client[columbav1.StandingRequest, columbav1.Standing]
 	peek            *connect.Client[columbav1.PeekRequest, columbav1.PeekResponse]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
+	holdTimers      *connect.Client[columbav1.HoldTimersRequest, columbav1.HoldTimersResponse]
+	followCancels   *connect.Client[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse]
 }
 
 // Assign calls columba.v1.OutputService.Assign.
@@ -807,6 +831,16 @@ func (c *outputServiceClient) ListDeadLetters(ctx context.Context, req *connect.
 	return c.listDeadLetters.CallUnary(ctx, req)
 }
 
+// HoldTimers calls columba.v1.OutputService.HoldTimers.
+func (c *outputServiceClient) HoldTimers(ctx context.Context, req *connect.Request[columbav1.HoldTimersRequest]) (*connect.Response[columbav1.HoldTimersResponse], error) {
+	return c.holdTimers.CallUnary(ctx, req)
+}
+
+// FollowCancels calls columba.v1.OutputService.FollowCancels.
+func (c *outputServiceClient) FollowCancels(ctx context.Context, req *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error) {
+	return c.followCancels.CallUnary(ctx, req)
+}
+
 // OutputServiceHandler is an implementation of the columba.v1.OutputService service.
 type OutputServiceHandler interface {
 	// Assign replaces the host's list of shares, unless it holds a newer version.
@@ -820,6 +854,10 @@ type OutputServiceHandler interface {
 	GetStanding(context.Context, *connect.Request[columbav1.StandingRequest]) (*connect.Response[columbav1.Standing], error)
 	Peek(context.Context, *connect.Request[columbav1.PeekRequest]) (*connect.Response[columbav1.PeekResponse], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
+	// HoldTimers keeps messages of a timer extent from being handed out until it is decided whether they are cancelled.
+	HoldTimers(context.Context, *connect.Request[columbav1.HoldTimersRequest]) (*connect.Response[columbav1.HoldTimersResponse], error)
+	// FollowCancels has the host do what was decided of the messages of an extent.
+	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 }
 
 // NewOutputServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -877,6 +915,18 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("ListDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
+	outputServiceHoldTimersHandler := connect.NewUnaryHandler(
+		OutputServiceHoldTimersProcedure,
+		svc.HoldTimers,
+		connect.WithSchema(outputServiceMethods.ByName("HoldTimers")),
+		connect.WithHandlerOptions(opts...),
+	)
+	outputServiceFollowCancelsHandler := connect.NewUnaryHandler(
+		OutputServiceFollowCancelsProcedure,
+		svc.FollowCancels,
+		connect.WithSchema(outputServiceMethods.ByName("FollowCancels")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.OutputService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case OutputServiceAssignProcedure:
@@ -895,6 +945,10 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServicePeekHandler.ServeHTTP(w, r)
 		case OutputServiceListDeadLettersProcedure:
 			outputServiceListDeadLettersHandler.ServeHTTP(w, r)
+		case OutputServiceHoldTimersProcedure:
+			outputServiceHoldTimersHandler.ServeHTTP(w, r)
+		case OutputServiceFollowCancelsProcedure:
+			outputServiceFollowCancelsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -934,4 +988,12 @@ func (UnimplementedOutputServiceHandler) Peek(context.Context, *connect.Request[
 
 func (UnimplementedOutputServiceHandler) ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListDeadLetters is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) HoldTimers(context.Context, *connect.Request[columbav1.HoldTimersRequest]) (*connect.Response[columbav1.HoldTimersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.HoldTimers is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.FollowCancels is not implemented"))
 }

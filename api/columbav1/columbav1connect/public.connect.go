@@ -125,6 +125,8 @@ const (
 	MessageServiceRejectProcedure = "/columba.v1.MessageService/Reject"
 	// MessageServiceExtendProcedure is the fully-qualified name of the MessageService's Extend RPC.
 	MessageServiceExtendProcedure = "/columba.v1.MessageService/Extend"
+	// MessageServiceCancelProcedure is the fully-qualified name of the MessageService's Cancel RPC.
+	MessageServiceCancelProcedure = "/columba.v1.MessageService/Cancel"
 	// MessageServicePublishRouteProcedure is the fully-qualified name of the MessageService's
 	// PublishRoute RPC.
 	MessageServicePublishRouteProcedure = "/columba.v1.MessageService/PublishRoute"
@@ -981,6 +983,8 @@ type MessageServiceClient interface {
 	Nack(context.Context, *connect.Request[columbav1.NackRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Reject(context.Context, *connect.Request[columbav1.RejectRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Extend(context.Context, *connect.Request[columbav1.ExtendRequest]) (*connect.Response[columbav1.SettleResponse], error)
+	// Cancel takes messages back that wait for their time, for every group that has not got them.
+	Cancel(context.Context, *connect.Request[columbav1.CancelRequest]) (*connect.Response[columbav1.CancelResponse], error)
 	PublishRoute(context.Context, *connect.Request[columbav1.PublishRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)
 	ConsumeRoute(context.Context, *connect.Request[columbav1.ConsumeRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)
 }
@@ -1032,6 +1036,12 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(messageServiceMethods.ByName("Extend")),
 			connect.WithClientOptions(opts...),
 		),
+		cancel: connect.NewClient[columbav1.CancelRequest, columbav1.CancelResponse](
+			httpClient,
+			baseURL+MessageServiceCancelProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("Cancel")),
+			connect.WithClientOptions(opts...),
+		),
 		publishRoute: connect.NewClient[columbav1.PublishRouteRequest, columbav1.RouteResponse](
 			httpClient,
 			baseURL+MessageServicePublishRouteProcedure,
@@ -1055,6 +1065,7 @@ type messageServiceClient struct {
 	nack         *connect.Client[columbav1.NackRequest, columbav1.SettleResponse]
 	reject       *connect.Client[columbav1.RejectRequest, columbav1.SettleResponse]
 	extend       *connect.Client[columbav1.ExtendRequest, columbav1.SettleResponse]
+	cancel       *connect.Client[columbav1.CancelRequest, columbav1.CancelResponse]
 	publishRoute *connect.Client[columbav1.PublishRouteRequest, columbav1.RouteResponse]
 	consumeRoute *connect.Client[columbav1.ConsumeRouteRequest, columbav1.RouteResponse]
 }
@@ -1089,6 +1100,11 @@ func (c *messageServiceClient) Extend(ctx context.Context, req *connect.Request[
 	return c.extend.CallUnary(ctx, req)
 }
 
+// Cancel calls columba.v1.MessageService.Cancel.
+func (c *messageServiceClient) Cancel(ctx context.Context, req *connect.Request[columbav1.CancelRequest]) (*connect.Response[columbav1.CancelResponse], error) {
+	return c.cancel.CallUnary(ctx, req)
+}
+
 // PublishRoute calls columba.v1.MessageService.PublishRoute.
 func (c *messageServiceClient) PublishRoute(ctx context.Context, req *connect.Request[columbav1.PublishRouteRequest]) (*connect.Response[columbav1.RouteResponse], error) {
 	return c.publishRoute.CallUnary(ctx, req)
@@ -1107,6 +1123,8 @@ type MessageServiceHandler interface {
 	Nack(context.Context, *connect.Request[columbav1.NackRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Reject(context.Context, *connect.Request[columbav1.RejectRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Extend(context.Context, *connect.Request[columbav1.ExtendRequest]) (*connect.Response[columbav1.SettleResponse], error)
+	// Cancel takes messages back that wait for their time, for every group that has not got them.
+	Cancel(context.Context, *connect.Request[columbav1.CancelRequest]) (*connect.Response[columbav1.CancelResponse], error)
 	PublishRoute(context.Context, *connect.Request[columbav1.PublishRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)
 	ConsumeRoute(context.Context, *connect.Request[columbav1.ConsumeRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)
 }
@@ -1154,6 +1172,12 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		connect.WithSchema(messageServiceMethods.ByName("Extend")),
 		connect.WithHandlerOptions(opts...),
 	)
+	messageServiceCancelHandler := connect.NewUnaryHandler(
+		MessageServiceCancelProcedure,
+		svc.Cancel,
+		connect.WithSchema(messageServiceMethods.ByName("Cancel")),
+		connect.WithHandlerOptions(opts...),
+	)
 	messageServicePublishRouteHandler := connect.NewUnaryHandler(
 		MessageServicePublishRouteProcedure,
 		svc.PublishRoute,
@@ -1180,6 +1204,8 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceRejectHandler.ServeHTTP(w, r)
 		case MessageServiceExtendProcedure:
 			messageServiceExtendHandler.ServeHTTP(w, r)
+		case MessageServiceCancelProcedure:
+			messageServiceCancelHandler.ServeHTTP(w, r)
 		case MessageServicePublishRouteProcedure:
 			messageServicePublishRouteHandler.ServeHTTP(w, r)
 		case MessageServiceConsumeRouteProcedure:
@@ -1215,6 +1241,10 @@ func (UnimplementedMessageServiceHandler) Reject(context.Context, *connect.Reque
 
 func (UnimplementedMessageServiceHandler) Extend(context.Context, *connect.Request[columbav1.ExtendRequest]) (*connect.Response[columbav1.SettleResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.MessageService.Extend is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) Cancel(context.Context, *connect.Request[columbav1.CancelRequest]) (*connect.Response[columbav1.CancelResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.MessageService.Cancel is not implemented"))
 }
 
 func (UnimplementedMessageServiceHandler) PublishRoute(context.Context, *connect.Request[columbav1.PublishRouteRequest]) (*connect.Response[columbav1.RouteResponse], error) {
