@@ -88,3 +88,12 @@ func CheckAhead(due, now time.Time) error {
 	}
 	return nil
 }
+
+// CancelOutcome is what came of cancelling a timer, for one group. The words are those that users see.
+type CancelOutcome string
+
+const (
+	CancelDone      CancelOutcome = "cancelled" // the group never gets it
+	CancelDelivered CancelOutcome = "delivered" // too late: it was handed out, or settled, before, and goes on as if nothing had been said
+	CancelDue       CancelOutcome = "due"       // too late: it was due, and may have been handed out, before its present owner began; it goes on, too
+)

@@ -37,6 +37,9 @@ func ExtentKey(queue core.QueueID, extent core.ExtentID) Key {
 // SealKey is where Seals keeps an extent's state.
 func SealKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String()} }
 
+// CancelKey is where Cancels keeps what was cancelled of an extent.
+func CancelKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String()} }
+
 // WorkKey is where Work keeps a hint about an extent: PartitionOpen while it is not sealed, PartitionLive while it is not
 // retired.
 func WorkKey(partition string, extent core.ExtentID) Key { return Key{partition, extent.String()} }

@@ -127,4 +127,5 @@ type Counters struct {
 	Lapsed      uint64 // expired before they were handed out, or out again
 	Excused     uint64 // attempts that failed and do not count, since the group was stalled
 	Stalls      uint64 // times that the group stalled; see Stalled
+	Cancelled   uint64 // never handed out: taken back
 }

@@ -93,8 +93,12 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 		}
 		m = s.table.put(seq)
 		m.due = since
-		s.move(m, unbegun)
-		s.unbegun.push(seq)
+		if _, waits := s.withheld[seq]; waits {
+			s.move(m, withheld)
+		} else {
+			s.move(m, unbegun)
+			s.unbegun.push(seq)
+		}
 		s.top = max(s.top, seq)
 	} else {
 		s.missing--

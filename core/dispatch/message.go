@@ -29,6 +29,9 @@ import (
 //	          (block)                    └─▶ blocked ── Update ─▶ unsaved | dying | done
 //
 //	of a timer extent: unread ─ OfferDue ─▶ unbegun ─ Take ─▶ inFlight
+//	                             │             │ ▲
+//	                             │  Withhold   ▼ │ Follow
+//	                             └─ OfferDue ▶ withheld ─ Follow ─▶ done
 type phase uint8
 
 const (
@@ -43,6 +46,7 @@ const (
 	blocked               // exhausted in a group that blocks
 	unbegun               // of a timer extent: read when it was due (ns), never handed out
 	handed                // in a group that delivers at most once: settled with the next call
+	withheld              // like unbegun, while it is decided whether it is cancelled; see cancel.go
 	phases
 )
 

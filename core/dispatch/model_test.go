@@ -71,6 +71,7 @@ type machine struct {
 	excused map[core.Seq]uint16     // attempts, as of the last look
 	skipped uint64                  // by this owner
 	lapsed  uint64                  // the same
+	cancels cancels
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
@@ -214,6 +215,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(f.appended), m.spec.Delay)
 	case !f.begun && m.tooOld(f):
 		t.Fatalf("seq %d is delivered %s after it was appended, older than %s is skipped", seq, m.now.Sub(f.appended), m.spec.SkipOlder)
+	case m.cancels.withheld[seq]:
+		t.Fatalf("seq %d is withheld and delivered", seq)
 	case f.lapsed(m.now):
 		t.Fatalf("seq %d is delivered %s after it expired", seq, m.now.Sub(f.expire))
 	case m.now.Before(f.until):
@@ -496,7 +499,7 @@ func TestGroup_Model(t *testing.T) {
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
 			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
 			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
-			"want": m.want, "rebuild": m.rebuild, "outage": m.outage,
+			"want": m.want, "rebuild": m.rebuild, "outage": m.outage, "withhold": m.withhold, "follow": m.follow,
 		})
 		m.drain(t)
 	})

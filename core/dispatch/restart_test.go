@@ -37,7 +37,9 @@ func (m *machine) start(t *rapid.T) {
 	}
 	m.g = NewGroup(m.spec)
 	if m.timers != nil {
+		st.Cancel(&m.cancels.called, m.cancels.kept)
 		m.s = m.g.AddTimers(core.ExtentID{}, st, m.now)
+		m.resumeWithheld(t)
 	} else {
 		m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
 	}
@@ -127,6 +129,7 @@ func (m *machine) drain(t *rapid.T) {
 	}
 	m.spec.Exhausted = core.ExhaustedDrop
 	m.g.Update(m.spec, m.now)
+	m.releaseWithheld()
 	if m.timers != nil {
 		m.offerAllDue(t)
 	}

@@ -40,6 +40,8 @@ type Share struct {
 	squeezeAt int
 	offers    uint64              // batches admitted
 	lent      map[core.Seq]*batch // of messages yielded by TakeDead and not answered
+	withheld  map[core.Seq]uint64 // see cancel.go: which call of Withhold was the last for each; nil: none is
+	withholds uint64
 
 	retries queue[core.Seq] // phase ready, with bytes; others are skipped
 	unbegun queue[core.Seq] // phase unbegun; others are skipped
@@ -247,7 +249,7 @@ func (s *Share) Depth() Depth {
 	d := Depth{
 		Ready:    s.buffered - kept + s.count[ready] + s.count[unsaved] + s.count[unbegun] + s.count[handed],
 		InFlight: s.count[inFlight],
-		Delayed:  kept + s.count[delayed],
+		Delayed:  kept + s.count[delayed] + s.count[withheld],
 		Dying:    s.count[dying] + s.count[taken] + s.count[retaken],
 		Blocked:  s.count[blocked],
 	}

@@ -23,7 +23,7 @@ const (
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
-	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, handed: PlaceInFlight,
+	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, handed: PlaceInFlight, withheld: PlaceDelayed,
 }
 
 // Standing is all that a share knows of a message that is not settled.

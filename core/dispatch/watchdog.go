@@ -132,12 +132,12 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	}
 	*s = Share{
 		group: g, extent: s.extent, timers: s.timers, merged: s.merged, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, excused: s.excused, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
-		squeezeAt: MaxOutstandingBytes / 2, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
+		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
 	}
 	s.next = s.done.Frontier() + 1
 	s.cursor = s.next
 	old.each(func(seq core.Seq, m *message) {
-		if !s.done.Done(seq) && m.phase != unbegun { // that is read again, as what was only buffered
+		if !s.done.Done(seq) && m.phase != unbegun && m.phase != withheld { // that is read again, as what was only buffered
 			s.replace(seq, m)
 		}
 	})
