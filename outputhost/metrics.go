@@ -128,7 +128,7 @@ func (m groupMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		for event, n := range map[string]uint64{
 			"delivered": c.Delivered, "redelivered": c.Redelivered, "acked": c.Acked, "nacked": c.Nacked, "expired": c.Expired,
-			"rejected": c.Rejected, "returned": c.Returned, "dead_lettered": c.Dead, "dropped": c.Dropped, "skipped": c.Skipped, "lapsed": c.Lapsed, "excused": c.Excused,
+			"rejected": c.Rejected, "returned": c.Returned, "dead_lettered": c.Dead, "dropped": c.Dropped, "skipped": c.Skipped, "lapsed": c.Lapsed, "excused": c.Excused, "cancelled": c.Cancelled,
 		} {
 			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), g.queuePath, g.name, event)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/budget"
+	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/deadlines"
 )
 
@@ -79,6 +80,7 @@ type Host struct {
 	stores    *stores
 	memory    *budget.Budget
 	lease     *lease
+	cancels   *cancels.Desk
 	mu        struct {
 		sync.Mutex
 		groups   map[core.GroupID]*group
@@ -122,6 +124,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.stores = newStores()
 	h.memory = budget.New(cfg.HoldMemory)
 	h.lease = newLease(deps.Now())
+	h.cancels = cancels.New(deps.Meta, deps.Now)
 	h.accepting = make(chan struct{}, 1)
 	h.relisting = make(chan struct{}, 1)
 	h.routing = make(chan struct{}, 1)

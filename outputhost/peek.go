@@ -12,6 +12,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/intake"
 )
 
@@ -223,14 +224,20 @@ func (h *Host) peekTimers(ctx context.Context, queue core.QueueID, after core.Re
 	out := &pb.PeekResponse{}
 	now := h.deps.Now()
 	looked, last := 0, after
-	err := h.scan(ctx, queue, after, func(e core.Extent) (bool, error) { return h.allDue(ctx, e, now) }, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+	var decided cancels.Decided // of the extent that is read
+	err := h.scan(ctx, queue, after, func(e core.Extent) (due bool, err error) {
+		if due, err = h.allDue(ctx, e, now); err == nil && !due {
+			decided, err = h.cancels.Read(ctx, e.ID)
+		}
+		return due, err
+	}, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
 		if len(out.Messages) == limit || looked > maxPullBytes {
 			out.Next = last.String()
 			return false, nil
 		}
 		looked, last = looked+len(record), at
 		m, _, err := messageOf(record)
-		if err != nil || !m.GetDeliverAt().AsTime().After(now) {
+		if err != nil || !m.GetDeliverAt().AsTime().After(now) || decided.ForAll(at.Seq) {
 			return true, err
 		}
 		m.Payload = nil

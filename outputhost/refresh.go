@@ -35,6 +35,9 @@ func (h *Host) refresh(ctx context.Context) {
 		if err == nil {
 			err = h.lookForEnds(ctx, groups)
 		}
+		if err == nil {
+			err = h.followAllCancels(ctx, groups)
+		}
 		if err != nil && ctx.Err() == nil {
 			h.log.Info("cannot refresh groups", "err", err)
 		}

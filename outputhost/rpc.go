@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -11,6 +12,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/cancels"
 )
 
 // service answers the output host's RPCs.
@@ -124,6 +126,108 @@ func (s *service) ListDeadLetters(ctx context.Context, req *connect.Request[pb.L
 		return nil, convert.RPCError(err)
 	}
 	return connect.NewResponse(out), nil
+}
+
+func (s *service) HoldTimers(_ context.Context, req *connect.Request[pb.HoldTimersRequest]) (*connect.Response[pb.HoldTimersResponse], error) {
+	extent, err := core.IDFromBytes(req.Msg.Extent)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	out := &pb.HoldTimersResponse{}
+	for _, b := range req.Msg.Groups {
+		group, err := core.IDFromBytes(b)
+		if err != nil {
+			return nil, convert.RPCError(err)
+		}
+		if words := s.h.holdTimers(core.GroupID{ID: group}, core.ExtentID{ID: extent}, req.Msg.Messages); words != nil {
+			out.Groups = append(out.Groups, &pb.HoldTimersResponse_GroupHold{Group: b, Messages: words})
+		}
+	}
+	return connect.NewResponse(out), nil
+}
+
+// holdTimers withholds messages in a group's share; nil when that is not here.
+func (h *Host) holdTimers(group core.GroupID, extent core.ExtentID, messages []*pb.HoldTimersRequest_Timer) (words []string) {
+	h.mu.Lock()
+	g := h.mu.groups[group]
+	h.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	now := h.deps.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.mu.shares[extent]
+	if s == nil {
+		return nil
+	}
+	for _, m := range messages {
+		words = append(words, cancels.Hold(s.rules, core.Seq(m.Seq), time.UnixMilli(m.Due), s.began, now))
+	}
+	return words
+}
+
+func (s *service) FollowCancels(ctx context.Context, req *connect.Request[pb.FollowCancelsRequest]) (*connect.Response[pb.FollowCancelsResponse], error) {
+	extent, err := core.IDFromBytes(req.Msg.Extent)
+	if err == nil {
+		err = s.h.followCancels(ctx, core.ExtentID{ID: extent})
+	}
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.FollowCancelsResponse{}), nil
+}
+
+// followCancels has the shares of an extent do what was decided of its messages.
+func (h *Host) followCancels(ctx context.Context, extent core.ExtentID) error {
+	until := make(map[*share]uint64)
+	for _, g := range h.groupList() {
+		g.mu.Lock()
+		if s := g.mu.shares[extent]; s != nil && s.timers() {
+			until[s] = s.rules.Withholds()
+		}
+		g.mu.Unlock()
+	}
+	if len(until) == 0 {
+		return nil
+	}
+	decided, err := h.cancels.Read(ctx, extent)
+	if err != nil {
+		return err
+	}
+	if decided, err = h.cancels.End(ctx, extent, decided); err != nil {
+		return err
+	}
+	now := h.deps.Now()
+	for s, n := range until {
+		s.group.mu.Lock()
+		if !s.removed {
+			decided.Follow(s.rules, s.group.id, n, now)
+		}
+		s.group.mu.Unlock()
+		s.group.pump()
+	}
+	return nil
+}
+
+// followAllCancels does so for all extents of which messages are withheld.
+func (h *Host) followAllCancels(ctx context.Context, groups []*group) error {
+	var extents []core.ExtentID
+	for _, g := range groups {
+		g.mu.Lock()
+		for id, s := range g.mu.shares {
+			if s.rules.Withheld() > 0 && !slices.Contains(extents, id) {
+				extents = append(extents, id)
+			}
+		}
+		g.mu.Unlock()
+	}
+	for _, id := range extents {
+		if err := h.followCancels(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func unixMicro(us int64) *timestamppb.Timestamp { return convert.Time(time.UnixMicro(us)) }

@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/once"
 	"github.com/columbamq/columba/wire"
 )
@@ -33,6 +34,7 @@ type share struct {
 	next       next                      // as read for its age while nobody reads the share
 	watch      dispatch.Watch            // of the watchdog
 	removed    bool
+	began      time.Time               // when it was resumed here
 	saved      bool                    // a checkpoint of this owner is durable
 	claim      *once.Claim             // of a group that delivers at most once, else nil
 	held       int                     // bytes of messages it holds, as counted in the host's memory
@@ -87,6 +89,12 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
+	var decided cancels.Decided
+	if e.Kind == core.KindTimer {
+		if decided, err = g.h.cancels.Read(ctx, e.ID); err != nil {
+			return err
+		}
+	}
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,9 +110,11 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written, began: now}
 	if s.timers() {
+		decided.Resume(&state, g.id)
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
+		decided.Withhold(s.rules, now)
 	} else {
 		s.rules = g.mu.rules.AddShare(e.ID, state, now)
 	}
