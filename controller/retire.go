@@ -80,6 +80,11 @@ func (h *Host) removeRetired(ctx context.Context, e extent, row metadata.SealRec
 			return err
 		}
 	}
+	if e.Kind == core.KindTimer { // one that is being cancelled just now leaves a row, which nobody reads
+		if err := progress.ForgetCancelled(ctx, h.deps.Meta, e.ID); err != nil {
+			h.log.Info("what was cancelled of a retired extent stays in the metadata", "extent", e.ID, "err", err)
+		}
+	}
 	h.extents.remove(e.ID)
 	h.shares.touch(e.reader())
 	h.metrics.retired.Inc()

@@ -11,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/frontend/cancels"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -213,4 +214,62 @@ func (s *service) ListHosts(context.Context, *connect.Request[pb.ListHostsReques
 		})
 	}
 	return connect.NewResponse(out), nil
+}
+
+// timersOf finds an extent that holds timers and is read, and the path of its queue, which is to be the one given, if any is.
+func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (*length, string, error) {
+	e, err := s.findExtent(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Serial)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound || err == nil && q.Spec.Status == core.StatusDeleted:
+		return nil, "", core.Errorf(core.CodeNotFound, "the queue of extent %s was deleted", id)
+	case err != nil:
+		return nil, "", core.Errorf(core.CodeOf(err), "look up the queue of extent %s: %w", id, err)
+	case path != "" && path != q.Spec.Path:
+		return nil, "", core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
+	case e.Kind != core.KindTimer:
+		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s holds messages that were never to wait; only one that was published for later can be cancelled", id)
+	}
+	l := &length{Extent: e}
+	if err := s.readSeals(ctx, []*length{l}); err != nil {
+		return nil, "", err
+	}
+	if l.seal.State == core.ExtentRetiring || l.seal.State == core.ExtentRetired || l.seal.Home.Kind == core.HomePurged {
+		return nil, "", core.Errorf(core.CodeNotFound, "the messages of extent %s are gone", id)
+	}
+	return l, q.Spec.Path, nil
+}
+
+// timer reads a message that is to be cancelled. One that was acknowledged a moment ago may take a moment to be readable.
+func (s *service) timer(ctx context.Context, path string, l *length, at core.Receipt) (m cancels.Message, err error) {
+	life := &pb.MessageLife{Receipt: at.String(), Queue: path}
+	for pause := settlePause; ; pause *= 2 {
+		last, known := l.last, l.known
+		if !known {
+			last, known = s.committed(ctx, l.Extent)
+		}
+		switch {
+		case at.Seq > 0 && at.Seq <= last:
+			if s.readMessage(ctx, at, life); life.Message == nil {
+				return m, core.Errorf(core.CodeUnavailable, "message %s cannot be read: %s", at, life.Detail)
+			}
+			due := life.Message.GetDeliverAt().AsTime()
+			if life.Message.DeliverAt == nil {
+				due = life.Enqueued.AsTime()
+			}
+			return cancels.Message{Seq: at.Seq, Due: due, Enqueued: life.Enqueued.AsTime()}, nil
+		case at.Seq == 0 || l.known || known && pause > settleRetry/2:
+			return m, core.Errorf(core.CodeNotFound, "message %s does not exist: extent %s goes up to %d", at, l.ID, last)
+		case pause > settleRetry/2:
+			return m, core.Errorf(core.CodeUnavailable, "no store of extent %s is there; nothing was cancelled", l.ID)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return m, core.Errorf(core.CodeUnavailable, "message %s cannot be read in time; nothing was cancelled", at)
+		}
+	}
 }

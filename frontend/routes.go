@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -11,6 +12,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -242,4 +244,76 @@ func unsure(err error) error {
 		return err
 	}
 	return core.Errorf(core.CodeUnknown, "the answer was lost; it may or may not have been done: %w", err)
+}
+
+// timerCluster is what a cancellation asks.
+type timerCluster struct {
+	*service
+	home core.Home
+}
+
+// Readers are the groups of the queue that reads the extent; a group's own queue of retries is read by that group.
+func (s timerCluster) Readers(ctx context.Context, e core.Extent) (out []metadata.GroupRecord, err error) {
+	queue, ok := s.home.Reader(e.Queue)
+	if !ok {
+		return nil, nil
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "look up the queue of extent %s: %w", e.ID, err)
+	}
+	only := ""
+	if i := strings.LastIndexByte(q.Spec.Path, '/'); i > 0 && strings.HasSuffix(q.Spec.Path, core.SuffixRetry) {
+		only = strings.TrimSuffix(q.Spec.Path[i+1:], core.SuffixRetry)
+		if _, q, err = s.resolve(ctx, q.Spec.Path[:i]); err != nil {
+			return nil, err
+		}
+	}
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, s.meta, metadata.Groups, q.ID.String(), metadata.Serial) {
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "list groups of queue %s: %w", q.Spec.Path, err)
+		}
+		if g.Value.Started && g.Value.Spec.Status != core.StatusDeleted && s.home.ReadBy(g.Value.ID) && (only == "" || only == g.Value.Spec.Name) {
+			out = append(out, g.Value)
+		}
+	}
+	return out, nil
+}
+
+func (s timerCluster) Owner(ctx context.Context, group core.GroupID, extent core.ExtentID) (core.HostID, error) {
+	rows, more, err := metadata.Prefix[metadata.AssignmentRecord](ctx, s.meta, metadata.Assignments, group.String(), extent.String()+"/", "", 100, metadata.Quorum)
+	if err != nil || len(rows) == 0 {
+		return "", err
+	}
+	if more { // as if nobody cleaned up for a long time
+		return "", core.Errorf(core.CodeUnavailable, "extent %s was given to other hosts too often", extent)
+	}
+	return rows[len(rows)-1].Value.Owner, nil
+}
+
+func (s timerCluster) Consumed(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (bool, error) {
+	d, _, err := metadata.Read[metadata.DoneRecord](ctx, s.meta, metadata.Dones, metadata.DoneKey(group.ID, extent), metadata.Quorum)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return false, nil
+	}
+	return err == nil && d.Epoch == group.Epoch, err
+}
+
+func (s timerCluster) Saved(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (dispatch.State, error) {
+	return s.saved(ctx, group, extent)
+}
+
+func (s timerCluster) Outputs() []membership.Host { return s.members.Hosts(roleOutput) }
+
+func (s timerCluster) Hold(ctx context.Context, h membership.Host, req *pb.HoldTimersRequest) (*pb.HoldTimersResponse, error) {
+	return askOne(ctx, h, 0, req, func(addr string) rpc[pb.HoldTimersRequest, pb.HoldTimersResponse] {
+		return s.peers.Output(addr).HoldTimers
+	})
+}
+
+func (s timerCluster) Follow(ctx context.Context, h membership.Host, req *pb.FollowCancelsRequest) error {
+	_, err := askOne(ctx, h, 0, req, func(addr string) rpc[pb.FollowCancelsRequest, pb.FollowCancelsResponse] {
+		return s.peers.Output(addr).FollowCancels
+	})
+	return err
 }

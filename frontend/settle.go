@@ -12,6 +12,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/frontend/cancels"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
@@ -209,4 +210,87 @@ func (s *service) loadKeys(ctx context.Context) error {
 		s.keys.Store(&tokenKeys{keys, now})
 	}
 	return err
+}
+
+// maxReceipts is how many messages one call takes back.
+const maxReceipts = 100
+
+// Cancel takes messages back that wait for their time, each for all groups that have not got it. What it answers holds: see core/cancel.
+func (s *service) Cancel(ctx context.Context, req *connect.Request[pb.CancelRequest]) (*connect.Response[pb.CancelResponse], error) {
+	receipts := req.Msg.GetReceipts()
+	if len(receipts) < 1 || len(receipts) > maxReceipts {
+		return nil, core.Errorf(core.CodeBadArgument, "%d receipts in one call; 1 to %d are allowed", len(receipts), maxReceipts)
+	}
+	path := req.Msg.GetQueue()
+	if path != "" {
+		var err error
+		if path, err = core.ParseAnyQueuePath(path); err != nil {
+			return nil, err
+		}
+	}
+	out := &pb.CancelResponse{}
+	byExtent := make(map[core.ExtentID][]cancelled)
+	for _, text := range receipts {
+		res := &pb.CancelResult{Receipt: text}
+		out.Results = append(out.Results, res)
+		if at, err := core.ParseReceipt(text); err != nil {
+			res.Error = convert.ErrorToProto(err)
+		} else {
+			byExtent[at.Extent] = append(byExtent[at.Extent], cancelled{at, res})
+		}
+	}
+	var g errgroup.Group
+	g.SetLimit(fanOut)
+	for id, all := range byExtent {
+		g.Go(func() error {
+			if err := s.cancelOf(ctx, path, id, all); err != nil {
+				for _, x := range all {
+					if x.res.Error == nil {
+						x.res.Error = convert.ErrorToProto(err)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	g.Wait() // no function fails
+	return connect.NewResponse(out), nil
+}
+
+// cancelled is a receipt of a call, and what is answered for it.
+type cancelled struct {
+	at  core.Receipt
+	res *pb.CancelResult
+}
+
+// cancelOf takes messages of one extent back. Its error is for all that have none of their own.
+func (s *service) cancelOf(ctx context.Context, path string, id core.ExtentID, all []cancelled) error {
+	l, path, err := s.timersOf(ctx, path, id)
+	if err != nil {
+		return err
+	}
+	var good []cancelled
+	var messages []cancels.Message
+	for _, x := range all {
+		m, err := s.timer(ctx, path, l, x.at)
+		if err != nil {
+			x.res.Error = convert.ErrorToProto(err)
+			continue
+		}
+		good, messages = append(good, x), append(messages, m)
+	}
+	if len(messages) == 0 {
+		return nil
+	}
+	c := cancels.Canceller{Meta: s.meta, Cluster: timerCluster{s, l.seal.Home}, Now: s.now}
+	results, err := c.Cancel(ctx, l.Extent, messages)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "cancel messages of extent %s: %w", id, err)
+	}
+	for i, x := range good {
+		for _, r := range results {
+			x.res.Groups = append(x.res.Groups, &pb.CancelledFor{Group: r.Group, Outcome: string(r.Outcomes[i])})
+		}
+	}
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/core/cancel"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/core/stuck"
 	"github.com/columbamq/columba/metadata"
@@ -165,6 +167,7 @@ const (
 	stateSettled     = "settled"       // acked, or skipped, expired or dropped: groups keep no record of which
 	stateDead        = "dead_lettered" // and still in the dead letter queue
 	stateBeforeStart = "before_start"  // the group began behind it
+	stateCancelled   = "cancelled"     // before it was handed out
 )
 
 // GetMessage tells the life of a message: where it is stored, what it is, and where it stands in each group of its queue.
@@ -242,6 +245,10 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *length, m *
 	if err != nil {
 		return nil, err
 	}
+	book, called, err := s.cancelled(ctx, l.Extent)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]*pb.Standing, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(fanOut)
@@ -254,6 +261,9 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *length, m *
 			if out[i].State == string(dispatch.PlaceDone) {
 				s.explainSettled(gctx, group, m, out[i])
 			}
+			if book.Outcome(called, at.Seq, group.ID) == cancel.Cancelled && out[i].Attempts == 0 { // also before its owner has heard
+				out[i].State, out[i].Until = stateCancelled, nil
+			}
 			if m.Message != nil {
 				out[i].Id, out[i].Enqueued = m.Message.GetId(), m.Enqueued
 			}
@@ -262,6 +272,18 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *length, m *
 		})
 	}
 	return out, g.Wait()
+}
+
+// cancelled is what was called off of an extent.
+func (s *service) cancelled(ctx context.Context, e core.Extent) (book cancel.Book, called *acklevel.Window, err error) {
+	if e.Kind == core.KindTimer {
+		book, _, err = metadata.Read[cancel.Book](ctx, s.meta, metadata.Cancels, metadata.CancelKey(e.ID), metadata.One)
+		if err != nil && core.CodeOf(err) != core.CodeNotFound {
+			return book, nil, core.Errorf(core.CodeOf(err), "look up what is cancelled of extent %s: %w", e.ID, err)
+		}
+	}
+	called, err = book.Window()
+	return book, called, err
 }
 
 // standing is where a message stands in a group: as the owner of its share says, or else as it was saved last.
