@@ -32,6 +32,17 @@ func poll[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req 
 // unknown.
 func change[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
 	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return undialed(err) || answered(err) })
+	return changed(res, err)
+}
+
+// repeat is change for a method that may be called again: also when the answer is lost.
+func repeat[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
+	res, err := invoke(ctx, c, m, req, 0, func(error) bool { return true })
+	return changed(res, err)
+}
+
+// changed is the answer of a call that changes something.
+func changed[Res any](res *Res, err error) (*Res, error) {
 	if err == nil {
 		return res, nil
 	}

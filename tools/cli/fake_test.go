@@ -361,6 +361,25 @@ func (s *fakeServer) Ack(_ context.Context, r *connect.Request[pb.AckRequest]) (
 	return s.settled(r.Msg, r.Msg.Tokens)
 }
 
+// Cancel implements the service: a message of seq 1 is cancelled for two groups, of seq 2 one of them had it, others do not exist.
+func (s *fakeServer) Cancel(_ context.Context, r *connect.Request[pb.CancelRequest]) (*connect.Response[pb.CancelResponse], error) {
+	s.note(r.Msg)
+	res := &pb.CancelResponse{}
+	for _, receipt := range r.Msg.Receipts {
+		one := &pb.CancelResult{Receipt: receipt, Groups: []*pb.CancelledFor{{Group: "billing", Outcome: "cancelled"}, {Group: "mail", Outcome: "cancelled"}}}
+		switch {
+		case strings.HasSuffix(receipt, ":2"):
+			one.Groups[0].Outcome = "delivered"
+		case strings.HasSuffix(receipt, ":4"):
+			one.Groups = nil
+		case !strings.HasSuffix(receipt, ":1"):
+			one.Groups, one.Error = nil, convert.ErrorToProto(core.Errorf(core.CodeNotFound, "message %s does not exist", receipt))
+		}
+		res.Results = append(res.Results, one)
+	}
+	return connect.NewResponse(res), nil
+}
+
 func (s *fakeServer) Nack(_ context.Context, r *connect.Request[pb.NackRequest]) (*connect.Response[pb.SettleResponse], error) {
 	return s.settled(r.Msg, r.Msg.Tokens)
 }

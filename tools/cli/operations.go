@@ -170,7 +170,9 @@ func (a *app) showOperationCommand() *cobra.Command {
 }
 
 func (a *app) cancelCommand() *cobra.Command {
-	return parent("cancel", "Cancel a merge or a purge", a.cancelOperationCommand())
+	cmd := a.cancelTimersCommand()
+	cmd.AddCommand(a.cancelOperationCommand())
+	return cmd
 }
 
 func (a *app) cancelOperationCommand() *cobra.Command {

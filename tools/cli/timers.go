@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 )
 
@@ -45,4 +47,95 @@ func timerFields(m *pb.StoredMessage) []field {
 		{name: "enqueued", value: instant(m.GetEnqueued()), detail: true},
 		{name: "key", value: m.GetMessage().GetKey(), detail: true},
 	}
+}
+
+func (a *app) cancelTimersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel [PATH] RECEIPT…", Short: "Take messages back that wait for their time, or stop an operation",
+		Long: "Take messages back that were published for later, by their receipts: no group gets them that has not got them. With a PATH they have\n" +
+			"to be of that queue; the argument - reads the receipts from stdin, one per line. For each group it is said whether the message is\n" +
+			"cancelled, was delivered before, or was due and may have been. The exit code is 4 when it was too late for a group.",
+		Example: "  columba cancel /demo/alarms 01890a5d-ac96-774b-bcce-b302099a8057:17",
+		Args:    needsReceipts, ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			path := ""
+			if strings.HasPrefix(args[0], "/") {
+				var err error
+				if path, err = core.ParseAnyQueuePath(args[0]); err != nil {
+					return err
+				}
+				args = args[1:]
+			}
+			receipts, err := a.tokens(args)
+			if err != nil {
+				return err
+			}
+			for _, text := range receipts {
+				if _, err := core.ParseReceipt(text); err != nil {
+					return err
+				}
+			}
+			return a.cancelTimers(ctx, path, receipts)
+		}),
+	}
+}
+
+func needsReceipts(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || len(args) == 1 && strings.HasPrefix(args[0], "/") {
+		return core.Errorf(core.CodeBadArgument, "a receipt is missing; see `%s --help`", cmd.CommandPath())
+	}
+	return nil
+}
+
+// cancelChunk is how many messages one request cancels.
+const cancelChunk = 100
+
+// cancelTimers takes messages back, and reports what came of it for each and each group.
+func (a *app) cancelTimers(ctx context.Context, path string, receipts []string) error {
+	out, api := a.printer(), a.messages()
+	var last error
+	failed, late := 0, 0
+	for first := 0; first < len(receipts); first += cancelChunk {
+		res, err := change(ctx, a, api.Cancel, &pb.CancelRequest{Queue: path, Receipts: receipts[first:min(first+cancelChunk, len(receipts))]})
+		if err != nil {
+			return err
+		}
+		for _, r := range res.GetResults() {
+			if r.GetError() != nil {
+				failed++
+				if last = convert.ErrorFromProto(r.GetError()); len(receipts) > 1 {
+					a.complain("message "+r.GetReceipt(), last)
+				}
+				continue
+			}
+			if len(r.GetGroups()) == 0 {
+				out.item(cancelFields(r.GetReceipt(), "", string(core.CancelDone)))
+			}
+			kept := 0
+			for _, g := range r.GetGroups() {
+				out.item(cancelFields(r.GetReceipt(), g.GetGroup(), g.GetOutcome()))
+				if g.GetOutcome() != string(core.CancelDone) {
+					kept = 1
+				}
+			}
+			late += kept
+		}
+	}
+	if err := out.close(); err != nil {
+		return err
+	}
+	switch {
+	case failed == 1 && len(receipts) == 1:
+		return last
+	case failed > 0:
+		a.say("%d of %d messages could not be cancelled", failed, len(receipts))
+		return errFailed
+	case late > 0:
+		return core.Errorf(core.CodeConflict, "it was too late for some groups of %d of %d messages; see above", late, len(receipts))
+	}
+	return nil
+}
+
+func cancelFields(receipt, group, outcome string) []field {
+	return []field{{name: "receipt", value: receipt}, {name: "group", value: group}, {name: "outcome", value: outcome}}
 }
