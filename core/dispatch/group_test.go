@@ -142,7 +142,7 @@ func TestGroup_Backoff(t *testing.T) {
 // A last attempt that is lost with its consumer must not take with it what an earlier consumer said: a crash then makes a dead letter
 // nobody can explain.
 func TestGroup_ExpiredLockKeepsTheText(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 1)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, NoSmartRetry: true}, 1)
 	take(g, 1, start)
 	if err := s.Nack(1, 1, 0, []byte("boom"), 0, start); err != nil {
 		t.Fatal(err)

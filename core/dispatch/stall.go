@@ -21,13 +21,14 @@ import (
 //
 // An owner that finds many excused messages in what the one before saved takes the group for stalled until something succeeds.
 const (
-	stallMessages = 20          // distinct messages failed in a row …
-	stallFirst    = 5           // … so many of them for the first time …
-	stallAge      = time.Second // … and for so long: acks may be on their way
-	stallProbes   = 4           // messages a stalled group hands out in one round
-	stallRounds   = 15          // without the failure of a first attempt, until failures count again …
-	stallPart     = 8           // … of this part of what waits in one round, if that is more than the probes, …
-	stallHurry    = 8           // … with pauses of this part of the lock timeout
+	stallMessages = 20              // distinct messages failed in a row …
+	stallFirst    = 5               // … so many of them for the first time …
+	stallAge      = time.Second     // … and for so long: acks may be on their way
+	stallPatience = 5 * time.Second // a last attempt waits so long after a first one failed, if nothing succeeds
+	stallProbes   = 4               // messages a stalled group hands out in one round
+	stallRounds   = 15              // without the failure of a first attempt, until failures count again …
+	stallPart     = 8               // … of this part of what waits in one round, if that is more than the probes, …
+	stallHurry    = 8               // … with pauses of this part of the lock timeout
 	stallPause    = time.Second
 	maxDoubts     = 256         // probes that are remembered while in doubt
 	maxStallPause = time.Minute // or the lock timeout, if that is shorter, but at least stallPause
@@ -188,12 +189,22 @@ func (k *streak) probing() bool { return k != nil && k.stalled || k.doubt() }
 // nextProbe is when the streak wants a tick next.
 func (g *Group) nextProbe() (at int64, ok bool) {
 	k := g.streak
-	if !k.probing() {
+	if k == nil {
 		return 0, false
 	}
-	at, ok = k.next, k.next > 0
-	if aged := k.began + int64(stallAge); k.doubt() && (k.failed || g.postponed > 0) && (!ok || aged < at) {
-		at, ok = aged, true
+	consider := func(t int64) {
+		if !ok || t < at {
+			at, ok = t, true
+		}
+	}
+	if k.probing() && k.next > 0 {
+		consider(k.next)
+	}
+	switch {
+	case k.doubt() && (k.failed || g.postponed > 0):
+		consider(k.began + int64(stallAge))
+	case !k.probing() && g.postponed > 0 && g.now < k.began+int64(stallPatience):
+		consider(k.began + int64(stallPatience))
 	}
 	return at, ok
 }
@@ -270,8 +281,8 @@ func (g *Group) Stalled() (since time.Time, ok bool) {
 	return g.instant(g.streak.since), true
 }
 
-// undecided reports whether failures may be the beginning of a stall, and there is something that would tell: messages in flight, or such as
-// were never tried. Then last attempts wait.
+// undecided reports whether failures may be the beginning of a stall: there is something that would tell, messages in flight or such as
+// were never tried, or it may come yet. Then last attempts wait.
 func (g *Group) undecided() bool {
 	k := g.streak
 	switch {
@@ -279,6 +290,8 @@ func (g *Group) undecided() bool {
 		return false
 	case k.doubt(): // from then on the failure of a probe decides
 		return g.now < k.began+int64(stallAge)
+	case g.now < k.began+int64(stallPatience):
+		return true
 	case g.inFlight > 0 && len(k.suspects) < stallMessages && len(k.suspects)+g.inFlight >= stallMessages:
 		return true
 	}

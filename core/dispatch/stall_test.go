@@ -153,7 +153,7 @@ func TestStall_OutageOfWorkersThatHang(t *testing.T) {
 func TestStall_TailOfPoison(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 500)
 	w := newWorkers(t, g)
-	w.until(start.Add(time.Second), tenth)
+	w.until(start.Add(stallPatience), tenth)
 	w.stalled(false)
 	w.onlyTheBad(500, tenth)
 	for seq, attempts := range w.dead {
@@ -188,8 +188,28 @@ func TestStall_TailOfFreshPoison(t *testing.T) {
 func TestStall_FewMessages(t *testing.T) {
 	g, _ := newShare(t, core.GroupSpec{}, stallMessages-1)
 	w := newWorkers(t, g)
-	w.until(start.Add(time.Second), all)
+	w.until(start.Add(stallPatience-1), all)
+	w.onlyTheBad(stallMessages-1, nothing)
+	w.until(start.Add(stallPatience), all)
 	w.onlyTheBad(stallMessages-1, all)
+}
+
+// TestStall_OutageOfAQuietGroup has one message after another arrive while all workers nack at once: the first ones have used up all attempts
+// but one before it is known that nothing succeeds.
+func TestStall_OutageOfAQuietGroup(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 0)
+	w := newWorkers(t, g)
+	const every = 200 * time.Millisecond
+	for i := range 300 {
+		offer(t, s, 1)
+		w.until(start.Add(time.Duration(i+1)*every), all)
+	}
+	w.stalled(true)
+	if len(w.dead) > 0 {
+		t.Fatalf("the outage made %d dead letters", len(w.dead))
+	}
+	w.until(w.now.Add(10*time.Minute), tenth)
+	w.onlyTheBad(300, tenth)
 }
 
 // TestStall_OneSuccessEndsIt looks at the probes: few, with growing pauses, first deliveries among them.

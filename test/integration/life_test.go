@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/test/process"
 )
 
@@ -75,7 +76,7 @@ func TestRecreatedGroupIsFresh(t *testing.T) {
 // TestUpdateReachesRunningGroup changes the lock timeout and the deliveries of a group that has a consumer.
 func TestUpdateReachesRunningGroup(t *testing.T) {
 	w := newWorld(t)
-	w.group("g", nil) // lock 60 s, 10 deliveries
+	w.group("g", func(g *core.GroupSpec) { g.NoSmartRetry = true }) // lock 60 s, 10 deliveries; its last attempt waits for nothing
 	con := w.consumer("g")
 	w.publish("warm")
 	w.settle(w.next(con, "warm", 1).Ack())
