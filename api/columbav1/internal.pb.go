@@ -977,10 +977,11 @@ type Assignment struct {
 	Extent        *Extent                `protobuf:"bytes,3,opt,name=extent,proto3" json:"extent,omitempty"`
 	Counter       uint64                 `protobuf:"varint,4,opt,name=counter,proto3" json:"counter,omitempty"`
 	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
-	Holders       []string               `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"` // stores that hold a sealed extent to its end; empty while it is not sealed: read from its replicas
-	Queue         []byte                 `protobuf:"bytes,45,opt,name=queue,proto3" json:"queue,omitempty"`    // of the group, when the extent is another queue's: its messages were merged into the group
-	Epoch         uint64                 `protobuf:"varint,46,opt,name=epoch,proto3" json:"epoch,omitempty"`   // of the group; a host that knows an older one reads the group again
-	Rate          uint32                 `protobuf:"varint,47,opt,name=rate,proto3" json:"rate,omitempty"`     // of first deliveries per second; 0: no bound
+	Holders       []string               `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"`   // stores that hold a sealed extent to its end; empty while it is not sealed: read from its replicas
+	Queue         []byte                 `protobuf:"bytes,45,opt,name=queue,proto3" json:"queue,omitempty"`      // of the group, when the extent is another queue's: its messages were merged into the group
+	Epoch         uint64                 `protobuf:"varint,46,opt,name=epoch,proto3" json:"epoch,omitempty"`     // of the group; a host that knows an older one reads the group again
+	Rate          uint32                 `protobuf:"varint,47,opt,name=rate,proto3" json:"rate,omitempty"`       // of first deliveries per second; 0: no bound
+	Removed       uint64                 `protobuf:"varint,60,opt,name=removed,proto3" json:"removed,omitempty"` // how many of the extent's messages a selection took; a host that knows of fewer reads which
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1074,6 +1075,13 @@ func (x *Assignment) GetEpoch() uint64 {
 func (x *Assignment) GetRate() uint32 {
 	if x != nil {
 		return x.Rate
+	}
+	return 0
+}
+
+func (x *Assignment) GetRemoved() uint64 {
+	if x != nil {
+		return x.Removed
 	}
 	return 0
 }
@@ -1175,6 +1183,198 @@ func (*AssignResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
 }
 
+type SelectDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Selection     *DeadLetterSelection   `protobuf:"bytes,1,opt,name=selection,proto3" json:"selection,omitempty"`
+	Extent        *Extent                `protobuf:"bytes,2,opt,name=extent,proto3" json:"extent,omitempty"`
+	From          uint64                 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	UpTo          uint64                 `protobuf:"varint,4,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`                   // its end
+	Removed       []byte                 `protobuf:"bytes,5,opt,name=removed,proto3" json:"removed,omitempty"`                          // an ack window: what selections of before have taken
+	Stage         *Extent                `protobuf:"bytes,6,opt,name=stage,proto3" json:"stage,omitempty"`                              // absent: nothing is copied
+	Base          uint64                 `protobuf:"varint,7,opt,name=base,proto3" json:"base,omitempty"`                               // the last seq of the staging extent so far …
+	Checksum      uint32                 `protobuf:"varint,8,opt,name=checksum,proto3" json:"checksum,omitempty"`                       // … its rolling checksum there …
+	AppendTime    int64                  `protobuf:"varint,9,opt,name=append_time,json=appendTime,proto3" json:"append_time,omitempty"` // … and the time of its last batch, unix µs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SelectDeadLettersRequest) Reset() {
+	*x = SelectDeadLettersRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SelectDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SelectDeadLettersRequest) ProtoMessage() {}
+
+func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
+func (x *SelectDeadLettersRequest) GetExtent() *Extent {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *SelectDeadLettersRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersRequest) GetUpTo() uint64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersRequest) GetRemoved() []byte {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *SelectDeadLettersRequest) GetStage() *Extent {
+	if x != nil {
+		return x.Stage
+	}
+	return nil
+}
+
+func (x *SelectDeadLettersRequest) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersRequest) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersRequest) GetAppendTime() int64 {
+	if x != nil {
+		return x.AppendTime
+	}
+	return 0
+}
+
+type SelectDeadLettersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Next          uint64                 `protobuf:"varint,1,opt,name=next,proto3" json:"next,omitempty"`      // where to go on; beyond up_to: it is through
+	Matched       []byte                 `protobuf:"bytes,2,opt,name=matched,proto3" json:"matched,omitempty"` // an ack window: what fits of this part
+	Looked        uint64                 `protobuf:"varint,3,opt,name=looked,proto3" json:"looked,omitempty"`
+	Base          uint64                 `protobuf:"varint,4,opt,name=base,proto3" json:"base,omitempty"`
+	Checksum      uint32                 `protobuf:"varint,5,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	AppendTime    int64                  `protobuf:"varint,6,opt,name=append_time,json=appendTime,proto3" json:"append_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SelectDeadLettersResponse) Reset() {
+	*x = SelectDeadLettersResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SelectDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SelectDeadLettersResponse) ProtoMessage() {}
+
+func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SelectDeadLettersResponse) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersResponse) GetMatched() []byte {
+	if x != nil {
+		return x.Matched
+	}
+	return nil
+}
+
+func (x *SelectDeadLettersResponse) GetLooked() uint64 {
+	if x != nil {
+		return x.Looked
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersResponse) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersResponse) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *SelectDeadLettersResponse) GetAppendTime() int64 {
+	if x != nil {
+		return x.AppendTime
+	}
+	return 0
+}
+
 type FenceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
@@ -1186,7 +1386,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1398,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1411,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -1252,7 +1452,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1464,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1477,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -1356,7 +1556,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1568,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1581,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -1427,7 +1627,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1639,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1652,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 type ReadRangeRequest struct {
@@ -1469,7 +1669,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1681,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1694,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -1548,7 +1748,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1760,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1773,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -1594,7 +1794,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1806,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1819,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -1652,7 +1852,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1864,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1877,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -1697,7 +1897,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1909,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1922,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -1748,7 +1948,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1960,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1973,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -1793,7 +1993,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +2005,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +2018,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -1854,7 +2054,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2066,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2079,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -1967,7 +2167,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2179,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2192,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 type StoreDescription struct {
@@ -2010,7 +2210,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2222,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2235,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -2101,7 +2301,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2313,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2326,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -2173,7 +2373,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2385,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2398,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -2268,7 +2468,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2480,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2493,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -2325,7 +2525,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2537,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2550,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 type HoldTimersRequest struct {
@@ -2364,7 +2564,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2576,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2589,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -2422,7 +2622,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2434,7 +2634,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2447,7 +2647,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -2466,7 +2666,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2678,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2691,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -2509,7 +2709,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2721,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2734,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 type SettleRequest struct {
@@ -2549,7 +2749,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2761,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2774,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -2615,7 +2815,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2827,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2840,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -2667,7 +2867,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2879,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2892,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -2782,7 +2982,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"QueueLease\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
-	"\x04room\x18\x02 \x01(\x03R\x04room\"\xe6\x01\n" +
+	"\x04room\x18\x02 \x01(\x03R\x04room\"\x80\x02\n" +
 	"\n" +
 	"Assignment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x12\n" +
@@ -2793,12 +2993,32 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\aholders\x18\x06 \x03(\tR\aholders\x12\x14\n" +
 	"\x05queue\x18- \x01(\fR\x05queue\x12\x14\n" +
 	"\x05epoch\x18. \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04rate\x18/ \x01(\rR\x04rate\"v\n" +
+	"\x04rate\x18/ \x01(\rR\x04rate\x12\x18\n" +
+	"\aremoved\x18< \x01(\x04R\aremoved\"v\n" +
 	"\x0eAssignmentList\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x128\n" +
 	"\vassignments\x18\x03 \x03(\v2\x16.columba.v1.AssignmentR\vassignments\"\x10\n" +
-	"\x0eAssignResponse\"\x8b\x01\n" +
+	"\x0eAssignResponse\"\xc3\x02\n" +
+	"\x18SelectDeadLettersRequest\x12=\n" +
+	"\tselection\x18\x01 \x01(\v2\x1f.columba.v1.DeadLetterSelectionR\tselection\x12*\n" +
+	"\x06extent\x18\x02 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x13\n" +
+	"\x05up_to\x18\x04 \x01(\x04R\x04upTo\x12\x18\n" +
+	"\aremoved\x18\x05 \x01(\fR\aremoved\x12(\n" +
+	"\x05stage\x18\x06 \x01(\v2\x12.columba.v1.ExtentR\x05stage\x12\x12\n" +
+	"\x04base\x18\a \x01(\x04R\x04base\x12\x1a\n" +
+	"\bchecksum\x18\b \x01(\rR\bchecksum\x12\x1f\n" +
+	"\vappend_time\x18\t \x01(\x03R\n" +
+	"appendTime\"\xb2\x01\n" +
+	"\x19SelectDeadLettersResponse\x12\x12\n" +
+	"\x04next\x18\x01 \x01(\x04R\x04next\x12\x18\n" +
+	"\amatched\x18\x02 \x01(\fR\amatched\x12\x16\n" +
+	"\x06looked\x18\x03 \x01(\x04R\x06looked\x12\x12\n" +
+	"\x04base\x18\x04 \x01(\x04R\x04base\x12\x1a\n" +
+	"\bchecksum\x18\x05 \x01(\rR\bchecksum\x12\x1f\n" +
+	"\vappend_time\x18\x06 \x01(\x03R\n" +
+	"appendTime\"\x8b\x01\n" +
 	"\fFenceRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x125\n" +
 	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\x12\x18\n" +
@@ -2931,7 +3151,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"GetReplica\x12\x1d.columba.v1.GetReplicaRequest\x1a\x13.columba.v1.Replica\x12E\n" +
 	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
-	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xd7\x05\n" +
+	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xb9\x06\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -2943,7 +3163,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12K\n" +
 	"\n" +
 	"HoldTimers\x12\x1d.columba.v1.HoldTimersRequest\x1a\x1e.columba.v1.HoldTimersResponse\x12T\n" +
-	"\rFollowCancels\x12 .columba.v1.FollowCancelsRequest\x1a!.columba.v1.FollowCancelsResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\rFollowCancels\x12 .columba.v1.FollowCancelsRequest\x1a!.columba.v1.FollowCancelsResponse\x12`\n" +
+	"\x11SelectDeadLetters\x12$.columba.v1.SelectDeadLettersRequest\x1a%.columba.v1.SelectDeadLettersResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_internal_proto_rawDescOnce sync.Once
@@ -2957,7 +3178,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),          // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),         // 1: columba.v1.EnsureExtentResponse
@@ -2978,146 +3199,154 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*Assignment)(nil),                   // 16: columba.v1.Assignment
 	(*AssignmentList)(nil),               // 17: columba.v1.AssignmentList
 	(*AssignResponse)(nil),               // 18: columba.v1.AssignResponse
-	(*FenceRequest)(nil),                 // 19: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 20: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 21: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 22: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 23: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 24: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 25: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 26: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 27: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 28: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 29: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 30: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 31: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 32: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 33: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 34: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 35: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 36: columba.v1.RemoveResponse
-	(*HoldTimersRequest)(nil),            // 37: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 38: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 39: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 40: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 41: columba.v1.SettleRequest
-	(*HoldTimersRequest_Timer)(nil),      // 42: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 43: columba.v1.HoldTimersResponse.GroupHold
-	(*Extent)(nil),                       // 44: columba.v1.Extent
-	(*HostAddress)(nil),                  // 45: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 46: google.protobuf.Timestamp
-	(*StoreIdentity)(nil),                // 47: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
-	(*BeginOperationRequest)(nil),        // 49: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 50: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 51: columba.v1.RewindGroupRequest
-	(*PullRequest)(nil),                  // 52: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 53: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 54: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 55: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 56: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 57: columba.v1.ListDeadLettersRequest
-	(*BeginOperationResponse)(nil),       // 58: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 59: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 60: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),                 // 61: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 62: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 63: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 64: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 65: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 66: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 67: columba.v1.ListDeadLettersResponse
+	(*SelectDeadLettersRequest)(nil),     // 19: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 20: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 21: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 22: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 23: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 24: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 25: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 26: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 27: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 28: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 29: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 30: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 31: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 32: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 33: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 34: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 35: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 36: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 37: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 38: columba.v1.RemoveResponse
+	(*HoldTimersRequest)(nil),            // 39: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 40: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 41: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 42: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 43: columba.v1.SettleRequest
+	(*HoldTimersRequest_Timer)(nil),      // 44: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 45: columba.v1.HoldTimersResponse.GroupHold
+	(*Extent)(nil),                       // 46: columba.v1.Extent
+	(*HostAddress)(nil),                  // 47: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 48: google.protobuf.Timestamp
+	(*DeadLetterSelection)(nil),          // 49: columba.v1.DeadLetterSelection
+	(*StoreIdentity)(nil),                // 50: columba.v1.StoreIdentity
+	(*durationpb.Duration)(nil),          // 51: google.protobuf.Duration
+	(*BeginOperationRequest)(nil),        // 52: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 53: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 54: columba.v1.RewindGroupRequest
+	(*PullRequest)(nil),                  // 55: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 56: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 57: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 58: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 59: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 60: columba.v1.ListDeadLettersRequest
+	(*BeginOperationResponse)(nil),       // 61: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 62: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 63: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),                 // 64: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 65: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 66: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 67: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 68: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 69: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 70: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	44, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	45, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	44, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	46, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	46, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	47, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	46, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	48, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
 	10, // 4: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
 	11, // 5: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
 	12, // 6: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
 	14, // 7: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
 	15, // 8: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	44, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	46, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	16, // 10: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	44, // 11: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	47, // 12: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	47, // 13: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	44, // 14: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	47, // 15: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	47, // 16: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	47, // 17: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	46, // 18: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	47, // 19: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	44, // 20: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	47, // 21: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	47, // 22: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	30, // 23: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	47, // 24: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	42, // 25: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	43, // 26: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	48, // 27: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 28: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 29: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 30: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	49, // 31: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	50, // 32: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	51, // 33: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	6,  // 34: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	7,  // 35: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	9,  // 36: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	19, // 37: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	21, // 38: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	23, // 39: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	25, // 40: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	27, // 41: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	29, // 42: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	31, // 43: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	33, // 44: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	35, // 45: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	17, // 46: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	52, // 47: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	41, // 48: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	53, // 49: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	54, // 50: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	55, // 51: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	56, // 52: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	57, // 53: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	37, // 54: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	39, // 55: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	1,  // 56: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 57: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 58: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	58, // 59: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	59, // 60: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	60, // 61: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	17, // 62: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 63: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 64: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	20, // 65: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	22, // 66: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	24, // 67: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	26, // 68: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	28, // 69: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	30, // 70: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	32, // 71: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	34, // 72: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	36, // 73: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	18, // 74: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	61, // 75: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	62, // 76: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	63, // 77: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	64, // 78: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	65, // 79: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	66, // 80: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	67, // 81: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	38, // 82: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	40, // 83: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	56, // [56:84] is the sub-list for method output_type
-	28, // [28:56] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	49, // 11: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	46, // 12: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	46, // 13: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	46, // 14: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	50, // 15: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	50, // 16: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	46, // 17: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	50, // 18: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	50, // 19: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	50, // 20: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	48, // 21: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	50, // 22: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	46, // 23: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	50, // 24: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	50, // 25: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	32, // 26: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	50, // 27: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	44, // 28: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	45, // 29: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	51, // 30: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 31: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 32: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 33: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	52, // 34: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	53, // 35: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	54, // 36: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	6,  // 37: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	7,  // 38: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	9,  // 39: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	21, // 40: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	23, // 41: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	25, // 42: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	27, // 43: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	29, // 44: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	31, // 45: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	33, // 46: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	35, // 47: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	37, // 48: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	17, // 49: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	55, // 50: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	43, // 51: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	56, // 52: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	57, // 53: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	58, // 54: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	59, // 55: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	60, // 56: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	39, // 57: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	41, // 58: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	19, // 59: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	1,  // 60: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 61: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 62: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	61, // 63: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	62, // 64: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	63, // 65: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	17, // 66: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 67: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 68: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	22, // 69: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	24, // 70: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	26, // 71: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	28, // 72: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	30, // 73: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	32, // 74: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	34, // 75: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	36, // 76: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	38, // 77: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	18, // 78: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	64, // 79: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	65, // 80: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	66, // 81: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	67, // 82: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	68, // 83: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	69, // 84: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	70, // 85: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	40, // 86: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	42, // 87: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	20, // 88: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	60, // [60:89] is the sub-list for method output_type
+	31, // [31:60] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -3135,7 +3364,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

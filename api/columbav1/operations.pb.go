@@ -37,6 +37,9 @@ type Operation struct {
 	Who           string                 `protobuf:"bytes,10,opt,name=who,proto3" json:"who,omitempty"`     // asked for it
 	Created       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created,proto3" json:"created,omitempty"`
 	Changed       *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=changed,proto3" json:"changed,omitempty"`
+	Selection     *DeadLetterSelection   `protobuf:"bytes,60,opt,name=selection,proto3" json:"selection,omitempty"` // absent: all
+	Looked        uint64                 `protobuf:"varint,61,opt,name=looked,proto3" json:"looked,omitempty"`      // of the total: messages that were compared with the selection
+	Selected      uint64                 `protobuf:"varint,62,opt,name=selected,proto3" json:"selected,omitempty"`  // of those: what the selection takes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -155,6 +158,112 @@ func (x *Operation) GetChanged() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Operation) GetSelection() *DeadLetterSelection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
+func (x *Operation) GetLooked() uint64 {
+	if x != nil {
+		return x.Looked
+	}
+	return 0
+}
+
+func (x *Operation) GetSelected() uint64 {
+	if x != nil {
+		return x.Selected
+	}
+	return 0
+}
+
+// DeadLetterSelection is some of a group's dead letters: those that fit everything that is set.
+type DeadLetterSelection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`                                 // of messages
+	DeadBefore    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=dead_before,json=deadBefore,proto3" json:"dead_before,omitempty"` // dead letters since before then
+	DeadAfter     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=dead_after,json=deadAfter,proto3" json:"dead_after,omitempty"`    // since then or later
+	Reasons       []string               `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"`                         // a dead letter's reason, or a part of its error; one of them fits
+	MinAttempts   uint32                 `protobuf:"varint,5,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"`
+	MaxAttempts   uint32                 `protobuf:"varint,6,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"` // 0: any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetterSelection) Reset() {
+	*x = DeadLetterSelection{}
+	mi := &file_columba_v1_operations_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetterSelection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetterSelection) ProtoMessage() {}
+
+func (x *DeadLetterSelection) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_operations_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetterSelection.ProtoReflect.Descriptor instead.
+func (*DeadLetterSelection) Descriptor() ([]byte, []int) {
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DeadLetterSelection) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *DeadLetterSelection) GetDeadBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeadBefore
+	}
+	return nil
+}
+
+func (x *DeadLetterSelection) GetDeadAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeadAfter
+	}
+	return nil
+}
+
+func (x *DeadLetterSelection) GetReasons() []string {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *DeadLetterSelection) GetMinAttempts() uint32 {
+	if x != nil {
+		return x.MinAttempts
+	}
+	return 0
+}
+
+func (x *DeadLetterSelection) GetMaxAttempts() uint32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
 type StartOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the new operation, made by the caller, so that a call whose answer was lost can be made again; empty: the server makes it
@@ -162,13 +271,14 @@ type StartOperationRequest struct {
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
 	Group         string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
 	Rate          uint32                 `protobuf:"varint,5,opt,name=rate,proto3" json:"rate,omitempty"`
+	Selection     *DeadLetterSelection   `protobuf:"bytes,60,opt,name=selection,proto3" json:"selection,omitempty"` // absent or empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartOperationRequest) Reset() {
 	*x = StartOperationRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[1]
+	mi := &file_columba_v1_operations_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +290,7 @@ func (x *StartOperationRequest) String() string {
 func (*StartOperationRequest) ProtoMessage() {}
 
 func (x *StartOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[1]
+	mi := &file_columba_v1_operations_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +303,7 @@ func (x *StartOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartOperationRequest.ProtoReflect.Descriptor instead.
 func (*StartOperationRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{1}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *StartOperationRequest) GetId() string {
@@ -231,6 +341,13 @@ func (x *StartOperationRequest) GetRate() uint32 {
 	return 0
 }
 
+func (x *StartOperationRequest) GetSelection() *DeadLetterSelection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
 type GetOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -240,7 +357,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[2]
+	mi := &file_columba_v1_operations_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -252,7 +369,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[2]
+	mi := &file_columba_v1_operations_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -265,7 +382,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{2}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetOperationRequest) GetId() string {
@@ -284,7 +401,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[3]
+	mi := &file_columba_v1_operations_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +413,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[3]
+	mi := &file_columba_v1_operations_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +426,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{3}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CancelOperationRequest) GetId() string {
@@ -328,7 +445,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[4]
+	mi := &file_columba_v1_operations_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +457,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[4]
+	mi := &file_columba_v1_operations_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +470,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{4}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListOperationsRequest) GetEnded() bool {
@@ -372,7 +489,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_columba_v1_operations_proto_msgTypes[5]
+	mi := &file_columba_v1_operations_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +501,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[5]
+	mi := &file_columba_v1_operations_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +514,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{5}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -418,7 +535,7 @@ type SeekGroupRequest struct {
 
 func (x *SeekGroupRequest) Reset() {
 	*x = SeekGroupRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[6]
+	mi := &file_columba_v1_operations_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +547,7 @@ func (x *SeekGroupRequest) String() string {
 func (*SeekGroupRequest) ProtoMessage() {}
 
 func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[6]
+	mi := &file_columba_v1_operations_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +560,7 @@ func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupRequest.ProtoReflect.Descriptor instead.
 func (*SeekGroupRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{6}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SeekGroupRequest) GetQueue() string {
@@ -478,7 +595,7 @@ type BeginOperationRequest struct {
 
 func (x *BeginOperationRequest) Reset() {
 	*x = BeginOperationRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[7]
+	mi := &file_columba_v1_operations_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +607,7 @@ func (x *BeginOperationRequest) String() string {
 func (*BeginOperationRequest) ProtoMessage() {}
 
 func (x *BeginOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[7]
+	mi := &file_columba_v1_operations_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +620,7 @@ func (x *BeginOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginOperationRequest.ProtoReflect.Descriptor instead.
 func (*BeginOperationRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{7}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BeginOperationRequest) GetOperation() *StartOperationRequest {
@@ -528,7 +645,7 @@ type BeginOperationResponse struct {
 
 func (x *BeginOperationResponse) Reset() {
 	*x = BeginOperationResponse{}
-	mi := &file_columba_v1_operations_proto_msgTypes[8]
+	mi := &file_columba_v1_operations_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -540,7 +657,7 @@ func (x *BeginOperationResponse) String() string {
 func (*BeginOperationResponse) ProtoMessage() {}
 
 func (x *BeginOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[8]
+	mi := &file_columba_v1_operations_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +670,7 @@ func (x *BeginOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginOperationResponse.ProtoReflect.Descriptor instead.
 func (*BeginOperationResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{8}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{9}
 }
 
 type EndOperationRequest struct {
@@ -566,7 +683,7 @@ type EndOperationRequest struct {
 
 func (x *EndOperationRequest) Reset() {
 	*x = EndOperationRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[9]
+	mi := &file_columba_v1_operations_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +695,7 @@ func (x *EndOperationRequest) String() string {
 func (*EndOperationRequest) ProtoMessage() {}
 
 func (x *EndOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[9]
+	mi := &file_columba_v1_operations_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +708,7 @@ func (x *EndOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOperationRequest.ProtoReflect.Descriptor instead.
 func (*EndOperationRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EndOperationRequest) GetId() string {
@@ -616,7 +733,7 @@ type EndOperationResponse struct {
 
 func (x *EndOperationResponse) Reset() {
 	*x = EndOperationResponse{}
-	mi := &file_columba_v1_operations_proto_msgTypes[10]
+	mi := &file_columba_v1_operations_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +745,7 @@ func (x *EndOperationResponse) String() string {
 func (*EndOperationResponse) ProtoMessage() {}
 
 func (x *EndOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[10]
+	mi := &file_columba_v1_operations_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +758,7 @@ func (x *EndOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOperationResponse.ProtoReflect.Descriptor instead.
 func (*EndOperationResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{11}
 }
 
 type RewindGroupRequest struct {
@@ -656,7 +773,7 @@ type RewindGroupRequest struct {
 
 func (x *RewindGroupRequest) Reset() {
 	*x = RewindGroupRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[11]
+	mi := &file_columba_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +785,7 @@ func (x *RewindGroupRequest) String() string {
 func (*RewindGroupRequest) ProtoMessage() {}
 
 func (x *RewindGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[11]
+	mi := &file_columba_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +798,7 @@ func (x *RewindGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewindGroupRequest.ProtoReflect.Descriptor instead.
 func (*RewindGroupRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RewindGroupRequest) GetQueue() []byte {
@@ -721,7 +838,7 @@ type RewindGroupResponse struct {
 
 func (x *RewindGroupResponse) Reset() {
 	*x = RewindGroupResponse{}
-	mi := &file_columba_v1_operations_proto_msgTypes[12]
+	mi := &file_columba_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +850,7 @@ func (x *RewindGroupResponse) String() string {
 func (*RewindGroupResponse) ProtoMessage() {}
 
 func (x *RewindGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[12]
+	mi := &file_columba_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +863,7 @@ func (x *RewindGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewindGroupResponse.ProtoReflect.Descriptor instead.
 func (*RewindGroupResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{12}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RewindGroupResponse) GetEpoch() uint64 {
@@ -761,7 +878,7 @@ var File_columba_v1_operations_proto protoreflect.FileDescriptor
 const file_columba_v1_operations_proto_rawDesc = "" +
 	"\n" +
 	"\x1bcolumba/v1/operations.proto\x12\n" +
-	"columba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc3\x02\n" +
+	"columba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb6\x03\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -775,13 +892,26 @@ const file_columba_v1_operations_proto_rawDesc = "" +
 	"\x03who\x18\n" +
 	" \x01(\tR\x03who\x124\n" +
 	"\acreated\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
-	"\achanged\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\achanged\"{\n" +
+	"\achanged\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\achanged\x12=\n" +
+	"\tselection\x18< \x01(\v2\x1f.columba.v1.DeadLetterSelectionR\tselection\x12\x16\n" +
+	"\x06looked\x18= \x01(\x04R\x06looked\x12\x1a\n" +
+	"\bselected\x18> \x01(\x04R\bselected\"\xff\x01\n" +
+	"\x13DeadLetterSelection\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\x12;\n" +
+	"\vdead_before\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"deadBefore\x129\n" +
+	"\n" +
+	"dead_after\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tdeadAfter\x12\x18\n" +
+	"\areasons\x18\x04 \x03(\tR\areasons\x12!\n" +
+	"\fmin_attempts\x18\x05 \x01(\rR\vminAttempts\x12!\n" +
+	"\fmax_attempts\x18\x06 \x01(\rR\vmaxAttempts\"\xba\x01\n" +
 	"\x15StartOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x04 \x01(\tR\x05group\x12\x12\n" +
-	"\x04rate\x18\x05 \x01(\rR\x04rate\"%\n" +
+	"\x04rate\x18\x05 \x01(\rR\x04rate\x12=\n" +
+	"\tselection\x18< \x01(\v2\x1f.columba.v1.DeadLetterSelectionR\tselection\"%\n" +
 	"\x13GetOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"(\n" +
 	"\x16CancelOperationRequest\x12\x0e\n" +
@@ -824,33 +954,38 @@ func file_columba_v1_operations_proto_rawDescGZIP() []byte {
 	return file_columba_v1_operations_proto_rawDescData
 }
 
-var file_columba_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_columba_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_columba_v1_operations_proto_goTypes = []any{
 	(*Operation)(nil),              // 0: columba.v1.Operation
-	(*StartOperationRequest)(nil),  // 1: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),    // 2: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil), // 3: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),  // 4: columba.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil), // 5: columba.v1.ListOperationsResponse
-	(*SeekGroupRequest)(nil),       // 6: columba.v1.SeekGroupRequest
-	(*BeginOperationRequest)(nil),  // 7: columba.v1.BeginOperationRequest
-	(*BeginOperationResponse)(nil), // 8: columba.v1.BeginOperationResponse
-	(*EndOperationRequest)(nil),    // 9: columba.v1.EndOperationRequest
-	(*EndOperationResponse)(nil),   // 10: columba.v1.EndOperationResponse
-	(*RewindGroupRequest)(nil),     // 11: columba.v1.RewindGroupRequest
-	(*RewindGroupResponse)(nil),    // 12: columba.v1.RewindGroupResponse
-	(*timestamppb.Timestamp)(nil),  // 13: google.protobuf.Timestamp
+	(*DeadLetterSelection)(nil),    // 1: columba.v1.DeadLetterSelection
+	(*StartOperationRequest)(nil),  // 2: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),    // 3: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil), // 4: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),  // 5: columba.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil), // 6: columba.v1.ListOperationsResponse
+	(*SeekGroupRequest)(nil),       // 7: columba.v1.SeekGroupRequest
+	(*BeginOperationRequest)(nil),  // 8: columba.v1.BeginOperationRequest
+	(*BeginOperationResponse)(nil), // 9: columba.v1.BeginOperationResponse
+	(*EndOperationRequest)(nil),    // 10: columba.v1.EndOperationRequest
+	(*EndOperationResponse)(nil),   // 11: columba.v1.EndOperationResponse
+	(*RewindGroupRequest)(nil),     // 12: columba.v1.RewindGroupRequest
+	(*RewindGroupResponse)(nil),    // 13: columba.v1.RewindGroupResponse
+	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
 }
 var file_columba_v1_operations_proto_depIdxs = []int32{
-	13, // 0: columba.v1.Operation.created:type_name -> google.protobuf.Timestamp
-	13, // 1: columba.v1.Operation.changed:type_name -> google.protobuf.Timestamp
-	0,  // 2: columba.v1.ListOperationsResponse.operations:type_name -> columba.v1.Operation
-	1,  // 3: columba.v1.BeginOperationRequest.operation:type_name -> columba.v1.StartOperationRequest
-	4,  // [4:4] is the sub-list for method output_type
-	4,  // [4:4] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	14, // 0: columba.v1.Operation.created:type_name -> google.protobuf.Timestamp
+	14, // 1: columba.v1.Operation.changed:type_name -> google.protobuf.Timestamp
+	1,  // 2: columba.v1.Operation.selection:type_name -> columba.v1.DeadLetterSelection
+	14, // 3: columba.v1.DeadLetterSelection.dead_before:type_name -> google.protobuf.Timestamp
+	14, // 4: columba.v1.DeadLetterSelection.dead_after:type_name -> google.protobuf.Timestamp
+	1,  // 5: columba.v1.StartOperationRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	0,  // 6: columba.v1.ListOperationsResponse.operations:type_name -> columba.v1.Operation
+	2,  // 7: columba.v1.BeginOperationRequest.operation:type_name -> columba.v1.StartOperationRequest
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_operations_proto_init() }
@@ -864,7 +999,7 @@ func file_columba_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_operations_proto_rawDesc), len(file_columba_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

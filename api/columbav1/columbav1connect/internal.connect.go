@@ -106,6 +106,9 @@ const (
 	// OutputServiceFollowCancelsProcedure is the fully-qualified name of the OutputService's
 	// FollowCancels RPC.
 	OutputServiceFollowCancelsProcedure = "/columba.v1.OutputService/FollowCancels"
+	// OutputServiceSelectDeadLettersProcedure is the fully-qualified name of the OutputService's
+	// SelectDeadLetters RPC.
+	OutputServiceSelectDeadLettersProcedure = "/columba.v1.OutputService/SelectDeadLetters"
 )
 
 // ControllerServiceClient is a client for the columba.v1.ControllerService service.
@@ -701,6 +704,8 @@ type OutputServiceClient interface {
 	HoldTimers(context.Context, *connect.Request[columbav1.HoldTimersRequest]) (*connect.Response[columbav1.HoldTimersResponse], error)
 	// FollowCancels has the host do what was decided of the messages of an extent.
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
+	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
+	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
 }
 
 // NewOutputServiceClient constructs a client for the columba.v1.OutputService service. By default,
@@ -774,21 +779,28 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("FollowCancels")),
 			connect.WithClientOptions(opts...),
 		),
+		selectDeadLetters: connect.NewClient[columbav1.SelectDeadLettersRequest, columbav1.SelectDeadLettersResponse](
+			httpClient,
+			baseURL+OutputServiceSelectDeadLettersProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("SelectDeadLetters")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // outputServiceClient implements OutputServiceClient.
 type outputServiceClient struct {
-	assign          *connect.Client[columbav1.AssignmentList, columbav1.AssignResponse]
-	pull            *connect.Client[columbav1.PullRequest, columbav1.PullResponse]
-	settle          *connect.Client[columbav1.SettleRequest, columbav1.SettleResponse]
-	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
-	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
-	getStanding     *connect.Client[columbav1.StandingRequest, columbav1.Standing]
-	peek            *connect.Client[columbav1.PeekRequest, columbav1.PeekResponse]
-	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
-	holdTimers      *connect.Client[columbav1.HoldTimersRequest, columbav1.HoldTimersResponse]
-	followCancels   *connect.Client[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse]
+	assign            *connect.Client[columbav1.AssignmentList, columbav1.AssignResponse]
+	pull              *connect.Client[columbav1.PullRequest, columbav1.PullResponse]
+	settle            *connect.Client[columbav1.SettleRequest, columbav1.SettleResponse]
+	getDepth          *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
+	whyStuck          *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
+	getStanding       *connect.Client[columbav1.StandingRequest, columbav1.Standing]
+	peek              *connect.Client[columbav1.PeekRequest, columbav1.PeekResponse]
+	listDeadLetters   *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
+	holdTimers        *connect.Client[columbav1.HoldTimersRequest, columbav1.HoldTimersResponse]
+	followCancels     *connect.Client[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse]
+	selectDeadLetters *connect.Client[columbav1.SelectDeadLettersRequest, columbav1.SelectDeadLettersResponse]
 }
 
 // Assign calls columba.v1.OutputService.Assign.
@@ -841,6 +853,11 @@ func (c *outputServiceClient) FollowCancels(ctx context.Context, req *connect.Re
 	return c.followCancels.CallUnary(ctx, req)
 }
 
+// SelectDeadLetters calls columba.v1.OutputService.SelectDeadLetters.
+func (c *outputServiceClient) SelectDeadLetters(ctx context.Context, req *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error) {
+	return c.selectDeadLetters.CallUnary(ctx, req)
+}
+
 // OutputServiceHandler is an implementation of the columba.v1.OutputService service.
 type OutputServiceHandler interface {
 	// Assign replaces the host's list of shares, unless it holds a newer version.
@@ -858,6 +875,8 @@ type OutputServiceHandler interface {
 	HoldTimers(context.Context, *connect.Request[columbav1.HoldTimersRequest]) (*connect.Response[columbav1.HoldTimersResponse], error)
 	// FollowCancels has the host do what was decided of the messages of an extent.
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
+	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
+	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
 }
 
 // NewOutputServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -927,6 +946,12 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("FollowCancels")),
 		connect.WithHandlerOptions(opts...),
 	)
+	outputServiceSelectDeadLettersHandler := connect.NewUnaryHandler(
+		OutputServiceSelectDeadLettersProcedure,
+		svc.SelectDeadLetters,
+		connect.WithSchema(outputServiceMethods.ByName("SelectDeadLetters")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.OutputService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case OutputServiceAssignProcedure:
@@ -949,6 +974,8 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServiceHoldTimersHandler.ServeHTTP(w, r)
 		case OutputServiceFollowCancelsProcedure:
 			outputServiceFollowCancelsHandler.ServeHTTP(w, r)
+		case OutputServiceSelectDeadLettersProcedure:
+			outputServiceSelectDeadLettersHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -996,4 +1023,8 @@ func (UnimplementedOutputServiceHandler) HoldTimers(context.Context, *connect.Re
 
 func (UnimplementedOutputServiceHandler) FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.FollowCancels is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.SelectDeadLetters is not implemented"))
 }
