@@ -82,6 +82,14 @@ func OperationKey(object core.ID) Key { return Key{PartitionOperation, object.St
 // EndedOperationKey is where Operations keeps an operation that has ended, once another one took its place.
 func EndedOperationKey(id core.ID) Key { return Key{PartitionEnded, id.String()} }
 
+// SelectedPartition lists what an operation found in its extents.
+func SelectedPartition(operation core.ID) string { return "selected/" + operation.String() }
+
+// SelectedKey is where Operations keeps what an operation found in an extent.
+func SelectedKey(operation core.ID, extent core.ExtentID) Key {
+	return Key{SelectedPartition(operation), extent.String()}
+}
+
 // AuditPartition lists the audit rows of a UTC day.
 func AuditPartition(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 

@@ -54,6 +54,37 @@ type OperationRecord struct {
 	Done    uint64          `json:"done,omitempty"`   // … and the messages in these
 	Next    time.Time       `json:"next,omitzero"`    // by its rate, no further one before …
 	Pause   time.Duration   `json:"pause,omitempty"`  // … which was so long after the last one: a clock that differs makes it no longer
+
+	// Selection: not all of them; nil: all.
+	Selection *core.Selection `json:"selection,omitempty"`
+	Search    *Search         `json:"search,omitempty"` // of a selection
+	// Decided: what the search found is out of its extents, and visible in the staging extent; what is missing of that is only done.
+	Decided bool `json:"decided,omitempty"`
+	Shown   bool `json:"shown,omitempty"`   // the staging extent is the group's
+	Cleared bool `json:"cleared,omitempty"` // after its end: nothing that only the operation needed is left
+}
+
+// Search is how far a selection was looked for, and, when it is merged, copied.
+type Search struct {
+	Step    uint64          `json:"step"`              // counts its changes
+	Stage   core.Extent     `json:"stage,omitzero"`    // where the copies go
+	Staged  bool            `json:"staged,omitempty"`  // its rows are there
+	Discard []core.ExtentID `json:"discard,omitempty"` // staging extents that came to nothing
+	Extents int             `json:"extents,omitempty"` // how many of the operation's extents are through
+	From    core.Seq        `json:"from,omitempty"`    // where it goes on in the next of them
+	Looked  uint64          `json:"looked,omitempty"`  // messages that were compared …
+	Found   uint64          `json:"found,omitempty"`   // … and fit
+
+	// How far Stage goes, and how it ends there.
+	Last       core.Seq `json:"last,omitempty"`
+	Checksum   uint32   `json:"checksum,omitempty"`
+	AppendTime int64    `json:"append_time,omitempty"`
+}
+
+// SelectedRecord is which messages of one extent an operation found.
+type SelectedRecord struct {
+	Found []byte `json:"found"` // an ack window
+	Count uint64 `json:"count"`
 }
 
 // Ended reports whether nothing more is done about it.

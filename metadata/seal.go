@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 )
 
 // SealRecord is the state of an extent; it changes by CAS only, always.
@@ -33,9 +34,28 @@ type SealRecord struct {
 	Homed time.Time `json:"homed,omitzero"`
 	// Rate bounds how many messages per second its home begins with; 0: no bound.
 	Rate int `json:"rate,omitempty"`
+	// Removed is which of its messages selections have taken, an ack window, RemovedCount how many: whoever reads the extent skips them, whatever
+	// its home. Neither gets less.
+	Removed      []byte `json:"removed,omitempty"`
+	RemovedCount uint64 `json:"removed_count,omitempty"`
 	// Due is when the last record of a timer extent is due, or later, by its writer's word; zero when that did not come to say it.
 	Due time.Time `json:"due,omitzero"`
 }
+
+// Gone is what selections have taken of it.
+func (r SealRecord) Gone() (*acklevel.Window, error) {
+	if len(r.Removed) == 0 {
+		return &acklevel.Window{}, nil
+	}
+	w, _, rest, err := acklevel.Decode(r.Removed, len(r.Removed))
+	if err == nil && len(rest) > 0 {
+		err = core.Errorf(core.CodeCorrupt, "%d bytes follow what was removed of extent %s", len(rest), r.Extent.ID)
+	}
+	return w, err
+}
+
+// Remaining is how many messages it has that nobody has removed.
+func (r SealRecord) Remaining() core.Seq { return r.L - min(r.L, core.Seq(r.RemovedCount)) }
 
 // LastDue is by when everything in a sealed timer extent is due. When its writer said nothing it goes by the horizon, from its end on. Zero:
 // it is none, or has no end.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 )
 
 func TestSealRecord_KeptFrom(t *testing.T) {
@@ -27,6 +28,27 @@ func TestSealRecord_KeptFrom(t *testing.T) {
 	} {
 		if got := c.row.KeptFrom(); !got.Equal(c.want) {
 			t.Errorf("%s: kept from %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestSealRecord_Gone(t *testing.T) {
+	var w acklevel.Window
+	w.AckRange(3, 4)
+	b, _ := w.Append(nil)
+	r := SealRecord{L: 10, Removed: b, RemovedCount: 4}
+	if gone, err := r.Gone(); err != nil || gone.Done(2) || !gone.Done(3) || !gone.Done(6) || gone.Done(7) {
+		t.Errorf("gone is %+v, %v", gone, err)
+	}
+	if n := r.Remaining(); n != 6 {
+		t.Errorf("%d remain, want 6", n)
+	}
+	if gone, err := (SealRecord{L: 10}).Gone(); err != nil || gone.Top() != 0 {
+		t.Errorf("of one of which nothing was removed %+v is gone, %v", gone, err)
+	}
+	for name, damaged := range map[string][]byte{"cut off": b[:len(b)-1], "too long": append(b, 0)} {
+		if _, err := (SealRecord{Removed: damaged}).Gone(); err == nil {
+			t.Errorf("%s: it is taken", name)
 		}
 	}
 }

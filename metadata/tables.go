@@ -17,7 +17,7 @@ var (
 	Hosts       = Table{"host", RulePut}       // ("host", host id) → HostRecord
 	Cancels     = Table{"cancel", RuleCAS}     // ("id", extent id) → cancel.Book of core/cancel: of timer extents of which messages were cancelled
 	Leases      = Table{"lease", RuleCAS}      // ("lease", name) → LeaseRecord
-	Operations  = Table{"operation", RuleCAS}  // ("operation", object id) → OperationRecord: the latest of that object; ("ended", id): the others
+	Operations  = Table{"operation", RuleCAS}  // ("operation", object id) → OperationRecord: the latest of that object; ("ended", id): the others; ("selected/" + id, extent id) → SelectedRecord
 	Audit       = Table{"audit", RulePut}      // (day, id) → AuditRecord
 	Settings    = Table{"setting", RuleCAS}    // ("cluster", name) → cluster-wide settings and keys
 )
