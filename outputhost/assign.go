@@ -10,6 +10,8 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
 )
 
 // relist asks the controller for the whole list of shares: at the start until it answers, then now and then. In between the
@@ -210,7 +212,7 @@ func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignme
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.mu.shares[extent]
-	if s == nil || s.generation != a.Counter || a.Epoch > g.mu.record.Epoch {
+	if s == nil || s.generation != a.Counter || a.Epoch > g.mu.record.Epoch || a.Removed > s.gone {
 		return false
 	}
 	if len(a.Holders) > 0 {
@@ -242,7 +244,30 @@ func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, i
 	if err := g.reach(ctx, a.Epoch); err != nil {
 		return g, err
 	}
-	return g, g.addShare(ctx, e, a.Counter, holdersOf(a), int(a.Rate))
+	gone, err := h.gone(ctx, e, a.Removed)
+	if err != nil {
+		return g, err
+	}
+	return g, g.addShare(ctx, e, a.Counter, holdersOf(a), int(a.Rate), gone)
+}
+
+// gone is what selections have taken of an extent, at least as many messages as are known of.
+func (h *Host) gone(ctx context.Context, e core.Extent, known uint64) (dispatch.State, error) {
+	if known == 0 {
+		return dispatch.State{}, nil
+	}
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	if err != nil {
+		return dispatch.State{}, core.Errorf(core.CodeOf(err), "look up what was removed of extent %s: %w", e.ID, err)
+	}
+	if row.RemovedCount < known {
+		return dispatch.State{}, core.Errorf(core.CodeStale, "%d messages of extent %s are known here as removed, not %d; try again", row.RemovedCount, e.ID, known)
+	}
+	w, err := row.Gone()
+	if err != nil {
+		return dispatch.State{}, err
+	}
+	return dispatch.Settled(w), nil
 }
 
 func holdersOf(a *pb.Assignment) (out []core.HostID) {

@@ -125,7 +125,7 @@ func (g *group) lookForLengths(ctx context.Context) (unknown map[*share]bool, er
 
 // lookFor asks stores how far a share's extent goes.
 func (g *group) lookFor(ctx context.Context, s *share) error {
-	last, _, err := g.h.readable(ctx, s.extent, g.id)
+	last, _, _, err := g.h.readable(ctx, s.extent, g.id)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {

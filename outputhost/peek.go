@@ -7,13 +7,18 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/intake"
+	"github.com/columbamq/columba/outputhost/sift"
+	"github.com/columbamq/columba/wire"
 )
 
 // peekBytes is how much of an extent one call reads.
@@ -53,7 +58,7 @@ func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt,
 }
 
 func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f func(core.Receipt, int64, []byte) (bool, error)) (more bool, err error) {
-	upTo, stores, err := h.readable(ctx, e, core.GroupID{})
+	upTo, stores, gone, err := h.readable(ctx, e, core.GroupID{})
 	if err != nil {
 		return false, err
 	}
@@ -73,7 +78,7 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f f
 			batches = rest
 			stop := false
 			err = eachRecord(batch.Records, batch.Base, func(seq core.Seq, record []byte) error {
-				if seq < from || stop {
+				if seq < from || stop || gone.Done(seq) {
 					return nil
 				}
 				more, err := f(core.Receipt{Extent: e.ID, Seq: seq}, batch.AppendTime, record)
@@ -140,19 +145,21 @@ const (
 
 // readable is how far a group may read an extent, and the stores to read it from; without a group, who reads by the extent's own queue. A store
 // that never heard of the extent holds nothing of it.
-func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) (upTo core.Seq, from []source, err error) {
+func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) (upTo core.Seq, from []source, gone *acklevel.Window, err error) {
+	gone = &acklevel.Window{}
 	now := h.deps.Now()
 	seal, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
 	switch {
 	case err == nil && (seal.State == core.ExtentRetired || !seal.Home.ReadBy(group)): // nothing of it is there any more, or not for long
-		return 0, nil, nil
+		return 0, nil, gone, nil
 	case err == nil && seal.State.HasEnd():
 		if from = h.sources(e, seal.Holders, nil, now); len(from) == 0 && seal.L > 0 {
-			return 0, nil, core.Errorf(core.CodeUnavailable, "no store that holds extent %s is there", e.ID)
+			return 0, nil, gone, core.Errorf(core.CodeUnavailable, "no store that holds extent %s is there", e.ID)
 		}
-		return seal.L, from, nil
+		gone, err = seal.Gone()
+		return seal.L, from, gone, err
 	case err != nil && core.CodeOf(err) != core.CodeNotFound:
-		return 0, nil, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
+		return 0, nil, gone, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
 	}
 	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
 	all := h.sources(e, nil, nil, now)
@@ -177,11 +184,11 @@ func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) 
 	}
 	switch {
 	case best >= 0:
-		return upTo, append([]source{all[best]}, slices.Delete(slices.Clone(all), best, best+1)...), nil
+		return upTo, append([]source{all[best]}, slices.Delete(slices.Clone(all), best, best+1)...), gone, nil
 	case known:
-		return 0, nil, nil
+		return 0, nil, gone, nil
 	}
-	return 0, nil, err
+	return 0, nil, gone, err
 }
 
 // readableOf is how far a replica lets readers go.
@@ -287,6 +294,70 @@ func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) 
 		return true, nil
 	})
 	return out, err
+}
+
+// selectPage is how much of an extent is compared with a selection by one call.
+const selectPage = 4 << 20
+
+// selectLetters compares a part of a sealed extent with a selection, and has the stores of the staging extent hold what fits.
+func (h *Host) selectLetters(ctx context.Context, req *pb.SelectDeadLettersRequest) (*pb.SelectDeadLettersResponse, error) {
+	e, err := convert.Extent(req.Extent)
+	if err != nil {
+		return nil, err
+	}
+	s := sift.Sieve{Selection: convert.Selection(req.Selection), At: sift.Position{Last: core.Seq(req.Base), Checksum: req.Checksum, AppendTime: req.AppendTime}}
+	if s.Removed, err = (metadata.SealRecord{Extent: e, Removed: req.Removed}).Gone(); err != nil {
+		return nil, err
+	}
+	upTo, stores, _, err := h.readable(ctx, e, core.GroupID{})
+	if err != nil {
+		return nil, err
+	}
+	if upTo != core.Seq(req.UpTo) {
+		return nil, core.Errorf(core.CodeStale, "extent %s is readable up to %d here, not to its end %d; try again", e.ID, upTo, req.UpTo)
+	}
+	next := core.Seq(max(req.From, 1))
+	if next <= upTo {
+		batches, err := h.readRange(ctx, stores, e.ID, next, upTo, selectPage)
+		for err == nil && len(batches) > 0 {
+			var b wire.Batch
+			if b, _, batches, err = intake.Batch(batches); err == nil {
+				next, err = b.Last()+1, s.Batch(b)
+			}
+		}
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "look through extent %s: %w", e.ID, err)
+		}
+	}
+	if err := h.stage(ctx, req.Stage, s.Out); err != nil {
+		return nil, err
+	}
+	matched, _ := s.Matched.Append(nil)
+	return &pb.SelectDeadLettersResponse{
+		Next: uint64(next), Matched: matched, Looked: s.Looked, Base: uint64(s.At.Last), Checksum: s.At.Checksum, AppendTime: s.At.AppendTime,
+	}, nil
+}
+
+// stage copies batches to all replicas of a staging extent, side by side; none: a purge copies nothing.
+func (h *Host) stage(ctx context.Context, to *pb.Extent, batches []byte) error {
+	if to == nil || len(batches) == 0 {
+		return nil
+	}
+	e, err := convert.Extent(to)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for _, id := range e.Replicas {
+		g.Go(func() error {
+			m, ok := membership.Find(h.deps.Members, id)
+			if !ok {
+				return core.Errorf(core.CodeUnavailable, "store %s is not there", id)
+			}
+			return sift.Copy(ctx, h.deps.Peers.Store(m.Address), e, id, batches)
+		})
+	}
+	return g.Wait()
 }
 
 // page reads the common parts of a listing.

@@ -230,4 +230,12 @@ func (h *Host) followAllCancels(ctx context.Context, groups []*group) error {
 	return nil
 }
 
+func (s *service) SelectDeadLetters(ctx context.Context, req *connect.Request[pb.SelectDeadLettersRequest]) (*connect.Response[pb.SelectDeadLettersResponse], error) {
+	out, err := s.h.selectLetters(ctx, req.Msg)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
 func unixMicro(us int64) *timestamppb.Timestamp { return convert.Time(time.UnixMicro(us)) }

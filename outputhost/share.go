@@ -33,6 +33,7 @@ type share struct {
 	last       core.Seq                  // committed, as far as heard
 	next       next                      // as read for its age while nobody reads the share
 	watch      dispatch.Watch            // of the watchdog
+	gone       uint64                    // how many messages selections took of the extent, as far as known here
 	removed    bool
 	began      time.Time               // when it was resumed here
 	saved      bool                    // a checkpoint of this owner is durable
@@ -60,8 +61,8 @@ func (s *share) knownLocked() []byte {
 	return known
 }
 
-// addShare resumes a share from what its owners saved.
-func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, rate int) error {
+// addShare resumes a share from what its owners saved. What is gone of the extent counts as settled, also in a share that is there.
+func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, rate int, gone dispatch.State) error {
 	g.mu.Lock()
 	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch
 	moved := have != nil && have.generation != generation
@@ -73,6 +74,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	case moved: // another host owned it in between, unnoticed here: what that one settled counts
 		g.giveAway(have, g.h.deps.Now())
 	case have != nil:
+		g.forgo(have, gone)
 		return nil
 	}
 	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is dropped only
@@ -95,6 +97,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 			return err
 		}
 	}
+	state.Merge(gone)
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,7 +113,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written, began: now}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written, gone: gone.Consumed(), began: now}
 	if s.timers() {
 		decided.Resume(&state, g.id)
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
@@ -148,6 +151,21 @@ func (g *group) claim(ctx context.Context, e core.ExtentID, epoch uint64, state 
 		state.Merge(claimed)
 	}
 	return claim, err
+}
+
+// forgo settles what selections took of a share's extent: nothing of it is handed out from now on.
+func (g *group) forgo(s *share, gone dispatch.State) {
+	g.mu.Lock()
+	taken := !s.removed && gone.Consumed() > s.gone
+	if taken {
+		s.rules.Absorb(gone, g.h.deps.Now())
+		s.gone = gone.Consumed()
+	}
+	g.mu.Unlock()
+	if taken {
+		g.h.saver.note(g, saveSoon)
+		g.pump()
+	}
 }
 
 // isDone reports whether the group has consumed the extent in this epoch, and when its done row was written, of whatever epoch.

@@ -1,0 +1,73 @@
+// Package sift picks the dead letters of a selection out of an extent's batches, and makes the batches of a staging extent of them.
+package sift
+
+import (
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/wire"
+)
+
+// Position is how far a staging extent goes.
+type Position struct {
+	Last       core.Seq
+	Checksum   uint32 // rolling, at Last
+	AppendTime int64  // of the batch of Last, unix µs
+}
+
+// Sieve takes the batches of an extent, in their order. What it makes of them depends on them, the selection, what was removed before and the
+// position that it begins at, and on nothing else: whoever does it again makes the same. A batch becomes one batch of those of its records that
+// fit, byte for byte, with its append time, or that of the one before where that was later.
+type Sieve struct {
+	Selection core.Selection
+	Removed   *acklevel.Window // what selections of before have taken
+	At        Position         // of the staging extent
+
+	Out     []byte          // batches for the staging extent
+	Matched acklevel.Window // what fits
+	Looked  uint64          // what was there to be compared
+}
+
+// Batch takes the next batch; its records were verified.
+func (s *Sieve) Batch(b wire.Batch) error {
+	head := len(s.Out)
+	s.Out = append(s.Out, make([]byte, wire.BatchHeaderLen)...)
+	count := uint32(0)
+	seq, records := b.Base, b.Records
+	for ; len(records) > 0; seq++ {
+		record, rest, err := wire.NextRecord(records)
+		if err != nil {
+			return err
+		}
+		records = rest
+		if s.Removed.Done(seq) {
+			continue
+		}
+		s.Looked++
+		fits, err := s.fits(record, b.AppendTime)
+		if err != nil {
+			return core.Errorf(core.CodeOf(err), "dead letter %d: %w", seq, err)
+		}
+		if fits {
+			s.Out = append(s.Out, record...)
+			s.Matched.Ack(seq)
+			count++
+		}
+	}
+	if count == 0 {
+		s.Out = s.Out[:head]
+		return nil
+	}
+	h := wire.BatchHeader{Base: s.At.Last + 1, Count: count, AppendTime: max(b.AppendTime, s.At.AppendTime)}
+	h.Checksum = wire.ExtendChecksum(s.At.Checksum, s.Out[head+wire.BatchHeaderLen:])
+	wire.PutBatchHeader(s.Out[head:], h)
+	s.At = Position{Last: h.Last(), Checksum: h.Checksum, AppendTime: h.AppendTime}
+	return nil
+}
+
+func (s *Sieve) fits(record []byte, since int64) (bool, error) {
+	var r wire.Record
+	if _, err := wire.DecodeRecord(record, &r); err != nil {
+		return false, err
+	}
+	return s.Selection.Matches(core.Letter{ID: r.ID, Since: since, Attempts: int(r.Attempts), Reason: r.ReasonCode, Error: r.Reason}), nil
+}
