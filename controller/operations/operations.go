@@ -22,6 +22,42 @@ type Owner interface {
 	// Heard waits until every output host that is there has confirmed what Rehomed said of extents of these queues; the error says who has not
 	// when ctx ends.
 	Heard(ctx context.Context, queues ...core.QueueID) error
+
+	// Stage chooses the stores of a staging extent of the queue; nothing is written.
+	Stage(ctx context.Context, queue core.QueueID, operation core.ID) (core.Extent, error)
+	// Register writes the rows of a staging extent, unless they are there: nobody reads it. CodeConflict when it was purged.
+	Register(ctx context.Context, stage core.Extent, operation core.ID) error
+	// Usable reports whether the stores of a staging extent can be expected to take copies.
+	Usable(stage core.Extent) bool
+	// SealStage is Seal, at its last seq.
+	SealStage(ctx context.Context, stage core.Extent, last core.Seq) (metadata.SealRecord, error)
+	// Look has an output host compare a part of an extent with a selection, and copy what fits.
+	Look(ctx context.Context, l Look) (Found, error)
+}
+
+// Look is a part of a sealed extent that is to be compared with a selection: where it begins.
+type Look struct {
+	Selection core.Selection
+	Extent    core.Extent
+	Row       metadata.SealRecord // of the extent
+	From      core.Seq
+	Stage     core.Extent // zero: nothing is copied
+	At        At
+}
+
+// At is how far a staging extent goes, and how it ends there.
+type At struct {
+	Last       core.Seq
+	Checksum   uint32
+	AppendTime int64
+}
+
+// Found is what came of a Look.
+type Found struct {
+	Next    core.Seq // where to go on
+	Matched []byte   // an ack window
+	Looked  uint64
+	At      At
 }
 
 // Config of a Runner.
@@ -39,6 +75,9 @@ type Config struct {
 //	running ── all extents moved ──▶ done
 //	   ├────── Cancel ─────────────▶ cancelled   what was moved stays moved
 //	   └────── its group is gone ──▶ failed
+//
+// A selection is looked for first, and of a merge copied into a staging extent that nobody reads; then it is decided, by one change of the
+// operation's row. Before, nothing is changed for anybody, and what was copied is purged when it comes to nothing; after, it goes on to the end.
 //
 // Its steps change a home only from own, and only of a sealed extent: whatever other operations, retention or other controllers do meanwhile,
 // each extent goes to one place.
@@ -66,6 +105,8 @@ type Order struct {
 	Group string // whose dead letters; empty: a purge of the queue's own messages
 	Rate  int    // messages per second; 0: no bound
 	Who   string
+
+	Selection core.Selection // of the dead letters; zero: all
 }
 
 // maxTries bounds how often Start begins again because others change the same row.
@@ -97,7 +138,13 @@ func (r *Runner) record(ctx context.Context, o Order) (metadata.OperationRecord,
 	fresh := metadata.OperationRecord{
 		ID: o.ID, Kind: o.Kind, Queue: o.Queue, Rate: o.Rate, State: metadata.OperationRunning, Who: o.Who, By: r.Self, Created: now, Changed: now,
 	}
+	if !o.Selection.IsAll() {
+		fresh.Selection = &o.Selection
+	}
 	if o.Group == "" {
+		if fresh.Selection != nil {
+			return fresh, core.Errorf(core.CodeBadArgument, "only dead letters can be selected; name their group")
+		}
 		if o.Kind != metadata.OperationPurge {
 			return fresh, core.Errorf(core.CodeBadArgument, "name the group whose dead letters are to be merged")
 		}
@@ -143,6 +190,9 @@ func (r *Runner) place(ctx context.Context, fresh metadata.OperationRecord) (met
 			return fresh, rerr
 		}
 		if old.Ended() && old.ID != fresh.ID {
+			if cerr := r.clear(ctx, &old); cerr != nil {
+				return fresh, core.Errorf(core.CodeUnavailable, "clear away what operation %s left: %w", old.ID, cerr)
+			}
 			if kerr := metadata.Create(ctx, r.Meta, metadata.Operations, metadata.EndedOperationKey(old.ID), old); kerr != nil && core.CodeOf(kerr) != core.CodeExists {
 				return fresh, kerr
 			}
@@ -167,7 +217,7 @@ func (r *Runner) place(ctx context.Context, fresh metadata.OperationRecord) (met
 	return fresh, core.Errorf(core.CodeUnavailable, "operations on %s come and go; try again: %w", what(fresh), err)
 }
 
-// Cancel stops an operation where it is; one that has ended is answered as it is.
+// Cancel stops an operation where it is; one that has ended, or is a selection that is decided, is answered as it is.
 func (r *Runner) Cancel(ctx context.Context, id core.ID) (metadata.OperationRecord, error) {
 	old, err := metadata.FindOperation(ctx, r.Meta, id)
 	if err != nil || old.Ended() {
@@ -177,10 +227,11 @@ func (r *Runner) Cancel(ctx context.Context, id core.ID) (metadata.OperationReco
 		if now.ID != id {
 			return core.Errorf(core.CodeConflict, "operation %s has ended meanwhile", id)
 		}
-		if now.Ended() {
+		if now.Ended() || now.Decided {
 			return metadata.ErrNoChange
 		}
 		now.State, now.Changed = metadata.OperationCancelled, r.Now().UTC()
+		poke(r.wake)
 		return nil
 	})
 }

@@ -26,11 +26,15 @@ type bench struct {
 	fails int // so many seals from now on
 	moved int
 	deaf  error // what Heard answers
+
+	copies  map[core.ExtentID][]copyOf // in staging extents
+	broken  map[core.ExtentID]bool     // of those
+	unlucky int                        // so many looks from now on the staging extent breaks; 0: none does
 }
 
 func newBench(t *testing.T, ends ...core.Seq) *bench {
 	t.Helper()
-	b := &bench{t: t, meta: memory.New()}
+	b := &bench{t: t, meta: memory.New(), copies: make(map[core.ExtentID][]copyOf), broken: make(map[core.ExtentID]bool)}
 	b.group = metadata.GroupRecord{
 		ID: core.GroupID{ID: id(1)}, Queue: core.QueueID{ID: id(2)}, DLQ: core.QueueID{ID: id(3)}, Started: true,
 		Spec: core.GroupSpec{Queue: "/t/q", Name: "g"}.WithDefaults(),

@@ -59,7 +59,7 @@ func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) error {
 		}
 		now := r.Now()
 		odd := retimed(&o.Value, now).Before(o.Value.Next)
-		if o.Value.Ended() || !odd && rests(&o.Value, now.Add(r.Every)) || !r.enter(o.Value.Object) {
+		if o.Value.Ended() && !unclean(o.Value) || !odd && rests(&o.Value, now.Add(r.Every)) || !r.enter(o.Value.Object) {
 			continue
 		}
 		wg.Go(func() {
@@ -93,9 +93,15 @@ func (r *Runner) work(ctx context.Context, object core.QueueID) {
 	if err == nil && !o.Ended() {
 		err = r.drive(ctx, &o)
 	}
+	if err == nil {
+		err = r.clear(ctx, &o)
+	}
+	if err == nil && o.Ended() && o.Selection != nil { // what was found here while another one came to the end
+		err = r.forgetFound(ctx, o.ID)
+	}
 	switch {
 	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, errGone), errors.Is(err, errNoQueue):
+	case errors.Is(err, errGone), errors.Is(err, errNoQueue), errors.Is(err, errScattered):
 		r.fail(ctx, o, err)
 	default:
 		r.Log.Info("an operation waits", "operation", o.ID, "kind", o.Kind, "queue", o.Path, "group", o.Name, "err", err)
@@ -142,7 +148,19 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			}
 			sealed(o, l)
 			due = o.Sealed == len(o.Extents) || now.Sub(saved) >= saveEvery
+		case discard, stage, register, search, decide, show:
+			if err := r.selectNext(ctx, o); err != nil {
+				return err
+			}
+			due = true
 		case moveNext:
+			if o.Selection != nil {
+				if err := r.removeNext(ctx, o, now); err != nil {
+					return err
+				}
+				due = true
+				break
+			}
 			wait, err := r.moveNext(ctx, o, now)
 			if err != nil || wait && (rests(o, now.Add(r.Every)) || !r.pause(ctx, o.Next.Sub(now))) {
 				return err
@@ -273,7 +291,7 @@ func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.Operatio
 	case row.State == core.ExtentRetired || row.Home.Kind != core.HomeOwn && row.Home != home(o):
 		return 0, nil
 	}
-	return row.L, nil
+	return row.Remaining(), nil
 }
 
 // moveNext changes the home of the next extent, unless the rate says that it has to wait.
@@ -304,7 +322,7 @@ func (r *Runner) moveNext(ctx context.Context, o *metadata.OperationRecord, now 
 	}
 	l := core.Seq(0)
 	if err == nil && row.Home == to && row.State != core.ExtentRetired {
-		l = row.L
+		l = row.Remaining()
 	}
 	moved(o, l, now)
 	return false, nil
@@ -368,6 +386,9 @@ func (r *Runner) finish(ctx context.Context, o *metadata.OperationRecord, note s
 		return context.Cause(ctx)
 	}
 	row, err := r.close(ctx, *o, metadata.OperationDone, note)
+	if err == nil && row.ID == o.ID {
+		*o = row
+	}
 	if err == nil && row.ID == o.ID && row.State == metadata.OperationDone {
 		r.Log.Info("an operation is done", "operation", o.ID, "kind", o.Kind, "queue", o.Path, "group", o.Name, "messages", o.Done)
 	}
@@ -375,9 +396,11 @@ func (r *Runner) finish(ctx context.Context, o *metadata.OperationRecord, note s
 }
 
 func (r *Runner) fail(ctx context.Context, o metadata.OperationRecord, cause error) {
-	if _, err := r.close(ctx, o, metadata.OperationFailed, cause.Error()); err != nil && ctx.Err() == nil {
+	_, err := r.close(ctx, o, metadata.OperationFailed, cause.Error())
+	if err != nil && ctx.Err() == nil {
 		r.Log.Info("the end of an operation is not recorded yet", "operation", o.ID, "err", err)
 	}
+	poke(r.wake)
 }
 
 func (r *Runner) close(ctx context.Context, o metadata.OperationRecord, state metadata.OperationState, why string) (metadata.OperationRecord, error) {
@@ -417,6 +440,9 @@ func (r *Runner) sweep(ctx context.Context) error {
 			}
 			if !o.Value.Ended() || o.Value.Changed.After(before) {
 				continue
+			}
+			if err := r.forgetFound(ctx, o.Value.ID); err != nil {
+				return err
 			}
 			if err := metadata.Delete(ctx, r.Meta, metadata.Operations, o.Key, o.Version); err != nil && core.CodeOf(err) != core.CodeConflict && core.CodeOf(err) != core.CodeNotFound {
 				return err

@@ -14,7 +14,13 @@ const (
 	nothing   step = iota // it has ended
 	cover                 // to find the extents that are there
 	sealNext              // to fix the end of the next of them
-	moveNext              // to change the home of the next of them
+	discard               // to purge a staging extent that came to nothing
+	stage                 // to choose where copies go
+	register              // to make the rows of that
+	search                // to look for the selection in the next part
+	decide                // to make what was found count
+	moveNext              // to change the home of the next of them, or take out of it what was found
+	show                  // to give the staging extent to its group
 	endOfWork             // to be recorded as done
 )
 
@@ -29,10 +35,36 @@ func next(r *metadata.OperationRecord) step {
 		return cover
 	case r.Sealed < len(r.Extents):
 		return sealNext
+	case r.Selection != nil && !r.Decided:
+		return nextOfSearch(r)
 	case r.Moved < len(r.Extents):
 		return moveNext
+	case copies(r) && !r.Shown:
+		return show
 	}
 	return endOfWork
+}
+
+func nextOfSearch(r *metadata.OperationRecord) step {
+	s := r.Search
+	switch {
+	case s == nil:
+		return stage
+	case len(s.Discard) > 0:
+		return discard
+	case copies(r) && s.Stage.ID.IsZero():
+		return stage
+	case copies(r) && !s.Staged:
+		return register
+	case s.Extents < len(r.Extents):
+		return search
+	}
+	return decide
+}
+
+// copies reports whether what an operation finds is copied.
+func copies(r *metadata.OperationRecord) bool {
+	return r.Selection != nil && r.Kind == metadata.OperationMerge
 }
 
 // covered fixes what the operation concerns: the oldest of the extents that are there.
@@ -51,7 +83,7 @@ func sealed(r *metadata.OperationRecord, l core.Seq) {
 func moved(r *metadata.OperationRecord, l core.Seq, now time.Time) {
 	r.Moved++
 	r.Done += uint64(l)
-	if r.Rate > 0 {
+	if r.Rate > 0 && r.Selection == nil { // else all of it begins in the staging extent, at that rate
 		if r.Next.Before(now) {
 			r.Next = now
 		}
@@ -87,7 +119,17 @@ func position(r metadata.OperationRecord) int {
 	if !r.Covered {
 		return 0
 	}
-	return 1 + r.Sealed + r.Moved
+	at := 1 + r.Sealed + r.Moved
+	if r.Search != nil {
+		at += int(r.Search.Step)
+	}
+	if r.Decided {
+		at++
+	}
+	if r.Shown {
+		at++
+	}
+	return at
 }
 
 // home is where the extents of the operation go.
