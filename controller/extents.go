@@ -37,6 +37,7 @@ type extent struct {
 	told     bool      // every holder of the seal knows the end
 	home     core.Home // who reads it
 	rate     int       // of those, messages per second; 0: no bound
+	removed  uint64    // messages that selections took of it
 }
 
 // reader is the queue whose groups read the extent; of one that nobody reads, its own.
@@ -61,7 +62,7 @@ func (e extent) took(row metadata.SealRecord) extent {
 		return e
 	}
 	e.state, e.floor, e.l, e.bytes, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Bytes, row.Checksum, row.Version, row.Forced
-	e.holders, e.kept, e.home, e.rate = holdersOf(row), row.KeptFrom(), row.Home, row.Rate
+	e.holders, e.kept, e.home, e.rate, e.removed = holdersOf(row), row.KeptFrom(), row.Home, row.Rate, row.RemovedCount
 	return e
 }
 

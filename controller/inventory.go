@@ -325,7 +325,7 @@ const unopenedAfter = 2 * time.Minute
 func (h *Host) findUnopened(st store, m *mirror) {
 	now := h.deps.now()
 	for _, e := range h.extents.unfinished() {
-		if _, listed := m.replicas[e.ID]; listed || e.state != core.ExtentOpen || now.Sub(e.Created) < unopenedAfter || !slices.Contains(e.Replicas, st.ID) {
+		if _, listed := m.replicas[e.ID]; listed || e.state != core.ExtentOpen || e.home.Kind == core.HomeStaging || now.Sub(e.Created) < unopenedAfter || !slices.Contains(e.Replicas, st.ID) {
 			continue
 		}
 		h.look(e.ID, func(ctx context.Context) {

@@ -124,7 +124,7 @@ func (h *Host) push() {
 // pushTo sends until what was sent is the newest, or a call fails.
 func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 	for {
-		list := h.shares.list(m.ID, m.Run, h.otherHolders, h.rateOf)
+		list := h.shares.list(m.ID, m.Run, h.otherHolders, h.homed)
 		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
 		cancel()

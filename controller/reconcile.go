@@ -27,6 +27,7 @@ func (h *Host) reconcile() {
 	now := h.deps.now()
 	for _, e := range h.extents.unfinished() {
 		switch {
+		case e.state == core.ExtentOpen && e.home.Kind == core.HomeStaging: // its operation ends it
 		case e.state == core.ExtentOpen && h.hosts.fate(e.Input, e.InputRun, now) == gone:
 			h.sealSoon(e.Extent, "input host gone")
 		case e.state == core.ExtentSealing && !h.stuck(e.ID, now):

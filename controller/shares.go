@@ -277,14 +277,14 @@ func (h *Host) listFor(ctx context.Context, owner core.HostID, run core.RunID) (
 	}
 	select {
 	case <-h.shares.complete:
-		return h.shares.list(owner, run, h.otherHolders, h.rateOf), nil
+		return h.shares.list(owner, run, h.otherHolders, h.homed), nil
 	case <-ctx.Done():
 	case <-h.tasks.Context().Done():
 	}
 	return nil, core.Errorf(core.CodeUnavailable, "the controller has not read all queues yet")
 }
 
-func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.ExtentID) []string, rate func(core.ExtentID) uint32) *pb.AssignmentList {
+func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.ExtentID) []string, homed func(core.ExtentID) (rate uint32, removed uint64)) *pb.AssignmentList {
 	s.mu.Lock()
 	out := &pb.AssignmentList{Version: max(s.mu.versions[owner], s.mu.base), Run: run.ID[:]}
 	mine := make([]metadata.AssignmentRecord, 0, len(s.mu.byOwner[owner]))
@@ -300,13 +300,14 @@ func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.Exten
 	s.mu.Unlock()
 	out.Assignments = make([]*pb.Assignment, 0, len(mine))
 	for _, r := range mine {
+		rate, removed := homed(r.Extent.ID)
 		out.Assignments = append(out.Assignments, &pb.Assignment{
 			Group: r.Group.ID[:], Name: r.Name, Extent: convert.ExtentToProto(r.Extent), Counter: r.Counter, By: string(r.By), Holders: holders(r.Extent.ID),
-			Epoch: epochs[r.Group],
+			Epoch: epochs[r.Group], Removed: removed,
 		})
 		if r.Queue != r.Extent.Queue {
 			a := out.Assignments[len(out.Assignments)-1]
-			a.Queue, a.Rate = r.Queue.ID[:], rate(r.Extent.ID)
+			a.Queue, a.Rate = r.Queue.ID[:], rate
 		}
 	}
 	slices.SortFunc(out.Assignments, func(a, b *pb.Assignment) int {
@@ -328,10 +329,10 @@ func (h *Host) otherHolders(id core.ExtentID) []string {
 	return out
 }
 
-// rateOf bounds the first deliveries of an extent, messages per second; 0: no bound.
-func (h *Host) rateOf(id core.ExtentID) uint32 {
+// homed is what bounds the first deliveries of an extent, messages per second, 0: nothing; and how many of its messages selections have taken.
+func (h *Host) homed(id core.ExtentID) (rate uint32, removed uint64) {
 	e, _ := h.extents.get(id)
-	return uint32(max(e.rate, 0))
+	return uint32(max(e.rate, 0)), e.removed
 }
 
 // sameStores reports whether all replicas hold all, and nobody else does.

@@ -120,7 +120,7 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 		mu.Lock()
 		defer mu.Unlock()
 		for _, l := range letters {
-			if sum.Dead += uint64(l.last); !l.known {
+			if sum.Dead += uint64(l.last) - min(l.seal.RemovedCount, uint64(l.last)); !l.known {
 				sum.UnknownExtents++
 			}
 		}
@@ -210,6 +210,11 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	if err != nil {
 		return nil, err
 	}
+	gone, err := l.seal.Gone()
+	if err != nil {
+		return nil, err
+	}
+	state.Merge(dispatch.Settled(gone))
 	d := state.Depth(l.last, s.now())
 	out := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Extents: 1}
 	if !l.known {

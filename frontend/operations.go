@@ -26,6 +26,10 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 	if m.GetRate() > maxRate {
 		return nil, core.Errorf(core.CodeBadArgument, "rate %d is not in 0 … %d messages per second", m.GetRate(), maxRate)
 	}
+	selection := convert.Selection(m.GetSelection())
+	if err := selection.Validate(); err != nil {
+		return nil, err
+	}
 	id := core.NewID(s.now())
 	if m.GetId() != "" {
 		var err error
@@ -38,8 +42,10 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 		return nil, err
 	}
 	order := &pb.BeginOperationRequest{
-		Operation: &pb.StartOperationRequest{Id: id.String(), Kind: m.GetKind(), Queue: m.GetQueue(), Group: m.GetGroup(), Rate: m.GetRate()},
-		Who:       req.Peer().Addr,
+		Operation: &pb.StartOperationRequest{
+			Id: id.String(), Kind: m.GetKind(), Queue: m.GetQueue(), Group: m.GetGroup(), Rate: m.GetRate(), Selection: convert.SelectionToProto(selection),
+		},
+		Who: req.Peer().Addr,
 	}
 	if _, err := ask(ctx, s.ranked(roleController, object.ID), roleController, order, func(addr string) rpc[pb.BeginOperationRequest, pb.BeginOperationResponse] {
 		return s.peers.Controller(addr).BeginOperation
@@ -52,8 +58,8 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 // operationObject is the queue whose messages an operation is to concern.
 func (s *service) operationObject(ctx context.Context, m *pb.StartOperationRequest) (core.QueueID, error) {
 	if m.GetGroup() == "" {
-		if m.GetKind() != string(metadata.OperationPurge) || m.GetRate() > 0 {
-			return core.QueueID{}, core.Errorf(core.CodeBadArgument, "group is missing; without one a queue can only be purged, at no rate")
+		if m.GetKind() != string(metadata.OperationPurge) || m.GetRate() > 0 || m.GetSelection() != nil {
+			return core.QueueID{}, core.Errorf(core.CodeBadArgument, "group is missing; without one a queue can only be purged, all of it, at no rate")
 		}
 		path, err := core.ParseQueuePath(m.GetQueue())
 		if err != nil {
@@ -123,6 +129,12 @@ func operationToProto(o metadata.OperationRecord) *pb.Operation {
 	out := &pb.Operation{
 		Id: o.ID.String(), Kind: string(o.Kind), Queue: o.Path, Group: o.Name, Rate: uint32(o.Rate), State: string(o.State), Done: o.Done,
 		Error: o.Error, Who: o.Who, Created: convert.Time(o.Created), Changed: convert.Time(o.Changed),
+	}
+	if o.Selection != nil {
+		out.Selection = convert.SelectionToProto(*o.Selection)
+	}
+	if o.Search != nil {
+		out.Looked, out.Selected = o.Search.Looked, o.Search.Found
 	}
 	if o.Covered && o.Sealed == len(o.Extents) {
 		out.Total = o.Total

@@ -154,3 +154,44 @@ func TestCreateGroup_OnADeadLetterQueue(t *testing.T) {
 	_, err = call(t, c.admin.GetGroup, &pb.GetGroupRequest{Queue: "/t/a/g.dlq", Name: "sift"})
 	wantCode(t, "the group of a queue that went", err, core.CodeNotFound)
 }
+
+func TestOperations_Selections(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	id, message := core.NewID(time.Now()), core.NewID(time.Now()).String()
+	selection := core.Selection{MinAttempts: 2, Reasons: []string{"nack"}}
+	record := metadata.OperationRecord{
+		ID: id, Kind: metadata.OperationPurge, Object: core.QueueID{ID: core.ID{1}}, State: metadata.OperationRunning, Selection: &selection,
+		Search: &metadata.Search{Looked: 7, Found: 3},
+	}
+	if err := metadata.Create(t.Context(), c.store, metadata.Operations, metadata.OperationKey(record.Object.ID), record); err != nil {
+		t.Fatal(err)
+	}
+	req := &pb.StartOperationRequest{
+		Id: id.String(), Kind: "purge", Queue: "/t/a", Group: "g",
+		Selection: &pb.DeadLetterSelection{Ids: []string{message}, MinAttempts: 2, DeadBefore: convert.Time(time.Unix(9, 0)), DeadAfter: convert.Time(time.Unix(8, 0)), Reasons: []string{"nack"}},
+	}
+	o := must(call(t, c.admin.StartOperation, req))(t)
+	if o.Looked != 7 || o.Selected != 3 || !proto.Equal(o.Selection, &pb.DeadLetterSelection{MinAttempts: 2, Reasons: []string{"nack"}}) {
+		t.Errorf("it is %v", o)
+	}
+	if asked, _ := c.ctl.lastAsked().(*pb.BeginOperationRequest); !proto.Equal(asked.GetOperation(), req) {
+		t.Errorf("asked for %v, want %v", asked, req)
+	}
+	req.Selection = &pb.DeadLetterSelection{}
+	must(call(t, c.admin.StartOperation, req))(t)
+	if asked, _ := c.ctl.lastAsked().(*pb.BeginOperationRequest); asked.GetOperation().GetSelection() != nil {
+		t.Errorf("an empty selection is all, asked for %v", asked)
+	}
+	for name, s := range map[string]*pb.DeadLetterSelection{
+		"no id": {Ids: []string{"7"}}, "no attempts": {MinAttempts: 3, MaxAttempts: 2}, "no reason": {Reasons: []string{""}},
+	} {
+		req.Selection = s
+		if _, err := call(t, c.admin.StartOperation, req); core.CodeOf(err).Class() != core.ClassFatal {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := call(t, c.admin.StartOperation, &pb.StartOperationRequest{Kind: "purge", Queue: "/t/a", Selection: &pb.DeadLetterSelection{MinAttempts: 1}})
+	wantCode(t, "of a queue", err, core.CodeBadArgument)
+}

@@ -88,7 +88,7 @@ func (p Progress) Consumed(id core.ExtentID) []time.Time {
 // out of order is not counted. Without a group it is all of them.
 func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metadata.SealRecord) (uint64, error) {
 	if len(p) == 0 {
-		return uint64(row.L), nil
+		return uint64(row.Remaining()), nil
 	}
 	most := core.Seq(0)
 	for _, g := range p {
