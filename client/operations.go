@@ -5,6 +5,7 @@ import (
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 )
 
@@ -20,6 +21,9 @@ type Operation struct {
 	Who          string // asked for it
 	Created      time.Time
 	Changed      time.Time
+
+	Selection        core.Selection // of the dead letters; zero: all
+	Looked, Selected uint64         // of a selection: how many of Total were compared with it, and how many of those it takes
 }
 
 // Ended reports whether nothing more is done about it.
@@ -28,13 +32,24 @@ func (o Operation) Ended() bool { return o.State != "running" }
 // MergeDeadLetters gives the dead letters that a group has now back to it: they are delivered to that group only, and their attempts begin
 // anew. rate bounds how many per second, 0 does not. It answers at once, see WaitOperation; ErrConflict while another operation on them runs.
 func (a *Admin) MergeDeadLetters(ctx context.Context, queue, group string, rate int) (Operation, error) {
-	return a.startOperation(ctx, "merge", queue, group, rate)
+	return a.startOperation(ctx, "merge", queue, group, rate, core.Selection{})
+}
+
+// MergeSelected is MergeDeadLetters for some of them. They are looked for first, and then come back all at once: one that is cancelled before has changed
+// nothing, one that is decided goes on to its end.
+func (a *Admin) MergeSelected(ctx context.Context, queue, group string, s core.Selection, rate int) (Operation, error) {
+	return a.startOperation(ctx, "merge", queue, group, rate, s)
 }
 
 // PurgeDeadLetters removes the dead letters that a group has now. It answers at once, see WaitOperation; ErrConflict while another operation on
 // them runs.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Operation, error) {
-	return a.startOperation(ctx, "purge", queue, group, 0)
+	return a.startOperation(ctx, "purge", queue, group, 0, core.Selection{})
+}
+
+// PurgeSelected is PurgeDeadLetters for some of them, which go all at once.
+func (a *Admin) PurgeSelected(ctx context.Context, queue, group string, s core.Selection) (Operation, error) {
+	return a.startOperation(ctx, "purge", queue, group, 0, s)
 }
 
 // PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation: what is acknowledged to
@@ -42,14 +57,19 @@ func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Oper
 // purge of the queue runs. An operation that is done and has an Error left some, which another one takes, or an output host that did not answer may
 // still hand some out: it says which.
 func (a *Admin) PurgeQueue(ctx context.Context, queue string) (Operation, error) {
-	return a.startOperation(ctx, "purge", queue, "", 0)
+	return a.startOperation(ctx, "purge", queue, "", 0, core.Selection{})
 }
 
-func (a *Admin) startOperation(ctx context.Context, kind, queue, group string, rate int) (Operation, error) {
+func (a *Admin) startOperation(ctx context.Context, kind, queue, group string, rate int, s core.Selection) (Operation, error) {
+	if err := s.Validate(); err != nil {
+		return Operation{}, err
+	}
 	if rate < 0 {
 		return Operation{}, core.Errorf(core.CodeBadArgument, "rate %d is negative; use 0 for no bound", rate)
 	}
-	req := &pb.StartOperationRequest{Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: uint32(rate)}
+	req := &pb.StartOperationRequest{
+		Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: uint32(rate), Selection: convert.SelectionToProto(s),
+	}
 	return operationOf(read(ctx, a.c, a.c.admin.StartOperation, req)) // by its id it is started once
 }
 
@@ -78,7 +98,7 @@ func (a *Admin) WaitOperation(ctx context.Context, id core.ID) (Operation, error
 	}
 }
 
-// CancelOperation stops an operation where it is: what it has done stays done. One that has ended is answered as it is.
+// CancelOperation stops an operation where it is: what it has done stays done. One that has ended, or a selection that is decided, is answered as it is.
 func (a *Admin) CancelOperation(ctx context.Context, id core.ID) (Operation, error) {
 	return operationOf(read(ctx, a.c, a.c.admin.CancelOperation, &pb.CancelOperationRequest{Id: id.String()}))
 }
@@ -111,5 +131,6 @@ func operationOf(p *pb.Operation, err error) (Operation, error) {
 	return Operation{
 		ID: id, Kind: p.GetKind(), Queue: p.GetQueue(), Group: p.GetGroup(), Rate: int(p.GetRate()), State: p.GetState(), Done: p.GetDone(), Total: p.GetTotal(),
 		Error: p.GetError(), Who: p.GetWho(), Created: timeFromProto(p.GetCreated()), Changed: timeFromProto(p.GetChanged()),
+		Selection: convert.Selection(p.GetSelection()), Looked: p.GetLooked(), Selected: p.GetSelected(),
 	}, err
 }

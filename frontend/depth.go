@@ -214,7 +214,7 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	if err != nil {
 		return nil, err
 	}
-	state.Merge(dispatch.Settled(gone))
+	state.Merge(dispatch.StateDone(gone))
 	d := state.Depth(l.last, s.now())
 	out := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Extents: 1}
 	if !l.known {

@@ -267,7 +267,7 @@ func (h *Host) gone(ctx context.Context, e core.Extent, known uint64) (dispatch.
 	if err != nil {
 		return dispatch.State{}, err
 	}
-	return dispatch.Settled(w), nil
+	return dispatch.StateDone(w), nil
 }
 
 func holdersOf(a *pb.Assignment) (out []core.HostID) {

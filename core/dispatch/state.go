@@ -240,8 +240,8 @@ func StartAfter(seq core.Seq) State {
 	return st
 }
 
-// Settled is the state of a share in which that is done, and nothing else is known.
-func Settled(done *acklevel.Window) State { return State{done: *done.Clone()} }
+// StateDone is the state of a share in which that is done, and nothing else is known.
+func StateDone(done *acklevel.Window) State { return State{done: *done.Clone()} }
 
 // Until is what is done up to seq, and nothing else: as if nothing above it had been read, and nothing handed out.
 func (st State) Until(seq core.Seq) State {

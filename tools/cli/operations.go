@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 )
 
@@ -17,27 +18,36 @@ const operationPoll = 500 * time.Millisecond
 func (a *app) mergeCommand(parent, name string, aliases ...string) *cobra.Command {
 	var rate uint32
 	return a.operationCommand(&cobra.Command{
-		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give the dead letters that a group has now back to it, to be delivered anew",
-		Example: "  columba " + parent + name + " /demo/trips billing --rate 100 --wait",
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give the dead letters that a group has now, or some, back to it, to be delivered anew",
+		Example: "  columba " + parent + name + " /demo/trips billing --rate 100 --wait\n" +
+			"  columba " + parent + name + " /demo/trips billing --reason 'no such trip' --newer-than 2h",
 	}, "merge", &rate)
 }
 
 // purgeCommand is `columba purge-dlq`, and under parent `dlq` its `purge`.
 func (a *app) purgeCommand(parent, name string, aliases ...string) *cobra.Command {
 	return a.operationCommand(&cobra.Command{
-		Use: name + " PATH GROUP", Aliases: aliases, Short: "Remove the dead letters that a group has now",
-		Example: "  columba " + parent + name + " /demo/trips billing --dry-run",
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Remove the dead letters that a group has now, or some",
+		Example: "  columba " + parent + name + " /demo/trips billing --older-than 72h --dry-run",
 	}, "purge", new(uint32))
 }
 
 // operationCommand makes a command that starts an operation.
 func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *cobra.Command {
 	var wait, dryRun bool
+	var which selectionFlags
 	cmd.Args, cmd.ValidArgsFunction = exactly(2), a.completeGroups
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		queue, group, err := groupName(args)
 		if err != nil {
 			return err
+		}
+		selection, err := which.selection(time.Now())
+		if err != nil {
+			return err
+		}
+		if dryRun && selection != nil {
+			return a.countSelected(ctx, kind, queue, group, convert.Selection(selection))
 		}
 		if dryRun {
 			depth, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
@@ -52,7 +62,7 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 			return nil
 		}
 		o, err := change(ctx, a, a.admin().StartOperation, &pb.StartOperationRequest{
-			Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: *rate,
+			Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: *rate, Selection: selection,
 		})
 		if err != nil {
 			return err
@@ -66,6 +76,7 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 	if kind == "merge" {
 		cmd.Flags().Uint32Var(rate, "rate", 0, "at most so many messages per second; 0: no bound")
 	}
+	which.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended; an interrupt leaves it running")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say how many dead letters there are")
 	return cmd
@@ -82,9 +93,9 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) (*pb.Operation
 			bar = a.progress(o.GetKind(), int(o.GetTotal()))
 			defer bar.finish()
 		}
-		if bar != nil {
-			bar.add(int(o.GetDone() - shown))
-			shown = o.GetDone()
+		if through := max(o.GetDone(), o.GetLooked()); bar != nil && through > shown {
+			bar.add(int(through - shown))
+			shown = through
 		}
 		if why := o.GetError(); why != "" && why != said {
 			said = why
@@ -105,7 +116,7 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) (*pb.Operation
 		}
 	}
 	if bar != nil {
-		bar.add(int(o.GetDone() - shown))
+		bar.add(int(max(o.GetDone(), o.GetLooked(), shown) - shown))
 		bar.finish()
 	}
 	if err := a.printer().object(operationFields(o)); err != nil {
@@ -194,7 +205,7 @@ func (a *app) cancelOperationCommand() *cobra.Command {
 }
 
 func operationFields(o *pb.Operation) []field {
-	return []field{
+	fields := []field{
 		{name: "operation", value: o.GetId()},
 		{name: "kind", value: o.GetKind()},
 		{name: "queue", value: o.GetQueue()},
@@ -208,4 +219,10 @@ func operationFields(o *pb.Operation) []field {
 		{name: "created", value: instant(o.GetCreated())},
 		{name: "changed", value: instant(o.GetChanged()), detail: true},
 	}
+	if o.GetSelection() != nil {
+		fields = append(fields,
+			field{name: "selection", value: selectionText(o.GetSelection()), detail: true},
+			field{name: "looked", value: o.GetLooked(), detail: true}, field{name: "selected", value: o.GetSelected(), detail: true})
+	}
+	return fields
 }

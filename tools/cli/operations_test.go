@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
@@ -30,6 +32,10 @@ func (s *fakeServer) StartOperation(_ context.Context, r *connect.Request[pb.Sta
 	asked.Id = ""
 	s.note(asked)
 	o := operation(fakeID, r.Msg.GetKind(), "running")
+	if o.Selection = r.Msg.GetSelection(); o.Selection != nil { // it is over soon
+		o.State, o.Looked, o.Selected, o.Done = "done", 40, 7, 7
+		return connect.NewResponse(o), nil
+	}
 	o.Rate, o.Error = r.Msg.GetRate(), "fix the end of extent "+fakeExtent+": no store answers"
 	return connect.NewResponse(o), nil
 }
@@ -84,6 +90,11 @@ func TestGolden_Operations(t *testing.T) {
 		{line: "dlq purge /demo/a billing -o yaml"},
 		{line: "purge-dlq /demo/a billing --rate 5"},
 		{line: "purge_dlq /demo/a"},
+		{line: "merge-dlq /demo/a billing --reason timeout --min-attempts 2 --id " + fakeID + " --wait"},
+		{line: "merge-dlq /demo/a billing --reason timeout --min-attempts 2 --dry-run"},
+		{line: "purge-dlq /demo/a billing --older-than yesterday"},
+		{line: "purge-dlq /demo/a billing --older-than 2h --newer-than 3h --id 7"},
+		{line: "purge-dlq /demo/a billing --min-attempts 3 --max-attempts 2"},
 		{line: "list operations"},
 		{line: "list operations --all -o json"},
 		{line: "show operation " + fakeID},
@@ -106,7 +117,13 @@ func TestGolden_Operations(t *testing.T) {
 func TestCommandsAskForWhatWasSaid(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]proto.Message{
-		"merge-dlq /demo/a billing --rate 7":                  &pb.StartOperationRequest{Kind: "merge", Queue: "/demo/a", Group: "billing", Rate: 7},
+		"merge-dlq /demo/a billing --rate 7": &pb.StartOperationRequest{Kind: "merge", Queue: "/demo/a", Group: "billing", Rate: 7},
+		"purge-dlq /demo/a billing --max-attempts 3 --reason a,b --reason c --id " + fakeID + " --older-than 2026-01-02T15:04:05Z --newer-than 2026-01-01T15:04:05+01:00": &pb.StartOperationRequest{
+			Kind: "purge", Queue: "/demo/a", Group: "billing", Selection: &pb.DeadLetterSelection{
+				Ids: []string{fakeID}, Reasons: []string{"a,b", "c"}, MaxAttempts: 3,
+				DeadBefore: timestamppb.New(time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)), DeadAfter: timestamppb.New(time.Date(2026, 1, 1, 14, 4, 5, 0, time.UTC)),
+			},
+		},
 		"purge-dlq /demo/a billing":                           &pb.StartOperationRequest{Kind: "purge", Queue: "/demo/a", Group: "billing"},
 		"seek /demo/a billing --to earliest":                  &pb.SeekGroupRequest{Queue: "/demo/a", Group: "billing", To: "earliest"},
 		"seek /demo/a billing --to 2026-01-02T15:04:05+01:00": &pb.SeekGroupRequest{Queue: "/demo/a", Group: "billing", To: "2026-01-02T14:04:05Z"},
