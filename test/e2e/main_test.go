@@ -4,9 +4,10 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/columbamq/columba/test/process"
 )
 
 // binary is the columba that TestMain built.
@@ -24,10 +25,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "columba")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/columba")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build columba:", err)
+	if err := process.Build(binary); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -31,10 +32,13 @@ func Main(m *testing.M) int {
 // Build builds the binary with more flags of go build, such as -race.
 func Build(to string, flags ...string) error { return BuildPackage(to, "cmd/columba", flags...) }
 
-// BuildPackage is Build of another command of the module.
+// BuildPackage is Build of another command of the module. As what is released it is without cgo, which the race detector needs.
 func BuildPackage(to, pkg string, flags ...string) error {
 	args := append([]string{"build", "-o", to}, flags...)
 	build := exec.Command("go", append(args, "github.com/columbamq/columba/"+pkg)...)
+	if !slices.Contains(flags, "-race") {
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}

@@ -29,6 +29,7 @@ func TestRun_RefusesDirectories(t *testing.T) {
 func TestRun_SmallTree(t *testing.T) {
 	dir, program := t.TempDir(), filepath.Join(t.TempDir(), "columba")
 	build := exec.Command("go", "build", "-o", program, "github.com/columbamq/columba/cmd/columba")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as what is released
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v\n%s", err, out)
 	}
