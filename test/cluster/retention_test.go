@@ -33,7 +33,7 @@ func (w *world) replicas() (n int) {
 
 // TestCluster_RetentionKeepsWhatAGroupNeeds has two groups, one of which is behind.
 func TestCluster_RetentionKeepsWhatAGroupNeeds(t *testing.T) {
-	bubble(t, Options{Stores: 2, Input: rollAt(500)}, func(w *world) {
+	bubble(t, Options{Stores: 2, Input: rollAt(200)}, func(w *world) {
 		w.keep(2*time.Minute, 5*time.Hour)
 		w.group("fast", nil)
 		w.group("slow", nil)
@@ -41,6 +41,7 @@ func TestCluster_RetentionKeepsWhatAGroupNeeds(t *testing.T) {
 		want := numbers(1, 100)
 		for i := range 10 {
 			w.publish(want[10*i : 10*i+10]...)
+			sleep(time.Second) // so that each has an extent of its own
 		}
 		w.all(w.collect(fast, len(want)), want, true)
 		sleep(10 * time.Minute) // long enough to be sealed, kept, marked and removed, had all consumed it
