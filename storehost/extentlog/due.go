@@ -50,7 +50,7 @@ type DueRun struct {
 // NeverDue is when a record is due that is not there.
 const NeverDue = math.MaxInt64
 
-// The index of a timer extent holds each record once more, in the order of due times: read from its batches, each record would cost
+// The index of a timer extent holds each record once more, in rows in the order of due times: read from its batches, each record would cost
 // the reading of a whole one.
 const (
 	prefixDue = 't'
@@ -104,74 +104,98 @@ func (e *Engine) Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRu
 }
 
 func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, error) {
-	run := DueRun{Passed: q.After, Next: NeverDue}
-	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: append(dueKey(x.id, q.After), 0), UpperBound: afterExtent(prefixDue, x.id)})
+	low := DueKey{At: max(q.After.At-dueSpan+1, 0)} // a row that begins there may hold what is beyond After
+	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: dueKey(x.id, low), UpperBound: afterExtent(prefixDue, x.id)})
 	if err != nil {
-		return run, diskError(x, err)
+		return DueRun{Passed: q.After, Next: NeverDue}, diskError(x, err)
 	}
 	defer iter.Close()
-	seen := 0
+	r := dueRead{x: x, q: q, yield: yield, run: DueRun{Passed: q.After, Next: NeverDue}}
 	for iter.First(); iter.Valid(); iter.Next() {
 		key := iter.Key()
 		if len(key) != dueKeyLen {
-			return run, core.Errorf(core.CodeCorrupt, "extent %s: a key of the index has %d bytes", x.id, len(key))
+			return r.run, core.Errorf(core.CodeCorrupt, "extent %s: a key of the index has %d bytes", x.id, len(key))
 		}
-		k := DueKey{int64(binary.BigEndian.Uint64(key[extentKeyLen:])), core.Seq(binary.BigEndian.Uint64(key[extentKeyLen+8:]))}
-		if k.At > q.Until {
-			run.Next = k.At
+		first := DueKey{int64(binary.BigEndian.Uint64(key[extentKeyLen:])), core.Seq(binary.BigEndian.Uint64(key[extentKeyLen+8:]))}
+		if err := r.upTo(first); err != nil || r.run.More {
+			return r.run, err
+		}
+		if first.At > q.Until {
+			r.run.Next = first.At
 			break
-		}
-		if seen >= q.MaxBytes {
-			run.More = true
-			return run, nil
 		}
 		value, err := iter.ValueAndErr()
 		if err != nil {
-			return run, diskError(x, err)
+			return r.run, diskError(x, err)
 		}
-		seen += dueKeyLen + len(value)
-		run.Passed = k
-		if k.Seq > q.UpTo || q.Known != nil && q.Known.Done(k.Seq) {
-			continue
+		if err := r.add(first, value); err != nil {
+			return r.run, err
 		}
-		r, err := decodeDue(x, k, value)
-		if err != nil {
-			return run, err
-		}
-		yield(r)
 	}
 	if err := iter.Error(); err != nil {
-		return run, diskError(x, err)
+		return r.run, diskError(x, err)
 	}
-	run.Passed = DueThrough(q.Until)
-	return run, nil
+	if err := r.upTo(DueThrough(q.Until)); err != nil || r.run.More {
+		return r.run, err
+	}
+	if len(r.rows) > 0 {
+		r.run.Next = min(r.run.Next, r.rows[0].At)
+	}
+	r.run.Passed = DueThrough(q.Until)
+	return r.run, nil
 }
 
-// decodeDue verifies an entry.
-func decodeDue(x *extent, k DueKey, value []byte) (DueRecord, error) {
-	if len(value) > dueFixed {
-		record := value[dueFixed:]
-		if n, err := wire.CheckRecords(record, wire.MaxPayload); err == nil && n == 1 && wire.DeliverAt(record) == k.At {
-			return DueRecord{DueKey: k, Enqueued: int64(binary.LittleEndian.Uint64(value)), Record: record}, nil
+// dueRead is a query under way.
+type dueRead struct {
+	x     *extent
+	q     DueQuery
+	yield func(DueRecord)
+	rows  dueMerge // with a record beyond Passed
+	seen  int      // bytes
+	run   DueRun
+}
+
+// add takes a row in, unless all of it was passed.
+func (r *dueRead) add(first DueKey, value []byte) error {
+	var row dueRow
+	if !row.begin(first, value) {
+		return r.damaged(first)
+	}
+	some, sound := row.skip(r.q.After)
+	if !sound {
+		return r.damaged(first)
+	}
+	if some {
+		r.rows.push(row)
+	}
+	return nil
+}
+
+// upTo looks at all records before a place that are due; no row that is not there yet has one. It stops at MaxBytes.
+func (r *dueRead) upTo(end DueKey) error {
+	for len(r.rows) > 0 && end.Beyond(r.rows[0].DueKey) && r.rows[0].At <= r.q.Until {
+		if r.seen >= r.q.MaxBytes {
+			r.run.More = true
+			return nil
+		}
+		d := r.rows[0].DueRecord
+		r.seen += dueKeyLen + dueFixed + len(d.Record)
+		r.run.Passed = d.DueKey
+		if d.Seq <= r.q.UpTo && (r.q.Known == nil || !r.q.Known.Done(d.Seq)) {
+			r.yield(d)
+		}
+		if !r.rows.pop() {
+			return r.damaged(d.DueKey)
 		}
 	}
-	return DueRecord{}, core.Errorf(core.CodeCorrupt, "extent %s: the record of seq %d in the index is damaged", x.id, k.Seq)
+	return nil
 }
 
-// dueEntry is a record on its way to the index.
-type dueEntry struct {
-	DueKey
-	record []byte
+func (r *dueRead) damaged(k DueKey) error {
+	return core.Errorf(core.CodeCorrupt, "extent %s: the record of seq %d in the index is damaged", r.x.id, k.Seq)
 }
 
-func compareDue(a, b dueEntry) int {
-	if a.Beyond(b.DueKey) {
-		return 1
-	}
-	return -1
-}
-
-// stageDue adds the records of a batch of a timer extent to its index; in order, since a memtable finds the place of a key soonest from that of
+// stageDue adds the records of a batch of a timer extent to its index: the rows in order, since a memtable finds the place of a key soonest from that of
 // the one before it.
 func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 	e.entries = e.entries[:0]
@@ -185,14 +209,15 @@ func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 		e.entries = append(e.entries, dueEntry{DueKey{wire.DeliverAt(record), seq}, record})
 	}
 	slices.SortFunc(e.entries, compareDue)
-	for _, r := range e.entries {
-		op := g.batch.SetDeferred(dueKeyLen, dueFixed+len(r.record))
-		putDueKey(op.Key, x.id, r.DueKey)
-		binary.LittleEndian.PutUint64(op.Value, uint64(b.AppendTime))
-		copy(op.Value[dueFixed:], r.record)
+	for rows := e.entries; len(rows) > 0; {
+		n, size := dueRowOf(rows)
+		op := g.batch.SetDeferred(dueKeyLen, size)
+		putDueKey(op.Key, x.id, rows[0].DueKey)
+		putDueRow(op.Value, rows[:n], b.AppendTime)
 		if err := op.Finish(); err != nil {
 			return e.fail(err)
 		}
+		rows = rows[n:]
 	}
 	clear(e.entries)
 	if x.next.indexed+1 == b.Base { // else what is before is missing, too: see reindex
@@ -215,7 +240,7 @@ func (e *Engine) stageDueCut(g *group, x *extent, l core.Seq) error {
 	return nil
 }
 
-// dueKeys are the places of the records in the batches from base on.
+// dueKeys are the places of the records in the batches from base on, some of which are keys of rows.
 func (e *Engine) dueKeys(x *extent, base core.Seq) (keys []DueKey, err error) {
 	iter, err := e.batches(x)
 	if err != nil {

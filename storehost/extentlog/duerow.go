@@ -1,0 +1,152 @@
+package extentlog
+
+import (
+	"encoding/binary"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// A row of the index holds records of one batch that are due soon one after another, in that order: a row for each of them would cost a memtable and
+// a table ten times the work. Its key is that of its first record. Rows overlap, so a reader merges them.
+
+const (
+	dueSpan    = 256      // ms: the last record of a row is due less than so long after its first
+	dueRowSize = 16 << 10 // bytes: a row that has as much takes no further record
+	dueStep    = 4        // bytes of a further record's distance in seqs from the first one, i32
+)
+
+// dueEntry is a record on its way to the index.
+type dueEntry struct {
+	DueKey
+	record []byte
+}
+
+func compareDue(a, b dueEntry) int {
+	if a.Beyond(b.DueKey) {
+		return 1
+	}
+	return -1
+}
+
+// dueRowOf is how many of the entries, which are in order, make the next row, and the size of its value.
+func dueRowOf(entries []dueEntry) (n, size int) {
+	size = dueFixed - dueStep
+	for n < len(entries) && (n == 0 || size < dueRowSize && entries[n].At-entries[0].At < dueSpan) {
+		size += dueStep + len(entries[n].record)
+		n++
+	}
+	return n, size
+}
+
+// putDueRow writes a row's value.
+func putDueRow(value []byte, row []dueEntry, enqueued int64) {
+	binary.LittleEndian.PutUint64(value, uint64(enqueued))
+	b := value[:dueFixed]
+	for i, r := range row {
+		if i > 0 {
+			b = binary.LittleEndian.AppendUint32(b, uint32(int32(int64(r.Seq)-int64(row[0].Seq))))
+		}
+		b = append(b, r.record...)
+	}
+}
+
+// dueRow is a row that is being read, at one of its records.
+type dueRow struct {
+	DueRecord
+	first DueKey
+	rest  []byte // behind the record
+}
+
+// begin reads the first record.
+func (r *dueRow) begin(first DueKey, value []byte) (sound bool) {
+	if len(value) <= dueFixed {
+		return false
+	}
+	r.first, r.DueKey = first, first
+	r.Enqueued = int64(binary.LittleEndian.Uint64(value))
+	return r.read(value[dueFixed:]) && r.At == first.At
+}
+
+// next reads the one behind; there must be some bytes.
+func (r *dueRow) next() (sound bool) {
+	before := r.DueKey
+	if len(r.rest) < dueStep {
+		return false
+	}
+	r.Seq = core.Seq(int64(r.first.Seq) + int64(int32(binary.LittleEndian.Uint32(r.rest))))
+	return r.read(r.rest[dueStep:]) && r.Beyond(before) && r.At-r.first.At < dueSpan
+}
+
+func (r *dueRow) read(b []byte) bool {
+	record, rest, err := wire.NextRecord(b)
+	if err != nil {
+		return false
+	}
+	if n, err := wire.CheckRecords(record, wire.MaxPayload); err != nil || n != 1 {
+		return false
+	}
+	r.Record, r.rest, r.At = record, rest, wire.DeliverAt(record)
+	return true
+}
+
+// skip moves on to the first record beyond a place; some is false when there is none.
+func (r *dueRow) skip(after DueKey) (some, sound bool) {
+	for !r.Beyond(after) {
+		if len(r.rest) == 0 {
+			return false, true
+		}
+		if !r.next() {
+			return false, false
+		}
+	}
+	return true, true
+}
+
+// dueMerge is a heap of rows by the record they are at.
+type dueMerge []dueRow
+
+// push adds a row, whose bytes may change afterwards.
+func (m *dueMerge) push(r dueRow) {
+	n := len(r.Record)
+	held := append(append(make([]byte, 0, n+len(r.rest)), r.Record...), r.rest...)
+	r.Record, r.rest = held[:n:n], held[n:]
+	*m = append(*m, r)
+	rows := *m
+	for i := len(rows) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if rows[i].Beyond(rows[parent].DueKey) {
+			return
+		}
+		rows[i], rows[parent] = rows[parent], rows[i]
+		i = parent
+	}
+}
+
+// pop moves the row on that is at the first record of all.
+func (m *dueMerge) pop() (sound bool) {
+	rows := *m
+	if len(rows[0].rest) > 0 {
+		if !rows[0].next() {
+			return false
+		}
+	} else {
+		last := len(rows) - 1
+		rows[0], rows[last] = rows[last], dueRow{}
+		rows = rows[:last]
+		*m = rows
+	}
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(rows); child++ {
+			if rows[least].Beyond(rows[child].DueKey) {
+				least = child
+			}
+		}
+		if least == i {
+			return true
+		}
+		rows[i], rows[least] = rows[least], rows[i]
+		i = least
+	}
+}
