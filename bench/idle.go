@@ -28,7 +28,7 @@ func (r *rig) idle() error {
 		return err
 	}
 	r.report.atMost("idle server, RSS", empty/(1<<20), 60, "MiB")
-	emptyHeap, err := r.liveHeap(s)
+	emptyHeap, emptyRoutines, err := r.live(s)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (r *rig) idle() error {
 			return err
 		}
 		took := time.Since(began)
-		heap, err := r.liveHeap(s)
+		heap, routines, err := r.live(s)
 		if err != nil {
 			return err
 		}
@@ -71,6 +71,7 @@ func (r *rig) idle() error {
 		name := fmt.Sprintf("%d idle %s", r.queues, step.what)
 		r.report.info(name+", created", float64(r.queues)/took.Seconds(), "/s", fmt.Sprintf("RSS after it %.0f MiB", running/(1<<20)))
 		r.report.atMost(name+", live heap each, before the restart", (heap-emptyHeap)/float64(r.queues)/1024, 4, "KiB")
+		r.report.atMost(name+", goroutines each", (routines-emptyRoutines)/float64(r.queues), 0.01, "")
 		r.report.atMost(name+", RSS each, after the restart", (rss-empty)/float64(r.queues)/1024, 4, "KiB")
 		r.report.atMost(name+", restart to ready", ready.Seconds(), 5, "s")
 	}
@@ -105,13 +106,13 @@ func (r *rig) memoryAtRest(s *server) (float64, error) {
 	return s.memory()
 }
 
-// liveHeap is what a garbage collection leaves.
-func (r *rig) liveHeap(s *server) (float64, error) {
+// live is what a garbage collection leaves, in bytes, and how many goroutines there are.
+func (r *rig) live(s *server) (heap, goroutines float64, err error) {
 	if _, err := s.get(r.ctx, "/debug/pprof/heap?gc=1"); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	m, err := s.metrics(r.ctx)
-	return m["go_memstats_heap_alloc_bytes"], err
+	return m["go_memstats_heap_alloc_bytes"], m["go_goroutines"], err
 }
 
 func (r *rig) admin(s *server, do func(context.Context, admin) error) error {
