@@ -378,10 +378,14 @@ func (r *reader) due(body []byte, more bool, m *ws.Message) error {
 	return err
 }
 
+// smallPart of a message is less than one in so many bytes. A backlog comes in messages of 1 MiB with batches of a tenth of that, which must not be
+// copied here, and once more when they are handed out.
+const smallPart = 16
+
 // hold keeps the records' bytes: by a reference to the message, or, for what is a small part of it, by a copy (and nil), so that one stuck
-// record does not keep a whole message.
+// record does not keep a whole message: only until its share has read on for a while, see dispatch, or that many times its batch.
 func hold(bytes []byte, m *ws.Message) ([]byte, *buffer) {
-	if 4*len(bytes) < len(m.Bytes) {
+	if smallPart*len(bytes) < len(m.Bytes) {
 		return append([]byte(nil), bytes...), nil
 	}
 	m.Retain()
