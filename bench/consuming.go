@@ -14,12 +14,15 @@ const (
 	messageSize    = 1024 // bytes
 )
 
-// drained is one repetition of both sides, each on new directories, one after the other: messages per second, and µs of the servers' CPU
-// a message consumed.
+// drained is one repetition of both sides, each on new directories, one after the other: messages per second, and µs of the servers' and of the
+// client's CPU a message consumed.
 type drained struct {
-	publish, consume, cpu float64
-	natsConsume, natsCPU  float64
+	publish, consume, cpu, client    float64
+	natsConsume, natsCPU, natsClient float64
 }
+
+// cheaper is how much less CPU time all processes need than the peer's.
+func (m drained) cheaper() float64 { return (m.natsCPU + m.natsClient) / (m.cpu + m.client) }
 
 // drain fills a queue with three replicas, then has the consumers of one group empty it, each message acknowledged by itself; the same with
 // NATS JetStream and explicit acknowledgements, for a smaller backlog where it is slower.
@@ -33,12 +36,12 @@ func (r *rig) drain() error {
 		if err != nil {
 			return err
 		}
-		if m.natsConsume, m.natsCPU, err = r.drainNATS(fmt.Sprint("drainnats", i)); err != nil {
+		if err := r.drainNATS(fmt.Sprint("drainnats", i), &m); err != nil {
 			return err
 		}
 		all = append(all, m)
-		r.report.say("repetition %d: publish %.0f/s, consume %.0f/s (%.1f µs of the servers' CPU a message); NATS: consume %.0f/s (%.1f µs)",
-			i+1, m.publish, m.consume, m.cpu, m.natsConsume, m.natsCPU)
+		r.report.say("repetition %d: publish %.0f/s, consume %.0f/s (%.1f µs of the servers' CPU a message, %.1f µs of the client's); NATS: consume %.0f/s (%.1f µs, %.1f µs)",
+			i+1, m.publish, m.consume, m.cpu, m.client, m.natsConsume, m.natsCPU, m.natsClient)
 	}
 	of := func(f func(drained) float64) float64 {
 		var v []float64
@@ -52,6 +55,7 @@ func (r *rig) drain() error {
 	r.report.info("published to the same cluster", of(func(m drained) float64 { return m.publish }), "msg/s", "")
 	r.report.info("NATS R3, explicit acks, the same", of(func(m drained) float64 { return m.natsConsume }), "msg/s",
 		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m drained) float64 { return m.natsCPU })))
+	r.report.info("CPU time of servers and client a message, NATS ÷ ours", of(drained.cheaper), "×", "what a busy machine leaves of the comparison")
 	r.report.atLeast("consume ÷ publish, 3 replicas", of(func(m drained) float64 { return m.consume / m.publish }), 1, "×")
 	r.report.atLeast("consume ÷ NATS with explicit acks", of(func(m drained) float64 { return m.consume / m.natsConsume }), 4, "×")
 	return nil
@@ -96,30 +100,31 @@ func (r *rig) drainOurs(name string) (m drained, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.consume, m.cpu = o.PerSecond(), 1e6*(after-before)/float64(max(1, o.Total))
+	m.consume, m.cpu, m.client = o.PerSecond(), 1e6*(after-before)/float64(max(1, o.Total)), 1e6*o.CPU/float64(max(1, o.Total))
 	return m, r.awaitAcks(c.output, float64(stored))
 }
 
-func (r *rig) drainNATS(name string) (perSecond, cpu float64, err error) {
+func (r *rig) drainNATS(name string, m *drained) error {
 	n, err := r.nats(name)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer n.remove()
 	stored, err := n.run(r.ctx, measure.Job{Kind: "produce", Size: messageSize, Warm: warm, For: 4 * r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	before, err := n.cpu()
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	o, err := n.run(r.ctx, measure.Job{Kind: "drain", Group: groupName, Count: stored.Total, Consumers: drainConsumers, Prefetch: drainPrefetch})
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	after, err := n.cpu()
-	return o.PerSecond(), 1e6 * (after - before) / float64(max(1, o.Total)), err
+	m.natsConsume, m.natsCPU, m.natsClient = o.PerSecond(), 1e6*(after-before)/float64(max(1, o.Total)), 1e6*o.CPU/float64(max(1, o.Total))
+	return err
 }
 
 // flow compares how long a message takes to a consumer with how long it takes to its acknowledgement, at a steady rate.

@@ -96,13 +96,15 @@ func (n *natsCluster) run(ctx context.Context, j measure.Job) (measure.Outcome, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience+j.Warm+j.For)
 	defer cancel()
-	text, err := command(ctx, n.load, string(arg)).Output()
+	cmd := command(ctx, n.load, string(arg))
+	text, err := cmd.Output()
 	if err != nil {
 		return o, fmt.Errorf("natsload %s: %w", arg, withStderr(err))
 	}
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, fmt.Errorf("natsload %s said %.200q: %w", arg, text, err)
 	}
+	o.CPU = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if o.Errors > 0 {
 		return o, fmt.Errorf("natsload %s: %d messages failed", arg, o.Errors)
 	}
