@@ -24,7 +24,7 @@ func TestOutageOfAllWorkers(t *testing.T) {
 	outage := time.Duration(max(6, scaled(t, 15))) * lock
 	c := process.StartCluster(t, process.Layout{})
 	c.Controller.Must("", "create", "queue", queue)
-	l := newLoadOf(t, c.Controller, 30, []string{"nack", "hang", "die"}, "--lock-timeout", lock.String(), "--max-deliveries", "5", "--backoff", "500ms,2,10s")
+	l := newLoadOf(t, c.Controller, 30, []string{"nack", "hang", "die"}, "--lock-timeout", lock.String(), "--max-deliveries", "5")
 	var out atomic.Bool
 	l.settle = func(group string, d *client.Delivery) (verify.Settled, error) {
 		switch {
