@@ -24,7 +24,7 @@ const (
 	stallMessages = 20              // distinct messages failed in a row …
 	stallFirst    = 5               // … so many of them for the first time …
 	stallAge      = time.Second     // … and for so long: acks may be on their way
-	stallPatience = 5 * time.Second // a last attempt waits so long after a first one failed, if nothing succeeds
+	stallPatience = 5 * time.Second // a last attempt waits so long after the latest first one failed, if nothing succeeds
 	stallProbes   = 4               // messages a stalled group hands out in one round
 	stallRounds   = 15              // without the failure of a first attempt, until failures count again …
 	stallPart     = 8               // … of this part of what waits in one round, if that is more than the probes, …
@@ -50,6 +50,7 @@ type streak struct {
 	suspects []suspect
 	first    int       // failures of first attempts
 	began    int64     // ns: the first failure
+	fresh    int64     // ns: the latest failure of a first attempt
 	probes   []deadRef // handed out while in doubt
 	failed   bool      // one of these failed
 	stalled  bool
@@ -77,6 +78,7 @@ func (s *Share) strike(seq core.Seq, m *message) {
 	case !k.stalled:
 		if m.attempts == 1 {
 			k.first++
+			k.fresh = g.now
 		}
 		if len(k.suspects) == 0 {
 			k.began = g.now
@@ -203,8 +205,8 @@ func (g *Group) nextProbe() (at int64, ok bool) {
 	switch {
 	case k.doubt() && (k.failed || g.postponed > 0):
 		consider(k.began + int64(stallAge))
-	case !k.probing() && g.postponed > 0 && g.now < k.began+int64(stallPatience):
-		consider(k.began + int64(stallPatience))
+	case !k.probing() && g.postponed > 0 && g.now < k.fresh+int64(stallPatience):
+		consider(k.fresh + int64(stallPatience))
 	}
 	return at, ok
 }
@@ -290,7 +292,7 @@ func (g *Group) undecided() bool {
 		return false
 	case k.doubt(): // from then on the failure of a probe decides
 		return g.now < k.began+int64(stallAge)
-	case g.now < k.began+int64(stallPatience):
+	case g.now < k.fresh+int64(stallPatience):
 		return true
 	case g.inFlight > 0 && len(k.suspects) < stallMessages && len(k.suspects)+g.inFlight >= stallMessages:
 		return true

@@ -124,6 +124,38 @@ func TestStall_OutageOfWorkersThatNack(t *testing.T) {
 	}
 }
 
+// TestStall_OutageWithoutABacklog has messages come one at a time, slower than they could fail: the first ones do not die before so many have failed that it is a
+// stall.
+func TestStall_OutageWithoutABacklog(t *testing.T) {
+	for _, every := range []time.Duration{5 * time.Millisecond, 33 * time.Millisecond, 300 * time.Millisecond, 4 * time.Second} {
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5}, 0)
+		w := newWorkers(t, g)
+		const good, n = 10, 200
+		for i := range n {
+			offerAt(t, s, 1, w.now, w.now)
+			w.until(w.now.Add(every), func(seq core.Seq) bool { return i >= good })
+		}
+		if len(w.dead) != 0 {
+			t.Errorf("a message every %s: an outage made %d dead letters: %v", every, len(w.dead), w.dead)
+		}
+		w.until(w.now.Add(10*time.Minute), nothing)
+		if !s.Done(n) || len(w.dead) != 0 {
+			t.Errorf("a message every %s: after the outage done up to %d, %d dead", every, s.Frontier(), len(w.dead))
+		}
+	}
+}
+
+// TestStall_TwoBadMessages die soon, although nothing succeeds beside them.
+func TestStall_TwoBadMessages(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5}, 0)
+	w := newWorkers(t, g)
+	offerAt(t, s, 2, w.now, w.now)
+	w.until(start.Add(2*stallPatience), all)
+	if len(w.dead) != 2 || w.dead[1] != 5 || w.dead[2] != 5 {
+		t.Errorf("dead are %v, want both after 5 attempts", w.dead)
+	}
+}
+
 // TestStall_OutageOfWorkersThatHang has all locks run out for many lock timeouts, when everything had been handed out before.
 func TestStall_OutageOfWorkersThatHang(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 100)
