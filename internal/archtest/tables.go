@@ -86,7 +86,6 @@ var fences = []fence{
 	{"github.com/spf13/cobra/...", []string{"cmd/...", "tools/..."}, "commands are not part of the server"},
 	{"github.com/spf13/pflag/...", []string{"cmd/...", "tools/...", "node/..."}, "flags are read in one place"},
 	{"go.yaml.in/yaml/v3/...", []string{"node/...", "tools/..."}, "configuration is read in one place"},
-	{"github.com/cheggaaa/pb/...", []string{"tools/..."}, "only commands draw progress"},
 	{"github.com/prometheus/client_golang/prometheus/promhttp/...", []string{"node/..."}, "one process has one metrics page"},
 	{"go.opentelemetry.io/otel/sdk/...", []string{"node/..."}, "roles know the API, the process chooses the SDK"},
 	{"go.opentelemetry.io/otel/exporters/...", []string{"node/..."}, "roles know the API, the process chooses the SDK"},

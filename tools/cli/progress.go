@@ -4,15 +4,16 @@ import (
 	"os"
 	"sync"
 
-	"github.com/cheggaaa/pb/v3"
 	"golang.org/x/term"
+
+	"github.com/columbamq/columba/tools/cli/bar"
 )
 
 // progress is a bar on stderr for what can take longer than two seconds; nothing is drawn unless stderr is a terminal.
 type progress struct {
-	begin func() *pb.ProgressBar // nil: nothing is drawn
+	begin func() *bar.Bar // nil: nothing is drawn
 	first sync.Once
-	bar   *pb.ProgressBar // since first
+	bar   *bar.Bar // since first
 	end   sync.Once
 }
 
@@ -32,15 +33,8 @@ func (a *app) newProgress(what string, total int, bytes bool) *progress {
 	if !isTerminal(a.stderr) {
 		return &progress{}
 	}
-	tmpl := `{{string . "what"}} {{counters . }} {{bar . }} {{percent . }} {{speed . "%s/s" }} {{rtime . "ETA %s"}}`
-	if total == 0 {
-		tmpl = `{{string . "what"}} {{counters . }} {{cycle . "⠋" "⠙" "⠸" "⠴" "⠦" "⠇" }} {{speed . "%s/s" }} {{etime . }}`
-	}
-	return &progress{begin: func() *pb.ProgressBar {
-		bar := pb.ProgressBarTemplate(tmpl).New(total).SetWriter(a.stderr)
-		bar.Set("what", what).Set(pb.Bytes, bytes)
-		return bar.Start()
-	}}
+	o := bar.Options{Out: a.stderr, Width: func() int { return columns(a.stderr) }, What: what, Total: int64(total), Bytes: bytes}
+	return &progress{begin: func() *bar.Bar { return bar.Start(o) }}
 }
 
 func (p *progress) start() {
@@ -70,4 +64,13 @@ func (p *progress) finish() {
 func isTerminal(v any) bool {
 	f, ok := v.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// columns is the width of a terminal, or 0.
+func columns(v any) int {
+	if f, ok := v.(*os.File); ok {
+		width, _, _ := term.GetSize(int(f.Fd()))
+		return width
+	}
+	return 0
 }

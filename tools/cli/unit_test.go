@@ -12,13 +12,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cheggaaa/pb/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"pgregory.net/rapid"
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/tools/cli/bar"
 )
 
 func TestSplitter_CutsLikeSplit(t *testing.T) {
@@ -219,19 +219,19 @@ func TestPrinter_TableKeepsColumns(t *testing.T) {
 
 func TestProgress_BeginsWithTheFirst(t *testing.T) {
 	begun := 0
-	bar := func() *progress {
-		return &progress{begin: func() *pb.ProgressBar {
+	newProgress := func() *progress {
+		return &progress{begin: func() *bar.Bar {
 			begun++
-			return pb.New(0).SetWriter(io.Discard).Start()
+			return bar.Start(bar.Options{Out: io.Discard, Width: func() int { return 80 }})
 		}}
 	}
-	p := bar()
+	p := newProgress()
 	p.finish()
 	p.add(1)
 	if begun != 0 {
 		t.Error("a bar was drawn after its end")
 	}
-	p = bar()
+	p = newProgress()
 	p.add(1)
 	p.add(1)
 	p.finish()
