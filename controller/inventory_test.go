@@ -68,7 +68,7 @@ func TestInventory_HintThatCameLateIsFound(t *testing.T) {
 }
 
 func TestInventory_ExtentOfAnUnknownQueueIsLeftAlone(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
 		e := core.Extent{
 			ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: core.QueueID{ID: core.NewID(time.Now())}, Kind: core.KindLog,
 			Durability: core.DurabilityFsync, Input: "in", InputRun: newRun(), Token: core.WriterToken{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"s0"},
