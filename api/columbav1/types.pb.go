@@ -482,6 +482,7 @@ type GroupSpec struct {
 	Status         string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
 	NoNackThrottle bool                   `protobuf:"varint,30,opt,name=no_nack_throttle,json=noNackThrottle,proto3" json:"no_nack_throttle,omitempty"`
 	Delivery       string                 `protobuf:"bytes,31,opt,name=delivery,proto3" json:"delivery,omitempty"` // at-least-once, at-most-once
+	Expired        string                 `protobuf:"bytes,55,opt,name=expired,proto3" json:"expired,omitempty"`   // what becomes of a message that expires before it is handed out: drop, dlq
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -603,6 +604,13 @@ func (x *GroupSpec) GetNoNackThrottle() bool {
 func (x *GroupSpec) GetDelivery() string {
 	if x != nil {
 		return x.Delivery
+	}
+	return ""
+}
+
+func (x *GroupSpec) GetExpired() string {
+	if x != nil {
+		return x.Expired
 	}
 	return ""
 }
@@ -1496,7 +1504,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x03min\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03min\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x16\n" +
-	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xec\x03\n" +
+	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\x86\x04\n" +
 	"\tGroupSpec\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1512,7 +1520,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	" \x01(\bR\fnoSmartRetry\x12\x16\n" +
 	"\x06status\x18\v \x01(\tR\x06status\x12(\n" +
 	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\x12\x1a\n" +
-	"\bdelivery\x18\x1f \x01(\tR\bdelivery\"\xae\x01\n" +
+	"\bdelivery\x18\x1f \x01(\tR\bdelivery\x12\x18\n" +
+	"\aexpired\x187 \x01(\tR\aexpired\"\xae\x01\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
