@@ -15,6 +15,14 @@ const (
 	ExhaustedBlock Exhausted = "block"
 )
 
+// Expired says what becomes of a message that expires before it is handed out, or handed out again.
+type Expired string
+
+const (
+	ExpiredDrop Expired = "drop"
+	ExpiredDLQ  Expired = "dlq"
+)
+
 // Delivery says what becomes of a message whose consumer is lost.
 type Delivery string
 
@@ -51,6 +59,7 @@ type GroupSpec struct {
 
 	NoNackThrottle bool     `json:"no_nack_throttle"` // consumers that only nack get messages as fast as others
 	Delivery       Delivery `json:"delivery"`         // fixed at the group's creation
+	Expired        Expired  `json:"expired"`
 }
 
 // WithDefaults fills what is not set.
@@ -63,6 +72,7 @@ func (g GroupSpec) WithDefaults() GroupSpec {
 	}
 	def(&g.Exhausted, ExhaustedDLQ)
 	def(&g.Delivery, AtLeastOnce)
+	def(&g.Expired, ExpiredDrop)
 	def(&g.Status, StatusEnabled)
 	return g
 }
@@ -93,6 +103,12 @@ func (g GroupSpec) Validate() error {
 	}
 	if g.Delivery != AtLeastOnce && g.Delivery != AtMostOnce {
 		return Errorf(CodeBadArgument, "delivery %q is not at-least-once or at-most-once", clip(string(g.Delivery)))
+	}
+	if g.Expired != ExpiredDrop && g.Expired != ExpiredDLQ {
+		return Errorf(CodeBadArgument, "expired %q is not drop or dlq", clip(string(g.Expired)))
+	}
+	if g.OnDLQ() && g.Expired != ExpiredDrop {
+		return Errorf(CodeBadArgument, "expired %q is not for a group on a dead letter queue: it has none of its own", clip(string(g.Expired)))
 	}
 	if err := g.Start.validate(); err != nil {
 		return err

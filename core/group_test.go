@@ -12,7 +12,7 @@ import (
 func TestGroupSpec_Defaults(t *testing.T) {
 	want := core.GroupSpec{
 		Start: core.Start{Mode: core.StartLatest}, LockTimeout: time.Minute, MaxDeliveries: 10,
-		Exhausted: core.ExhaustedDLQ, Delivery: core.AtLeastOnce, Status: core.StatusEnabled,
+		Exhausted: core.ExhaustedDLQ, Delivery: core.AtLeastOnce, Expired: core.ExpiredDrop, Status: core.StatusEnabled,
 	}
 	got := core.GroupSpec{}.WithDefaults()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -39,14 +39,18 @@ func TestGroupSpec_Validate(t *testing.T) {
 		"skip all":        func(g *core.GroupSpec) { g.Delay, g.SkipOlder = time.Minute, time.Minute },
 		"skip very old":   func(g *core.GroupSpec) { g.SkipOlder = core.MaxRetention + 1 },
 		"exhausted":       func(g *core.GroupSpec) { g.Exhausted = "explode" },
-		"delivery":        func(g *core.GroupSpec) { g.Delivery = "twice" },
-		"status":          func(g *core.GroupSpec) { g.Status = "asleep" },
-		"start":           func(g *core.GroupSpec) { g.Start.Mode = "middle" },
-		"start time":      func(g *core.GroupSpec) { g.Start = core.Start{Mode: core.StartTime} },
-		"backoff order":   func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 2, Factor: 1, Max: 1} },
-		"backoff factor":  func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 1, Factor: 0.5, Max: 2} },
-		"backoff jitter":  func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 1, Factor: 1, Max: 2, Jitter: 1.5} },
-		"backoff max":     func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 1, Factor: 1, Max: core.MaxNackDelay + 1} },
+		"expired":         func(g *core.GroupSpec) { g.Expired = "block" },
+		"expired in a dlq": func(g *core.GroupSpec) {
+			g.Queue, g.Exhausted, g.Expired = "/a/b/g.dlq", core.ExhaustedBlock, core.ExpiredDLQ
+		},
+		"delivery":       func(g *core.GroupSpec) { g.Delivery = "twice" },
+		"status":         func(g *core.GroupSpec) { g.Status = "asleep" },
+		"start":          func(g *core.GroupSpec) { g.Start.Mode = "middle" },
+		"start time":     func(g *core.GroupSpec) { g.Start = core.Start{Mode: core.StartTime} },
+		"backoff order":  func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 2, Factor: 1, Max: 1} },
+		"backoff factor": func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 1, Factor: 0.5, Max: 2} },
+		"backoff jitter": func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 1, Factor: 1, Max: 2, Jitter: 1.5} },
+		"backoff max":    func(g *core.GroupSpec) { g.Backoff = core.Backoff{Min: 1, Factor: 1, Max: core.MaxNackDelay + 1} },
 	} {
 		g := core.GroupSpec{}.WithDefaults()
 		change(&g)

@@ -65,7 +65,10 @@ func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
 	if r.FirstEnqueue == 0 {
 		r.FirstEnqueue = d.Enqueued
 	}
-	r.DeliverAt, r.Delay = 0, 0                                                     // a dead letter is there at once
+	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
+	if d.Failure == dispatch.Lapsed {
+		r.ExpireAt = 0 // else nobody would get it from there
+	}
 	r.Attempts = uint16(min(uint32(r.Attempts)+uint32(d.Attempts), math.MaxUint16)) // of one that was a dead letter before: all of them
 	r.Origin = core.Receipt{Extent: d.Share.Extent(), Seq: d.Seq}
 	r.ReasonCode = []byte(d.Failure.String())

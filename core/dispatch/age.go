@@ -76,6 +76,30 @@ func (s *Share) lapsed(b *batch, seq core.Seq) bool {
 	return at > 0 && at <= s.group.now/int64(time.Millisecond)
 }
 
+// lapse ends a message that has expired and has a phase, but is not in flight.
+func (s *Share) lapse(seq core.Seq, m *message) {
+	s.group.counters.Lapsed++
+	if s.group.spec.Expired != core.ExpiredDLQ {
+		s.settle(seq, m)
+		return
+	}
+	m.failure = Lapsed
+	s.changed = true
+	s.die(seq, m)
+}
+
+// lapseUnseen ends a buffered message that has expired.
+func (s *Share) lapseUnseen(b *batch, seq core.Seq) {
+	if s.group.spec.Expired != core.ExpiredDLQ {
+		s.group.counters.Lapsed += s.unseen(b, seq, 1)
+		return
+	}
+	s.buffered--
+	m := s.table.put(seq)
+	m.batch = b
+	s.lapse(seq, m)
+}
+
 // visibleAt is when the group's delay lets the messages of a batch go, ns.
 func (s *Share) visibleAt(b *batch) int64 { return b.Enqueued*1000 + int64(s.group.spec.Delay) }
 

@@ -138,6 +138,86 @@ func TestGroup_SkipOlderAfterTheDelay(t *testing.T) {
 	want(t, "by the new rule", take(g, 1, second(11)), "3+1@1")
 }
 
+// TestGroup_ExpiredMessagesDie dead-letters what has expired, before a first delivery and before another one, of a log and of timers; what was delivered in
+// time is not concerned. An owner that dies before they are written leaves them to the next one.
+func TestGroup_ExpiredMessagesDie(t *testing.T) {
+	spec := core.GroupSpec{LockTimeout: time.Minute, Expired: core.ExpiredDLQ}
+	for _, timers := range []bool{false, true} {
+		var g *Group
+		var s *Share
+		offer := func() *counted {
+			if timers {
+				in := timerTimes{enqueued: start, expire: second(5)}
+				b := &counted{}
+				if err := s.OfferDue(dueRecords(map[core.Seq]timerTimes{1: in, 2: in, 3: {enqueued: start}}, b, 1, 2, 3), start); err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+			b := &counted{}
+			r := records(1, 3, b)
+			r.Expire = []int64{second(5).UnixMilli(), second(5).UnixMilli(), 0}
+			if err := s.Offer(r, start); err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		if g, s = newShare(t, spec, 0); timers {
+			g, s = newTimers(t, spec)
+		}
+		b := offer()
+		takeOne(t, g, start, 1)
+		if err := s.Nack(1, 1, 0, []byte("busy"), 0, start); err != nil {
+			t.Fatal(err)
+		}
+		save(s, start)
+		takeOne(t, g, second(5), 3)
+		checkDead := func(g *Group, attempts uint16) {
+			t.Helper()
+			dead := g.TakeDead(10, nil)
+			if len(dead) != 2 || dead[0].Failure.String() != "expired" || g.Counters().Lapsed != 2 || g.Depth().Dying != 2 {
+				t.Fatalf("timers: %v: dead are %+v, depth %+v, %+v", timers, dead, g.Depth(), g.Counters())
+			}
+			for _, d := range dead {
+				if want := map[core.Seq]uint16{1: attempts}[d.Seq]; d.Attempts != want {
+					t.Errorf("message %d is dead with %d attempts, want %d", d.Seq, d.Attempts, want)
+				}
+			}
+			for _, d := range dead {
+				d.Share.DeadLettered(d.Seq, second(6))
+			}
+		}
+		blob, _ := s.Checkpoint(nil, false, second(5))
+		checkDead(g, 1)
+		if bad := s.Ack(3, 1, 1, second(6), nil); bad != nil || !s.Done(3) || b.released != 1 {
+			t.Errorf("refused: %v, done: %v, released: %d", bad, s.Done(3), b.released)
+		}
+		st, err := DecodeState(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g = NewGroup(spec.WithDefaults()); timers {
+			s = g.AddTimers(extent(1), st, second(6))
+		} else {
+			s = g.AddShare(extent(1), st, second(6))
+		}
+		offer()
+		g.Tick(second(6))
+		save(s, second(6))
+		if got := g.Take(1, Credit{Messages: 10, Bytes: 1 << 20}, second(6), nil); len(got) > 0 {
+			t.Fatalf("got %v", got)
+		}
+		checkDead(g, 1)
+	}
+}
+
+func takeOne(t *testing.T, g *Group, now time.Time, want core.Seq) {
+	t.Helper()
+	if got := g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, now, nil); len(got) != 1 || got[0].Base != want {
+		t.Fatalf("got %+v, want message %d", got, want)
+	}
+}
+
 func TestGroup_ExpiredMessages(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{LockTimeout: time.Minute}, 0)
 	in := func(d int) int64 { return second(d).UnixMilli() }

@@ -27,7 +27,7 @@ func (m *machine) withhold(t *rapid.T) {
 		switch {
 		case f.over || m.s.done.Done(seq):
 			want = Settled
-		case f.begun:
+		case f.begun || f.dying:
 			want = Handed
 		}
 		if got := m.s.Withhold(seq, m.now); got != want {

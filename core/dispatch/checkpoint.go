@@ -112,6 +112,9 @@ func (s *Share) entries(final bool, now int64) []entry {
 		default:
 			e.kind = ended
 		}
+		if m.failure == Lapsed { // whoever resumes it finds that it has
+			e.kind, e.due, e.failure, e.text = waiting, 0, NoFailure, ""
+		}
 		if e.attempts > 0 {
 			out = join(out, e)
 		}

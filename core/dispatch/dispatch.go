@@ -75,6 +75,7 @@ const (
 	LockExpired         // neither settled nor extended in time
 	Nacked              // the consumer asked for another attempt
 	Rejected            // the consumer asked for no other attempt
+	Lapsed              // the message expired; checkpoints do not keep it
 )
 
 // String is the reason code written to a dead letter.
@@ -86,6 +87,8 @@ func (f Failure) String() string {
 		return "nack"
 	case Rejected:
 		return "rejected"
+	case Lapsed:
+		return "expired"
 	}
 	return ""
 }

@@ -136,8 +136,7 @@ func (s *Share) takeDue(h *handout) (n, size int) {
 		return 0, 0
 	case s.lapsed(m.batch, seq):
 		s.unbegun.pop()
-		s.group.counters.Lapsed++
-		s.settle(seq, m)
+		s.lapse(seq, m)
 		return 0, 0
 	}
 	if size = s.size(m.batch, seq); !h.fits(size) {

@@ -390,7 +390,7 @@ func (m *machine) tick(t *rapid.T) {
 func (m *machine) update(t *rapid.T) {
 	m.spec.MaxDeliveries = rapid.IntRange(1, 4).Draw(t, "max")
 	m.spec.Delay, m.spec.SkipOlder = delays.Draw(t, "group delay"), ages.Draw(t, "skip older")
-	m.spec.Exhausted = policies.Draw(t, "exhausted")
+	m.spec.Exhausted, m.spec.Expired = policies.Draw(t, "exhausted"), ends.Draw(t, "expired")
 	m.spec.NoSmartRetry, m.spec.NoNackThrottle = rapid.Bool().Draw(t, "no smart retry"), rapid.Bool().Draw(t, "no nack throttle")
 	if m.spec.NoNackThrottle {
 		clear(m.nacks)
@@ -483,13 +483,15 @@ var delays = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second, 15 * time.
 
 var policies = rapid.SampledFrom([]core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop, core.ExhaustedBlock})
 
+var ends = rapid.SampledFrom([]core.Expired{core.ExpiredDrop, core.ExpiredDLQ})
+
 var ages = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, 25 * time.Second})
 
 func TestGroup_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{now: time.Unix(1_700_000_000, 0), spec: core.GroupSpec{
 			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"), SkipOlder: ages.Draw(t, "skip older"),
-			Exhausted: policies.Draw(t, "exhausted"),
+			Exhausted: policies.Draw(t, "exhausted"), Expired: ends.Draw(t, "expired"),
 		}.WithDefaults()}
 		if rapid.Bool().Draw(t, "timers") {
 			m.timers = make(map[core.Seq]timerTimes)

@@ -68,8 +68,7 @@ func (s *Share) claimDue(messages, bytes int) {
 			s.group.counters.Skipped++
 			s.settle(seq, m)
 		case s.lapsed(m.batch, seq):
-			s.group.counters.Lapsed++
-			s.settle(seq, m)
+			s.lapse(seq, m)
 		default:
 			if bytes -= s.size(m.batch, seq); bytes < 0 && !first {
 				return

@@ -107,6 +107,13 @@ func (m *machine) check(t *rapid.T) {
 			f.over = true
 			m.lapsed++
 		}
+		if x := m.s.table.get(seq); x != nil && x.failure == Lapsed && !f.dying {
+			if !f.lapsed(m.now) || f.locked || f.over || m.spec.Expired != core.ExpiredDLQ {
+				t.Fatalf("seq %d is on its way to the dead letters since it expired: %+v", seq, f)
+			}
+			f.dying = true
+			m.lapsed++
+		}
 		if f.over != done {
 			t.Fatalf("seq %d done: %v, want %v", seq, done, f.over)
 		}

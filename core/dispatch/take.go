@@ -93,8 +93,7 @@ func (s *Share) takeRetries(h *handout, most int) (n int) {
 		}
 		if s.lapsed(m.batch, seq) {
 			s.retries.pop()
-			s.group.counters.Lapsed++
-			s.settle(seq, m)
+			s.lapse(seq, m)
 			continue
 		}
 		if s.isLast(seq, m) && s.group.undecided() {
@@ -213,7 +212,7 @@ func (s *Share) clean(b *batch, first core.Seq, count int) (core.Seq, int) {
 		if !s.lapsed(b, first) {
 			break
 		}
-		s.group.counters.Lapsed += s.unseen(b, first, 1)
+		s.lapseUnseen(b, first)
 	}
 	n := 0
 	for ; n < count && first+core.Seq(n) <= b.last && s.fresh(first+core.Seq(n)) && !s.lapsed(b, first+core.Seq(n)); n++ {
