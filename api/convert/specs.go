@@ -68,6 +68,7 @@ func GroupSpec(p *pb.GroupSpec, now time.Time) (core.GroupSpec, error) {
 
 		NoNackThrottle: p.GetNoNackThrottle(),
 		Delivery:       core.Delivery(p.GetDelivery()),
+		Expired:        core.Expired(p.GetExpired()),
 	}
 	if b := p.GetBackoff(); b != nil {
 		s.Backoff = core.Backoff{Min: b.Min.AsDuration(), Factor: b.Factor, Max: b.Max.AsDuration(), Jitter: b.Jitter}
@@ -95,6 +96,7 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 
 		NoNackThrottle: s.NoNackThrottle,
 		Delivery:       string(s.Delivery),
+		Expired:        string(s.Expired),
 	}
 	if s.Start.Mode == core.StartTime {
 		out.Start = s.Start.At.UTC().Format(time.RFC3339Nano)

@@ -22,6 +22,7 @@ type groupFlags struct {
 	start, maxDeliveries          string
 	lockTimeout, delay, skipOlder time.Duration
 	backoff, exhausted, status    string
+	expired                       string
 	noSmartRetry, noNackThrottle  bool
 	atMostOnce                    bool
 }
@@ -38,6 +39,8 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none")
 	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message: dlq, drop or block")
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
+	f.StringVar(&g.expired, "expired", "", "what becomes of a message that expires before it is delivered: drop or dlq")
+	suggest(cmd, "expired", "drop", "dlq")
 	f.BoolVar(&g.noSmartRetry, "no-smart-retry", false, "count failed attempts, and go on at full speed, also while nothing succeeds")
 	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "give consumers that only nack messages as fast as others")
 }
@@ -49,7 +52,7 @@ func (g *groupFlags) registerStatus(cmd *cobra.Command) {
 
 // spec is what was set for the group args[0] args[1], checked as far as it can be without the server.
 func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
-	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Status: g.status, NoSmartRetry: g.noSmartRetry, NoNackThrottle: g.noNackThrottle}
+	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Expired: g.expired, Status: g.status, NoSmartRetry: g.noSmartRetry, NoNackThrottle: g.noNackThrottle}
 	if g.atMostOnce {
 		s.Delivery = string(core.AtMostOnce)
 	}

@@ -51,6 +51,7 @@ func groupFields(g *pb.Group) []field {
 		{name: "skip_older", value: duration(s.GetSkipOlder()), detail: true},
 		{name: "backoff", value: backoff, detail: true},
 		{name: "exhausted", value: s.GetExhausted()},
+		{name: "expired", value: s.GetExpired(), detail: true},
 		{name: "delivery", value: s.GetDelivery(), detail: true},
 		{name: "no_smart_retry", value: s.GetNoSmartRetry(), detail: true},
 		{name: "no_nack_throttle", value: s.GetNoNackThrottle(), detail: true},
