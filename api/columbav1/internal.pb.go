@@ -2553,6 +2553,182 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
+type ListDueRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	After         int64                  `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`                       // unix ms: records due behind that …
+	AfterSeq      uint64                 `protobuf:"varint,3,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"` // … or then, of seqs behind this …
+	UpTo          uint64                 `protobuf:"varint,4,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`             // … of seqs up to this
+	MaxBytes      uint32                 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // to look at
+	MaxRecords    uint32                 `protobuf:"varint,6,opt,name=max_records,json=maxRecords,proto3" json:"max_records,omitempty"`
+	CountUntil    int64                  `protobuf:"varint,7,opt,name=count_until,json=countUntil,proto3" json:"count_until,omitempty"` // unix ms: not the records, but how many are due by then; 0: the records
+	Known         []byte                 `protobuf:"bytes,8,opt,name=known,proto3" json:"known,omitempty"`                              // those that are not counted: a window
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDueRequest) Reset() {
+	*x = ListDueRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDueRequest) ProtoMessage() {}
+
+func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
+func (*ListDueRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListDueRequest) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *ListDueRequest) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *ListDueRequest) GetAfterSeq() uint64 {
+	if x != nil {
+		return x.AfterSeq
+	}
+	return 0
+}
+
+func (x *ListDueRequest) GetUpTo() uint64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+func (x *ListDueRequest) GetMaxBytes() uint32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *ListDueRequest) GetMaxRecords() uint32 {
+	if x != nil {
+		return x.MaxRecords
+	}
+	return 0
+}
+
+func (x *ListDueRequest) GetCountUntil() int64 {
+	if x != nil {
+		return x.CountUntil
+	}
+	return 0
+}
+
+func (x *ListDueRequest) GetKnown() []byte {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+type ListDueResponse struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Records       []*ListDueResponse_Record `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	More          bool                      `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`     // it stopped at a limit
+	Passed        int64                     `protobuf:"varint,3,opt,name=passed,proto3" json:"passed,omitempty"` // unix ms: how far it looked, to ask on from
+	PassedSeq     uint64                    `protobuf:"varint,4,opt,name=passed_seq,json=passedSeq,proto3" json:"passed_seq,omitempty"`
+	Count         uint64                    `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"` // with more: at least
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDueResponse) Reset() {
+	*x = ListDueResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDueResponse) ProtoMessage() {}
+
+func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
+func (*ListDueResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ListDueResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ListDueResponse) GetPassed() int64 {
+	if x != nil {
+		return x.Passed
+	}
+	return 0
+}
+
+func (x *ListDueResponse) GetPassedSeq() uint64 {
+	if x != nil {
+		return x.PassedSeq
+	}
+	return 0
+}
+
+func (x *ListDueResponse) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type HoldTimersRequest struct {
 	state         protoimpl.MessageState     `protogen:"open.v1"`
 	Extent        []byte                     `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
@@ -2564,7 +2740,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2752,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2765,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -2622,7 +2798,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2810,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2823,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -2666,7 +2842,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2854,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2867,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -2709,7 +2885,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2897,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2910,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 type SettleRequest struct {
@@ -2749,7 +2925,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2937,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2950,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -2805,6 +2981,74 @@ func (x *SettleRequest) GetReason() string {
 	return ""
 }
 
+type ListDueResponse_Record struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Due           int64                  `protobuf:"varint,2,opt,name=due,proto3" json:"due,omitempty"`           // unix ms
+	Enqueued      int64                  `protobuf:"varint,3,opt,name=enqueued,proto3" json:"enqueued,omitempty"` // unix µs
+	Record        []byte                 `protobuf:"bytes,4,opt,name=record,proto3" json:"record,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDueResponse_Record) Reset() {
+	*x = ListDueResponse_Record{}
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDueResponse_Record) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDueResponse_Record) ProtoMessage() {}
+
+func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
+func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40, 0}
+}
+
+func (x *ListDueResponse_Record) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ListDueResponse_Record) GetDue() int64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+func (x *ListDueResponse_Record) GetEnqueued() int64 {
+	if x != nil {
+		return x.Enqueued
+	}
+	return 0
+}
+
+func (x *ListDueResponse_Record) GetRecord() []byte {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
 type HoldTimersRequest_Timer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -2815,7 +3059,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +3071,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +3084,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -2867,7 +3111,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +3123,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +3136,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -3107,7 +3351,30 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x125\n" +
 	"\bexpected\x18\x03 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\x10\n" +
-	"\x0eRemoveResponse\"\xb1\x01\n" +
+	"\x0eRemoveResponse\"\xe5\x01\n" +
+	"\x0eListDueRequest\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x03R\x05after\x12\x1b\n" +
+	"\tafter_seq\x18\x03 \x01(\x04R\bafterSeq\x12\x13\n" +
+	"\x05up_to\x18\x04 \x01(\x04R\x04upTo\x12\x1b\n" +
+	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytes\x12\x1f\n" +
+	"\vmax_records\x18\x06 \x01(\rR\n" +
+	"maxRecords\x12\x1f\n" +
+	"\vcount_until\x18\a \x01(\x03R\n" +
+	"countUntil\x12\x14\n" +
+	"\x05known\x18\b \x01(\fR\x05known\"\x92\x02\n" +
+	"\x0fListDueResponse\x12<\n" +
+	"\arecords\x18\x01 \x03(\v2\".columba.v1.ListDueResponse.RecordR\arecords\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x16\n" +
+	"\x06passed\x18\x03 \x01(\x03R\x06passed\x12\x1d\n" +
+	"\n" +
+	"passed_seq\x18\x04 \x01(\x04R\tpassedSeq\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\x04R\x05count\x1a`\n" +
+	"\x06Record\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
+	"\x03due\x18\x02 \x01(\x03R\x03due\x12\x1a\n" +
+	"\benqueued\x18\x03 \x01(\x03R\benqueued\x12\x16\n" +
+	"\x06record\x18\x04 \x01(\fR\x06record\"\xb1\x01\n" +
 	"\x11HoldTimersRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x16\n" +
 	"\x06groups\x18\x02 \x03(\fR\x06groups\x12?\n" +
@@ -3140,7 +3407,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList\x12N\n" +
 	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12K\n" +
 	"\n" +
-	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse2\xe9\x04\n" +
+	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse2\xad\x05\n" +
 	"\fStoreService\x12<\n" +
 	"\x05Fence\x12\x18.columba.v1.FenceRequest\x1a\x19.columba.v1.FenceResponse\x12G\n" +
 	"\x04Seal\x12\x1e.columba.v1.SealReplicaRequest\x1a\x1f.columba.v1.SealReplicaResponse\x12H\n" +
@@ -3151,7 +3418,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"GetReplica\x12\x1d.columba.v1.GetReplicaRequest\x1a\x13.columba.v1.Replica\x12E\n" +
 	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
-	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse2\xb9\x06\n" +
+	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12B\n" +
+	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse2\xb9\x06\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -3178,7 +3446,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),          // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),         // 1: columba.v1.EnsureExtentResponse
@@ -3219,134 +3487,140 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*InventoryResponse)(nil),            // 36: columba.v1.InventoryResponse
 	(*RemoveRequest)(nil),                // 37: columba.v1.RemoveRequest
 	(*RemoveResponse)(nil),               // 38: columba.v1.RemoveResponse
-	(*HoldTimersRequest)(nil),            // 39: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 40: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 41: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 42: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 43: columba.v1.SettleRequest
-	(*HoldTimersRequest_Timer)(nil),      // 44: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 45: columba.v1.HoldTimersResponse.GroupHold
-	(*Extent)(nil),                       // 46: columba.v1.Extent
-	(*HostAddress)(nil),                  // 47: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 48: google.protobuf.Timestamp
-	(*DeadLetterSelection)(nil),          // 49: columba.v1.DeadLetterSelection
-	(*StoreIdentity)(nil),                // 50: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),          // 51: google.protobuf.Duration
-	(*BeginOperationRequest)(nil),        // 52: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 53: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 54: columba.v1.RewindGroupRequest
-	(*PullRequest)(nil),                  // 55: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 56: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 57: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 58: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 59: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 60: columba.v1.ListDeadLettersRequest
-	(*BeginOperationResponse)(nil),       // 61: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 62: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 63: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),                 // 64: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 65: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 66: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 67: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 68: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 69: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 70: columba.v1.ListDeadLettersResponse
+	(*ListDueRequest)(nil),               // 39: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 40: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 41: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 42: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 43: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 44: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 45: columba.v1.SettleRequest
+	(*ListDueResponse_Record)(nil),       // 46: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 47: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 48: columba.v1.HoldTimersResponse.GroupHold
+	(*Extent)(nil),                       // 49: columba.v1.Extent
+	(*HostAddress)(nil),                  // 50: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 51: google.protobuf.Timestamp
+	(*DeadLetterSelection)(nil),          // 52: columba.v1.DeadLetterSelection
+	(*StoreIdentity)(nil),                // 53: columba.v1.StoreIdentity
+	(*durationpb.Duration)(nil),          // 54: google.protobuf.Duration
+	(*BeginOperationRequest)(nil),        // 55: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 56: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 57: columba.v1.RewindGroupRequest
+	(*PullRequest)(nil),                  // 58: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 59: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 60: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 61: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 62: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 63: columba.v1.ListDeadLettersRequest
+	(*BeginOperationResponse)(nil),       // 64: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 65: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 66: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),                 // 67: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 68: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 69: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 70: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 71: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 72: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 73: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	46, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	47, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	46, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	48, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	49, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	50, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	49, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	51, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
 	10, // 4: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
 	11, // 5: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
 	12, // 6: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
 	14, // 7: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
 	15, // 8: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	46, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	49, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	16, // 10: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	49, // 11: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	46, // 12: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	46, // 13: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	46, // 14: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	50, // 15: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	50, // 16: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	46, // 17: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	50, // 18: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	50, // 19: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	50, // 20: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	48, // 21: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	50, // 22: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	46, // 23: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	50, // 24: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	50, // 25: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	52, // 11: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	49, // 12: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	49, // 13: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	49, // 14: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	53, // 15: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	53, // 16: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	49, // 17: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	53, // 18: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	53, // 19: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	53, // 20: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	51, // 21: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	53, // 22: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	49, // 23: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	53, // 24: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	53, // 25: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
 	32, // 26: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	50, // 27: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	44, // 28: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	45, // 29: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	51, // 30: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 31: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 32: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 33: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	52, // 34: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	53, // 35: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	54, // 36: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	6,  // 37: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	7,  // 38: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	9,  // 39: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	21, // 40: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	23, // 41: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	25, // 42: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	27, // 43: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	29, // 44: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	31, // 45: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	33, // 46: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	35, // 47: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	37, // 48: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	17, // 49: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	55, // 50: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	43, // 51: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	56, // 52: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	57, // 53: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	58, // 54: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	59, // 55: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	60, // 56: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	39, // 57: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	41, // 58: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	19, // 59: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	1,  // 60: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 61: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 62: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	61, // 63: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	62, // 64: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	63, // 65: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	17, // 66: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 67: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 68: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	22, // 69: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	24, // 70: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	26, // 71: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	28, // 72: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	30, // 73: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	32, // 74: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	34, // 75: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	36, // 76: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	38, // 77: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	18, // 78: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	64, // 79: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	65, // 80: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	66, // 81: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	67, // 82: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	68, // 83: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	69, // 84: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	70, // 85: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	40, // 86: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	42, // 87: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	20, // 88: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	60, // [60:89] is the sub-list for method output_type
-	31, // [31:60] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	53, // 27: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	46, // 28: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	47, // 29: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	48, // 30: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	54, // 31: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 32: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 33: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 34: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	55, // 35: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	56, // 36: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	57, // 37: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	6,  // 38: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	7,  // 39: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	9,  // 40: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	21, // 41: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	23, // 42: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	25, // 43: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	27, // 44: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	29, // 45: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	31, // 46: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	33, // 47: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	35, // 48: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	37, // 49: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	39, // 50: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	17, // 51: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	58, // 52: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	45, // 53: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	59, // 54: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	60, // 55: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	61, // 56: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	62, // 57: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	63, // 58: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	41, // 59: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	43, // 60: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	19, // 61: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	1,  // 62: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 63: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 64: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	64, // 65: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	65, // 66: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	66, // 67: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	17, // 68: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 69: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 70: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	22, // 71: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	24, // 72: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	26, // 73: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	28, // 74: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	30, // 75: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	32, // 76: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	34, // 77: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	36, // 78: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	38, // 79: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	40, // 80: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	18, // 81: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	67, // 82: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	68, // 83: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	69, // 84: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	70, // 85: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	71, // 86: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	72, // 87: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	73, // 88: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	42, // 89: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	44, // 90: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	20, // 91: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	62, // [62:92] is the sub-list for method output_type
+	32, // [32:62] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -3364,7 +3638,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

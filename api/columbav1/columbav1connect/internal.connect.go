@@ -82,6 +82,8 @@ const (
 	StoreServiceInventoryProcedure = "/columba.v1.StoreService/Inventory"
 	// StoreServiceRemoveProcedure is the fully-qualified name of the StoreService's Remove RPC.
 	StoreServiceRemoveProcedure = "/columba.v1.StoreService/Remove"
+	// StoreServiceListDueProcedure is the fully-qualified name of the StoreService's ListDue RPC.
+	StoreServiceListDueProcedure = "/columba.v1.StoreService/ListDue"
 	// OutputServiceAssignProcedure is the fully-qualified name of the OutputService's Assign RPC.
 	OutputServiceAssignProcedure = "/columba.v1.OutputService/Assign"
 	// OutputServicePullProcedure is the fully-qualified name of the OutputService's Pull RPC.
@@ -419,6 +421,8 @@ type StoreServiceClient interface {
 	Describe(context.Context, *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error)
 	Inventory(context.Context, *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error)
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
+	// ListDue reads a timer extent in the order in which its records are due.
+	ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error)
 }
 
 // NewStoreServiceClient constructs a client for the columba.v1.StoreService service. By default, it
@@ -486,6 +490,12 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(storeServiceMethods.ByName("Remove")),
 			connect.WithClientOptions(opts...),
 		),
+		listDue: connect.NewClient[columbav1.ListDueRequest, columbav1.ListDueResponse](
+			httpClient,
+			baseURL+StoreServiceListDueProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("ListDue")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -500,6 +510,7 @@ type storeServiceClient struct {
 	describe   *connect.Client[columbav1.DescribeRequest, columbav1.StoreDescription]
 	inventory  *connect.Client[columbav1.InventoryRequest, columbav1.InventoryResponse]
 	remove     *connect.Client[columbav1.RemoveRequest, columbav1.RemoveResponse]
+	listDue    *connect.Client[columbav1.ListDueRequest, columbav1.ListDueResponse]
 }
 
 // Fence calls columba.v1.StoreService.Fence.
@@ -547,6 +558,11 @@ func (c *storeServiceClient) Remove(ctx context.Context, req *connect.Request[co
 	return c.remove.CallUnary(ctx, req)
 }
 
+// ListDue calls columba.v1.StoreService.ListDue.
+func (c *storeServiceClient) ListDue(ctx context.Context, req *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error) {
+	return c.listDue.CallUnary(ctx, req)
+}
+
 // StoreServiceHandler is an implementation of the columba.v1.StoreService service.
 type StoreServiceHandler interface {
 	Fence(context.Context, *connect.Request[columbav1.FenceRequest]) (*connect.Response[columbav1.FenceResponse], error)
@@ -559,6 +575,8 @@ type StoreServiceHandler interface {
 	Describe(context.Context, *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error)
 	Inventory(context.Context, *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error)
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
+	// ListDue reads a timer extent in the order in which its records are due.
+	ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error)
 }
 
 // NewStoreServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -622,6 +640,12 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(storeServiceMethods.ByName("Remove")),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceListDueHandler := connect.NewUnaryHandler(
+		StoreServiceListDueProcedure,
+		svc.ListDue,
+		connect.WithSchema(storeServiceMethods.ByName("ListDue")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.StoreService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case StoreServiceFenceProcedure:
@@ -642,6 +666,8 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 			storeServiceInventoryHandler.ServeHTTP(w, r)
 		case StoreServiceRemoveProcedure:
 			storeServiceRemoveHandler.ServeHTTP(w, r)
+		case StoreServiceListDueProcedure:
+			storeServiceListDueHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -685,6 +711,10 @@ func (UnimplementedStoreServiceHandler) Inventory(context.Context, *connect.Requ
 
 func (UnimplementedStoreServiceHandler) Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.Remove is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.ListDue is not implemented"))
 }
 
 // OutputServiceClient is a client for the columba.v1.OutputService service.
