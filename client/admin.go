@@ -174,7 +174,7 @@ func (a *Admin) Peek(ctx context.Context, queue string) iter.Seq2[StoredMessage,
 	}, storedOf)
 }
 
-// Timers yields the messages of a queue that are not due yet, in the order in which they are stored. Their bodies are left out.
+// Timers yields the messages of a queue that are not due yet, extent by extent, in each as they are due. Their bodies are left out.
 func (a *Admin) Timers(ctx context.Context, queue string) iter.Seq2[StoredMessage, error] {
 	return pages(func(after string) ([]*pb.StoredMessage, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.Peek, &pb.PeekRequest{Queue: queue, After: after, Timers: true})

@@ -45,7 +45,11 @@ func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPage(m.GetAfter(), m.GetLimit()); err != nil {
+	after := m.GetAfter()
+	if m.GetTimers() { // and when it is due
+		after, _, _ = strings.Cut(after, "@")
+	}
+	if err := checkPage(after, m.GetLimit()); err != nil {
 		return nil, err
 	}
 	q, err := s.lookUp(ctx, path)

@@ -217,6 +217,9 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	state.Merge(dispatch.StateDone(gone))
 	d := state.Depth(l.last, s.now())
 	out := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Extents: 1}
+	if l.Kind == core.KindTimer && (!l.seal.State.HasEnd() || l.seal.LastDue().After(s.now())) { // an owner would ask how many of them are due
+		out.Ready, out.Delayed = 0, out.Delayed+out.Ready
+	}
 	if !l.known {
 		out.UnknownExtents = 1
 	}

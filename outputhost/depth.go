@@ -27,6 +27,7 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 	}
 	var unseen []*share // of which nothing that was read is ready, but something that was not
 	var lack []uint64   // how much that is
+	var asleep []*timersAsleep
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	out.Extents = uint32(len(g.mu.shares))
@@ -43,6 +44,9 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		out.Ready += uint64(d.Ready)
 		if s.rules.KeptBack() || s.timers() && (s.reader == nil || !s.reader.more) {
 			out.Delayed += unread
+			if s.timers() && s.reader == nil && unread > 0 {
+				asleep = append(asleep, &timersAsleep{s: s, unread: unread, known: s.knownLocked(), upTo: s.last})
+			}
 			unread = 0
 		}
 		out.Ready += unread
@@ -54,6 +58,11 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		out.StalledMs = max(1, now.Sub(since).Milliseconds())
 	}
 	g.mu.Unlock()
+	g.countDue(ctx, asleep, now)
+	for _, x := range asleep {
+		due := min(x.due, x.unread)
+		out.Ready, out.Delayed = out.Ready+due, out.Delayed-due
+	}
 	enqueued := g.enqueuedNext(ctx, unseen)
 	g.mu.Lock()
 	for i, s := range unseen {
@@ -134,6 +143,37 @@ func (g *group) lookFor(ctx context.Context, s *share) error {
 	}
 	s.last = max(s.last, last)
 	return nil
+}
+
+// timersAsleep are the timers of a share that nobody reads: those that are due are ready.
+type timersAsleep struct {
+	s      *share
+	unread uint64
+	known  []byte // what is done, or held
+	upTo   core.Seq
+	due    uint64 // at least, of what is not known
+}
+
+// countDue asks stores how many of them are due. What cannot be asked counts as not due.
+func (g *group) countDue(ctx context.Context, all []*timersAsleep, now time.Time) {
+	var calls errgroup.Group
+	calls.SetLimit(lookAtOnce)
+	for _, x := range all {
+		calls.Go(func() error {
+			g.mu.Lock()
+			stores := x.s.sourcesLocked(now)
+			g.mu.Unlock()
+			id := x.s.extent.ID
+			resp, err := g.h.listDue(ctx, stores, &pb.ListDueRequest{Extent: id.ID[:], UpTo: uint64(x.upTo), CountUntil: now.UnixMilli(), Known: x.known})
+			if err != nil {
+				g.h.log.Debug("cannot count what is due", "extent", id, "group", g.name, "err", err)
+				return nil
+			}
+			x.due = resp.Count
+			return nil
+		})
+	}
+	calls.Wait() // no function fails
 }
 
 // next is the message that a share would read next, and when it was enqueued: of use as long as nobody reads the share.

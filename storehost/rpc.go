@@ -3,6 +3,7 @@ package storehost
 import (
 	"context"
 	"math"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/storehost/extentlog"
 )
 
@@ -90,6 +92,69 @@ func (s *service) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) 
 	}
 	seq, err := log.Seek(id, req.Msg.Time.AsTime().UnixMicro())
 	return answer(&pb.SeekResponse{Seq: uint64(seq)}, err)
+}
+
+// listDueAtOnce bounds the records of one ListDue.
+const listDueAtOnce = 1000
+
+func (s *service) ListDue(_ context.Context, req *connect.Request[pb.ListDueRequest]) (*connect.Response[pb.ListDueResponse], error) {
+	m := req.Msg
+	id, err := extentID(m.Extent)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	log, err := s.h.extents()
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	state, err := log.State(id)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	limit := min(state.Committed, state.Last)
+	if state.Sealed {
+		limit = min(state.L, state.Last)
+	}
+	if core.Seq(m.UpTo) > limit {
+		return nil, convert.RPCError(core.Errorf(core.CodeIncomplete, "extent %s is known up to seq %d here, not %d; try again", id, limit, m.UpTo))
+	}
+	if m.CountUntil > 0 {
+		return answer(countDue(log, id, m))
+	}
+	out := &pb.ListDueResponse{}
+	most := int(min(max(m.MaxRecords, 1), listDueAtOnce))
+	run, err := log.Due(id, extentlog.DueQuery{
+		After: extentlog.DueKey{At: m.After, Seq: core.Seq(m.AfterSeq)}, Until: extentlog.NeverDue, UpTo: core.Seq(m.UpTo), MaxBytes: int(min(m.MaxBytes, maxRange)),
+	}, func(r extentlog.DueRecord) {
+		if len(out.Records) == most {
+			out.More = true
+			return
+		}
+		out.Records = append(out.Records, &pb.ListDueResponse_Record{Seq: uint64(r.Seq), Due: r.At, Enqueued: r.Enqueued, Record: slices.Clone(r.Record)})
+	})
+	out.Passed, out.PassedSeq = run.Passed.At, uint64(run.Passed.Seq)
+	if last := len(out.Records) - 1; out.More {
+		out.Passed, out.PassedSeq = out.Records[last].Due, out.Records[last].Seq
+	}
+	out.More = out.More || run.More
+	return answer(out, err)
+}
+
+// countDueBytes is how much of an index is looked through to count what is due.
+const countDueBytes = 64 << 20
+
+func countDue(log extentlog.Log, id core.ExtentID, m *pb.ListDueRequest) (*pb.ListDueResponse, error) {
+	known := new(acklevel.Window)
+	if len(m.Known) > 0 {
+		var err error
+		if known, _, _, err = acklevel.Decode(m.Known, len(m.Known)); err != nil {
+			return nil, err
+		}
+	}
+	out := &pb.ListDueResponse{}
+	run, err := log.Due(id, extentlog.DueQuery{Until: m.CountUntil, UpTo: core.Seq(m.UpTo), Known: known, MaxBytes: countDueBytes}, func(extentlog.DueRecord) { out.Count++ })
+	out.More = run.More
+	return out, err
 }
 
 func (s *service) GetReplica(_ context.Context, req *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
