@@ -117,6 +117,66 @@ func TestDelays_StoredByHorizonAndListed(t *testing.T) {
 	}
 }
 
+// TestDelays_ListedAsTheyAreDue lists more messages than a page has, after some of them were due, with a store that lags behind: each once, in each
+// extent as they are due.
+func TestDelays_ListedAsTheyAreDue(t *testing.T) {
+	bubble(t, Options{Stores: 2, Inputs: 2}, func(w *world) {
+		var delays []time.Duration
+		for i := range 97 {
+			delays = append(delays, time.Duration(1+(i*37)%97)*time.Minute)
+		}
+		l := w.publishLater(2300, func() {}, delays...)
+		time.Sleep(10*time.Minute + 30*time.Second)
+		w.Crash(Store(0))
+		w.Up(Store(0))
+		want := 0
+		for _, due := range l.due {
+			if due.After(time.Now()) {
+				want++
+			}
+		}
+		seen, last := make(map[core.Receipt]bool), make(map[core.ExtentID]time.Time)
+		for m, err := range w.Client.Admin().Timers(w.t.Context(), queue) {
+			w.ok(err)
+			due := m.Message.DeliverAt
+			if seen[m.Receipt] || due.Before(last[m.Receipt.Extent]) || !due.After(time.Now()) || l.due[l.at[m.Receipt]].Sub(due).Abs() > time.Second {
+				w.t.Fatalf("%s is due %s, after one that is due %s; listed before: %v", m.Receipt, due, last[m.Receipt.Extent], seen[m.Receipt])
+			}
+			seen[m.Receipt], last[m.Receipt.Extent] = true, due
+		}
+		if len(seen) != want || want < 1800 {
+			w.t.Errorf("%d are listed, want %d", len(seen), want)
+		}
+	})
+}
+
+// TestDelays_DueCountsAsReady counts the messages of groups that nobody consumes, or not any more: those that are due are ready, the others delayed.
+func TestDelays_DueCountsAsReady(t *testing.T) {
+	bubble(t, Options{Stores: 2, Outputs: 2}, func(w *world) {
+		w.group("g", nil)
+		w.group("idle", nil)
+		w.publishLater(60, func() {}, 5*time.Second, time.Hour, 20*time.Second)
+		wants := func(group, counted string) {
+			w.t.Helper()
+			w.eventually(group+" has "+counted, 3*time.Second, func() bool { return counts(w.depth(group)) == counted })
+		}
+		wants("idle", "0 0 60 0 0")
+		time.Sleep(10 * time.Second)
+		wants("idle", "20 0 40 0 0")
+		con := w.consumer("g")
+		for range 5 {
+			w.ok(w.take(con, time.Minute).Ack())
+		}
+		w.close(con)
+		wants("g", "15 0 40 0 0")
+		time.Sleep(20 * time.Second)
+		wants("g", "35 0 20 0 0")
+		wants("idle", "40 0 20 0 0")
+		time.Sleep(time.Hour)
+		wants("idle", "60 0 0 0 0")
+	})
+}
+
 // whenDue takes n messages of a group, all of which were published with l, acks them, and checks that none is early, and none later than late, 0 for any. It answers them in the order in
 // which they came first.
 func (w *world) whenDue(con *client.Consumer, l *later, n int, late, patience time.Duration) (order []string) {

@@ -15,7 +15,7 @@ func (a *app) listTimersCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use: "timers PATH", Aliases: []string{"timer"}, Short: "List the messages of a queue that are not due yet",
-		Long:    "List the messages of a queue that are not due yet, in the order in which they are stored.",
+		Long:    "List the messages of a queue that are not due yet, extent by extent, in each as they are due.",
 		Example: "  columba list timers /demo/trips",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
