@@ -1,11 +1,18 @@
 package outputhost
 
 import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
 	"time"
+
+	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -70,4 +77,120 @@ func letterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, e
 		FirstEnqueued: convert.Time(time.UnixMicro(r.FirstEnqueue)), DeadSince: convert.Time(time.UnixMicro(enqueued)),
 		LastConsumer: string(r.LastConsumer), Origin: r.Origin.String(),
 	}, nil
+}
+
+// timersAfter is a place in the listing of a queue's timers: behind the message of a receipt, due then, extent by extent. As a page token it
+// is the receipt, "@", and the due time in unix ms.
+type timersAfter struct {
+	core.Receipt
+	due int64
+}
+
+func (p timersAfter) String() string { return p.Receipt.String() + "@" + strconv.FormatInt(p.due, 10) }
+
+func parseTimersAfter(text string) (p timersAfter, err error) {
+	if text == "" {
+		return p, nil
+	}
+	receipt, due, ok := strings.Cut(text, "@")
+	if p.due, err = strconv.ParseInt(due, 10, 64); !ok || err != nil {
+		return p, core.Errorf(core.CodeBadArgument, "page token %q is not one of a listing of timers", text)
+	}
+	p.Receipt, err = core.ParseReceipt(receipt)
+	return p, err
+}
+
+// peekTimers lists the messages of a queue that are not due yet, extent by extent, in each as they are due. A page reads at most peekBytes of each of a
+// few extents.
+func (h *Host) peekTimers(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse, error) {
+	after, err := parseTimersAfter(req.After)
+	if err != nil {
+		return nil, err
+	}
+	queue, _, limit, err := h.page(ctx, req.Queue, "", req.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.PeekResponse{}
+	now := h.deps.Now()
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
+		if err != nil {
+			return nil, err
+		}
+		e := r.Value.Extent
+		order := strings.Compare(e.ID.String(), after.Extent.String())
+		if order < 0 {
+			continue
+		}
+		if due, err := h.allDue(ctx, e, now); err != nil || due {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		from := timersAfter{core.Receipt{Extent: e.ID, Seq: math.MaxUint64}, now.UnixMilli()}
+		if order == 0 {
+			from = after
+		}
+		if more, err := h.peekTimersOf(ctx, e, from, limit, out); err != nil || more {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// peekTimersOf appends those of one extent; more: the page ends here.
+func (h *Host) peekTimersOf(ctx context.Context, e core.Extent, from timersAfter, limit int, out *pb.PeekResponse) (more bool, err error) {
+	if len(out.Messages) == limit {
+		out.Next = from.String()
+		return true, nil
+	}
+	upTo, stores, _, err := h.readable(ctx, e, core.GroupID{})
+	if err != nil || upTo == 0 {
+		return false, err
+	}
+	decided, err := h.cancels.Read(ctx, e.ID)
+	if err != nil {
+		return false, err
+	}
+	req := &pb.ListDueRequest{
+		Extent: e.ID.ID[:], After: from.due, AfterSeq: uint64(from.Seq), UpTo: uint64(upTo), MaxBytes: peekBytes, MaxRecords: uint32(limit - len(out.Messages)),
+	}
+	resp, err := untilHeard(ctx, func() (*pb.ListDueResponse, error) { return h.listDue(ctx, stores, req) })
+	if err != nil {
+		return false, err
+	}
+	for _, r := range resp.Records {
+		if decided.ForAll(core.Seq(r.Seq)) {
+			continue
+		}
+		m, _, err := messageOf(r.Record)
+		if err != nil {
+			return false, err
+		}
+		m.Payload = nil
+		out.Messages = append(out.Messages, &pb.StoredMessage{Receipt: core.Receipt{Extent: e.ID, Seq: core.Seq(r.Seq)}.String(), Enqueued: unixMicro(r.Enqueued), Message: m})
+	}
+	if resp.More {
+		out.Next = timersAfter{core.Receipt{Extent: e.ID, Seq: core.Seq(resp.PassedSeq)}, resp.Passed}.String()
+	}
+	return resp.More, nil
+}
+
+// listDue asks the first store that answers.
+func (h *Host) listDue(ctx context.Context, stores []source, req *pb.ListDueRequest) (*pb.ListDueResponse, error) {
+	err := error(core.Errorf(core.CodeUnavailable, "no store of extent %x is there", req.Extent))
+	for i, s := range stores {
+		cctx, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(stores)-1 {
+			cctx, cancel = context.WithTimeout(ctx, rangeTimeout)
+		}
+		resp, rerr := h.deps.Peers.Store(s.Address).ListDue(cctx, connect.NewRequest(req))
+		cancel()
+		if rerr == nil {
+			return resp.Msg, nil
+		}
+		err = convert.FromRPC(rerr)
+	}
+	return nil, err
 }
