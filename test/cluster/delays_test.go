@@ -155,7 +155,7 @@ func TestDelays_DueCountsAsReady(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2}, func(w *world) {
 		w.group("g", nil)
 		w.group("idle", nil)
-		w.publishLater(60, func() {}, 5*time.Second, time.Hour, 20*time.Second)
+		w.publishLater(60, func() {}, 5*time.Second, 2*time.Minute, 20*time.Second)
 		wants := func(group, counted string) {
 			w.t.Helper()
 			w.eventually(group+" has "+counted, 3*time.Second, func() bool { return counts(w.depth(group)) == counted })
@@ -172,7 +172,7 @@ func TestDelays_DueCountsAsReady(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		wants("g", "35 0 20 0 0")
 		wants("idle", "40 0 20 0 0")
-		time.Sleep(time.Hour)
+		time.Sleep(90 * time.Second)
 		wants("idle", "60 0 0 0 0")
 	})
 }

@@ -21,18 +21,18 @@ func TestCluster_StartAtATimeCountsFromThePublish(t *testing.T) {
 			w.ok(err)
 		}
 		latest := func(g *core.GroupSpec) { g.Start = core.Start{Mode: core.StartLatest} }
-		say("before, due between", 10*time.Minute)
-		say("before, due later", 30*time.Minute)
-		time.Sleep(5 * time.Minute)
+		say("before, due between", time.Minute)
+		say("before, due later", 3*time.Minute)
+		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		from := time.Now()
 		w.group("then", latest)
 		time.Sleep(time.Second)
-		say("since, due between", 10*time.Minute)
-		say("since, due later", 30*time.Minute)
+		say("since, due between", time.Minute)
+		say("since, due later", 3*time.Minute)
 		say("since", 0)
 		w.ok(p.Close(w.t.Context()))
-		time.Sleep(15 * time.Minute)
+		time.Sleep(130 * time.Second)
 		w.group("now", func(g *core.GroupSpec) { g.Start = core.Start{Mode: core.StartTime, At: from} })
 		for _, name := range []string{"then", "now"} {
 			con := w.consumer(name)
@@ -45,7 +45,7 @@ func TestCluster_StartAtATimeCountsFromThePublish(t *testing.T) {
 			}
 			w.close(con)
 		}
-		time.Sleep(20 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		for _, name := range []string{"then", "now"} {
 			con := w.consumer(name)
 			if got := w.collect(con, 1); len(got) != 1 || got["since, due later"] != 1 {
