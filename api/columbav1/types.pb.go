@@ -1198,7 +1198,8 @@ type DeadLetter struct {
 	FirstEnqueued *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=first_enqueued,json=firstEnqueued,proto3" json:"first_enqueued,omitempty"`
 	DeadSince     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=dead_since,json=deadSince,proto3" json:"dead_since,omitempty"`
 	LastConsumer  string                 `protobuf:"bytes,9,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
-	Origin        string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"` // receipt in the queue it came from
+	Origin        string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"`   // receipt in the queue it came from
+	History       []*DeadLetterLife      `protobuf:"bytes,60,rep,name=history,proto3" json:"history,omitempty"` // how it died before, each time until it was merged; the oldest first, the last eight
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1304,89 @@ func (x *DeadLetter) GetOrigin() string {
 	return ""
 }
 
+func (x *DeadLetter) GetHistory() []*DeadLetterLife {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+type DeadLetterLife struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempts      int32                  `protobuf:"varint,1,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	DeadSince     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=dead_since,json=deadSince,proto3" json:"dead_since,omitempty"`
+	LastConsumer  string                 `protobuf:"bytes,5,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetterLife) Reset() {
+	*x = DeadLetterLife{}
+	mi := &file_columba_v1_types_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetterLife) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetterLife) ProtoMessage() {}
+
+func (x *DeadLetterLife) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_types_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetterLife.ProtoReflect.Descriptor instead.
+func (*DeadLetterLife) Descriptor() ([]byte, []int) {
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DeadLetterLife) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *DeadLetterLife) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeadLetterLife) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DeadLetterLife) GetDeadSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeadSince
+	}
+	return nil
+}
+
+func (x *DeadLetterLife) GetLastConsumer() string {
+	if x != nil {
+		return x.LastConsumer
+	}
+	return ""
+}
+
 type Depth struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Queue          string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1326,7 +1410,7 @@ type Depth struct {
 
 func (x *Depth) Reset() {
 	*x = Depth{}
-	mi := &file_columba_v1_types_proto_msgTypes[14]
+	mi := &file_columba_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1422,7 @@ func (x *Depth) String() string {
 func (*Depth) ProtoMessage() {}
 
 func (x *Depth) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[14]
+	mi := &file_columba_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1435,7 @@ func (x *Depth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Depth.ProtoReflect.Descriptor instead.
 func (*Depth) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Depth) GetQueue() string {
@@ -1580,7 +1664,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\ftrace_parent\x18\b \x01(\tR\vtraceParent\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xea\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x03\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -1594,7 +1678,15 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"dead_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
 	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12\x16\n" +
 	"\x06origin\x18\n" +
-	" \x01(\tR\x06origin\"\xa9\x03\n" +
+	" \x01(\tR\x06origin\x124\n" +
+	"\ahistory\x18< \x03(\v2\x1a.columba.v1.DeadLetterLifeR\ahistory\"\xba\x01\n" +
+	"\x0eDeadLetterLife\x12\x1a\n" +
+	"\battempts\x18\x01 \x01(\x05R\battempts\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x129\n" +
+	"\n" +
+	"dead_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
+	"\rlast_consumer\x18\x05 \x01(\tR\flastConsumer\"\xa9\x03\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1625,7 +1717,7 @@ func file_columba_v1_types_proto_rawDescGZIP() []byte {
 	return file_columba_v1_types_proto_rawDescData
 }
 
-var file_columba_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_columba_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_columba_v1_types_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: columba.v1.Error
 	(*QueueSpec)(nil),             // 1: columba.v1.QueueSpec
@@ -1641,41 +1733,44 @@ var file_columba_v1_types_proto_goTypes = []any{
 	(*HostAddress)(nil),           // 11: columba.v1.HostAddress
 	(*Message)(nil),               // 12: columba.v1.Message
 	(*DeadLetter)(nil),            // 13: columba.v1.DeadLetter
-	(*Depth)(nil),                 // 14: columba.v1.Depth
-	nil,                           // 15: columba.v1.Message.HeadersEntry
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*DeadLetterLife)(nil),        // 14: columba.v1.DeadLetterLife
+	(*Depth)(nil),                 // 15: columba.v1.Depth
+	nil,                           // 16: columba.v1.Message.HeadersEntry
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
 }
 var file_columba_v1_types_proto_depIdxs = []int32{
-	16, // 0: columba.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	16, // 1: columba.v1.QueueSpec.consumed_retention:type_name -> google.protobuf.Duration
-	16, // 2: columba.v1.QueueSpec.unconsumed_retention:type_name -> google.protobuf.Duration
+	17, // 0: columba.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	17, // 1: columba.v1.QueueSpec.consumed_retention:type_name -> google.protobuf.Duration
+	17, // 2: columba.v1.QueueSpec.unconsumed_retention:type_name -> google.protobuf.Duration
 	2,  // 3: columba.v1.Namespace.spec:type_name -> columba.v1.NamespaceSpec
-	17, // 4: columba.v1.Namespace.created:type_name -> google.protobuf.Timestamp
+	18, // 4: columba.v1.Namespace.created:type_name -> google.protobuf.Timestamp
 	1,  // 5: columba.v1.Queue.spec:type_name -> columba.v1.QueueSpec
-	17, // 6: columba.v1.Queue.created:type_name -> google.protobuf.Timestamp
-	16, // 7: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
-	16, // 8: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
-	16, // 9: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
-	16, // 10: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
-	16, // 11: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
+	18, // 6: columba.v1.Queue.created:type_name -> google.protobuf.Timestamp
+	17, // 7: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
+	17, // 8: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
+	17, // 9: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
+	17, // 10: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
+	17, // 11: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
 	5,  // 12: columba.v1.GroupSpec.backoff:type_name -> columba.v1.Backoff
 	6,  // 13: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
-	17, // 14: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
-	17, // 15: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
-	17, // 16: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
-	15, // 17: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
-	16, // 18: columba.v1.Message.delay:type_name -> google.protobuf.Duration
-	17, // 19: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
-	17, // 20: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
+	18, // 14: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
+	18, // 15: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
+	18, // 16: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
+	16, // 17: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
+	17, // 18: columba.v1.Message.delay:type_name -> google.protobuf.Duration
+	18, // 19: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
+	18, // 20: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
 	12, // 21: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
-	17, // 22: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
-	17, // 23: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	18, // 22: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
+	18, // 23: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
+	14, // 24: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
+	18, // 25: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_types_proto_init() }
@@ -1689,7 +1784,7 @@ func file_columba_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_types_proto_rawDesc), len(file_columba_v1_types_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
