@@ -81,6 +81,16 @@ type DeadLetter struct {
 	FirstEnqueued time.Time
 	DeadSince     time.Time
 	LastConsumer  string
+	History       []Life // how it died before, each time until it was merged; the oldest first, the last eight
+}
+
+// Life is how a dead letter died before it was merged.
+type Life struct {
+	Attempts     int
+	Reason       string // code
+	Error        string
+	DeadSince    time.Time
+	LastConsumer string
 }
 
 // StoredMessage is a message at rest.
@@ -161,9 +171,14 @@ func deadLetterOf(p *pb.DeadLetter) (DeadLetter, error) {
 	if err != nil {
 		return DeadLetter{}, err
 	}
+	var history []Life
+	for _, l := range p.History {
+		history = append(history, Life{int(l.Attempts), l.Reason, l.Error, timeFromProto(l.DeadSince), l.LastConsumer})
+	}
 	m, err := messageFromProto(p.Message)
 	return DeadLetter{
-		ID: MessageID{ID: id}, Receipt: receipt, Origin: origin, Message: m, Attempts: int(p.Attempts), Reason: p.Reason,
+		History: history,
+		ID:      MessageID{ID: id}, Receipt: receipt, Origin: origin, Message: m, Attempts: int(p.Attempts), Reason: p.Reason,
 		Error: p.Error, FirstEnqueued: timeFromProto(p.FirstEnqueued), DeadSince: timeFromProto(p.DeadSince), LastConsumer: p.LastConsumer,
 	}, err
 }

@@ -65,6 +65,9 @@ func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
 	if r.FirstEnqueue == 0 {
 		r.FirstEnqueue = d.Enqueued
 	}
+	if len(r.ReasonCode) > 0 {
+		r.Extra = past(&r, d.Enqueued)
+	}
 	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
 	if d.Failure == dispatch.Lapsed {
 		r.ExpireAt = 0 // else nobody would get it from there
@@ -77,6 +80,20 @@ func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
 	r.LastConsumer = []byte(g.nameLocked(d.Session))
 	g.mu.Unlock()
 	return &r, nil
+}
+
+// past is the extra of a record that was a dead letter since then, was merged, and died again: with what it has to say of that life, if there is room.
+func past(r *wire.Record, since int64) []byte {
+	attempts := r.Attempts
+	if before := wire.Lives(r.Extra); len(before) > 0 {
+		attempts -= min(attempts, before[len(before)-1].Total)
+	}
+	extra := wire.AppendLife(r.Extra, wire.Life{Attempts: attempts, Total: r.Attempts, DeadSince: max(since, 0), ReasonCode: r.ReasonCode, Reason: r.Reason, LastConsumer: r.LastConsumer})
+	const others = 4 << 10 // what the other attributes of bounded size take, and more
+	if len(extra)+len(r.Headers)+len(r.Metadata) > wire.MaxAttributes-others {
+		return r.Extra
+	}
+	return extra
 }
 
 // buried applies the outcome of an append, also to a share that was given up meanwhile: its buffers are released by it. An unknown one

@@ -62,6 +62,9 @@ func recordMessage(r *wire.Record) (*pb.Message, error) {
 	return m, err
 }
 
+// valid is text that was cut, perhaps in the middle of a character.
+func valid(b []byte) string { return strings.ToValidUTF8(string(b), "") }
+
 // letterOf reads a record of a dead letter queue.
 func letterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, error) {
 	var r wire.Record
@@ -72,8 +75,15 @@ func letterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, e
 	if err != nil {
 		return nil, err
 	}
+	var history []*pb.DeadLetterLife
+	for _, l := range wire.Lives(r.Extra) {
+		history = append(history, &pb.DeadLetterLife{
+			Attempts: int32(l.Attempts), Reason: valid(l.ReasonCode), Error: valid(l.Reason), DeadSince: convert.Time(time.UnixMicro(l.DeadSince)), LastConsumer: valid(l.LastConsumer),
+		})
+	}
 	return &pb.DeadLetter{
-		Id: m.Id, Receipt: at.String(), Message: m, Attempts: int32(r.Attempts), Reason: string(r.ReasonCode), Error: string(r.Reason),
+		History: history,
+		Id:      m.Id, Receipt: at.String(), Message: m, Attempts: int32(r.Attempts), Reason: string(r.ReasonCode), Error: string(r.Reason),
 		FirstEnqueued: convert.Time(time.UnixMicro(r.FirstEnqueue)), DeadSince: convert.Time(time.UnixMicro(enqueued)),
 		LastConsumer: string(r.LastConsumer), Origin: r.Origin.String(),
 	}, nil

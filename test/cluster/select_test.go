@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
 )
 
 // listed are the bodies of a group's dead letters, sorted.
@@ -107,6 +109,45 @@ func TestCluster_MergeSelected(t *testing.T) {
 			t.Errorf("%s came once more", d.Body)
 		}
 		w.close(con)
+	})
+}
+
+// TestCluster_LettersKeepTheirHistory: a message that dies again and again, each time merged alone, tells how it died before, the last times.
+func TestCluster_LettersKeepTheirHistory(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		admin := w.Client.Admin()
+		w.buried("g", numbers(1, 3)...)
+		con := w.consumer("g")
+		deaths := []string{"bad"}
+		for i := range wire.MaxLives + 2 {
+			o, err := admin.MergeSelected(w.t.Context(), queue, "g", core.Selection{IDs: w.idsOf("g", "000002")}, 0)
+			w.ok(err)
+			if o = w.ended(o.ID); o.State != "done" || o.Done != 1 {
+				t.Fatalf("the merge is %+v", o)
+			}
+			deaths = append(deaths, fmt.Sprintf("%d %s", i, strings.Repeat("é", wire.MaxLifeReason)))
+			w.ok(w.next(con, "000002", 1).Reject(deaths[i+1]))
+			w.eventually("it is a dead letter again", 10*time.Second, func() bool { return w.letters("g") == 3 })
+		}
+		w.close(con)
+		for d, err := range admin.DeadLetters(w.t.Context(), queue, "g") {
+			w.ok(err)
+			if string(d.Message.Body) != "000002" {
+				if len(d.History) > 0 || d.Attempts != 1 {
+					t.Errorf("%s has a history: %+v", d.Message.Body, d)
+				}
+				continue
+			}
+			if d.Attempts != len(deaths) || len(d.History) != wire.MaxLives {
+				t.Fatalf("after %d deaths it is %+v", len(deaths), d)
+			}
+			before := deaths[len(deaths)-1-wire.MaxLives:]
+			for i, l := range d.History {
+				if l.Attempts != 1 || l.Reason != "rejected" || l.Error == "" || !strings.HasPrefix(before[i], l.Error) || l.DeadSince.IsZero() || i > 0 && !l.DeadSince.After(d.History[i-1].DeadSince) {
+					t.Errorf("life %d is %+v, want one that ended with %.20s", i, l, before[i])
+				}
+			}
+		}
 	})
 }
 

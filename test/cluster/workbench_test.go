@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -98,7 +100,9 @@ func TestCluster_MergedMessagesBeginAnew(t *testing.T) {
 		for d, err := range w.Client.Admin().DeadLetters(w.t.Context(), queue, "g") {
 			w.ok(err)
 			if was := before[d.ID]; d.Attempts != 3 || !d.FirstEnqueued.Equal(was.FirstEnqueued) || d.Error != "for good" {
-				t.Errorf("its history is %+v, was %+v", d, was)
+				t.Errorf("it is %+v, was %+v", d, was)
+			} else if want := []client.Life{{Attempts: was.Attempts, Reason: was.Reason, Error: was.Error, DeadSince: was.DeadSince, LastConsumer: was.LastConsumer}}; !cmp.Equal(want, d.History) {
+				t.Errorf("its history is %+v, want %+v", d.History, want)
 			}
 		}
 		other := w.consumer("other")

@@ -57,6 +57,9 @@ func newFakeServer(t *testing.T) (s *fakeServer, addr string) {
 			Message: &pb.Message{Payload: [][]byte{[]byte("hello\n" + strings.Repeat("wide ", 20)), {0xff, 0}, nil}[i], Key: "k", Headers: map[string]string{"b": "2", "a": "1"}},
 		})
 	}
+	s.letters[0].History = []*pb.DeadLetterLife{
+		{Attempts: 3, Reason: "nack", Error: "busy", DeadSince: fakeTime, LastConsumer: "worker-2"}, {Attempts: 1, Reason: "lock_expired", DeadSince: fakeTime},
+	}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewAdminServiceHandler(s))
 	mux.Handle(columbav1connect.NewMessageServiceHandler(s))

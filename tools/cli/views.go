@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -178,10 +179,42 @@ func deadLetterFields(d *pb.DeadLetter) []field {
 		{name: "first_enqueued", value: instant(d.GetFirstEnqueued())},
 		{name: "dead_since", value: instant(d.GetDeadSince())},
 		{name: "last_consumer", value: d.GetLastConsumer()},
+		{name: "history", value: livesOf(d), detail: true},
 		{name: "origin", value: d.GetOrigin(), detail: true},
 		{name: "key", value: d.GetMessage().GetKey(), detail: true},
 		{name: "headers", value: headers(d.GetMessage().GetHeaders()), detail: true},
 	}
+}
+
+// lives are how a dead letter died before it was merged, the oldest first.
+type lives []life
+
+type life struct {
+	Attempts     int32  `json:"attempts"`
+	Reason       string `json:"reason"`
+	Error        string `json:"error"`
+	DeadSince    any    `json:"dead_since"`
+	LastConsumer string `json:"last_consumer"`
+}
+
+func livesOf(d *pb.DeadLetter) lives {
+	out := make(lives, 0, len(d.GetHistory()))
+	for _, l := range d.GetHistory() {
+		out = append(out, life{l.GetAttempts(), l.GetReason(), l.GetError(), instant(l.GetDeadSince()), l.GetLastConsumer()})
+	}
+	return out
+}
+
+// String is for tables.
+func (l lives) String() string {
+	texts := make([]string, len(l))
+	for i, x := range l {
+		texts[i] = fmt.Sprintf("%v: %s after %d attempts", x.DeadSince, x.Reason, x.Attempts)
+		if x.Error != "" {
+			texts[i] += ", " + x.Error
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // listedPayload is how much of a payload a list's table shows, in characters.
