@@ -2,8 +2,10 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,86 +14,99 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestMergeOfDeadLettersSurvivesKills merges 50,000 dead letters while the controller, and then an output host, is killed ten times each: each
-// message ends in one place, and comes from there.
+// TestMergeOfDeadLettersSurvivesKills merges 50,000 dead letters, half of them by a selection and the rest whole, while the controller, and then an
+// output host, is killed ten times each for either: each message ends in one place, and comes from there.
 func TestMergeOfDeadLettersSurvivesKills(t *testing.T) {
 	long(t)
-	count, kills := scaled(t, 50_000), scaled(t, 10)
+	mergeUnderKills(t, scaled(t, 50_000), scaled(t, 10))
+}
+
+// TestMergeOfDeadLettersSurvivesAKill is the same with few of them, and a kill of each.
+func TestMergeOfDeadLettersSurvivesAKill(t *testing.T) { mergeUnderKills(t, 400, 1) }
+
+func mergeUnderKills(t *testing.T, count, kills int) {
 	c := process.StartCluster(t, process.Layout{})
 	random := seeded(t)
 	c.Controller.Must("", "create", "queue", queue)
 	c.Controller.Must("", "create", "group", queue, "g", "--start", "earliest", "--max-deliveries", "1", "--lock-timeout", "60s")
 	c.Controller.Must(lines(count), "publish", queue)
 	cl := c.Controller.Client()
-	reject(t, cl, count)
-	var letters int
+	stop := reject(t, cl)
+	var letters map[string]int
 	process.EventuallyWithin(t, 5*time.Minute, "all are dead letters", func() bool {
 		letters = deadLetters(t, cl)
-		return letters >= count
+		return letters["odd"]+letters["even"] >= count
 	})
-	o, err := cl.Admin().MergeDeadLetters(t.Context(), queue, "g", count/60)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop()
 	m := consumeMerged(t, cl)
-	for _, s := range []*process.Server{c.Controller, c.Outputs[0]} {
-		for range kills {
-			<-time.After(time.Duration(random.IntN(3000)) * time.Millisecond)
-			s.Restart()
-			c.AwaitHosts()
+	for _, what := range []string{"odd", ""} {
+		selection, want := core.Selection{Reasons: []string{what}}, letters[what]
+		if what == "" {
+			selection, want = core.Selection{}, letters["even"]
 		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	if o, err = cl.Admin().WaitOperation(ctx, o.ID); err != nil || o.State != "done" || o.Done != o.Total || int(o.Done) < letters {
-		t.Fatalf("the merge is %+v, %v; there were %d dead letters", o, err, letters)
+		o, err := cl.Admin().MergeSelected(t.Context(), queue, "g", selection, max(count/60, 50))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*process.Server{c.Controller, c.Outputs[0]} {
+			for range kills {
+				<-time.After(time.Duration(random.IntN(3000)) * time.Millisecond >> random.IntN(6)) // the search is over soon
+				s.Restart()
+				c.AwaitHosts()
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		o, err = cl.Admin().WaitOperation(ctx, o.ID)
+		cancel()
+		if err != nil || o.State != "done" || int(o.Done) != want {
+			t.Fatalf("the merge of %q is %+v, %v; there were %v", what, o, err, letters)
+		}
+		left := 0
+		if what != "" {
+			left = letters["even"]
+		}
+		process.EventuallyOr(t, process.Patience, func() bool { now := deadLetters(t, cl); return now != nil && now["odd"] == 0 && now["even"] == left }, func() string {
+			return fmt.Sprintf("after the merge of %q there are dead letters %v, want %d that are even", what, deadLetters(t, cl), left)
+		})
 	}
 	process.EventuallyOr(t, 10*time.Minute, func() bool { return m.known() >= count }, func() string {
 		return fmt.Sprintf("all of %d merged messages came: %d did", count, m.known())
 	})
-	if n := deadLetters(t, cl); n != 0 {
-		t.Errorf("%d dead letters are left", n)
-	}
-	if m.elsewhere > letters-count { // a letter that was buried twice is two from the start
+	if m.elsewhere > letters["odd"]+letters["even"]-count { // a letter that was buried twice is two from the start
 		t.Errorf("%d messages came from two places", m.elsewhere)
 	}
 }
 
-// reject has every message of the group become a dead letter.
-func reject(t *testing.T, cl *client.Client, count int) {
+// reject has every message of the group become a dead letter, for one of two reasons by turns, until it is stopped.
+func reject(t *testing.T, cl *client.Client) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	con, err := cl.Consumer(ctx, queue, "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for d, err := range con.Deliveries(ctx) {
-		if err != nil {
-			t.Fatal(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var n atomic.Int64
+	done := make(chan error, 1)
+	go func() {
+		done <- cl.Work(ctx, queue, "g", func(context.Context, *client.Delivery) error {
+			return client.Reject([]string{"even", "odd"}[n.Add(1)%2])
+		}, client.Concurrency(64))
+	}()
+	return func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
-		if err := d.Reject("bad"); err != nil {
-			t.Fatal(err)
-		}
-		if n++; n == count {
-			break
-		}
-	}
-	if err := con.Close(ctx); err != nil {
-		t.Fatal(err)
 	}
 }
 
-func deadLetters(t *testing.T, cl *client.Client) (n int) {
+// deadLetters counts them by their errors; nil: a host is on its way.
+func deadLetters(t *testing.T, cl *client.Client) map[string]int {
 	t.Helper()
-	for _, err := range cl.Admin().DeadLetters(t.Context(), queue, "g") {
+	out := make(map[string]int)
+	for d, err := range cl.Admin().DeadLetters(t.Context(), queue, "g") {
 		if err != nil {
-			return -1 // a host is on its way
+			return nil
 		}
-		n++
+		out[d.Error]++
 	}
-	return n
+	return out
 }
 
 // merged is where messages came from.
