@@ -160,6 +160,7 @@ func TestCluster_SelectionsSurviveKills(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 3))
 			admin, all := w.Client.Admin(), numbers(1, 600)
 			w.buried("g", all...)
+			sleep(2 * time.Second)           // until it is saved that the group is past them where they came from
 			place := make(map[string]string) // where each belongs
 			want := make(map[string][]string)
 			sets := [][]core.MessageID{nil, nil}
