@@ -982,6 +982,7 @@ type Assignment struct {
 	Epoch         uint64                 `protobuf:"varint,46,opt,name=epoch,proto3" json:"epoch,omitempty"`     // of the group; a host that knows an older one reads the group again
 	Rate          uint32                 `protobuf:"varint,47,opt,name=rate,proto3" json:"rate,omitempty"`       // of first deliveries per second; 0: no bound
 	Removed       uint64                 `protobuf:"varint,60,opt,name=removed,proto3" json:"removed,omitempty"` // how many of the extent's messages a selection took; a host that knows of fewer reads which
+	Retry         bool                   `protobuf:"varint,50,opt,name=retry,proto3" json:"retry,omitempty"`     // the extent is one of the group's retry queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1084,6 +1085,13 @@ func (x *Assignment) GetRemoved() uint64 {
 		return x.Removed
 	}
 	return 0
+}
+
+func (x *Assignment) GetRetry() bool {
+	if x != nil {
+		return x.Retry
+	}
+	return false
 }
 
 // AssignmentList is complete: what is not in it is not the host's.
@@ -2919,6 +2927,7 @@ type SettleRequest struct {
 	Tokens        []string               `protobuf:"bytes,2,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	Delay         *durationpb.Duration   `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"` // nack: unset = the group's backoff; extend: from now
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Metadata      []byte                 `protobuf:"bytes,50,opt,name=metadata,proto3" json:"metadata,omitempty"` // nack: in place of the message's own; empty: it keeps those
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2979,6 +2988,13 @@ func (x *SettleRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *SettleRequest) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
 }
 
 type ListDueResponse_Record struct {
@@ -3226,7 +3242,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"QueueLease\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
-	"\x04room\x18\x02 \x01(\x03R\x04room\"\x80\x02\n" +
+	"\x04room\x18\x02 \x01(\x03R\x04room\"\x96\x02\n" +
 	"\n" +
 	"Assignment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x12\n" +
@@ -3238,7 +3254,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05queue\x18- \x01(\fR\x05queue\x12\x14\n" +
 	"\x05epoch\x18. \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04rate\x18/ \x01(\rR\x04rate\x12\x18\n" +
-	"\aremoved\x18< \x01(\x04R\aremoved\"v\n" +
+	"\aremoved\x18< \x01(\x04R\aremoved\x12\x14\n" +
+	"\x05retry\x182 \x01(\bR\x05retry\"v\n" +
 	"\x0eAssignmentList\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x128\n" +
@@ -3389,12 +3406,13 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bmessages\x18\x02 \x03(\tR\bmessages\".\n" +
 	"\x14FollowCancelsRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\"\x17\n" +
-	"\x15FollowCancelsResponse\"\x84\x01\n" +
+	"\x15FollowCancelsResponse\"\xa0\x01\n" +
 	"\rSettleRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason2\xec\x05\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bmetadata\x182 \x01(\fR\bmetadata2\xec\x05\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -3419,7 +3437,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
 	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12B\n" +
-	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse2\xb9\x06\n" +
+	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse2\x86\a\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -3432,7 +3450,9 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"HoldTimers\x12\x1d.columba.v1.HoldTimersRequest\x1a\x1e.columba.v1.HoldTimersResponse\x12T\n" +
 	"\rFollowCancels\x12 .columba.v1.FollowCancelsRequest\x1a!.columba.v1.FollowCancelsResponse\x12`\n" +
-	"\x11SelectDeadLetters\x12$.columba.v1.SelectDeadLettersRequest\x1a%.columba.v1.SelectDeadLettersResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\x11SelectDeadLetters\x12$.columba.v1.SelectDeadLettersRequest\x1a%.columba.v1.SelectDeadLettersResponse\x12K\n" +
+	"\n" +
+	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_internal_proto_rawDescOnce sync.Once
@@ -3512,16 +3532,18 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*StandingRequest)(nil),              // 61: columba.v1.StandingRequest
 	(*PeekRequest)(nil),                  // 62: columba.v1.PeekRequest
 	(*ListDeadLettersRequest)(nil),       // 63: columba.v1.ListDeadLettersRequest
-	(*BeginOperationResponse)(nil),       // 64: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 65: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 66: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),                 // 67: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 68: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 69: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 70: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 71: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 72: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 73: columba.v1.ListDeadLettersResponse
+	(*ListParkedRequest)(nil),            // 64: columba.v1.ListParkedRequest
+	(*BeginOperationResponse)(nil),       // 65: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 66: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 67: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),                 // 68: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 69: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 70: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 71: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 72: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 73: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 74: columba.v1.ListDeadLettersResponse
+	(*ListParkedResponse)(nil),           // 75: columba.v1.ListParkedResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
 	49, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
@@ -3586,38 +3608,40 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	41, // 59: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
 	43, // 60: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
 	19, // 61: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	1,  // 62: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 63: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 64: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	64, // 65: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	65, // 66: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	66, // 67: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	17, // 68: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 69: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 70: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	22, // 71: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	24, // 72: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	26, // 73: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	28, // 74: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	30, // 75: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	32, // 76: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	34, // 77: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	36, // 78: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	38, // 79: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	40, // 80: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	18, // 81: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	67, // 82: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	68, // 83: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	69, // 84: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	70, // 85: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	71, // 86: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	72, // 87: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	73, // 88: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	42, // 89: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	44, // 90: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	20, // 91: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	62, // [62:92] is the sub-list for method output_type
-	32, // [32:62] is the sub-list for method input_type
+	64, // 62: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	1,  // 63: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 64: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 65: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	65, // 66: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	66, // 67: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	67, // 68: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	17, // 69: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	8,  // 70: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	13, // 71: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	22, // 72: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	24, // 73: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	26, // 74: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	28, // 75: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	30, // 76: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	32, // 77: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	34, // 78: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	36, // 79: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	38, // 80: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	40, // 81: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	18, // 82: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	68, // 83: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	69, // 84: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	70, // 85: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	71, // 86: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	72, // 87: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	73, // 88: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	74, // 89: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	42, // 90: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	44, // 91: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	20, // 92: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	75, // 93: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	63, // [63:94] is the sub-list for method output_type
+	32, // [32:63] is the sub-list for method input_type
 	32, // [32:32] is the sub-list for extension type_name
 	32, // [32:32] is the sub-list for extension extendee
 	0,  // [0:32] is the sub-list for field type_name

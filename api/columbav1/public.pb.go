@@ -1579,6 +1579,142 @@ func (x *CancelledFor) GetOutcome() string {
 	return ""
 }
 
+type ListParkedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token: a receipt
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`    // only this message
+	Due           bool                   `protobuf:"varint,6,opt,name=due,proto3" json:"due,omitempty"` // also what is due, and may have been handed out since
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListParkedRequest) Reset() {
+	*x = ListParkedRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListParkedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListParkedRequest) ProtoMessage() {}
+
+func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
+func (*ListParkedRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListParkedRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListParkedRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetDue() bool {
+	if x != nil {
+		return x.Due
+	}
+	return false
+}
+
+type ListParkedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*ParkedMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // a page may be empty though another one follows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListParkedResponse) Reset() {
+	*x = ListParkedResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListParkedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListParkedResponse) ProtoMessage() {}
+
+func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
+func (*ListParkedResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ListParkedResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
 type PeekRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1591,7 +1727,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1739,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1752,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PeekRequest) GetQueue() string {
@@ -1658,7 +1794,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1806,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1819,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoredMessage) GetReceipt() string {
@@ -1717,7 +1853,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1865,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1878,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PeekResponse) GetMessages() []*StoredMessage {
@@ -1768,7 +1904,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1916,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1929,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -1812,7 +1948,7 @@ type GetNamespaceRequest struct {
 
 func (x *GetNamespaceRequest) Reset() {
 	*x = GetNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1960,7 @@ func (x *GetNamespaceRequest) String() string {
 func (*GetNamespaceRequest) ProtoMessage() {}
 
 func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1973,7 @@ func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetNamespaceRequest) GetName() string {
@@ -1857,7 +1993,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +2005,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +2018,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListNamespacesRequest) GetAfter() string {
@@ -1909,7 +2045,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2057,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2070,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -1961,7 +2097,7 @@ type UpdateNamespaceRequest struct {
 
 func (x *UpdateNamespaceRequest) Reset() {
 	*x = UpdateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2109,7 @@ func (x *UpdateNamespaceRequest) String() string {
 func (*UpdateNamespaceRequest) ProtoMessage() {}
 
 func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2122,7 @@ func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UpdateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -2012,7 +2148,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2160,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2173,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -2055,7 +2191,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2203,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2216,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
 }
 
 type PublishRequest struct {
@@ -2093,7 +2229,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2241,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2254,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PublishRequest) GetQueue() string {
@@ -2144,7 +2280,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2292,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2305,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PublishResponse) GetResults() []*PublishResponse_Result {
@@ -2191,7 +2327,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2339,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2352,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PullRequest) GetQueue() string {
@@ -2254,13 +2390,14 @@ type PulledMessage struct {
 	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Enqueued      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=enqueued,proto3" json:"enqueued,omitempty"`
 	Message       *Message               `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Metadata      []byte                 `protobuf:"bytes,50,opt,name=metadata,proto3" json:"metadata,omitempty"` // that a nack left with the message
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PulledMessage) Reset() {
 	*x = PulledMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2409,7 @@ func (x *PulledMessage) String() string {
 func (*PulledMessage) ProtoMessage() {}
 
 func (x *PulledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2422,7 @@ func (x *PulledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PulledMessage.ProtoReflect.Descriptor instead.
 func (*PulledMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PulledMessage) GetToken() string {
@@ -2323,6 +2460,13 @@ func (x *PulledMessage) GetMessage() *Message {
 	return nil
 }
 
+func (x *PulledMessage) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 type PullResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Messages      []*PulledMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
@@ -2332,7 +2476,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2488,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2501,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PullResponse) GetMessages() []*PulledMessage {
@@ -2376,7 +2520,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2532,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2545,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AckRequest) GetTokens() []string {
@@ -2416,13 +2560,14 @@ type NackRequest struct {
 	Tokens        []string               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	Delay         *durationpb.Duration   `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"` // unset: the group's backoff
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Metadata      []byte                 `protobuf:"bytes,50,opt,name=metadata,proto3" json:"metadata,omitempty"` // in place of the message's own, at most 16 KiB; empty: it keeps those
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2434,7 +2579,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2447,7 +2592,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *NackRequest) GetTokens() []string {
@@ -2471,6 +2616,13 @@ func (x *NackRequest) GetReason() string {
 	return ""
 }
 
+func (x *NackRequest) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 type RejectRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tokens        []string               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
@@ -2481,7 +2633,7 @@ type RejectRequest struct {
 
 func (x *RejectRequest) Reset() {
 	*x = RejectRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2645,7 @@ func (x *RejectRequest) String() string {
 func (*RejectRequest) ProtoMessage() {}
 
 func (x *RejectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2658,7 @@ func (x *RejectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
 func (*RejectRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RejectRequest) GetTokens() []string {
@@ -2533,7 +2685,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2697,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2710,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExtendRequest) GetTokens() []string {
@@ -2585,7 +2737,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2749,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2762,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SettleResponse) GetFailures() []*SettleResponse_Failure {
@@ -2629,7 +2781,7 @@ type PublishRouteRequest struct {
 
 func (x *PublishRouteRequest) Reset() {
 	*x = PublishRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2793,7 @@ func (x *PublishRouteRequest) String() string {
 func (*PublishRouteRequest) ProtoMessage() {}
 
 func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2806,7 @@ func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRouteRequest.ProtoReflect.Descriptor instead.
 func (*PublishRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PublishRouteRequest) GetQueue() string {
@@ -2674,7 +2826,7 @@ type ConsumeRouteRequest struct {
 
 func (x *ConsumeRouteRequest) Reset() {
 	*x = ConsumeRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2838,7 @@ func (x *ConsumeRouteRequest) String() string {
 func (*ConsumeRouteRequest) ProtoMessage() {}
 
 func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2851,7 @@ func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRouteRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ConsumeRouteRequest) GetQueue() string {
@@ -2726,7 +2878,7 @@ type RouteResponse struct {
 
 func (x *RouteResponse) Reset() {
 	*x = RouteResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2890,7 @@ func (x *RouteResponse) String() string {
 func (*RouteResponse) ProtoMessage() {}
 
 func (x *RouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2903,7 @@ func (x *RouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteResponse.ProtoReflect.Descriptor instead.
 func (*RouteResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RouteResponse) GetVersion() uint64 {
@@ -2778,7 +2930,7 @@ type CreateQueuesResponse_Result struct {
 
 func (x *CreateQueuesResponse_Result) Reset() {
 	*x = CreateQueuesResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2942,7 @@ func (x *CreateQueuesResponse_Result) String() string {
 func (*CreateQueuesResponse_Result) ProtoMessage() {}
 
 func (x *CreateQueuesResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2983,7 @@ type PublishResponse_Result struct {
 
 func (x *PublishResponse_Result) Reset() {
 	*x = PublishResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2995,7 @@ func (x *PublishResponse_Result) String() string {
 func (*PublishResponse_Result) ProtoMessage() {}
 
 func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3008,7 @@ func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse_Result.ProtoReflect.Descriptor instead.
 func (*PublishResponse_Result) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{42, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{44, 0}
 }
 
 func (x *PublishResponse_Result) GetId() string {
@@ -2890,7 +3042,7 @@ type SettleResponse_Failure struct {
 
 func (x *SettleResponse_Failure) Reset() {
 	*x = SettleResponse_Failure{}
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3054,7 @@ func (x *SettleResponse_Failure) String() string {
 func (*SettleResponse_Failure) ProtoMessage() {}
 
 func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3067,7 @@ func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse_Failure.ProtoReflect.Descriptor instead.
 func (*SettleResponse_Failure) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{50, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *SettleResponse_Failure) GetToken() string {
@@ -3026,7 +3178,17 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x06groups\x18\x03 \x03(\v2\x18.columba.v1.CancelledForR\x06groups\">\n" +
 	"\fCancelledFor\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\tR\aoutcome\"g\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\"\x8d\x01\n" +
+	"\x11ListParkedRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12\x10\n" +
+	"\x03due\x18\x06 \x01(\bR\x03due\"_\n" +
+	"\x12ListParkedResponse\x125\n" +
+	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.ParkedMessageR\bmessages\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"g\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
@@ -3070,22 +3232,24 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12!\n" +
 	"\fmax_messages\x18\x03 \x01(\x05R\vmaxMessages\x12-\n" +
-	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xc0\x01\n" +
+	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xdc\x01\n" +
 	"\rPulledMessage\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
 	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x126\n" +
 	"\benqueued\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\benqueued\x12-\n" +
-	"\amessage\x18\x05 \x01(\v2\x13.columba.v1.MessageR\amessage\"E\n" +
+	"\amessage\x18\x05 \x01(\v2\x13.columba.v1.MessageR\amessage\x12\x1a\n" +
+	"\bmetadata\x182 \x01(\fR\bmetadata\"E\n" +
 	"\fPullResponse\x125\n" +
 	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.PulledMessageR\bmessages\"$\n" +
 	"\n" +
 	"AckRequest\x12\x16\n" +
-	"\x06tokens\x18\x01 \x03(\tR\x06tokens\"n\n" +
+	"\x06tokens\x18\x01 \x03(\tR\x06tokens\"\x8a\x01\n" +
 	"\vNackRequest\x12\x16\n" +
 	"\x06tokens\x18\x01 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"?\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bmetadata\x182 \x01(\fR\bmetadata\"?\n" +
 	"\rRejectRequest\x12\x16\n" +
 	"\x06tokens\x18\x01 \x03(\tR\x06tokens\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
@@ -3104,7 +3268,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xbf\x11\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\x8c\x12\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -3129,7 +3293,9 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12D\n" +
 	"\n" +
 	"GetMessage\x12\x1d.columba.v1.GetMessageRequest\x1a\x17.columba.v1.MessageLife\x12Z\n" +
-	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12J\n" +
+	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12K\n" +
+	"\n" +
+	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponse\x12J\n" +
 	"\x0eStartOperation\x12!.columba.v1.StartOperationRequest\x1a\x15.columba.v1.Operation\x12F\n" +
 	"\fGetOperation\x12\x1f.columba.v1.GetOperationRequest\x1a\x15.columba.v1.Operation\x12L\n" +
 	"\x0fCancelOperation\x12\".columba.v1.CancelOperationRequest\x1a\x15.columba.v1.Operation\x12W\n" +
@@ -3163,7 +3329,7 @@ func file_columba_v1_public_proto_rawDescGZIP() []byte {
 	return file_columba_v1_public_proto_rawDescData
 }
 
-var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_columba_v1_public_proto_goTypes = []any{
 	(*CreateQueueRequest)(nil),          // 0: columba.v1.CreateQueueRequest
 	(*CreateQueuesRequest)(nil),         // 1: columba.v1.CreateQueuesRequest
@@ -3196,177 +3362,183 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*CancelResponse)(nil),              // 28: columba.v1.CancelResponse
 	(*CancelResult)(nil),                // 29: columba.v1.CancelResult
 	(*CancelledFor)(nil),                // 30: columba.v1.CancelledFor
-	(*PeekRequest)(nil),                 // 31: columba.v1.PeekRequest
-	(*StoredMessage)(nil),               // 32: columba.v1.StoredMessage
-	(*PeekResponse)(nil),                // 33: columba.v1.PeekResponse
-	(*CreateNamespaceRequest)(nil),      // 34: columba.v1.CreateNamespaceRequest
-	(*GetNamespaceRequest)(nil),         // 35: columba.v1.GetNamespaceRequest
-	(*ListNamespacesRequest)(nil),       // 36: columba.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),      // 37: columba.v1.ListNamespacesResponse
-	(*UpdateNamespaceRequest)(nil),      // 38: columba.v1.UpdateNamespaceRequest
-	(*DeleteNamespaceRequest)(nil),      // 39: columba.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),     // 40: columba.v1.DeleteNamespaceResponse
-	(*PublishRequest)(nil),              // 41: columba.v1.PublishRequest
-	(*PublishResponse)(nil),             // 42: columba.v1.PublishResponse
-	(*PullRequest)(nil),                 // 43: columba.v1.PullRequest
-	(*PulledMessage)(nil),               // 44: columba.v1.PulledMessage
-	(*PullResponse)(nil),                // 45: columba.v1.PullResponse
-	(*AckRequest)(nil),                  // 46: columba.v1.AckRequest
-	(*NackRequest)(nil),                 // 47: columba.v1.NackRequest
-	(*RejectRequest)(nil),               // 48: columba.v1.RejectRequest
-	(*ExtendRequest)(nil),               // 49: columba.v1.ExtendRequest
-	(*SettleResponse)(nil),              // 50: columba.v1.SettleResponse
-	(*PublishRouteRequest)(nil),         // 51: columba.v1.PublishRouteRequest
-	(*ConsumeRouteRequest)(nil),         // 52: columba.v1.ConsumeRouteRequest
-	(*RouteResponse)(nil),               // 53: columba.v1.RouteResponse
-	(*CreateQueuesResponse_Result)(nil), // 54: columba.v1.CreateQueuesResponse.Result
-	(*PublishResponse_Result)(nil),      // 55: columba.v1.PublishResponse.Result
-	(*SettleResponse_Failure)(nil),      // 56: columba.v1.SettleResponse.Failure
-	(*QueueSpec)(nil),                   // 57: columba.v1.QueueSpec
-	(*Queue)(nil),                       // 58: columba.v1.Queue
-	(*GroupSpec)(nil),                   // 59: columba.v1.GroupSpec
-	(*Group)(nil),                       // 60: columba.v1.Group
-	(*ExtentInfo)(nil),                  // 61: columba.v1.ExtentInfo
-	(*Depth)(nil),                       // 62: columba.v1.Depth
-	(*DeadLetter)(nil),                  // 63: columba.v1.DeadLetter
-	(*Error)(nil),                       // 64: columba.v1.Error
-	(*timestamppb.Timestamp)(nil),       // 65: google.protobuf.Timestamp
-	(*Message)(nil),                     // 66: columba.v1.Message
-	(*NamespaceSpec)(nil),               // 67: columba.v1.NamespaceSpec
-	(*Namespace)(nil),                   // 68: columba.v1.Namespace
-	(*durationpb.Duration)(nil),         // 69: google.protobuf.Duration
-	(*HostAddress)(nil),                 // 70: columba.v1.HostAddress
-	(*SeekGroupRequest)(nil),            // 71: columba.v1.SeekGroupRequest
-	(*WhyStuckRequest)(nil),             // 72: columba.v1.WhyStuckRequest
-	(*GetMessageRequest)(nil),           // 73: columba.v1.GetMessageRequest
-	(*StartOperationRequest)(nil),       // 74: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 75: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 76: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 77: columba.v1.ListOperationsRequest
-	(*WhyStuckResponse)(nil),            // 78: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 79: columba.v1.MessageLife
-	(*Operation)(nil),                   // 80: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 81: columba.v1.ListOperationsResponse
+	(*ListParkedRequest)(nil),           // 31: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),          // 32: columba.v1.ListParkedResponse
+	(*PeekRequest)(nil),                 // 33: columba.v1.PeekRequest
+	(*StoredMessage)(nil),               // 34: columba.v1.StoredMessage
+	(*PeekResponse)(nil),                // 35: columba.v1.PeekResponse
+	(*CreateNamespaceRequest)(nil),      // 36: columba.v1.CreateNamespaceRequest
+	(*GetNamespaceRequest)(nil),         // 37: columba.v1.GetNamespaceRequest
+	(*ListNamespacesRequest)(nil),       // 38: columba.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),      // 39: columba.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),      // 40: columba.v1.UpdateNamespaceRequest
+	(*DeleteNamespaceRequest)(nil),      // 41: columba.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),     // 42: columba.v1.DeleteNamespaceResponse
+	(*PublishRequest)(nil),              // 43: columba.v1.PublishRequest
+	(*PublishResponse)(nil),             // 44: columba.v1.PublishResponse
+	(*PullRequest)(nil),                 // 45: columba.v1.PullRequest
+	(*PulledMessage)(nil),               // 46: columba.v1.PulledMessage
+	(*PullResponse)(nil),                // 47: columba.v1.PullResponse
+	(*AckRequest)(nil),                  // 48: columba.v1.AckRequest
+	(*NackRequest)(nil),                 // 49: columba.v1.NackRequest
+	(*RejectRequest)(nil),               // 50: columba.v1.RejectRequest
+	(*ExtendRequest)(nil),               // 51: columba.v1.ExtendRequest
+	(*SettleResponse)(nil),              // 52: columba.v1.SettleResponse
+	(*PublishRouteRequest)(nil),         // 53: columba.v1.PublishRouteRequest
+	(*ConsumeRouteRequest)(nil),         // 54: columba.v1.ConsumeRouteRequest
+	(*RouteResponse)(nil),               // 55: columba.v1.RouteResponse
+	(*CreateQueuesResponse_Result)(nil), // 56: columba.v1.CreateQueuesResponse.Result
+	(*PublishResponse_Result)(nil),      // 57: columba.v1.PublishResponse.Result
+	(*SettleResponse_Failure)(nil),      // 58: columba.v1.SettleResponse.Failure
+	(*QueueSpec)(nil),                   // 59: columba.v1.QueueSpec
+	(*Queue)(nil),                       // 60: columba.v1.Queue
+	(*GroupSpec)(nil),                   // 61: columba.v1.GroupSpec
+	(*Group)(nil),                       // 62: columba.v1.Group
+	(*ExtentInfo)(nil),                  // 63: columba.v1.ExtentInfo
+	(*Depth)(nil),                       // 64: columba.v1.Depth
+	(*DeadLetter)(nil),                  // 65: columba.v1.DeadLetter
+	(*Error)(nil),                       // 66: columba.v1.Error
+	(*ParkedMessage)(nil),               // 67: columba.v1.ParkedMessage
+	(*timestamppb.Timestamp)(nil),       // 68: google.protobuf.Timestamp
+	(*Message)(nil),                     // 69: columba.v1.Message
+	(*NamespaceSpec)(nil),               // 70: columba.v1.NamespaceSpec
+	(*Namespace)(nil),                   // 71: columba.v1.Namespace
+	(*durationpb.Duration)(nil),         // 72: google.protobuf.Duration
+	(*HostAddress)(nil),                 // 73: columba.v1.HostAddress
+	(*SeekGroupRequest)(nil),            // 74: columba.v1.SeekGroupRequest
+	(*WhyStuckRequest)(nil),             // 75: columba.v1.WhyStuckRequest
+	(*GetMessageRequest)(nil),           // 76: columba.v1.GetMessageRequest
+	(*StartOperationRequest)(nil),       // 77: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 78: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 79: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 80: columba.v1.ListOperationsRequest
+	(*WhyStuckResponse)(nil),            // 81: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 82: columba.v1.MessageLife
+	(*Operation)(nil),                   // 83: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 84: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
-	57, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	57, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
-	54, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
-	58, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
-	57, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	59, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	60, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
-	59, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	61, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
+	59, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	59, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
+	56, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
+	60, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
+	59, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	61, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	62, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
+	61, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	63, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
 	21, // 9: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	62, // 10: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	63, // 11: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	64, // 10: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	65, // 11: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
 	29, // 12: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
-	64, // 13: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	66, // 13: columba.v1.CancelResult.error:type_name -> columba.v1.Error
 	30, // 14: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	65, // 15: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	66, // 16: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	32, // 17: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	67, // 18: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	68, // 19: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	67, // 20: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	66, // 21: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	55, // 22: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	69, // 23: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	65, // 24: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	66, // 25: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	44, // 26: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	69, // 27: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	69, // 28: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	56, // 29: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	70, // 30: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	58, // 31: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	64, // 32: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	64, // 33: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	64, // 34: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 35: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 36: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 37: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 38: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 39: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 40: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 41: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 42: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 43: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 44: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 45: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	71, // 46: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 47: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 48: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 49: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 50: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	23, // 51: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	72, // 52: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	73, // 53: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	25, // 54: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	74, // 55: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	75, // 56: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	76, // 57: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	77, // 58: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	31, // 59: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	34, // 60: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	35, // 61: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	36, // 62: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	38, // 63: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	39, // 64: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	41, // 65: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	43, // 66: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	46, // 67: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	47, // 68: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	48, // 69: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	49, // 70: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	27, // 71: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	51, // 72: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	52, // 73: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	58, // 74: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 75: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	58, // 76: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 77: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	58, // 78: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 79: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	60, // 80: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	60, // 81: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 82: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	60, // 83: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 84: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	60, // 85: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 86: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	61, // 87: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	61, // 88: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	22, // 89: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	24, // 90: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	78, // 91: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	79, // 92: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	26, // 93: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	80, // 94: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	80, // 95: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	80, // 96: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	81, // 97: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	33, // 98: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	68, // 99: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	68, // 100: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	37, // 101: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	68, // 102: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	40, // 103: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	42, // 104: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	45, // 105: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	50, // 106: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	50, // 107: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	50, // 108: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	50, // 109: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	28, // 110: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	53, // 111: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	53, // 112: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	74, // [74:113] is the sub-list for method output_type
-	35, // [35:74] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	67, // 15: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	68, // 16: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	69, // 17: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	34, // 18: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	70, // 19: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	71, // 20: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	70, // 21: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	69, // 22: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	57, // 23: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	72, // 24: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	68, // 25: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	69, // 26: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	46, // 27: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	72, // 28: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	72, // 29: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	58, // 30: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	73, // 31: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	60, // 32: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	66, // 33: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	66, // 34: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	66, // 35: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 36: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 37: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 38: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 39: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 40: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 41: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 42: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 43: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 44: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 45: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 46: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	74, // 47: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 48: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 49: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 50: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 51: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	23, // 52: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	75, // 53: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	76, // 54: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	25, // 55: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	31, // 56: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
+	77, // 57: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	78, // 58: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	79, // 59: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	80, // 60: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	33, // 61: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	36, // 62: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	37, // 63: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	38, // 64: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	40, // 65: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	41, // 66: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	43, // 67: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	45, // 68: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	48, // 69: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	49, // 70: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	50, // 71: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	51, // 72: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	27, // 73: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	53, // 74: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	54, // 75: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	60, // 76: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 77: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	60, // 78: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 79: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	60, // 80: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 81: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	62, // 82: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	62, // 83: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 84: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	62, // 85: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 86: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	62, // 87: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 88: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	63, // 89: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	63, // 90: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	22, // 91: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	24, // 92: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	81, // 93: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	82, // 94: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	26, // 95: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	32, // 96: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
+	83, // 97: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	83, // 98: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	83, // 99: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	84, // 100: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	35, // 101: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	71, // 102: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	71, // 103: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	39, // 104: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	71, // 105: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	42, // 106: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	44, // 107: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	47, // 108: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	52, // 109: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	52, // 110: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	52, // 111: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	52, // 112: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	28, // 113: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	55, // 114: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	55, // 115: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	76, // [76:116] is the sub-list for method output_type
+	36, // [36:76] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }
@@ -3383,7 +3555,7 @@ func file_columba_v1_public_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_public_proto_rawDesc), len(file_columba_v1_public_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

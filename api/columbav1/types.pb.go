@@ -1387,6 +1387,131 @@ func (x *DeadLetterLife) GetLastConsumer() string {
 	return ""
 }
 
+// ParkedMessage is a message in a group's retry queue, without its payload.
+type ParkedMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Receipt       string                 `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"` // in the retry queue
+	Origin        string                 `protobuf:"bytes,3,opt,name=origin,proto3" json:"origin,omitempty"`   // receipt in the queue it came from
+	Message       *Message               `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`        // when it is handed out again
+	Attempts      int32                  `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"` // so far
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"` // what the consumer said
+	LastConsumer  string                 `protobuf:"bytes,9,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
+	FirstEnqueued *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=first_enqueued,json=firstEnqueued,proto3" json:"first_enqueued,omitempty"`
+	ParkedSince   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=parked_since,json=parkedSince,proto3" json:"parked_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParkedMessage) Reset() {
+	*x = ParkedMessage{}
+	mi := &file_columba_v1_types_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParkedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParkedMessage) ProtoMessage() {}
+
+func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_types_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParkedMessage.ProtoReflect.Descriptor instead.
+func (*ParkedMessage) Descriptor() ([]byte, []int) {
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ParkedMessage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetReceipt() string {
+	if x != nil {
+		return x.Receipt
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ParkedMessage) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *ParkedMessage) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *ParkedMessage) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetLastConsumer() string {
+	if x != nil {
+		return x.LastConsumer
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetFirstEnqueued() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstEnqueued
+	}
+	return nil
+}
+
+func (x *ParkedMessage) GetParkedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ParkedSince
+	}
+	return nil
+}
+
 type Depth struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Queue          string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1410,7 +1535,7 @@ type Depth struct {
 
 func (x *Depth) Reset() {
 	*x = Depth{}
-	mi := &file_columba_v1_types_proto_msgTypes[15]
+	mi := &file_columba_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1547,7 @@ func (x *Depth) String() string {
 func (*Depth) ProtoMessage() {}
 
 func (x *Depth) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_types_proto_msgTypes[15]
+	mi := &file_columba_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1560,7 @@ func (x *Depth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Depth.ProtoReflect.Descriptor instead.
 func (*Depth) Descriptor() ([]byte, []int) {
-	return file_columba_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_columba_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Depth) GetQueue() string {
@@ -1686,7 +1811,20 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x129\n" +
 	"\n" +
 	"dead_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
-	"\rlast_consumer\x18\x05 \x01(\tR\flastConsumer\"\xa9\x03\n" +
+	"\rlast_consumer\x18\x05 \x01(\tR\flastConsumer\"\xa3\x03\n" +
+	"\rParkedMessage\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x16\n" +
+	"\x06origin\x18\x03 \x01(\tR\x06origin\x12-\n" +
+	"\amessage\x18\x04 \x01(\v2\x13.columba.v1.MessageR\amessage\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
+	"\battempts\x18\x06 \x01(\x05R\battempts\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12#\n" +
+	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12A\n" +
+	"\x0efirst_enqueued\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\rfirstEnqueued\x12=\n" +
+	"\fparked_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vparkedSince\"\xa9\x03\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1717,7 +1855,7 @@ func file_columba_v1_types_proto_rawDescGZIP() []byte {
 	return file_columba_v1_types_proto_rawDescData
 }
 
-var file_columba_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_columba_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_columba_v1_types_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: columba.v1.Error
 	(*QueueSpec)(nil),             // 1: columba.v1.QueueSpec
@@ -1734,43 +1872,48 @@ var file_columba_v1_types_proto_goTypes = []any{
 	(*Message)(nil),               // 12: columba.v1.Message
 	(*DeadLetter)(nil),            // 13: columba.v1.DeadLetter
 	(*DeadLetterLife)(nil),        // 14: columba.v1.DeadLetterLife
-	(*Depth)(nil),                 // 15: columba.v1.Depth
-	nil,                           // 16: columba.v1.Message.HeadersEntry
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*ParkedMessage)(nil),         // 15: columba.v1.ParkedMessage
+	(*Depth)(nil),                 // 16: columba.v1.Depth
+	nil,                           // 17: columba.v1.Message.HeadersEntry
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_columba_v1_types_proto_depIdxs = []int32{
-	17, // 0: columba.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	17, // 1: columba.v1.QueueSpec.consumed_retention:type_name -> google.protobuf.Duration
-	17, // 2: columba.v1.QueueSpec.unconsumed_retention:type_name -> google.protobuf.Duration
+	18, // 0: columba.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	18, // 1: columba.v1.QueueSpec.consumed_retention:type_name -> google.protobuf.Duration
+	18, // 2: columba.v1.QueueSpec.unconsumed_retention:type_name -> google.protobuf.Duration
 	2,  // 3: columba.v1.Namespace.spec:type_name -> columba.v1.NamespaceSpec
-	18, // 4: columba.v1.Namespace.created:type_name -> google.protobuf.Timestamp
+	19, // 4: columba.v1.Namespace.created:type_name -> google.protobuf.Timestamp
 	1,  // 5: columba.v1.Queue.spec:type_name -> columba.v1.QueueSpec
-	18, // 6: columba.v1.Queue.created:type_name -> google.protobuf.Timestamp
-	17, // 7: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
-	17, // 8: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
-	17, // 9: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
-	17, // 10: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
-	17, // 11: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
+	19, // 6: columba.v1.Queue.created:type_name -> google.protobuf.Timestamp
+	18, // 7: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
+	18, // 8: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
+	18, // 9: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
+	18, // 10: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
+	18, // 11: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
 	5,  // 12: columba.v1.GroupSpec.backoff:type_name -> columba.v1.Backoff
 	6,  // 13: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
-	18, // 14: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
-	18, // 15: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
-	18, // 16: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
-	16, // 17: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
-	17, // 18: columba.v1.Message.delay:type_name -> google.protobuf.Duration
-	18, // 19: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
-	18, // 20: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
+	19, // 14: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
+	19, // 15: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
+	19, // 16: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
+	17, // 17: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
+	18, // 18: columba.v1.Message.delay:type_name -> google.protobuf.Duration
+	19, // 19: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
+	19, // 20: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
 	12, // 21: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
-	18, // 22: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
-	18, // 23: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
+	19, // 22: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
+	19, // 23: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
 	14, // 24: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
-	18, // 25: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	19, // 25: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
+	12, // 26: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
+	19, // 27: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
+	19, // 28: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	19, // 29: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_types_proto_init() }
@@ -1784,7 +1927,7 @@ func file_columba_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_types_proto_rawDesc), len(file_columba_v1_types_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

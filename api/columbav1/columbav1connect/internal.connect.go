@@ -111,6 +111,9 @@ const (
 	// OutputServiceSelectDeadLettersProcedure is the fully-qualified name of the OutputService's
 	// SelectDeadLetters RPC.
 	OutputServiceSelectDeadLettersProcedure = "/columba.v1.OutputService/SelectDeadLetters"
+	// OutputServiceListParkedProcedure is the fully-qualified name of the OutputService's ListParked
+	// RPC.
+	OutputServiceListParkedProcedure = "/columba.v1.OutputService/ListParked"
 )
 
 // ControllerServiceClient is a client for the columba.v1.ControllerService service.
@@ -736,6 +739,7 @@ type OutputServiceClient interface {
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
+	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
 }
 
 // NewOutputServiceClient constructs a client for the columba.v1.OutputService service. By default,
@@ -815,6 +819,12 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("SelectDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
+		listParked: connect.NewClient[columbav1.ListParkedRequest, columbav1.ListParkedResponse](
+			httpClient,
+			baseURL+OutputServiceListParkedProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("ListParked")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -831,6 +841,7 @@ type outputServiceClient struct {
 	holdTimers        *connect.Client[columbav1.HoldTimersRequest, columbav1.HoldTimersResponse]
 	followCancels     *connect.Client[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse]
 	selectDeadLetters *connect.Client[columbav1.SelectDeadLettersRequest, columbav1.SelectDeadLettersResponse]
+	listParked        *connect.Client[columbav1.ListParkedRequest, columbav1.ListParkedResponse]
 }
 
 // Assign calls columba.v1.OutputService.Assign.
@@ -888,6 +899,11 @@ func (c *outputServiceClient) SelectDeadLetters(ctx context.Context, req *connec
 	return c.selectDeadLetters.CallUnary(ctx, req)
 }
 
+// ListParked calls columba.v1.OutputService.ListParked.
+func (c *outputServiceClient) ListParked(ctx context.Context, req *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
+	return c.listParked.CallUnary(ctx, req)
+}
+
 // OutputServiceHandler is an implementation of the columba.v1.OutputService service.
 type OutputServiceHandler interface {
 	// Assign replaces the host's list of shares, unless it holds a newer version.
@@ -907,6 +923,7 @@ type OutputServiceHandler interface {
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
+	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
 }
 
 // NewOutputServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -982,6 +999,12 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("SelectDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
+	outputServiceListParkedHandler := connect.NewUnaryHandler(
+		OutputServiceListParkedProcedure,
+		svc.ListParked,
+		connect.WithSchema(outputServiceMethods.ByName("ListParked")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.OutputService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case OutputServiceAssignProcedure:
@@ -1006,6 +1029,8 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServiceFollowCancelsHandler.ServeHTTP(w, r)
 		case OutputServiceSelectDeadLettersProcedure:
 			outputServiceSelectDeadLettersHandler.ServeHTTP(w, r)
+		case OutputServiceListParkedProcedure:
+			outputServiceListParkedHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1057,4 +1082,8 @@ func (UnimplementedOutputServiceHandler) FollowCancels(context.Context, *connect
 
 func (UnimplementedOutputServiceHandler) SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.SelectDeadLetters is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListParked is not implemented"))
 }

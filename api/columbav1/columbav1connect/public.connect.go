@@ -84,6 +84,8 @@ const (
 	// AdminServiceListDeadLettersProcedure is the fully-qualified name of the AdminService's
 	// ListDeadLetters RPC.
 	AdminServiceListDeadLettersProcedure = "/columba.v1.AdminService/ListDeadLetters"
+	// AdminServiceListParkedProcedure is the fully-qualified name of the AdminService's ListParked RPC.
+	AdminServiceListParkedProcedure = "/columba.v1.AdminService/ListParked"
 	// AdminServiceStartOperationProcedure is the fully-qualified name of the AdminService's
 	// StartOperation RPC.
 	AdminServiceStartOperationProcedure = "/columba.v1.AdminService/StartOperation"
@@ -161,6 +163,7 @@ type AdminServiceClient interface {
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
 	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
+	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
@@ -308,6 +311,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ListDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
+		listParked: connect.NewClient[columbav1.ListParkedRequest, columbav1.ListParkedResponse](
+			httpClient,
+			baseURL+AdminServiceListParkedProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListParked")),
+			connect.WithClientOptions(opts...),
+		),
 		startOperation: connect.NewClient[columbav1.StartOperationRequest, columbav1.Operation](
 			httpClient,
 			baseURL+AdminServiceStartOperationProcedure,
@@ -393,6 +402,7 @@ type adminServiceClient struct {
 	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
 	getMessage      *connect.Client[columbav1.GetMessageRequest, columbav1.MessageLife]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
+	listParked      *connect.Client[columbav1.ListParkedRequest, columbav1.ListParkedResponse]
 	startOperation  *connect.Client[columbav1.StartOperationRequest, columbav1.Operation]
 	getOperation    *connect.Client[columbav1.GetOperationRequest, columbav1.Operation]
 	cancelOperation *connect.Client[columbav1.CancelOperationRequest, columbav1.Operation]
@@ -505,6 +515,11 @@ func (c *adminServiceClient) ListDeadLetters(ctx context.Context, req *connect.R
 	return c.listDeadLetters.CallUnary(ctx, req)
 }
 
+// ListParked calls columba.v1.AdminService.ListParked.
+func (c *adminServiceClient) ListParked(ctx context.Context, req *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
+	return c.listParked.CallUnary(ctx, req)
+}
+
 // StartOperation calls columba.v1.AdminService.StartOperation.
 func (c *adminServiceClient) StartOperation(ctx context.Context, req *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error) {
 	return c.startOperation.CallUnary(ctx, req)
@@ -581,6 +596,7 @@ type AdminServiceHandler interface {
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
 	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
+	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
@@ -724,6 +740,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ListDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListParkedHandler := connect.NewUnaryHandler(
+		AdminServiceListParkedProcedure,
+		svc.ListParked,
+		connect.WithSchema(adminServiceMethods.ByName("ListParked")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceStartOperationHandler := connect.NewUnaryHandler(
 		AdminServiceStartOperationProcedure,
 		svc.StartOperation,
@@ -826,6 +848,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetMessageHandler.ServeHTTP(w, r)
 		case AdminServiceListDeadLettersProcedure:
 			adminServiceListDeadLettersHandler.ServeHTTP(w, r)
+		case AdminServiceListParkedProcedure:
+			adminServiceListParkedHandler.ServeHTTP(w, r)
 		case AdminServiceStartOperationProcedure:
 			adminServiceStartOperationHandler.ServeHTTP(w, r)
 		case AdminServiceGetOperationProcedure:
@@ -933,6 +957,10 @@ func (UnimplementedAdminServiceHandler) GetMessage(context.Context, *connect.Req
 
 func (UnimplementedAdminServiceHandler) ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListDeadLetters is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListParked is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error) {
