@@ -41,6 +41,7 @@ const (
 	MaxMaxDeliveries = 1000
 	MaxGroupDelay    = 365 * 24 * time.Hour
 	MaxNackDelay     = 12 * time.Hour
+	MaxMetadata      = 16 << 10 // bytes that a nack may leave with a message
 )
 
 // GroupSpec is what a user chooses for a consumer group. Zero fields mean the default.

@@ -36,17 +36,23 @@ func ParseQueuePath(path string) (string, error) {
 	return path, nil
 }
 
-// ParseAnyQueuePath also accepts the built-in queues of a group, <queue>/<group>.dlq and <queue>/<group>.retry.
+// ParseAnyQueuePath also accepts the built-in queues of a group, <queue>/<group>.dlq and <queue>/<group>.retry, whatever the length of its name.
 func ParseAnyQueuePath(path string) (string, error) {
 	labels, err := splitPath(path)
 	if err != nil {
 		return "", err
 	}
-	last := len(labels) - 1
-	if !reserved(labels[last]) {
+	last := labels[len(labels)-1]
+	of := strings.TrimSuffix(path, "/"+last)
+	switch {
+	case strings.HasSuffix(last, SuffixRetry): // also of a group on a dead letter queue
+		_, err = ParseAnyQueuePath(of)
+	case strings.HasSuffix(last, SuffixDLQ):
+		_, err = ParseQueuePath(of)
+	default:
 		return ParseQueuePath(path)
 	}
-	if _, err := ParseQueuePath(strings.TrimSuffix(path, "/"+labels[last])); err != nil {
+	if err != nil {
 		return "", err
 	}
 	return path, nil
@@ -83,13 +89,35 @@ func SplitDLQPath(path string) (queue, group string, ok bool) {
 	return path[:i], strings.TrimSuffix(path[i+1:], SuffixDLQ), true
 }
 
+// RetryPath is the path of a group's retry queue.
+func RetryPath(queue, group string) string { return queue + "/" + group + SuffixRetry }
+
+// SplitRetryPath is the reverse of RetryPath; ok is false for any other path.
+func SplitRetryPath(path string) (queue, group string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i <= 0 || !strings.HasSuffix(path, SuffixRetry) {
+		return "", "", false
+	}
+	return path[:i], strings.TrimSuffix(path[i+1:], SuffixRetry), true
+}
+
+// unsuffixed is the label of the group in that of a built-in queue, other labels as they are.
+func unsuffixed(l string) string {
+	for _, suffix := range [...]string{SuffixDLQ, SuffixRetry} {
+		if name, ok := strings.CutSuffix(l, suffix); ok {
+			return name
+		}
+	}
+	return l
+}
+
 func splitPath(path string) ([]string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, Errorf(CodeBadName, "queue path %q does not begin with /; write it like /namespace/name", clip(path))
 	}
 	labels := strings.Split(path[1:], "/")
 	for _, l := range labels {
-		if err := checkLabel(l); err != nil {
+		if err := checkLabel(unsuffixed(l)); err != nil {
 			return nil, err
 		}
 	}

@@ -51,9 +51,11 @@ func (s *Share) enqueued(b *batch, seq core.Seq) int64 {
 	return b.Enqueued
 }
 
-func (s *Share) since(b *batch, seq core.Seq) int64 {
+func (s *Share) since(b *batch, seq core.Seq) int64 { return b.sinceAt(s.place(b, seq)) }
+
+func (b *batch) sinceAt(i int) int64 {
 	if b.due != nil {
-		return b.due.since[s.place(b, seq)]
+		return b.due.since[i]
 	}
 	return b.Enqueued
 }

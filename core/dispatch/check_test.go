@@ -37,8 +37,8 @@ func (g *Group) check() error {
 			cover(t.share, t.seq)
 		}
 	}
-	dying := map[deadRef]bool{}
-	for _, d := range g.dead.all() {
+	dying := map[deadRef]bool{} // and leaving
+	for _, d := range slices.Concat(g.dead.all(), g.parks().leaving.all()) {
 		dying[d] = true
 	}
 	turns := map[*Share]bool{}
@@ -63,7 +63,7 @@ func (g *Group) check() error {
 		if s.hasWork() && !turns[s] {
 			return fmt.Errorf("a share with work has no turn")
 		}
-		flying += s.count[inFlight]
+		flying += s.of(inFlight)
 		postponed += s.lasts.len()
 	}
 	if postponed != g.postponed {
@@ -76,7 +76,7 @@ func (g *Group) check() error {
 }
 
 func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
-	var count [phases]int
+	var count [phases]int32
 	left, live := map[*batch]int{}, map[*batch]int{}
 	missing, tracked := 0, 0
 	retries, pending, waiting := map[core.Seq]bool{}, map[core.Seq]bool{}, map[core.Seq]int{}
@@ -112,12 +112,22 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			fail("seq %d in phase %d has no deadline", seq, m.phase)
 		case m.phase == ready && m.batch != nil && !retries[seq]:
 			fail("seq %d is ready but nobody knows", seq)
-		case m.phase == unbegun && (m.batch == nil || waiting[seq] != 1 || m.attempts > 0):
+		case m.phase == unbegun && (m.batch == nil || waiting[seq] != 1 || m.attempts > 0 && !s.returning):
 			fail("seq %d was not begun, and waits %d times", seq, waiting[seq])
 		case m.phase == withheld && (m.batch == nil || waiting[seq] > 0 || m.attempts > 0 || s.withheld[seq] == 0):
 			fail("seq %d is withheld, and waits %d times", seq, waiting[seq])
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)
+		case m.phase >= parking && s.departures[seq] == nil:
+			fail("seq %d leaves, and nothing is known of it", seq)
+		case m.phase == stranded && !covered[seq]:
+			fail("seq %d is stranded and has no deadline", seq)
+		case m.phase == parking && !slices.Contains(s.partingSeqs(), seq):
+			fail("seq %d waits for a checkpoint that will not say that it leaves", seq)
+		case m.phase == lodging && s.lent[seq] == nil:
+			fail("seq %d is being appended by nobody", seq)
+		case m.phase == leaving && m.batch != nil && !dying[deadRef{s, seq}]:
+			fail("seq %d leaves but nobody knows", seq)
 		case m.phase == dying0 && m.batch != nil && !dying[deadRef{s, seq}]:
 			fail("seq %d is dying but nobody knows", seq)
 		}
@@ -149,8 +159,10 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 		return fmt.Errorf("tracked, missing, buffered are %d, %d, %d, counted %d, %d, %d", tracked, missing, buffered, s.table.n, s.missing, s.buffered)
 	case undone != tracked-missing+buffered && !s.timers:
 		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d buffered", undone, tracked-missing, buffered)
-	case len(s.extended) > s.count[inFlight]:
+	case len(s.extended) > s.of(inFlight):
 		return fmt.Errorf("%d locks were moved, %d messages are in flight", len(s.extended), s.count[inFlight])
+	case len(s.departures) > tracked:
+		return fmt.Errorf("%d departures of %d messages", len(s.departures), tracked)
 	case len(s.texts) > tracked:
 		return fmt.Errorf("%d texts of %d messages", len(s.texts), tracked)
 	}

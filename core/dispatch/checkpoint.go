@@ -38,6 +38,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		}
 		done = s.claimed(!final && !s.group.unwanted)
 	}
+	s.tell()
 	blob, level := fit(dst, done, s.entries(final, t))
 	s.full = level >= withoutFirst
 	counts := level < cutShort && !s.group.unwanted && !(final && s.group.once()) // else what was cut off may be among the retries: they wait for a better one
@@ -48,6 +49,9 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		case p.token == 0:
 			p.token = s.token
 		}
+	}
+	if level == cutShort {
+		s.untell()
 	}
 	s.rest()
 	s.wake()
@@ -94,6 +98,9 @@ func (s *Share) entries(final bool, now int64) []entry {
 			e.text = s.texts[seq]
 		}
 		e.excused = uint16(s.excuses(seq))
+		if len(s.departures) > 0 {
+			e.metadata = string(s.metadataOf(seq))
+		}
 		switch m.phase {
 		case inFlight:
 			e.kind, e.due = locked, milli(m.due)
@@ -109,6 +116,10 @@ func (s *Share) entries(final bool, now int64) []entry {
 				e.kind, e.due = locked, intent
 				e.attempts = saturate(m.attempts)
 			}
+		case parking, leaving, stranded, lodging:
+			s.departingEntry(seq, m, &e)
+		case unbegun, withheld: // of a parked message the record tells
+			e.attempts = 0
 		default:
 			e.kind = ended
 		}
@@ -131,10 +142,10 @@ func reduce(entries []entry, level detail) []entry {
 	for _, e := range slices.Clone(entries) {
 		switch {
 		case level == withoutTexts:
-			e.text = ""
+			e.text, e.metadata = "", ""
 		case level == withoutFirst && e.firstTry:
 			continue
-		case level == attemptsOnly && e.kind != ended:
+		case level == attemptsOnly && e.kind < ended:
 			e.kind, e.due, e.failure = waiting, 0, NoFailure
 		}
 		out = join(out, e)
@@ -164,6 +175,7 @@ func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
 // be saved needs no call; a later one covers it.
 func (s *Share) Saved(token uint64) {
 	s.saved = max(s.saved, token)
+	s.savedParting(token)
 	for s.pending.len() > 0 {
 		p := *s.pending.front()
 		if p.token == 0 || p.token > token {
@@ -193,9 +205,13 @@ func (s *Share) restore(st State) {
 		m.attempts, m.failure = e.attempts, e.failure
 		if e.excused > 0 {
 			s.excuse(seq, m, e.excused)
+			s.group.failing().inherited++
 		}
 		if e.text != "" {
 			s.keep(seq, e.text)
+		}
+		if e.metadata != "" {
+			s.depart(seq).metadata = []byte(e.metadata)
 		}
 		switch e.kind {
 		case locked:
@@ -207,9 +223,10 @@ func (s *Share) restore(st State) {
 				s.judge(seq, m, 0)
 				continue
 			}
-			m.due = e.due * int64(time.Millisecond)
-			s.move(m, delayed)
-			s.group.wakeAt(s, seq, m.due)
+			s.judge(seq, m, max(e.due*int64(time.Millisecond), 1))
+		case departing:
+			*s.depart(seq) = departure{due: e.due * int64(time.Millisecond), metadata: s.metadataOf(seq), away: true}
+			s.leave(seq, m)
 		default:
 			s.judge(seq, m, 0)
 		}

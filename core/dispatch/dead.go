@@ -29,6 +29,8 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 	delete(s.extended, seq)
 	exhausted := s.exhausted(seq, m)
 	switch {
+	case !exhausted && s.leaves(seq, until):
+		s.park(seq, m, until)
 	case !exhausted && until == 0:
 		s.retry(seq, m)
 	case !exhausted:
@@ -77,7 +79,7 @@ func (g *Group) TakeDead(most int, dead []Dead) []Dead {
 		ref.share.move(m, taken)
 		ref.share.lend(ref.seq, m.batch)
 		dead = append(dead, Dead{
-			Share: ref.share, Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq],
+			Share: ref.share, Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq], Metadata: ref.share.metadataOf(ref.seq),
 			Session: m.session, Enqueued: ref.share.enqueued(m.batch, ref.seq), Record: ref.share.record(m.batch, ref.seq),
 		})
 		n++

@@ -29,12 +29,13 @@ type Buffer interface {
 }
 
 // Records is a batch as it was read: record i has seq Base+i and the bytes Bytes[Offsets[i]:Offsets[i+1]].
-// Offsets, Bytes, Expire and Buffer belong to the share from Offer until Buffer.Release.
+// Offsets, Bytes, Expire, Past and Buffer belong to the share from Offer until Buffer.Release.
 type Records struct {
 	Base     core.Seq
 	Offsets  []uint32 // one more than there are records; rising
 	Bytes    []byte
 	Expire   []int64 // of each record, unix ms: when it is of no use any more, 0: never; nil: never for all
+	Past     []Past  // of each record, of parked messages; nil: of none is it known
 	Enqueued int64   // unix µs: the batch's append time
 	Buffer   Buffer  // nil: the bytes are the garbage collector's
 }
@@ -100,6 +101,7 @@ type Dead struct {
 	Attempts uint16
 	Failure  Failure // the last one
 	Text     string  // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
+	Metadata []byte  // in place of the record's; nil: it keeps those
 	Session  SessionID
 	Enqueued int64  // unix µs
 	Record   []byte // encoded; as it was read; valid until DeadLettered or DeadFailed of this message
@@ -110,6 +112,7 @@ type Depth struct {
 	Ready       int   // could be handed out now: first deliveries, and retries (their count saved or about to be)
 	InFlight    int   // locked by a consumer
 	Delayed     int   // waits after a nack, or was never handed out and waits for the group's delay
+	Parked      int   // on its way to the retry queue
 	Dying       int   // on its way to the dead letter queue
 	Blocked     int   // exhausted in a group that blocks
 	OldestReady int64 // enqueue time, or due time, unix µs, of the oldest ready message by extent order; 0 = none
@@ -125,6 +128,8 @@ type Counters struct {
 	Rejected    uint64
 	Returned    uint64
 	Dead        uint64 // dead-lettered
+	Parked      uint64 // appended to the retry queue
+	Copies      uint64 // parked messages that came twice: settled unseen
 	Dropped     uint64 // exhausted in a group that drops
 	Skipped     uint64 // never handed out: too old for the group
 	Lapsed      uint64 // expired before they were handed out, or out again

@@ -22,6 +22,7 @@ type DueRecords struct {
 	DeliverAt []int64 // of each record, unix ms; 0: when it was enqueued
 	Enqueued  []int64 // of each record, unix µs
 	Expire    []int64 // as in Records
+	Past      []Past  // the same
 	Buffer    Buffer
 }
 
@@ -39,7 +40,7 @@ func (g *Group) AddTimers(extent core.ExtentID, state State, now time.Time) *Sha
 
 func (r *DueRecords) wellFormed() bool {
 	n := len(r.Seqs)
-	return n > 0 && len(r.Offsets) == n+1 && len(r.DeliverAt) == n && len(r.Enqueued) == n && (r.Expire == nil || len(r.Expire) == n) &&
+	return n > 0 && len(r.Offsets) == n+1 && len(r.DeliverAt) == n && len(r.Enqueued) == n && (r.Expire == nil || len(r.Expire) == n) && (r.Past == nil || len(r.Past) == n) &&
 		int(r.Offsets[n]) <= len(r.Bytes) && slices.IsSorted(r.Offsets) && !slices.Contains(r.Seqs, 0)
 }
 
@@ -55,7 +56,7 @@ func (s *Share) OfferDue(r DueRecords, now time.Time) error {
 	case !s.timers:
 		return core.Errorf(core.CodeBadArgument, "extent %s holds no timers", s.extent)
 	}
-	b := &batch{Records: Records{Offsets: r.Offsets, Bytes: r.Bytes, Expire: r.Expire, Buffer: r.Buffer}}
+	b := &batch{Records: Records{Offsets: r.Offsets, Bytes: r.Bytes, Expire: r.Expire, Past: r.Past, Buffer: r.Buffer}}
 	b.due = &due{seqs: r.Seqs, enqueued: r.Enqueued, since: r.DeliverAt}
 	for i, ms := range r.DeliverAt {
 		b.due.since[i] = max(min(ms, math.MaxInt64/int64(time.Millisecond))*1000, r.Enqueued[i])
@@ -74,7 +75,7 @@ func (s *Share) OfferDue(r DueRecords, now time.Time) error {
 	return nil
 }
 
-// admitDue takes record i of a batch: a new message, or the bytes of a restored one.
+// admitDue takes record i of a batch, of timers or of the retry queue: a new message, or the bytes of a restored one.
 func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 	if s.done.Done(seq) {
 		return
@@ -83,9 +84,16 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 	if m != nil && m.batch != nil {
 		return
 	}
+	past, first := s.came(b, i, seq)
 	if m == nil {
-		since := b.due.since[i] * 1000
-		if s.tooOld(since) {
+		since := b.sinceAt(i) * 1000
+		switch {
+		case !first:
+			s.group.counters.Copies++
+			s.done.Ack(seq)
+			s.changed = true
+			return
+		case s.tooOld(since):
 			s.group.counters.Skipped++
 			s.done.Ack(seq)
 			s.changed = true
@@ -93,6 +101,9 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 		}
 		m = s.table.put(seq)
 		m.due = since
+		if s.returning {
+			s.goOn(seq, m, past)
+		}
 		if _, waits := s.withheld[seq]; waits {
 			s.move(m, withheld)
 		} else {
@@ -107,10 +118,14 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 			s.retries.push(seq)
 		case dying:
 			s.group.dead.push(deadRef{s, seq})
+		case leaving:
+			s.group.parks().leaving.push(deadRef{s, seq})
 		}
 	}
 	m.batch = b
-	s.table.setPlace(seq, i)
+	if s.timers {
+		s.table.setPlace(seq, i)
+	}
 	b.left++
 	b.live += int(b.Offsets[i+1] - b.Offsets[i])
 }
@@ -118,7 +133,7 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 // tooOld reports whether the group skips a message that could have been handed out since then, ns, and never was.
 func (s *Share) tooOld(since int64) bool {
 	older := s.group.spec.SkipOlder
-	return older > 0 && since+int64(older) < s.group.now
+	return older > 0 && !s.returning && since+int64(older) < s.group.now
 }
 
 // takeDue hands out the message that became due first. n is 0 when it was settled instead, or does not fit.

@@ -28,6 +28,7 @@ type Group struct {
 	timers     []timer     // heap by due
 	timersMost int         // void timers are swept out at this length
 	dead       queue[deadRef]
+	parked     *parked            // nil until a message is, or comes back
 	given      []given            // in a group that delivers at most once
 	streak     *streak            // nil until something fails
 	postponed  int                // retries in the shares' lasts
@@ -119,12 +120,15 @@ func (g *Group) RemoveShare(s *Share) {
 	s.gone = true
 	s.forgetLasts()
 	delete(g.shares, s.extent)
-	g.inFlight -= s.count[inFlight]
+	g.inFlight -= s.of(inFlight)
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	g.turn.filter(func(t **Share) bool { return !(*t).gone })
 	g.mergedTurn.filter(func(t **Share) bool { return !(*t).gone })
 	g.dead.filter(func(d *deadRef) bool { return !d.share.gone })
+	if g.parked != nil {
+		g.parked.leaving.filter(func(d *deadRef) bool { return !d.share.gone })
+	}
 	*s = Share{
 		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
 		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
@@ -170,6 +174,7 @@ func (g *Group) Depth() Depth {
 		sum.Ready += d.Ready
 		sum.InFlight += d.InFlight
 		sum.Delayed += d.Delayed
+		sum.Parked += d.Parked
 		sum.Dying += d.Dying
 		sum.Blocked += d.Blocked
 		if sum.OldestReady == 0 || d.OldestReady != 0 && d.OldestReady < sum.OldestReady {

@@ -340,7 +340,7 @@ func TestGroup_LowerMaxDeliveries(t *testing.T) {
 	for attempt := range uint16(2) {
 		g.Take(1, Credit{Messages: 3, Bytes: 1000}, start, nil)
 		s.Nack(1, attempt+1, 0, nil, 0, start)
-		s.Nack(2, attempt+1, time.Duration(attempt)*time.Hour, nil, 0, start)
+		s.Nack(2, attempt+1, time.Duration(attempt)*20*time.Second, nil, 0, start)
 		save(s, start)
 	}
 	g.Update(core.GroupSpec{MaxDeliveries: 2}.WithDefaults(), start)

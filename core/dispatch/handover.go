@@ -7,6 +7,13 @@ import (
 	"github.com/columbamq/columba/core/acklevel"
 )
 
+// OwnerLease is for how long the owner of a share goes on handing out after it last asked to and was heard. Nobody else is given the share
+// before OwnerGone has passed since the controller heard the owner; the difference is for what was decided just before the end of the lease.
+const (
+	OwnerLease = 2 * time.Second
+	OwnerGone  = OwnerLease + 500*time.Millisecond
+)
+
 // Held is how many bytes of batches the share holds.
 func (s *Share) Held() int { return s.heldBytes }
 
@@ -33,7 +40,7 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	}
 	settle := func(r acklevel.Range) {
 		for seq := s.done.NextUndone(r.First); seq != 0 && seq <= r.Last && seq < s.next; seq = s.done.NextUndone(seq) {
-			if !s.AckProven(seq, now) {
+			if !s.ackProven(seq, now) {
 				return
 			}
 			settled++

@@ -32,6 +32,8 @@ import (
 //	                             │             │ ▲
 //	                             │  Withhold   ▼ │ Follow
 //	                             └─ OfferDue ▶ withheld ─ Follow ─▶ done
+//
+// A Nack with a long wait takes another way, see park.go.
 type phase uint8
 
 const (
@@ -47,6 +49,10 @@ const (
 	unbegun               // of a timer extent: read when it was due (ns), never handed out
 	handed                // in a group that delivers at most once: settled with the next call
 	withheld              // like unbegun, while it is decided whether it is cancelled; see cancel.go
+	parking               // waits for a checkpoint that says that it leaves; it and those below: see park.go
+	leaving               // waits for TakeParking
+	stranded              // could not be parked; due says when it is looked at again
+	lodging               // being appended to the retry queue
 	phases
 )
 

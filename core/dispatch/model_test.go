@@ -44,6 +44,9 @@ type fate struct {
 	dying    bool
 	blocked  bool
 	rejected bool
+	leaves   bool      // for the retry queue, at until
+	away     bool      // it may be there already
+	replaced bool      // its metadata are
 	begun    bool      // it was handed out, as far as the owner knows
 	session  SessionID // that got it last from this owner
 	appended time.Time // as its batch says
@@ -65,6 +68,7 @@ type machine struct {
 	unsent  []byte // checkpoint taken, not yet saved
 	token   uint64
 	lent    []Dead                  // yielded, not answered
+	parks   []Parking               // the same
 	timers  map[core.Seq]timerTimes // of a timer extent, of what was offered ever; nil: a log
 	nacks   map[SessionID]int       // in a row
 	paused  map[SessionID]time.Time // throttled sessions, until
@@ -219,6 +223,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is withheld and delivered", seq)
 	case f.lapsed(m.now):
 		t.Fatalf("seq %d is delivered %s after it expired", seq, m.now.Sub(f.expire))
+	case f.leaves && (f.away || f.replaced):
+		t.Fatalf("seq %d is delivered from here, and may be in the retry queue: %+v", seq, *f)
 	case m.now.Before(f.until):
 		t.Fatalf("seq %d is delivered %s early", seq, f.until.Sub(m.now))
 	case attempt != f.attempts+1:
@@ -232,145 +238,12 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 			t.Fatalf("seq %d is delivered as attempt %d, durable are %d (%v)", seq, attempt, st.messages[seq].attempts, err)
 		}
 	}
-	f.attempts, f.locked, f.until, f.begun = attempt, true, m.now.Add(m.spec.LockTimeout), true
+	f.attempts, f.locked, f.until, f.begun, f.leaves = attempt, true, m.now.Add(m.spec.LockTimeout), true, false
 }
 
 // tooOld reports whether the group skips a message, if it was never handed out.
 func (m *machine) tooOld(f *fate) bool {
 	return m.spec.SkipOlder > 0 && m.now.Sub(f.appended) > m.spec.SkipOlder
-}
-
-// pick draws a message that was delivered and is not over, if there is one.
-func (m *machine) pick(t *rapid.T, locked bool) (core.Seq, *fate) {
-	var all []core.Seq
-	for seq := core.Seq(1); seq <= m.written; seq++ {
-		if f := m.fates[seq]; f != nil && f.attempts > 0 && !f.over && (f.locked || !locked) {
-			all = append(all, seq)
-		}
-	}
-	if len(all) == 0 {
-		t.Skip("nothing delivered")
-	}
-	seq := rapid.SampledFrom(all).Draw(t, "seq")
-	return seq, m.fates[seq]
-}
-
-// ack acknowledges a run around a delivered message, under one attempt.
-func (m *machine) ack(t *rapid.T) {
-	seq, f := m.pick(t, false)
-	count := core.Seq(rapid.IntRange(1, 70).Draw(t, "count"))
-	attempt := rapid.IntRange(1, f.attempts).Draw(t, "attempt")
-	want := map[core.Seq]bool{}
-	for at := seq; at < seq+count; at++ {
-		if f := m.fates[at]; f != nil && f.attempts >= attempt && !f.over {
-			m.forgive(f.session)
-			f.over, f.locked, f.dying, f.blocked = true, false, false, false
-		} else {
-			want[at] = true
-		}
-	}
-	bad := m.s.Ack(seq, uint32(count), uint16(attempt), m.now, nil)
-	for _, b := range bad {
-		for i := range b.Count {
-			if at := b.Base + core.Seq(i); !want[at] || b.Code != core.CodeStale {
-				t.Fatalf("ack of %d as attempt %d refused: %v; %+v", at, attempt, b.Code, m.fates[at])
-			} else {
-				delete(want, at)
-			}
-		}
-	}
-	if len(want) > 0 {
-		t.Fatalf("acks of %v as attempt %d were not refused", want, attempt)
-	}
-}
-
-func (m *machine) ackProven(t *rapid.T) {
-	seq := core.Seq(rapid.IntRange(1, int(m.written)+3).Draw(t, "seq"))
-	m.written = max(m.written, seq)
-	f := m.fate(seq)
-	if got := m.s.AckProven(seq, m.now); got == f.over {
-		t.Fatalf("proven ack of %d: got %v, over: %v", seq, got, f.over)
-	}
-	if !f.over && f.begun {
-		m.forgive(f.session)
-	}
-	f.over, f.locked, f.dying, f.blocked = true, false, false, false
-}
-
-// failed is what the model makes of a failed attempt.
-func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
-	f := m.fate(seq)
-	f.locked, f.until = false, until
-	if rejected || m.counted(seq) >= m.spec.MaxDeliveries {
-		f.until = time.Time{}
-		f.over = m.spec.Exhausted == core.ExhaustedDrop
-		f.dying = m.spec.Exhausted == core.ExhaustedDLQ
-		f.blocked = m.spec.Exhausted == core.ExhaustedBlock
-		f.rejected = rejected
-	}
-}
-
-func (m *machine) nack(t *rapid.T) {
-	seq, f := m.pick(t, true)
-	m.fail(t, seq, f, time.Duration(rapid.IntRange(0, 5).Draw(t, "delay"))*time.Second)
-}
-
-func (m *machine) fail(t *rapid.T, seq core.Seq, f *fate, delay time.Duration) {
-	if err := m.s.Nack(seq, uint16(f.attempts)+1, 0, nil, 0, m.now); core.CodeOf(err) != core.CodeStale {
-		t.Fatalf("nack of a delivery to come: %v", err)
-	}
-	if err := m.s.Nack(seq, uint16(f.attempts), delay, []byte("no"), 0, m.now); err != nil {
-		t.Fatalf("nack: %v", err)
-	}
-	if !m.spec.NoNackThrottle {
-		m.nacks[f.session]++
-	}
-	m.failed(seq, m.now.Add(delay), false)
-	m.stalls(t)
-}
-
-// outage has one worker fail all it gets, for a while.
-func (m *machine) outage(t *rapid.T) {
-	for range rapid.IntRange(1, 8).Draw(t, "rounds") {
-		m.hand(t, 7, Credit{Messages: 40, Bytes: 10_000})
-		for seq := core.Seq(1); seq <= m.written; seq++ {
-			if f := m.fates[seq]; f != nil && f.locked {
-				m.fail(t, seq, f, 0)
-			}
-		}
-		m.checkpoint(t)
-		m.saved(t)
-		m.tick(t)
-	}
-}
-
-func (m *machine) reject(t *rapid.T) {
-	seq, f := m.pick(t, true)
-	if err := m.s.Reject(seq, uint16(f.attempts), []byte("never"), m.now); err != nil {
-		t.Fatalf("reject: %v", err)
-	}
-	m.failed(seq, time.Time{}, true)
-}
-
-func (m *machine) extend(t *rapid.T) {
-	seq, f := m.pick(t, true)
-	d := time.Duration(rapid.IntRange(0, 20).Draw(t, "seconds")) * time.Second
-	if err := m.s.Extend(seq, uint16(f.attempts), d, m.now); err != nil {
-		t.Fatalf("extend: %v", err)
-	}
-	f.until = m.now.Add(d)
-}
-
-func (m *machine) giveBack(t *rapid.T) {
-	seq, f := m.pick(t, true)
-	if bad := m.s.Return(seq, 1, uint16(f.attempts), m.now, nil); bad != nil {
-		t.Fatalf("return: %v", bad)
-	}
-	f.attempts--
-	f.locked, f.until = false, time.Time{}
-	if f.attempts > 0 && m.counted(seq) >= m.spec.MaxDeliveries {
-		m.failed(seq, time.Time{}, false)
-	}
 }
 
 func (m *machine) tick(t *rapid.T) {
@@ -400,83 +273,10 @@ func (m *machine) update(t *rapid.T) {
 	for seq, f := range m.fates {
 		rejected := f.blocked && f.rejected
 		f.blocked = false
-		if (m.counted(seq) >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying {
+		if (m.counted(seq) >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying && !f.leaves {
 			m.failed(seq, time.Time{}, rejected)
 		}
 	}
-}
-
-func (m *machine) die(t *rapid.T) {
-	for _, d := range m.g.TakeDead(rapid.IntRange(0, 5).Draw(t, "most"), nil) {
-		f := m.fates[d.Seq]
-		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure {
-			t.Fatalf("dead is %+v; %+v", d, f)
-		}
-		m.lent = append(m.lent, d)
-	}
-}
-
-// buried answers for the oldest dead letter; its record must have stayed as it was, whatever was acked meanwhile.
-func (m *machine) buried(t *rapid.T) {
-	if len(m.lent) == 0 {
-		t.Skip("none under way")
-	}
-	d := m.lent[0]
-	m.lent = m.lent[1:]
-	if !bytes.Equal(d.Record, payload(d.Seq)) {
-		t.Fatalf("the record of %d changed while it was written", d.Seq)
-	}
-	if f := m.fate(d.Seq); rapid.Bool().Draw(t, "written") {
-		d.Share.DeadLettered(d.Seq, m.now)
-		f.over, f.dying = true, false
-	} else {
-		d.Share.DeadFailed(d.Seq, m.now.Add(time.Second), m.now)
-	}
-}
-
-// want also checks that a checkpoint for nobody counts no attempt that was not handed out.
-func (m *machine) want(t *rapid.T) {
-	wanted := rapid.Bool().Draw(t, "wanted")
-	m.g.Want(wanted)
-	if wanted {
-		return
-	}
-	m.checkpoint(t)
-	st, err := DecodeState(m.unsent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for seq, e := range st.messages {
-		if f := m.fate(seq); int(e.attempts) > f.attempts {
-			t.Fatalf("seq %d is saved with %d attempts, it had %d", seq, e.attempts, f.attempts)
-		}
-	}
-}
-
-// rebuild has to change nothing that can be seen, but for what has to be read again; and a watchdog never asks for it.
-func (m *machine) rebuild(t *rapid.T) {
-	if at, due := m.g.NextDeadline(); !due || at.After(m.now) {
-		if broken := m.s.Watched(&Watch{}, 1<<20, m.now); broken != "" {
-			t.Fatalf("the watchdog says that %s", broken)
-		}
-	}
-	m.g.Rebuild(m.s, m.now)
-}
-
-func (m *machine) checkpoint(t *rapid.T) {
-	m.unsent, m.token = m.s.Checkpoint(nil, false, m.now)
-	if len(m.unsent) > MaxCheckpoint {
-		t.Fatalf("checkpoint has %d bytes", len(m.unsent))
-	}
-}
-
-func (m *machine) saved(t *rapid.T) {
-	if m.unsent == nil {
-		t.Skip("no checkpoint")
-	}
-	m.durable = m.unsent
-	m.s.Saved(m.token)
-	m.unsent = nil
 }
 
 var delays = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second, 15 * time.Second})
@@ -500,7 +300,7 @@ func TestGroup_Model(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
 			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
-			"checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
+			"later": m.later, "park": m.park, "park again": m.park, "parked": m.parked, "checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
 			"want": m.want, "rebuild": m.rebuild, "outage": m.outage, "withhold": m.withhold, "follow": m.follow,
 		})
 		m.drain(t)

@@ -25,14 +25,18 @@ type given struct {
 	seq   core.Seq
 }
 
+// claims reports whether the share's messages are claimed before they are handed out: those of a group that delivers at most once, and those that
+// were parked, since these are retries.
+func (s *Share) claims() bool { return s.group.once() || s.returning }
+
 // claiming reports whether messages of the share are claimed and not handed out.
-func (s *Share) claiming() bool { return s.count[unsaved]+s.count[ready] > 0 }
+func (s *Share) claiming() bool { return s.of(unsaved, ready) > s.lasts.len() }
 
 // claim has up to a credit of buffered messages wait for the checkpoint that says that they are done.
 func (s *Share) claim(messages, bytes int) {
 	messages = min(messages, claimAtOnce)
 	s.changed = true
-	if s.timers {
+	if s.timers || s.returning {
 		s.claimDue(messages, bytes)
 		return
 	}
@@ -57,7 +61,7 @@ func (s *Share) claim(messages, bytes int) {
 	}
 }
 
-// claimDue is claim in a timer extent.
+// claimDue is claim in a timer extent, and in any of the retry queue.
 func (s *Share) claimDue(messages, bytes int) {
 	for first := true; messages > 0 && s.unbegun.len() > 0; {
 		seq := *s.unbegun.front()
@@ -69,6 +73,8 @@ func (s *Share) claimDue(messages, bytes int) {
 			s.settle(seq, m)
 		case s.lapsed(m.batch, seq):
 			s.lapse(seq, m)
+		case s.returning && s.exhausted(seq, m): // max deliveries was lowered since it was parked
+			s.judge(seq, m, 0)
 		default:
 			if bytes -= s.size(m.batch, seq); bytes < 0 && !first {
 				return

@@ -22,7 +22,13 @@ func (m *machine) crash(t *rapid.T) {
 		}
 		d.Share.DeadLettered(d.Seq, m.now)
 	}
-	m.lent = nil
+	for _, p := range m.parks {
+		if !bytes.Equal(p.Record, payload(p.Seq)) {
+			t.Fatalf("the record of %d changed when the share was removed", p.Seq)
+		}
+		p.Share.Parked(p.Seq, m.now)
+	}
+	m.lent, m.parks = nil, nil
 	m.leaks(t)
 	m.start(t)
 }
@@ -53,15 +59,18 @@ func (m *machine) start(t *rapid.T) {
 		}
 		if e, ok := st.messages[seq]; ok {
 			f := m.fate(seq)
-			f.attempts, f.begun = int(e.attempts), true
+			f.attempts, f.begun, f.replaced = int(e.attempts), true, e.metadata != ""
 			switch e.kind {
 			case locked:
 				f.locked, f.until = true, time.UnixMilli(e.due)
 			case waiting:
 				f.until = time.UnixMilli(e.due)
+				f.leaves = f.until.Sub(m.now) > ParkAfter
 				if m.counted(seq) >= m.spec.MaxDeliveries {
 					m.failed(seq, time.Time{}, false)
 				}
+			case departing:
+				f.until, f.leaves, f.away = time.UnixMilli(e.due), true, true
 			default:
 				m.failed(seq, time.Time{}, e.failure == Rejected)
 			}
@@ -92,12 +101,10 @@ func (m *machine) check(t *rapid.T) {
 	if got := m.g.Depth().Blocked; got != blocked {
 		t.Fatalf("%d are blocked, want %d", got, blocked)
 	}
-	last := m.s.next - 1
 	if m.timers != nil {
-		last = m.written
 		m.checkKnown(t)
 	}
-	for seq := core.Seq(1); seq <= last; seq++ {
+	for seq := core.Seq(1); seq <= m.written; seq++ {
 		f, done := m.fate(seq), m.s.done.Done(seq)
 		if done && !f.over && !f.begun && m.tooOld(f) {
 			f.over = true
@@ -134,6 +141,9 @@ func (m *machine) drain(t *rapid.T) {
 	for len(m.lent) > 0 {
 		m.buried(t)
 	}
+	for len(m.parks) > 0 {
+		m.parked(t)
+	}
 	m.spec.Exhausted = core.ExhaustedDrop
 	m.g.Update(m.spec, m.now)
 	m.releaseWithheld()
@@ -161,6 +171,9 @@ func (m *machine) drain(t *rapid.T) {
 		for _, d := range m.g.TakeDead(100, nil) {
 			m.s.DeadLettered(d.Seq, m.now)
 		}
+		for _, p := range m.g.TakeParking(100, nil) {
+			m.s.Parked(p.Seq, m.now)
+		}
 		for _, r := range m.g.Take(1, Credit{Messages: 1000, Bytes: 1 << 20}, m.now, nil) {
 			if bad := r.Share.Ack(r.Base, r.Count, r.Attempt, m.now, nil); bad != nil {
 				t.Fatalf("refused: %v", bad)
@@ -171,7 +184,7 @@ func (m *machine) drain(t *rapid.T) {
 	if m.timers != nil {
 		last = m.written
 	}
-	if !m.s.Done(last) || m.s.Unread(last) != 0 || len(m.s.table.chunks) != 0 || len(m.s.texts) != 0 {
+	if !m.s.Done(last) || m.s.Unread(last) != 0 || len(m.s.table.chunks) != 0 || len(m.s.texts)+len(m.s.departures) != 0 {
 		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d texts", m.s.Frontier(), last, len(m.s.table.chunks), len(m.s.texts))
 	}
 	m.leaks(t)

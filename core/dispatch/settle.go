@@ -43,7 +43,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 		}
 		for ; seq < stop; seq++ {
 			m := &c.messages[seq&chunkMask]
-			if attempt > m.attempts || m.phase == none {
+			if attempt > m.attempts || m.phase == none || m.phase >= parking && s.isAway(seq, m) {
 				s.doneRun(from, seq)
 				bad = refuse(bad, seq, 1)
 				from = seq + 1
@@ -91,6 +91,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	if len(s.excused) > 0 {
 		delete(s.excused, seq)
 	}
+	if len(s.departures) > 0 {
+		delete(s.departures, seq)
+	}
 	s.table.n--
 	*m = message{}
 }
@@ -108,8 +111,15 @@ func (s *Share) settle(seq core.Seq, m *message) {
 }
 
 // AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack token,
-// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled before.
+// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled, or parked, before.
 func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
+	if m := s.table.get(seq); m != nil && s.isAway(seq, m) {
+		return false
+	}
+	return s.ackProven(seq, now)
+}
+
+func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
 	s.group.at(now)
 	if s.done.Done(seq) || seq == 0 || s.gone {
 		return false
@@ -156,8 +166,8 @@ func (s *Share) current(seq core.Seq, attempt uint16) *message {
 }
 
 // Nack fails the current delivery of a message: it comes back after delay (at most core.MaxNackDelay), or if delay < 0
-// after the group's backoff, which random in [0, 1) jitters. After the last attempt it is exhausted instead. Text is
-// copied. CodeStale unless attempt is the current, locked delivery.
+// after the group's backoff, which random in [0, 1) jitters. When that is long, or its metadata were replaced, it is parked until then. After the
+// last attempt it is exhausted instead. Text is copied. CodeStale unless attempt is the current, locked delivery.
 func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []byte, random float64, now time.Time) error {
 	t := s.group.at(now)
 	m := s.current(seq, attempt)

@@ -22,18 +22,20 @@ type Share struct {
 	gone   bool
 	inTurn bool
 
-	done     acklevel.Window
-	next     core.Seq // everything below was read, or is done
-	cursor   core.Seq // no first delivery below
-	buffered int
-	batches  queue[*batch] // with messages at or above the cursor, by rising seq
-	table    table
-	missing  int
-	top      core.Seq // highest restored message: below it the table may hold what is not yet delivered here
-	count    [phases]int
-	texts    map[core.Seq]string // what consumers said of failed messages
-	excused  map[core.Seq]uint16 // attempts that do not count; see stall.go
-	extended map[core.Seq]int64  // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
+	done       acklevel.Window
+	next       core.Seq // everything below was read, or is done
+	cursor     core.Seq // no first delivery below
+	buffered   int
+	batches    queue[*batch] // with messages at or above the cursor, by rising seq
+	table      table
+	missing    int
+	top        core.Seq // highest restored message: below it the table may hold what is not yet delivered here
+	count      [phases]int32
+	texts      map[core.Seq]string     // what consumers said of failed messages
+	excused    map[core.Seq]uint16     // attempts that do not count; see stall.go
+	departures map[core.Seq]*departure // of messages that leave, and of those whose metadata are replaced
+	parting    *queue[core.Seq]        // phase parking; others are skipped; nil: none ever was
+	extended   map[core.Seq]int64      // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
 	heldBytes int
@@ -43,21 +45,22 @@ type Share struct {
 	withheld  map[core.Seq]uint64 // see cancel.go: which call of Withhold was the last for each; nil: none is
 	withholds uint64
 
-	retries queue[core.Seq] // phase ready, with bytes; others are skipped
-	unbegun queue[core.Seq] // phase unbegun; others are skipped
-	lasts   queue[core.Seq] // the same, that wait while the group is undecided
-	pending queue[saving]   // phase unsaved; others are skipped
-	token   uint64          // of the last checkpoint
-	saved   uint64          // token of the last one that is durable
-	changed bool
-	full    bool
-	merged  bool // see Merged
-	rate    int
-	paced   int64 // ns: the rate lets no message go before
-	chained bool  // see Wait
-	waits   bool
-	opens   int64 // ns: no first delivery before, see look; 0: at once
-	alarm   int64 // ns: when to look again; 0: no need
+	retries   queue[core.Seq] // phase ready, with bytes; others are skipped
+	unbegun   queue[core.Seq] // phase unbegun; others are skipped
+	lasts     queue[core.Seq] // the same, that wait while the group is undecided
+	pending   queue[saving]   // phase unsaved; others are skipped
+	token     uint64          // of the last checkpoint
+	saved     uint64          // token of the last one that is durable
+	changed   bool
+	full      bool
+	merged    bool // see Merged
+	returning bool // see Returning
+	rate      int
+	paced     int64 // ns: the rate lets no message go before
+	chained   bool  // see Wait
+	waits     bool
+	opens     int64 // ns: no first delivery before, see look; 0: at once
+	alarm     int64 // ns: when to look again; 0: no need
 }
 
 // saving is a retry that waits for the checkpoint of token.
@@ -125,7 +128,12 @@ func (s *Share) Offer(r Records, now time.Time) error {
 	s.offers++
 	b.offer = s.offers
 	s.hold(b)
-	fresh := s.admit(b)
+	fresh := 0
+	if s.returning {
+		s.admitParked(b)
+	} else {
+		fresh = s.admit(b)
+	}
 	s.buffered += fresh
 	if b.left == 0 {
 		s.release(b)
@@ -163,6 +171,8 @@ func (s *Share) admit(b *batch) (fresh int) {
 			s.retries.push(seq)
 		case dying:
 			s.group.dead.push(deadRef{s, seq})
+		case leaving:
+			s.group.parks().leaving.push(deadRef{s, seq})
 		}
 	}
 	return fresh
@@ -181,6 +191,14 @@ func (s *Share) move(m *message, to phase) {
 	m.phase = to
 }
 
+// of is how many messages are in one of the phases.
+func (s *Share) of(in ...phase) (n int) {
+	for _, p := range in {
+		n += int(s.count[p])
+	}
+	return n
+}
+
 // hasWork reports whether there may be something to hand out.
 func (s *Share) hasWork() bool {
 	return s.retries.len() > 0 || s.canBegin()
@@ -188,11 +206,11 @@ func (s *Share) hasWork() bool {
 
 // canBegin reports whether a first delivery is possible.
 func (s *Share) canBegin() bool {
-	if s.group.once() && s.claiming() {
+	if s.claims() && s.claiming() {
 		return false
 	}
-	if s.timers {
-		return s.count[unbegun] > 0 && !s.full && !s.waits && s.table.n-s.missing-s.count[unbegun] < MaxOutstanding
+	if s.timers || s.returning {
+		return s.of(unbegun) > 0 && !s.full && !s.waits && s.table.n-s.missing-s.of(unbegun) < MaxOutstanding
 	}
 	return s.buffered > 0 && !s.full && !s.waits && s.opens == 0 && s.table.n-s.missing < MaxOutstanding
 }
@@ -209,6 +227,7 @@ func (s *Share) rest() {
 	s.pending.trim()
 	s.table = newTable()
 	s.excused = nil
+	s.departures, s.parting = nil, nil
 	s.forgetLasts()
 }
 
@@ -233,7 +252,7 @@ func (s *Share) Unsaved() int {
 	if s.group.unwanted {
 		return 0
 	}
-	return s.count[unsaved]
+	return s.of(unsaved)
 }
 
 // Changed reports whether the last checkpoint that was Saved lacks anything: whether one is due within the second.
@@ -247,11 +266,12 @@ func (s *Share) Full() bool { return s.full }
 func (s *Share) Depth() Depth {
 	kept := s.kept()
 	d := Depth{
-		Ready:    s.buffered - kept + s.count[ready] + s.count[unsaved] + s.count[unbegun] + s.count[handed],
-		InFlight: s.count[inFlight],
-		Delayed:  kept + s.count[delayed] + s.count[withheld],
-		Dying:    s.count[dying] + s.count[taken] + s.count[retaken],
-		Blocked:  s.count[blocked],
+		Ready:    s.buffered - kept + s.of(ready, unsaved, unbegun, handed),
+		InFlight: s.of(inFlight),
+		Delayed:  kept + s.of(delayed, withheld),
+		Parked:   s.of(parking, leaving, stranded, lodging),
+		Dying:    s.of(dying, taken, retaken),
+		Blocked:  s.of(blocked),
 	}
 	if s.buffered > kept {
 		s.skipBatches()

@@ -47,18 +47,19 @@ type suspect struct {
 //	left, next and pause are of probes: used while in doubt or stalled
 //	next > 0 while a round of probes is under way or awaited
 type streak struct {
-	suspects []suspect
-	first    int       // failures of first attempts
-	began    int64     // ns: the first failure
-	fresh    int64     // ns: the latest failure of a first attempt
-	probes   []deadRef // handed out while in doubt
-	failed   bool      // one of these failed
-	stalled  bool
-	since    int64 // ns: when it stalled
-	rounds   int   // begun since a first attempt failed
-	left     int   // messages of this round not handed out yet
-	next     int64 // ns: when the next round begins; 0: when this one is begun
-	pause    int64 // ns: after this round
+	suspects  []suspect
+	first     int32     // failures of first attempts
+	inherited int32     // messages of shares that were resumed, with excused attempts
+	began     int64     // ns: the first failure
+	fresh     int64     // ns: the latest failure of a first attempt
+	probes    []deadRef // handed out while in doubt
+	failed    bool      // one of these failed
+	stalled   bool
+	since     int64 // ns: when it stalled
+	rounds    int32 // begun since a first attempt failed
+	left      int   // messages of this round not handed out yet
+	next      int64 // ns: when the next round begins; 0: when this one is begun
+	pause     int64 // ns: after this round
 }
 
 // failing is the group's streak, made with the first failure: most groups never have one.
@@ -125,14 +126,10 @@ func (k *streak) suspect(s *Share, seq core.Seq) {
 
 // inherit goes on with a stall of the owner before.
 func (g *Group) inherit() {
-	excused := 0
-	for _, s := range g.shares {
-		excused += len(s.excused)
-	}
-	if excused < stallMessages || g.spec.NoSmartRetry {
+	if g.streak == nil || g.streak.inherited < stallMessages || g.spec.NoSmartRetry {
 		return
 	}
-	if k := g.failing(); !k.stalled {
+	if k := g.streak; !k.stalled {
 		k.begin(g.now)
 		g.counters.Stalls++
 	}
@@ -168,7 +165,7 @@ func (g *Group) stall() {
 // succeeded ends the streak.
 func (g *Group) succeeded() {
 	k := g.streak
-	if k == nil || len(k.suspects) == 0 && !k.stalled {
+	if k == nil || len(k.suspects) == 0 && !k.stalled && k.inherited == 0 {
 		return
 	}
 	clear(k.suspects)
@@ -298,7 +295,7 @@ func (g *Group) undecided() bool {
 		return true
 	}
 	for _, s := range g.shares {
-		if s.canBegin() {
+		if !s.returning && s.canBegin() {
 			return true
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	PlaceBuffered Place = "buffered"  // read, and never handed out here
 	PlaceInFlight Place = "in_flight" // locked by a consumer
 	PlaceDelayed  Place = "delayed"   // waits for its time
+	PlaceParked   Place = "parked"    // waits in the retry queue, or is on its way there
 	PlaceUnsaved  Place = "unsaved"   // waits for a checkpoint that counts its next attempt
 	PlaceReady    Place = "ready"     // may be handed out again
 	PlaceDying    Place = "dying"     // on its way to the dead letter queue
@@ -24,6 +25,7 @@ const (
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
 	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, handed: PlaceInFlight, withheld: PlaceDelayed,
+	parking: PlaceParked, leaving: PlaceParked, stranded: PlaceParked, lodging: PlaceParked,
 }
 
 // Standing is all that a share knows of a message that is not settled.
@@ -74,6 +76,9 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	if m.phase == inFlight || m.phase == delayed || m.phase == retaken {
 		st.Until = s.group.instant(m.due)
 	}
+	if m.phase >= parking {
+		st.Until = s.group.instant(s.departures[seq].due)
+	}
 	if m.phase == inFlight {
 		at, extended := s.extended[seq]
 		if !extended {
@@ -114,6 +119,8 @@ func (st *State) Standing(seq core.Seq) Standing {
 		return out
 	case e.kind == ended:
 		out.Place = PlaceDying
+	case e.kind == departing:
+		out.Place, out.Until = PlaceParked, time.UnixMilli(e.due)
 	default:
 		out.Place, out.Until = PlaceDelayed, time.UnixMilli(e.due)
 		if e.kind == locked {

@@ -19,7 +19,8 @@ const (
 	locked  kind = 0 // by a consumer until due
 	waiting kind = 1 // not before due
 	ended   kind = 2 // had its last attempt; no due
-	kinds        = 3
+	// departing: to be parked, not before due; it may be in the retry queue already
+	departing kind = 3
 )
 
 // entry is a run of messages that a checkpoint tells the same of.
@@ -32,7 +33,8 @@ type entry struct {
 	excused  uint16 // of these, that do not count; ≤ attempts
 	due      int64  // unix ms
 	text     string
-	firstTry bool // not written: the lock of a first attempt
+	metadata string // that replace the message's own
+	firstTry bool   // not written: the lock of a first attempt
 }
 
 // State is what a checkpoint holds: what is done, and where un-acked messages that were handed out stand. The zero
@@ -42,22 +44,25 @@ type State struct {
 	messages map[core.Seq]entry // first and count unused
 }
 
-// The blob, little-endian, of stateVersion with a window of bits or an excused attempt, else of plainVersion, so that earlier builds read what they
-// can:
+// The blob, little-endian, of parkVersion with an entry of kind departing or with metadata, else of stateVersion with a window of bits or an excused
+// attempt, else of plainVersion, so that earlier builds read what they can:
 //
 //	version u8 | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
-//	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text + 32 × has excused, u8 | attempts uvarint |
-//	       with excused: excused uvarint | unless ended: due varint, ms since the entry's before | with text: length uvarint, text
+//	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text + 32 × has excused + 64 × has metadata, u8 | attempts uvarint |
+//	       with excused: excused uvarint | unless ended: due varint, ms since the entry's before | with text: length uvarint, text |
+//	       with metadata: length uvarint, metadata
 //
 // A gap is the number of seqs since the end of the entry before (the first: since the frontier).
 const (
 	plainVersion = 1
 	stateVersion = 2
+	parkVersion  = 3
 )
 
 const (
 	textBit      = 16
 	excusedBit   = 32
+	metadataBit  = 64
 	maxMessages  = 16 * MaxOutstanding // of a state: several owners' worth
 	maxStateSize = 2 * MaxCheckpoint
 )
@@ -79,9 +84,7 @@ func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (
 	b = binary.AppendUvarint(b, uint64(n))
 	end, due := done.Frontier()+1, int64(0)
 	for _, e := range entries[:n] {
-		if e.excused > 0 {
-			b[start] = stateVersion
-		}
+		b[start] = max(b[start], e.version())
 		b = appendEntry(b, e, end, due)
 		end, due = e.first+core.Seq(e.count), e.due
 		if !cut && len(b)-start > room {
@@ -89,6 +92,17 @@ func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (
 		}
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), true
+}
+
+// version that the entry needs.
+func (e *entry) version() byte {
+	switch {
+	case e.kind == departing || e.metadata != "":
+		return parkVersion
+	case e.excused > 0:
+		return stateVersion
+	}
+	return plainVersion
 }
 
 func fitting(entries []entry, frontier core.Seq, room int) int {
@@ -114,6 +128,9 @@ func appendEntry(b []byte, e entry, end core.Seq, due int64) []byte {
 	if e.excused > 0 {
 		flags |= excusedBit
 	}
+	if e.metadata != "" {
+		flags |= metadataBit
+	}
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, uint64(e.attempts))
 	if e.excused > 0 {
@@ -125,6 +142,10 @@ func appendEntry(b []byte, e entry, end core.Seq, due int64) []byte {
 	if e.text != "" {
 		b = binary.AppendUvarint(b, uint64(len(e.text)))
 		b = append(b, e.text...)
+	}
+	if e.metadata != "" {
+		b = binary.AppendUvarint(b, uint64(len(e.metadata)))
+		b = append(b, e.metadata...)
 	}
 	return b
 }
@@ -154,17 +175,20 @@ func decodeWindow(version byte, b []byte) (done *acklevel.Window, rest []byte, e
 	switch version {
 	case plainVersion:
 		return acklevel.DecodeRanges(b, maxStateSize)
-	case stateVersion:
+	case stateVersion, parkVersion:
 		done, _, rest, err := acklevel.Decode(b, maxStateSize)
 		return done, rest, err
 	}
-	return nil, nil, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", version, stateVersion)
+	return nil, nil, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", version, parkVersion)
 }
 
 func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
 	known := byte(2*textBit - 1)
 	if version >= stateVersion {
 		known |= excusedBit
+	}
+	if version >= parkVersion {
+		known |= metadataBit
 	}
 	n, b, ok := uvarint(b, maxMessages)
 	if !ok {
@@ -192,7 +216,7 @@ func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
 			}
 			e.excused = uint16(excused)
 		}
-		if e.kind >= kinds || flags&^known != 0 || gap > math.MaxUint64-end || count > math.MaxUint64-end-gap || len(st.messages)+int(count) > maxMessages {
+		if e.kind == departing && version < parkVersion || flags&^known != 0 || gap > math.MaxUint64-end || count > math.MaxUint64-end-gap || len(st.messages)+int(count) > maxMessages {
 			return false
 		}
 		if e.kind != ended {
@@ -213,6 +237,12 @@ func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
 				return false
 			}
 			e.text, b = string(b[:size]), b[size:]
+		}
+		if flags&metadataBit != 0 {
+			if size, b, ok = uvarint(b, core.MaxMetadata); !ok || size > uint64(len(b)) || size == 0 {
+				return false
+			}
+			e.metadata, b = string(b[:size]), b[size:]
 		}
 		if st.messages == nil {
 			st.messages = map[core.Seq]entry{}
@@ -264,18 +294,31 @@ func (st *State) Merge(o State) {
 	maps.Copy(merged, st.messages)
 	for seq, b := range o.messages {
 		a, both := merged[seq]
-		switch {
-		case !both:
-			a = b
-		case b.kind == ended && a.kind != ended, b.kind == a.kind && b.attempts > a.attempts, a.kind != ended && b.attempts > a.attempts:
-			b.attempts, b.due, b.excused = max(a.attempts, b.attempts), max(a.due, b.due), max(a.excused, b.excused)
-			a = b
-		default:
-			a.attempts, a.due, a.excused = max(a.attempts, b.attempts), max(a.due, b.due), max(a.excused, b.excused)
+		if !both {
+			merged[seq] = b
+			continue
+		}
+		if b.supersedes(a) {
+			a, b = b, a
+		}
+		a.attempts, a.excused = max(a.attempts, b.attempts), max(a.excused, b.excused)
+		if a.kind != departing {
+			a.due = max(a.due, b.due)
 		}
 		merged[seq] = a
 	}
 	st.messages = merged
+}
+
+// supersedes reports whether an entry tells more of a message than another owner's.
+func (e *entry) supersedes(o entry) bool {
+	switch {
+	case (e.kind == ended) != (o.kind == ended):
+		return e.kind == ended
+	case e.attempts != o.attempts:
+		return e.attempts > o.attempts
+	}
+	return e.kind == departing && o.kind != departing
 }
 
 // Shift moves all deadlines by d: those of an owner whose clock went wrong by as much.

@@ -181,7 +181,7 @@ func TestDecodeState_Refuses(t *testing.T) {
 			t.Errorf("cut at %d: got %v", i, err)
 		}
 	}
-	newer := seal([]byte{stateVersion + 1, 0, 0})
+	newer := seal([]byte{parkVersion + 1, 0, 0})
 	if _, err := DecodeState(newer); core.CodeOf(err) != core.CodeNewerFormat {
 		t.Errorf("newer: got %v", err)
 	}

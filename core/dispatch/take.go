@@ -62,7 +62,7 @@ func (s *Share) take(h *handout) {
 		part = (messages + 1) / 2
 	}
 	left := messages - s.takeRetries(h, part)
-	if s.group.once() {
+	if s.claims() {
 		if left > 0 && !h.stopped && s.canBegin() {
 			s.claim(left, min(h.bytes, turnBytes))
 		}
@@ -234,7 +234,7 @@ func (s *Share) begin(b *batch, first core.Seq, count int, h *handout) {
 		seq, left = seq+core.Seq(n), left-n
 	}
 	s.table.n += count
-	s.count[inFlight] += count
+	s.count[inFlight] += int32(count)
 	s.group.inFlight += count
 	s.buffered -= count
 	s.cursor = first + core.Seq(count)

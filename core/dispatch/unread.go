@@ -27,6 +27,8 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 		switch {
 		case e.kind == ended:
 			d.Dying++
+		case e.kind == departing:
+			d.Parked++
 		case e.due <= now.UnixMilli():
 			continue
 		case e.kind == locked:

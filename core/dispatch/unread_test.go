@@ -26,25 +26,25 @@ func TestShare_UnreadIsWhatDepthLacks(t *testing.T) {
 				if st.messages == nil {
 					st.messages = map[core.Seq]entry{}
 				}
-				e := entry{kind: kind(rapid.IntRange(0, kinds-1).Draw(t, "kind")), attempts: 1}
+				e := entry{kind: kind(rapid.IntRange(0, int(departing)).Draw(t, "kind")), attempts: 1}
 				if e.kind != ended {
 					e.due = now.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "due")) * time.Minute).UnixMilli()
 				}
-				if e.kind == ended || e.due > now.UnixMilli() {
+				if e.kind >= ended || e.due > now.UnixMilli() {
 					under++
 				}
 				st.messages[seq] = e
 			}
 			left[seq] = true
 		}
-		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.Dying != under {
+		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.Dying+d.Parked != under {
 			t.Fatalf("the state counts %+v, want %d ready and %d others", d, len(left)-under, under)
 		}
 		g := NewGroup(core.GroupSpec{}.WithDefaults())
 		s := g.AddShare(extent(1), st, now)
 		for {
 			d := s.Depth()
-			if got := uint64(d.Ready+d.InFlight+d.Delayed+d.Dying+d.Blocked) + s.Unread(last); got != uint64(len(left)) {
+			if got := uint64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + s.Unread(last); got != uint64(len(left)) {
 				t.Fatalf("read from %d: %+v and %d unread are %d, want %d", s.ReadFrom(), d, s.Unread(last), got, len(left))
 			}
 			from := s.ReadFrom()

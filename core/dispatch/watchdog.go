@@ -66,7 +66,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	}
 	queued := true
 	switch m.phase {
-	case inFlight, delayed, retaken:
+	case inFlight, delayed, retaken, stranded:
 		if m.due <= now {
 			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
 		}
@@ -78,8 +78,12 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 		queued = slices.Contains(s.unbegun.all(), seq)
 	case dying:
 		queued = m.batch == nil || slices.Contains(s.group.dead.all(), deadRef{s, seq})
-	case taken:
+	case taken, lodging:
 		queued = s.lent[seq] != nil
+	case parking:
+		queued = slices.Contains(s.partingSeqs(), seq)
+	case leaving:
+		queued = m.batch == nil || slices.Contains(s.group.parks().leaving.all(), deadRef{s, seq})
 	}
 	if !queued {
 		return fmt.Sprintf("seq %d is %s and nothing knows of it", seq, places[m.phase])
@@ -126,12 +130,15 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	g.turn.filter(func(t **Share) bool { return *t != s })
 	g.mergedTurn.filter(func(t **Share) bool { return *t != s })
 	g.dead.filter(func(d *deadRef) bool { return d.share != s })
+	if g.parked != nil {
+		g.parked.leaving.filter(func(d *deadRef) bool { return d.share != s })
+	}
 	g.timers = slices.DeleteFunc(g.timers, func(t timer) bool { return t.share == s })
 	for i := len(g.timers)/2 - 1; i >= 0; i-- {
 		g.sink(i)
 	}
 	*s = Share{
-		group: g, extent: s.extent, timers: s.timers, merged: s.merged, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, excused: s.excused, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, excused: s.excused, departures: s.departures, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
 	}
 	s.next = s.done.Frontier() + 1
@@ -143,7 +150,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	})
 	g.inFlight = 0
 	for _, o := range g.shares {
-		g.inFlight += o.count[inFlight]
+		g.inFlight += o.of(inFlight)
 	}
 	s.wake()
 }
@@ -178,6 +185,8 @@ func (s *Share) replace(seq core.Seq, was *message) {
 		s.die(seq, m)
 	case dying:
 		s.die(seq, m)
+	case parking, leaving, stranded, lodging:
+		s.replacePark(seq, m, was.phase)
 	default: // ready, blocked
 		s.move(m, was.phase)
 	}

@@ -18,6 +18,8 @@ const (
 	Blocked            Reason = "blocked"
 	DeadLettering      Reason = "dead_lettering"
 	DLQNotWritable     Reason = "dlq_not_writable"
+	Parking            Reason = "parking"
+	RetryNotWritable   Reason = "retry_queue_not_writable"
 	Ready              Reason = "ready"
 	Reading            Reason = "reading"
 	NoConsumer         Reason = "no_consumer"
@@ -45,6 +47,8 @@ var texts = map[Reason]string{
 	Blocked:            "it had its last attempt, and the group blocks; raise --max-deliveries, ack it, or turn the group to --exhausted dlq or drop",
 	DeadLettering:      "it is on its way to the dead letter queue",
 	DLQNotWritable:     "it had its last attempt, and the dead letter queue does not take it just now; it is tried again every second. Look after input hosts, stores and their disks",
+	Parking:            "it is to wait for long, and on its way to the group's retry queue",
+	RetryNotWritable:   "it is to wait for long, and the group's retry queue does not take it just now; it is tried again every second, and handed out when its time comes. Look after input hosts, stores and their disks",
 	Ready:              "it is handed out as soon as a consumer's turn comes",
 	Reading:            "it is being read from a store",
 	NoConsumer:         "nobody consumes for the group; start a consumer",
@@ -82,6 +86,7 @@ type View struct {
 	Unreadable bool // all stores were tried and failed
 	Lapsed     bool // nothing may be handed out without a word of a controller
 	DLQFails   bool // the last message could not be appended to the dead letter queue
+	ParkFails  bool // the last message could not be appended to the retry queue
 	SaveFails  bool // the last checkpoint could not be saved
 }
 
@@ -95,7 +100,7 @@ func (v *View) Reasons() []Reason {
 		}
 	}
 	switch own {
-	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable:
+	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, Parking, RetryNotWritable:
 		// The message is where it should be. What lies behind it may have a reason of its own to wait.
 		if v.AtLimit || v.Full {
 			out = out[:0]
@@ -113,6 +118,7 @@ func (v *View) Reasons() []Reason {
 	}
 	add(CheckpointNotSaved, v.SaveFails)
 	add(DLQNotWritable, v.DLQFails)
+	add(RetryNotWritable, v.ParkFails)
 	return out
 }
 
@@ -130,6 +136,14 @@ func (v *View) own() Reason {
 			return GroupDelay
 		}
 		return Delayed
+	case dispatch.PlaceParked:
+		if v.ParkFails {
+			return RetryNotWritable
+		}
+		if v.Enqueued > 0 {
+			return Parking
+		}
+		return v.unread()
 	case dispatch.PlaceDying:
 		if v.DLQFails {
 			return DLQNotWritable

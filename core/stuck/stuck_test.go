@@ -48,6 +48,8 @@ func TestView_Reasons(t *testing.T) {
 		"blocked":                  {with(at(dispatch.PlaceBlocked, 3, 1), nil), []Reason{Blocked}},
 		"dying":                    {with(dying, nil), []Reason{DeadLettering}},
 		"dying, not taken":         {with(dying, func(v *View) { v.DLQFails = true }), []Reason{DLQNotWritable}},
+		"parking":                  {with(dying, func(v *View) { v.Place = dispatch.PlaceParked }), []Reason{Parking}},
+		"parking, not taken":       {with(dying, func(v *View) { v.Place, v.ParkFails = dispatch.PlaceParked, true }), []Reason{RetryNotWritable}},
 		"dying, not read":          {with(at(dispatch.PlaceDying, 3, 0), func(v *View) { v.Unreadable = true }), []Reason{NoReplica}},
 		"unread":                   {with(unread, nil), []Reason{Reading}},
 		"unread, nobody":           {with(unread, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
@@ -87,7 +89,7 @@ func TestView_ThereIsAlwaysAReason(t *testing.T) {
 		v := View{
 			Standing: at(rapid.SampledFrom(places).Draw(t, "place"), rapid.Uint16().Draw(t, "attempts"), rapid.Int64Range(0, 1).Draw(t, "enqueued")),
 			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), MemoryFull: is(), ChainWaits: is(),
-			Unreadable: is(), Lapsed: is(), DLQFails: is(), SaveFails: is(), Stalled: is(), Throttled: is(),
+			Unreadable: is(), Lapsed: is(), DLQFails: is(), ParkFails: is(), SaveFails: is(), Stalled: is(), Throttled: is(),
 		}
 		v.Credit = rapid.IntRange(0, v.Takers).Draw(t, "credit")
 		seen := map[Reason]bool{}

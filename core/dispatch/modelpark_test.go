@@ -1,0 +1,65 @@
+package dispatch
+
+import (
+	"bytes"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// gone reports whether a message may be in the retry queue.
+func (f *fate) gone() bool { return f.leaves && f.away }
+
+// later has much of what is in flight nacked for later.
+func (m *machine) later(t *rapid.T) {
+	m.hand(t, 7, Credit{Messages: 10, Bytes: 10_000})
+	for range rapid.IntRange(1, 10).Draw(t, "nacks") {
+		seq, f := m.pick(t, true)
+		m.fail(t, seq, f, time.Duration(rapid.IntRange(31, 100).Draw(t, "seconds"))*time.Second)
+	}
+	if rapid.Bool().Draw(t, "save") {
+		m.checkpoint(t)
+	}
+}
+
+// park checks what is to be appended to the retry queue: that it leaves is durable.
+func (m *machine) park(t *rapid.T) {
+	for _, p := range m.g.TakeParking(rapid.IntRange(0, 5).Draw(t, "most"), nil) {
+		f := m.fates[p.Seq]
+		if f == nil || !f.leaves || f.over || !bytes.Equal(p.Record, payload(p.Seq)) || int(p.Attempts) != f.attempts || f.replaced != (p.Metadata != nil) {
+			t.Fatalf("parking is %+v; %+v", p, f)
+		}
+		if got, want := p.Due.UnixMilli(), f.until.UnixMilli(); got != want && f.until.After(m.now) {
+			t.Fatalf("seq %d is parked until %s, want %s", p.Seq, p.Due, f.until)
+		}
+		st, err := DecodeState(m.durable)
+		if e := st.messages[p.Seq]; err != nil || e.kind != departing || int(e.attempts) != f.attempts {
+			t.Fatalf("seq %d leaves after %d attempts, durable is %+v (%v)", p.Seq, f.attempts, e, err)
+		}
+		f.away = true
+		m.parks = append(m.parks, p)
+	}
+}
+
+// parked answers for the oldest append; its record must have stayed as it was.
+func (m *machine) parked(t *rapid.T) {
+	if len(m.parks) == 0 {
+		t.Skip("none under way")
+	}
+	p := m.parks[0]
+	m.parks = m.parks[1:]
+	if !bytes.Equal(p.Record, payload(p.Seq)) {
+		t.Fatalf("the record of %d changed while it was written", p.Seq)
+	}
+	f := m.fate(p.Seq)
+	switch rapid.IntRange(0, 3).Draw(t, "outcome") {
+	case 0, 1:
+		p.Share.Parked(p.Seq, m.now)
+		f.over, f.leaves, f.away = true, false, false
+	case 2:
+		p.Share.ParkFailed(p.Seq, true, m.now.Add(time.Second), m.now)
+	default:
+		p.Share.ParkFailed(p.Seq, false, m.now.Add(time.Second), m.now)
+		f.away = m.s.departures[p.Seq].away // of an earlier append
+	}
+}

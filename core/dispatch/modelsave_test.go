@@ -1,0 +1,81 @@
+package dispatch
+
+import (
+	"bytes"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func (m *machine) die(t *rapid.T) {
+	for _, d := range m.g.TakeDead(rapid.IntRange(0, 5).Draw(t, "most"), nil) {
+		f := m.fates[d.Seq]
+		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure {
+			t.Fatalf("dead is %+v; %+v", d, f)
+		}
+		m.lent = append(m.lent, d)
+	}
+}
+
+// buried answers for the oldest dead letter; its record must have stayed as it was, whatever was acked meanwhile.
+func (m *machine) buried(t *rapid.T) {
+	if len(m.lent) == 0 {
+		t.Skip("none under way")
+	}
+	d := m.lent[0]
+	m.lent = m.lent[1:]
+	if !bytes.Equal(d.Record, payload(d.Seq)) {
+		t.Fatalf("the record of %d changed while it was written", d.Seq)
+	}
+	if f := m.fate(d.Seq); rapid.Bool().Draw(t, "written") {
+		d.Share.DeadLettered(d.Seq, m.now)
+		f.over, f.dying = true, false
+	} else {
+		d.Share.DeadFailed(d.Seq, m.now.Add(time.Second), m.now)
+	}
+}
+
+// want also checks that a checkpoint for nobody counts no attempt that was not handed out.
+func (m *machine) want(t *rapid.T) {
+	wanted := rapid.Bool().Draw(t, "wanted")
+	m.g.Want(wanted)
+	if wanted {
+		return
+	}
+	m.checkpoint(t)
+	st, err := DecodeState(m.unsent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq, e := range st.messages {
+		if f := m.fate(seq); int(e.attempts) > f.attempts {
+			t.Fatalf("seq %d is saved with %d attempts, it had %d", seq, e.attempts, f.attempts)
+		}
+	}
+}
+
+// rebuild has to change nothing that can be seen, but for what has to be read again; and a watchdog never asks for it.
+func (m *machine) rebuild(t *rapid.T) {
+	if at, due := m.g.NextDeadline(); !due || at.After(m.now) {
+		if broken := m.s.Watched(&Watch{}, 1<<20, m.now); broken != "" {
+			t.Fatalf("the watchdog says that %s", broken)
+		}
+	}
+	m.g.Rebuild(m.s, m.now)
+}
+
+func (m *machine) checkpoint(t *rapid.T) {
+	m.unsent, m.token = m.s.Checkpoint(nil, false, m.now)
+	if len(m.unsent) > MaxCheckpoint {
+		t.Fatalf("checkpoint has %d bytes", len(m.unsent))
+	}
+}
+
+func (m *machine) saved(t *rapid.T) {
+	if m.unsent == nil {
+		t.Skip("no checkpoint")
+	}
+	m.durable = m.unsent
+	m.s.Saved(m.token)
+	m.unsent = nil
+}

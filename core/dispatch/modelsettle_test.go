@@ -1,0 +1,149 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"pgregory.net/rapid"
+)
+
+// pick draws a message that was delivered and is not over, if there is one.
+func (m *machine) pick(t *rapid.T, locked bool) (core.Seq, *fate) {
+	var all []core.Seq
+	for seq := core.Seq(1); seq <= m.written; seq++ {
+		if f := m.fates[seq]; f != nil && f.attempts > 0 && !f.over && (f.locked || !locked) {
+			all = append(all, seq)
+		}
+	}
+	if len(all) == 0 {
+		t.Skip("nothing delivered")
+	}
+	seq := rapid.SampledFrom(all).Draw(t, "seq")
+	return seq, m.fates[seq]
+}
+
+// ack acknowledges a run around a delivered message, under one attempt.
+func (m *machine) ack(t *rapid.T) {
+	seq, f := m.pick(t, false)
+	count := core.Seq(rapid.IntRange(1, 70).Draw(t, "count"))
+	attempt := rapid.IntRange(1, f.attempts).Draw(t, "attempt")
+	want := map[core.Seq]bool{}
+	for at := seq; at < seq+count; at++ {
+		if f := m.fates[at]; f != nil && f.attempts >= attempt && !f.over && !f.gone() {
+			m.forgive(f.session)
+			f.over, f.locked, f.dying, f.blocked, f.leaves = true, false, false, false, false
+		} else {
+			want[at] = true
+		}
+	}
+	bad := m.s.Ack(seq, uint32(count), uint16(attempt), m.now, nil)
+	for _, b := range bad {
+		for i := range b.Count {
+			if at := b.Base + core.Seq(i); !want[at] || b.Code != core.CodeStale {
+				t.Fatalf("ack of %d as attempt %d refused: %v; %+v", at, attempt, b.Code, m.fates[at])
+			} else {
+				delete(want, at)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Fatalf("acks of %v as attempt %d were not refused", want, attempt)
+	}
+}
+
+func (m *machine) ackProven(t *rapid.T) {
+	seq := core.Seq(rapid.IntRange(1, int(m.written)+3).Draw(t, "seq"))
+	m.written = max(m.written, seq)
+	f := m.fate(seq)
+	if got := m.s.AckProven(seq, m.now); got == (f.over || f.gone()) {
+		t.Fatalf("proven ack of %d: got %v, %+v", seq, got, *f)
+	} else if !got {
+		return
+	}
+	if !f.over && f.begun {
+		m.forgive(f.session)
+	}
+	f.over, f.locked, f.dying, f.blocked, f.leaves = true, false, false, false, false
+}
+
+// failed is what the model makes of a failed attempt.
+func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
+	f := m.fate(seq)
+	f.locked, f.until, f.leaves = false, until, f.replaced || until.Sub(m.now) > ParkAfter
+	if rejected || m.counted(seq) >= m.spec.MaxDeliveries {
+		f.until, f.leaves = time.Time{}, false
+		f.over = m.spec.Exhausted == core.ExhaustedDrop
+		f.dying = m.spec.Exhausted == core.ExhaustedDLQ
+		f.blocked = m.spec.Exhausted == core.ExhaustedBlock
+		f.rejected = rejected
+	}
+}
+
+func (m *machine) nack(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	delay := rapid.SampledFrom([]int{0, 0, 1, 2, 5, 20, 30, 31, 60, 600}).Draw(t, "delay")
+	if f.replaced = rapid.IntRange(0, 9).Draw(t, "replace") == 0; f.replaced {
+		if err := m.s.Replace(seq, uint16(f.attempts), []byte{byte(seq), byte(delay)}, m.now); err != nil {
+			t.Fatalf("replace: %v", err)
+		}
+	}
+	m.fail(t, seq, f, time.Duration(delay)*time.Second)
+}
+
+func (m *machine) fail(t *rapid.T, seq core.Seq, f *fate, delay time.Duration) {
+	if err := m.s.Nack(seq, uint16(f.attempts)+1, 0, nil, 0, m.now); core.CodeOf(err) != core.CodeStale {
+		t.Fatalf("nack of a delivery to come: %v", err)
+	}
+	if err := m.s.Nack(seq, uint16(f.attempts), delay, []byte("no"), 0, m.now); err != nil {
+		t.Fatalf("nack: %v", err)
+	}
+	if !m.spec.NoNackThrottle {
+		m.nacks[f.session]++
+	}
+	m.failed(seq, m.now.Add(delay), false)
+	m.stalls(t)
+}
+
+// outage has one worker fail all it gets, for a while.
+func (m *machine) outage(t *rapid.T) {
+	for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+		m.hand(t, 7, Credit{Messages: 40, Bytes: 10_000})
+		for seq := core.Seq(1); seq <= m.written; seq++ {
+			if f := m.fates[seq]; f != nil && f.locked {
+				m.fail(t, seq, f, 0)
+			}
+		}
+		m.checkpoint(t)
+		m.saved(t)
+		m.tick(t)
+	}
+}
+
+func (m *machine) reject(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	if err := m.s.Reject(seq, uint16(f.attempts), []byte("never"), m.now); err != nil {
+		t.Fatalf("reject: %v", err)
+	}
+	m.failed(seq, time.Time{}, true)
+}
+
+func (m *machine) extend(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	d := time.Duration(rapid.IntRange(0, 20).Draw(t, "seconds")) * time.Second
+	if err := m.s.Extend(seq, uint16(f.attempts), d, m.now); err != nil {
+		t.Fatalf("extend: %v", err)
+	}
+	f.until = m.now.Add(d)
+}
+
+func (m *machine) giveBack(t *rapid.T) {
+	seq, f := m.pick(t, true)
+	if bad := m.s.Return(seq, 1, uint16(f.attempts), m.now, nil); bad != nil {
+		t.Fatalf("return: %v", bad)
+	}
+	f.attempts--
+	f.locked, f.until = false, time.Time{}
+	if f.attempts > 0 && m.counted(seq) >= m.spec.MaxDeliveries {
+		m.failed(seq, time.Time{}, false)
+	}
+}

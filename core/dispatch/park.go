@@ -1,0 +1,368 @@
+package dispatch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// A message that has to wait long is parked: appended to the retry queue of its group, and then settled where it was. So it pins no extent
+// and costs no memory.
+//
+//	inFlight ── Nack ─▶ parking ── Checkpoint, Saved ─▶ leaving ── TakeParking ─▶ lodging ── Parked ─▶ done
+//	                                                      ▲                         │ ParkFailed
+//	                                                      └──── Tick at due ── stranded ── its time has come, and it is here only ─▶ unsaved
+//
+// A checkpoint has room for so many departures only; those that it does not tell of wait for a later one, and are handed out from here if their time comes
+// before.
+//
+// That it leaves is durable before anything is appended: an owner that takes over appends it again, and does not hand out a second one of it. From
+// the first append on, an ack or a nack of the delivery that was is stale.
+//
+// A share of the retry queue's extents takes such messages in, when their time has come, with the attempts that their records tell of. They
+// are retries: their next attempts are counted durably first, a claim at a time as in a group that delivers at most once, and only while somebody
+// takes messages. An append whose outcome was not known is repeated, so there may be two of one: the second one that comes is settled unseen.
+
+const (
+	// ParkAfter is the longest wait in memory; a message that has to wait longer is parked.
+	ParkAfter = 30 * time.Second
+	// CopiesKnownFor is for how long a second copy of a parked message is known as such …
+	CopiesKnownFor = 10 * time.Minute
+	// copiesKnown … if no more than that many come meanwhile: some 4 MiB.
+	copiesKnown = 32_768
+	// departAtOnce is how many messages of a share are under way to the retry queue.
+	departAtOnce = 2048
+)
+
+// departure is what is kept of a message that is to be parked, or whose metadata are to be replaced.
+type departure struct {
+	due      int64  // ns: when it may be handed out again
+	metadata []byte // in place of its own; nil: it keeps those
+	told     uint64 // token of the first checkpoint that says that it leaves; 0: none does
+	away     bool   // an append of it may have come to pass
+}
+
+// Past is what the record of a parked message says of its life before.
+type Past struct {
+	Origin   core.Receipt // where it was when it was parked first
+	Attempts uint16       // deliveries so far, in all
+	Settled  uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
+	Excused  uint16       // of the others, those that do not count
+	Epoch    uint64       // of the group, when it was parked
+}
+
+// Parking is a message on its way to the retry queue.
+type Parking struct {
+	Share    *Share
+	Seq      core.Seq
+	Attempts uint16 // here: see Past
+	Excused  uint16 // of these
+	Failure  Failure
+	Text     string
+	Metadata []byte // in place of the record's, nil: it keeps those; not to be changed
+	Session  SessionID
+	Enqueued int64     // unix µs
+	Due      time.Time // not before
+	Record   []byte    // encoded; as it was read; valid until Parked or ParkFailed of this message
+}
+
+// parked is what a group knows of parked messages. Most groups have none.
+type parked struct {
+	leaving queue[deadRef] // what TakeParking yields next, if it still leaves
+	copies  copies
+}
+
+func (g *Group) parks() *parked {
+	if g.parked == nil {
+		g.parked = new(parked)
+	}
+	return g.parked
+}
+
+// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale like Nack.
+func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.Time) error {
+	s.group.at(now)
+	switch {
+	case s.current(seq, attempt) == nil:
+		return errStale
+	case len(metadata) > core.MaxMetadata:
+		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d may be left with a message", len(metadata), core.MaxMetadata)
+	}
+	s.depart(seq).metadata = bytes.Clone(metadata)
+	return nil
+}
+
+// depart is what is kept of a message that is to be parked.
+func (s *Share) depart(seq core.Seq) *departure {
+	if s.departures == nil {
+		s.departures = make(map[core.Seq]*departure)
+	}
+	d := s.departures[seq]
+	if d == nil {
+		d = &departure{}
+		s.departures[seq] = d
+	}
+	return d
+}
+
+// leaves reports whether a message that failed, and may be handed out again at until (ns, 0: at once), is to be parked.
+func (s *Share) leaves(seq core.Seq, until int64) bool {
+	d := s.departures[seq]
+	return until-s.group.now > int64(ParkAfter) || d != nil && d.metadata != nil
+}
+
+// metadataOf are those that replace the message's own.
+func (s *Share) metadataOf(seq core.Seq) []byte {
+	if d := s.departures[seq]; d != nil {
+		return d.metadata
+	}
+	return nil
+}
+
+// park has a message wait for the checkpoint that says that it leaves.
+func (s *Share) park(seq core.Seq, m *message, until int64) {
+	d := s.depart(seq)
+	d.due, d.told = max(until, s.group.now), 0
+	m.due = d.due
+	s.move(m, parking)
+	if s.parting == nil {
+		s.parting = new(queue[core.Seq])
+	}
+	s.parting.push(seq)
+	s.group.wakeAt(s, seq, m.due)
+}
+
+// Parting is how many messages wait for a checkpoint that says that they leave. While it is not 0, save a checkpoint soon.
+func (s *Share) Parting() int { return s.of(parking) }
+
+// partingSeqs are the messages that wait for that, and some that do not any more.
+func (s *Share) partingSeqs() []core.Seq {
+	if s.parting == nil {
+		return nil
+	}
+	return s.parting.all()
+}
+
+// tell chooses the departures that the next checkpoint tells of.
+func (s *Share) tell() {
+	room := departAtOnce - s.of(leaving, lodging, stranded)
+	for _, seq := range s.partingSeqs() {
+		if room <= 0 {
+			return
+		}
+		if m := s.table.get(seq); m != nil && m.phase == parking {
+			if d := s.departures[seq]; d.told == 0 {
+				d.told = s.token
+			}
+			room--
+		}
+	}
+}
+
+// untell takes back what a checkpoint was to tell that had no room for all: later ones may not tell of it either.
+func (s *Share) untell() {
+	for _, seq := range s.partingSeqs() {
+		if m := s.table.get(seq); m != nil && m.phase == parking {
+			s.departures[seq].told = 0
+		}
+	}
+}
+
+// departingEntry is how a checkpoint tells of a message that leaves.
+func (s *Share) departingEntry(seq core.Seq, m *message, e *entry) {
+	d := s.departures[seq]
+	if e.kind, e.due = departing, milli(d.due); m.phase == parking && d.told == 0 {
+		e.kind = waiting
+	}
+}
+
+// leave queues a message for TakeParking.
+func (s *Share) leave(seq core.Seq, m *message) {
+	s.move(m, leaving)
+	if m.batch != nil {
+		s.group.parks().leaving.push(deadRef{s, seq})
+	}
+}
+
+// isAway reports whether a message that leaves may be in the retry queue already.
+func (s *Share) isAway(seq core.Seq, m *message) bool {
+	return m.phase == lodging || m.phase >= parking && s.departures[seq].away
+}
+
+// savedParting lets messages go whose leaving is durable.
+func (s *Share) savedParting(token uint64) {
+	for s.parting != nil && s.parting.len() > 0 {
+		seq := *s.parting.front()
+		m := s.table.get(seq)
+		if m != nil && m.phase == parking {
+			if told := s.departures[seq].told; told == 0 || told > token {
+				return
+			}
+			s.leave(seq, m)
+		}
+		s.parting.pop()
+	}
+}
+
+// TakeParking appends up to most messages (≥ 0) that are to be appended to the retry queue. Each is yielded once; answer with Parked or
+// ParkFailed.
+func (g *Group) TakeParking(most int, out []Parking) []Parking {
+	for n := 0; n < most && g.parked != nil && g.parked.leaving.len() > 0; {
+		ref := g.parked.leaving.pop()
+		s, seq := ref.share, ref.seq
+		m := s.table.get(seq)
+		if m == nil || m.phase != leaving || m.batch == nil {
+			continue
+		}
+		if s.lapsed(m.batch, seq) {
+			g.counters.Lapsed++
+			s.settle(seq, m)
+			continue
+		}
+		s.move(m, lodging)
+		s.lend(seq, m.batch)
+		d := s.departures[seq]
+		out = append(out, Parking{
+			Share: s, Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Failure: m.failure, Text: s.texts[seq], Metadata: d.metadata,
+			Session: m.session, Enqueued: s.enqueued(m.batch, seq), Due: g.instant(d.due), Record: s.record(m.batch, seq),
+		})
+		n++
+	}
+	return out
+}
+
+// Parked settles a message that TakeParking yielded: the retry queue has it durably.
+func (s *Share) Parked(seq core.Seq, now time.Time) {
+	s.group.at(now)
+	s.takeBack(seq)
+	if m := s.table.get(seq); m != nil && m.phase == lodging {
+		s.group.counters.Parked++
+		s.settle(seq, m)
+		s.wake()
+	}
+}
+
+// ParkFailed keeps a message that TakeParking yielded. It is yielded again at retryAt, until the retry queue has it; when its time comes before, it is
+// handed out from here. That is out of the question once the retry queue may have it, as far as is known.
+func (s *Share) ParkFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
+	s.group.at(now)
+	s.takeBack(seq)
+	m := s.table.get(seq)
+	if m == nil || m.phase != lodging {
+		return
+	}
+	d := s.departures[seq]
+	d.away = d.away || unknown
+	m.due = s.group.nanos(retryAt)
+	if s.mayStay(d) {
+		m.due = min(m.due, d.due)
+	}
+	s.move(m, stranded)
+	s.group.wakeAt(s, seq, m.due)
+}
+
+// mayStay reports whether a message that leaves can as well be handed out from here.
+func (s *Share) mayStay(d *departure) bool { return !d.away && d.metadata == nil }
+
+// dueParting has a message that has not left yet handed out from here when its time has come, or tries once more to park it.
+func (s *Share) dueParting(seq core.Seq, m *message) {
+	switch d := s.departures[seq]; {
+	case s.mayStay(d) && d.due <= s.group.now:
+		delete(s.departures, seq)
+		s.retry(seq, m)
+	case m.phase == stranded:
+		s.leave(seq, m)
+	}
+}
+
+// replacePark is replace for messages that leave.
+func (s *Share) replacePark(seq core.Seq, m *message, was phase) {
+	switch was {
+	case stranded:
+		s.move(m, stranded)
+		s.group.wakeAt(s, seq, m.due)
+	case parking:
+		s.park(seq, m, s.departures[seq].due)
+	case lodging:
+		if s.lent[seq] != nil {
+			s.move(m, lodging)
+			return
+		}
+		s.departures[seq].away = true
+		s.leave(seq, m)
+	default:
+		s.leave(seq, m)
+	}
+}
+
+// Returning makes s a share of the group's retry queue, before anything is offered to it.
+func (s *Share) Returning() { s.returning = true }
+
+// IsReturning reports whether the share's messages were parked.
+func (s *Share) IsReturning() bool { return s.returning }
+
+// admitParked takes the messages of a batch of a log extent of the retry queue.
+func (s *Share) admitParked(b *batch) {
+	for seq := b.first; seq <= b.last; seq++ {
+		s.admitDue(b, int(seq-b.Base), seq)
+	}
+	s.cursor = s.next
+}
+
+// came notes that record i of a batch has come. It answers what its past is, and false if it came before under another seq.
+func (s *Share) came(b *batch, i int, seq core.Seq) (past Past, fresh bool) {
+	if b.Past == nil {
+		return Past{}, true
+	}
+	past = b.Past[i]
+	return past, s.group.parks().copies.fresh(past, placeOf(s.extent, seq), s.group.now)
+}
+
+// goOn has a parked message go on where it left off.
+func (s *Share) goOn(seq core.Seq, m *message, past Past) {
+	m.attempts = past.Attempts - min(past.Settled, past.Attempts)
+	m.failure = Nacked
+	if past.Excused > 0 {
+		s.excuse(seq, m, past.Excused)
+	}
+}
+
+// placeOf tells places apart, as far as need be: two that look the same only keep a copy.
+func placeOf(extent core.ExtentID, seq core.Seq) uint64 {
+	return binary.LittleEndian.Uint64(extent.ID[8:]) ^ uint64(seq)*0x9e3779b97f4a7c15
+}
+
+// parted tells one parking of a message from all others.
+type parted struct {
+	origin   core.Receipt
+	attempts uint16
+	epoch    uint64
+}
+
+// copies are the parked messages that came lately, and where from. Two generations bound them: what is in neither came long ago.
+type copies struct {
+	now, before map[parted]uint64
+	began       int64 // ns: the present generation
+}
+
+// fresh notes that a parked message came from a place, and reports whether it is the first of its parking, or came from there before.
+func (c *copies) fresh(p Past, place uint64, now int64) bool {
+	if p.Origin.Seq == 0 {
+		return true
+	}
+	if c.now == nil || now-c.began > int64(CopiesKnownFor) || len(c.now) >= copiesKnown {
+		c.now, c.before, c.began = make(map[parted]uint64), c.now, now
+	}
+	k := parted{p.Origin, p.Attempts, p.Epoch}
+	first, known := c.now[k]
+	if !known {
+		first, known = c.before[k]
+	}
+	if known {
+		return first == place
+	}
+	c.now[k] = place
+	return true
+}
