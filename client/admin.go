@@ -166,6 +166,14 @@ func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (Dea
 	return deadLetterOf(res.DeadLetters[0])
 }
 
+// Parked yields the messages that wait in a group's retry queue, in the order in which they were parked. Their bodies are left out.
+func (a *Admin) Parked(ctx context.Context, queue, group string) iter.Seq2[ParkedMessage, error] {
+	return pages(func(after string) ([]*pb.ParkedMessage, string, error) {
+		res, err := read(ctx, a.c, a.c.admin.ListParked, &pb.ListParkedRequest{Queue: queue, Group: group, After: after})
+		return res.GetMessages(), res.GetNext(), err
+	}, parkedOf)
+}
+
 // Peek yields the stored messages of a queue, oldest first, without consuming them.
 func (a *Admin) Peek(ctx context.Context, queue string) iter.Seq2[StoredMessage, error] {
 	return pages(func(after string) ([]*pb.StoredMessage, string, error) {

@@ -99,8 +99,8 @@ func (d *Delivery) Nack(opts ...NackOption) error {
 	}
 	n := wire.Nack{DelayMillis: -1, Reason: []byte(o.reason), Metadata: o.metadata}
 	switch {
-	case len(o.metadata) > wire.MaxAttributes:
-		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d are allowed", len(o.metadata), wire.MaxAttributes)
+	case len(o.metadata) > core.MaxMetadata:
+		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d are allowed", len(o.metadata), core.MaxMetadata)
 	case o.hasDelay && (o.delay < 0 || o.delay > core.MaxNackDelay):
 		return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", o.delay, core.MaxNackDelay)
 	case o.hasDelay:

@@ -93,6 +93,21 @@ type Life struct {
 	LastConsumer string
 }
 
+// ParkedMessage is a message that a group's consumer has sent back for later.
+type ParkedMessage struct {
+	ID            MessageID
+	Receipt       core.Receipt // in the retry queue
+	Origin        core.Receipt // in the queue it came from
+	Message       Message      // without its body
+	Until         time.Time    // when it is delivered again
+	Attempts      int          // so far
+	Reason        string       // code
+	Error         string       // what the consumer said
+	LastConsumer  string
+	FirstEnqueued time.Time
+	ParkedSince   time.Time
+}
+
 // StoredMessage is a message at rest.
 type StoredMessage struct {
 	Receipt  core.Receipt
@@ -180,6 +195,26 @@ func deadLetterOf(p *pb.DeadLetter) (DeadLetter, error) {
 		History: history,
 		ID:      MessageID{ID: id}, Receipt: receipt, Origin: origin, Message: m, Attempts: int(p.Attempts), Reason: p.Reason,
 		Error: p.Error, FirstEnqueued: timeFromProto(p.FirstEnqueued), DeadSince: timeFromProto(p.DeadSince), LastConsumer: p.LastConsumer,
+	}, err
+}
+
+func parkedOf(p *pb.ParkedMessage) (ParkedMessage, error) {
+	id, err := parseID(p.Id)
+	if err != nil {
+		return ParkedMessage{}, err
+	}
+	receipt, err := ParseReceipt(p.Receipt)
+	if err != nil {
+		return ParkedMessage{}, err
+	}
+	origin, err := ParseReceipt(p.Origin)
+	if err != nil {
+		return ParkedMessage{}, err
+	}
+	m, err := messageFromProto(p.Message)
+	return ParkedMessage{
+		ID: MessageID{ID: id}, Receipt: receipt, Origin: origin, Message: m, Until: timeFromProto(p.Until), Attempts: int(p.Attempts), Reason: p.Reason, Error: p.Error,
+		LastConsumer: p.LastConsumer, FirstEnqueued: timeFromProto(p.FirstEnqueued), ParkedSince: timeFromProto(p.ParkedSince),
 	}, err
 }
 

@@ -23,6 +23,7 @@ type Pulled struct {
 	Attempt  int
 	Enqueued time.Time
 	Message  Message
+	Metadata []byte // that an earlier Nack left with the message
 }
 
 // TokenError is a token that was refused, and why.
@@ -85,7 +86,7 @@ func pulledOf(p *pb.PulledMessage) (Pulled, error) {
 		return Pulled{}, err
 	}
 	m, err := messageFromProto(p.Message)
-	return Pulled{Token: p.Token, Receipt: at, Attempt: int(p.Attempt), Enqueued: timeFromProto(p.Enqueued), Message: m}, err
+	return Pulled{Token: p.Token, Receipt: at, Attempt: int(p.Attempt), Enqueued: timeFromProto(p.Enqueued), Message: m, Metadata: p.Metadata}, err
 }
 
 // Ack settles deliveries by their tokens. The tokens that were refused are listed; the others were applied.
@@ -95,16 +96,13 @@ func (c *Client) Ack(ctx context.Context, tokens ...string) ([]TokenError, error
 	})
 }
 
-// Nack gives deliveries back by their tokens: After and Reason as with Delivery.Nack.
+// Nack gives deliveries back by their tokens: with the options of Delivery.Nack.
 func (c *Client) Nack(ctx context.Context, tokens []string, opts ...NackOption) ([]TokenError, error) {
 	var o nackOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if len(o.metadata) > 0 {
-		return nil, core.Errorf(core.CodeUnsupported, "metadata cannot be replaced by token; use a consumer")
-	}
-	req := &pb.NackRequest{Reason: o.reason}
+	req := &pb.NackRequest{Reason: o.reason, Metadata: o.metadata}
 	if o.hasDelay {
 		req.Delay = delayToProto(o.delay)
 	}

@@ -142,7 +142,7 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 			ID: core.ExtentID{ID: core.NewID(now)}, Queue: w.queue, Kind: w.kind, Horizon: w.ahead, Durability: q.Spec.Durability, Input: w.input, InputRun: w.run,
 			Token: core.WriterToken{ID: core.NewID(now)}, Chain: chain,
 		},
-		Created: now, Wanted: q.Spec.Replicas,
+		Created: now, Wanted: q.Spec.Replicas, Home: q.Home,
 	}
 	return r, h.choose(ctx, &r.Extent, q.Spec, w.avoid)
 }
@@ -161,10 +161,11 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 		}
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
 	}
-	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen})
+	made := extent{ExtentRecord: r, state: core.ExtentOpen, home: r.Home}
+	h.extents.put(made)
 	h.created(ensureKey{w.queue, w.run, w.ahead}, r.ID, now)
 	h.metrics.created.Inc()
-	h.shares.touch(w.queue)
+	h.shares.touch(made.reader())
 	return r.Extent, nil
 }
 

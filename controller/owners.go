@@ -41,7 +41,7 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 					continue
 				}
 				old := h.shares.owner(share{g.ID, id})
-				owner, _ := placement.Owner(g.ID.String()+id.String(), outputs)
+				owner, _ := placement.Owner(h.ownedBy(g, e), outputs)
 				if old.Owner == owner && old.Run == runs[owner] || h.stays(old, now) {
 					continue
 				}
@@ -65,6 +65,14 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 		changes = changes[n:]
 	}
 	return superseded, nil
+}
+
+// ownedBy is by what a share gets its owner: those of a retry queue's extents have one, who knows two copies of a message for what they are.
+func (h *Host) ownedBy(g *groupShares, e core.Extent) string {
+	if h.isRetry(e.ID) {
+		return g.ID.String() + e.Queue.String()
+	}
+	return g.ID.String() + e.ID.String()
 }
 
 // nextCounter is that of the decision after old. Shares come back with a rewind: then it is above all of the epochs before, whose rows may still
@@ -124,7 +132,7 @@ func (h *Host) push() {
 // pushTo sends until what was sent is the newest, or a call fails.
 func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 	for {
-		list := h.shares.list(m.ID, m.Run, h.otherHolders, h.homed)
+		list := h.shares.list(m.ID, m.Run, h.otherHolders, h.homed, h.isRetry)
 		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
 		cancel()

@@ -172,7 +172,7 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 		if _, known := h.extents.get(r.Value.ID); known || !made.IsZero() && r.Value.Created.After(made) {
 			continue
 		}
-		e := extent{ExtentRecord: r.Value, state: core.ExtentOpen}
+		e := extent{ExtentRecord: r.Value, state: core.ExtentOpen, home: r.Value.Home}
 		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
 		switch {
 		case err == nil:

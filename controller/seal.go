@@ -119,7 +119,7 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 		return
 	}
 	h.metrics.sealed.WithLabelValues(s.record.Reason).Inc()
-	h.shares.touch(s.record.Extent.Queue)
+	h.shares.touch(extent{ExtentRecord: metadata.ExtentRecord{Extent: s.record.Extent}, home: s.record.Home}.reader())
 	if e, ok := h.extents.get(o.extent.ID); ok && !sameStores(e) {
 		h.shares.touchHolders(e.Extent)
 		h.repairs.Want(e.ID)
@@ -197,7 +197,11 @@ func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at holder, l
 func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, error) {
 	now := h.deps.now()
 	e := o.extent
-	fresh := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
+	home, err := h.firstHome(ctx, e)
+	if err != nil {
+		return metadata.SealRecord{}, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
+	}
+	fresh := metadata.SealRecord{Extent: e, Home: home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {
@@ -232,14 +236,30 @@ func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, err
 	return row, nil
 }
 
+// firstHome is who reads an extent until a seal row says it: of one that was lost its queue knows.
+func (h *Host) firstHome(ctx context.Context, e core.Extent) (core.Home, error) {
+	if known, ok := h.extents.get(e.ID); ok {
+		return known.home, nil
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
+	if core.CodeOf(err) == core.CodeNotFound {
+		err = nil
+	}
+	return q.Home, err
+}
+
 // note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.
 func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 	if _, known := h.extents.get(row.Extent.ID); !known && row.State != core.ExtentRetired {
-		r := metadata.ExtentRecord{Extent: row.Extent, Created: row.Extent.ID.Time()}
+		home, err := h.firstHome(ctx, row.Extent)
+		if err != nil {
+			return core.Errorf(core.CodeOf(err), "register extent %s: %w", row.Extent.ID, err)
+		}
+		r := metadata.ExtentRecord{Extent: row.Extent, Created: row.Extent.ID.Time(), Home: home}
 		if err := h.writeExtent(ctx, r, h.deps.now()); err != nil {
 			return core.Errorf(core.CodeOf(err), "register extent %s: %w", row.Extent.ID, err)
 		}
-		h.extents.put(extent{ExtentRecord: r})
+		h.extents.put(extent{ExtentRecord: r, home: home})
 	}
 	h.extents.took(row)
 	return nil

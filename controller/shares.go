@@ -277,14 +277,14 @@ func (h *Host) listFor(ctx context.Context, owner core.HostID, run core.RunID) (
 	}
 	select {
 	case <-h.shares.complete:
-		return h.shares.list(owner, run, h.otherHolders, h.homed), nil
+		return h.shares.list(owner, run, h.otherHolders, h.homed, h.isRetry), nil
 	case <-ctx.Done():
 	case <-h.tasks.Context().Done():
 	}
 	return nil, core.Errorf(core.CodeUnavailable, "the controller has not read all queues yet")
 }
 
-func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.ExtentID) []string, homed func(core.ExtentID) (rate uint32, removed uint64)) *pb.AssignmentList {
+func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.ExtentID) []string, homed func(core.ExtentID) (rate uint32, removed uint64), retry func(core.ExtentID) bool) *pb.AssignmentList {
 	s.mu.Lock()
 	out := &pb.AssignmentList{Version: max(s.mu.versions[owner], s.mu.base), Run: run.ID[:]}
 	mine := make([]metadata.AssignmentRecord, 0, len(s.mu.byOwner[owner]))
@@ -307,7 +307,7 @@ func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.Exten
 		})
 		if r.Queue != r.Extent.Queue {
 			a := out.Assignments[len(out.Assignments)-1]
-			a.Queue, a.Rate = r.Queue.ID[:], rate
+			a.Queue, a.Rate, a.Retry = r.Queue.ID[:], rate, retry(r.Extent.ID)
 		}
 	}
 	slices.SortFunc(out.Assignments, func(a, b *pb.Assignment) int {
@@ -333,6 +333,12 @@ func (h *Host) otherHolders(id core.ExtentID) []string {
 func (h *Host) homed(id core.ExtentID) (rate uint32, removed uint64) {
 	e, _ := h.extents.get(id)
 	return uint32(max(e.rate, 0)), e.removed
+}
+
+// isRetry reports whether an extent is one of a retry queue: a group reads it from its beginning that is not its queue's.
+func (h *Host) isRetry(id core.ExtentID) bool {
+	e, _ := h.extents.get(id)
+	return e.Home.Kind == core.HomeMerged
 }
 
 // sameStores reports whether all replicas hold all, and nobody else does.

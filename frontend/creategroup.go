@@ -41,6 +41,9 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 	if err := checkGroupNames(p.Queue, p.Name); err != nil {
 		return core.GroupSpec{}, err
 	}
+	if _, group, ok := core.SplitRetryPath(p.Queue); ok {
+		return core.GroupSpec{}, core.Errorf(core.CodeBadName, "queue %s is the retry queue of group %s: no other group reads it", p.Queue, group)
+	}
 	spec, err := convert.GroupSpec(p, s.now())
 	if err != nil {
 		return spec, err

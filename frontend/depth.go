@@ -36,7 +36,7 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 	if err != nil {
 		return nil, err
 	}
-	extents, err := s.lengths(ctx, q.ID)
+	extents, err := s.lengths(ctx, q.ID, core.GroupID{})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func drain(d *pb.Depth) int64 {
 
 // depth adds up what the owners of a group's shares say, what is in shares without one, and the dead letters.
 func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents []*length) (*pb.Depth, error) {
-	w, err := s.work(ctx, group, extents)
+	w, err := s.workAndParked(ctx, group, extents)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 		})
 	}
 	g.Go(func() error {
-		letters, err := s.lengths(gctx, group.DLQ)
+		letters, err := s.lengths(gctx, group.DLQ, core.GroupID{})
 		mu.Lock()
 		defer mu.Unlock()
 		for _, l := range letters {
@@ -216,8 +216,12 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	}
 	state.Merge(dispatch.StateDone(gone))
 	d := state.Depth(l.last, s.now())
-	out := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Extents: 1}
-	if l.Kind == core.KindTimer && (!l.seal.State.HasEnd() || l.seal.LastDue().After(s.now())) { // an owner would ask how many of them are due
+	out := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked), Extents: 1}
+	switch {
+	case l.Kind != core.KindTimer:
+	case l.Queue == group.Retry:
+		out.Parked, out.Ready = out.Parked+out.Ready, 0
+	case !l.seal.State.HasEnd() || l.seal.LastDue().After(s.now()): // an owner would ask how many of them are due
 		out.Ready, out.Delayed = 0, out.Delayed+out.Ready
 	}
 	if !l.known {
@@ -271,8 +275,9 @@ func (l *length) readers() []core.HostID {
 // sealsAtOnce bounds one look-up of seal rows.
 const sealsAtOnce = 500
 
-// lengths are those of a queue's extents that its groups read, oldest first: of sealed ones by the metadata, of the others by a store.
-func (s *service) lengths(ctx context.Context, queue core.QueueID) ([]*length, error) {
+// lengths are those of a queue's extents that a group reads, the zero one stands for its own, oldest first: of sealed ones by the metadata, of the others by
+// a store.
+func (s *service) lengths(ctx context.Context, queue core.QueueID, group core.GroupID) ([]*length, error) {
 	var all []*length
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, queue.String(), metadata.One) {
 		if err != nil {
@@ -285,7 +290,7 @@ func (s *service) lengths(ctx context.Context, queue core.QueueID) ([]*length, e
 			return nil, err
 		}
 	}
-	all = slices.DeleteFunc(all, func(l *length) bool { return l.seal.State == core.ExtentRetired || l.seal.Home.Kind != core.HomeOwn })
+	all = slices.DeleteFunc(all, func(l *length) bool { return l.seal.State == core.ExtentRetired || !l.seal.Home.ReadBy(group) })
 	var calls errgroup.Group
 	calls.SetLimit(fanOut)
 	for _, l := range all {

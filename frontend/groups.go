@@ -144,9 +144,9 @@ func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.Delet
 	return connect.NewResponse(&pb.DeleteGroupResponse{}), nil
 }
 
-// buryGroup deletes a group and its dead letter queue. It may be done again, also after a new group of that name was made.
+// buryGroup deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made.
 func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {
-	_, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(now *metadata.GroupRecord) error {
+	now, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(now *metadata.GroupRecord) error {
 		if now.ID != g.ID {
 			return metadata.ErrNoChange
 		}
@@ -156,11 +156,22 @@ func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {
 	if err != nil {
 		return err
 	}
-	if g.Spec.OnDLQ() {
+	if now.ID == g.ID {
+		g.Retry = now.Retry
+	}
+	if err := s.buryBuiltIn(ctx, core.RetryPath(g.Spec.Queue, g.Spec.Name), g.Retry); err != nil || g.Spec.OnDLQ() {
+		return err
+	}
+	return s.buryBuiltIn(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name), g.DLQ)
+}
+
+// buryBuiltIn deletes a queue of a group, unless its path is another one's by now. A zero one was never made.
+func (s *service) buryBuiltIn(ctx context.Context, path string, queue core.QueueID) error {
+	if queue.IsZero() {
 		return nil
 	}
-	name, _, err := s.entry(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name))
-	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != g.DLQ {
+	name, _, err := s.entry(ctx, path)
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != queue {
 		return nil
 	}
 	if err != nil {

@@ -68,7 +68,7 @@ func (s *service) finish(ctx context.Context, name metadata.NameRecord) (metadat
 
 // makeQueue makes the row of a name's queue.
 func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
-	q := metadata.QueueRecord{ID: name.Queue, Spec: name.Spec, Created: name.Queue.Time().UTC(), Owner: name.Owner}
+	q := metadata.QueueRecord{ID: name.Queue, Spec: name.Spec, Created: name.Queue.Time().UTC(), Owner: name.Owner, Home: name.Home}
 	return q, metadata.Create(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), q)
 }
 

@@ -36,7 +36,7 @@ func (s *service) Nack(ctx context.Context, req *connect.Request[pb.NackRequest]
 			return nil, err
 		}
 	}
-	return s.settle(ctx, &pb.SettleRequest{Verb: "nack", Tokens: req.Msg.GetTokens(), Delay: req.Msg.GetDelay(), Reason: req.Msg.GetReason()})
+	return s.settle(ctx, &pb.SettleRequest{Verb: "nack", Tokens: req.Msg.GetTokens(), Delay: req.Msg.GetDelay(), Reason: req.Msg.GetReason(), Metadata: req.Msg.GetMetadata()})
 }
 
 // Reject sends messages to the dead letter queue at once.
@@ -69,6 +69,8 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 		return nil, core.Errorf(core.CodeBadArgument, "%d tokens in one call; 1 to %d are allowed", len(req.Tokens), maxTokens)
 	case len(req.Reason) > wire.MaxReason:
 		return nil, core.Errorf(core.CodeTooLarge, "reason has %d bytes; at most %d are allowed", len(req.Reason), wire.MaxReason)
+	case len(req.Metadata) > core.MaxMetadata:
+		return nil, core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d are allowed", len(req.Metadata), core.MaxMetadata)
 	}
 	var out []*pb.SettleResponse_Failure
 	tokens := req.Tokens
@@ -113,7 +115,7 @@ func (s *service) settleOnce(ctx context.Context, req *pb.SettleRequest, tokens 
 	g.SetLimit(fanOut)
 	for i, p := range parts {
 		g.Go(func() error {
-			part := &pb.SettleRequest{Verb: req.Verb, Tokens: p.tokens, Delay: req.Delay, Reason: req.Reason}
+			part := &pb.SettleRequest{Verb: req.Verb, Tokens: p.tokens, Delay: req.Delay, Reason: req.Reason, Metadata: req.Metadata}
 			resp, err := askOne(ctx, p.host, askTimeout, part, func(addr string) rpc[pb.SettleRequest, pb.SettleResponse] { return s.peers.Output(addr).Settle })
 			if err == nil {
 				failures[i] = resp.GetFailures()

@@ -49,11 +49,11 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 	if err != nil {
 		return nil, err
 	}
-	extents, err := s.lengths(ctx, q.ID)
+	extents, err := s.lengths(ctx, q.ID, core.GroupID{})
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.work(ctx, group, extents)
+	w, err := s.workAndParked(ctx, group, extents)
 	if err != nil {
 		return nil, err
 	}
@@ -238,10 +238,7 @@ func (s *service) readMessage(ctx context.Context, at core.Receipt, out *pb.Mess
 
 // standings are where a message stands in each group of its queue; none when the queue was deleted.
 func (s *service) standings(ctx context.Context, at core.Receipt, l *length, m *pb.MessageLife) ([]*pb.Standing, error) {
-	q, groups, err := s.groups(ctx, m.Queue)
-	if core.CodeOf(err) == core.CodeNotFound || core.CodeOf(err) == core.CodeBadName || err == nil && q.ID != l.Queue {
-		return nil, nil
-	}
+	groups, err := s.readersOf(ctx, m.Queue, l.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -258,8 +255,11 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *length, m *
 				return err
 			}
 			out[i].Group, out[i].Receipt = group.Spec.Name, at.String()
-			if out[i].State == string(dispatch.PlaceDone) {
+			switch due := m.GetMessage().GetDeliverAt(); {
+			case out[i].State == string(dispatch.PlaceDone):
 				s.explainSettled(gctx, group, m, out[i])
+			case out[i].State == string(dispatch.PlaceUnread) && l.Queue == group.Retry && due.AsTime().After(s.now()):
+				out[i].State, out[i].Until = string(dispatch.PlaceParked), due
 			}
 			if book.Outcome(called, at.Seq, group.ID) == cancel.Cancelled && out[i].Attempts == 0 { // also before its owner has heard
 				out[i].State, out[i].Until = stateCancelled, nil
@@ -335,7 +335,7 @@ func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord
 			}
 		}
 	}
-	if m.Enqueued == nil {
+	if m.Enqueued == nil || s.explainParked(ctx, group, m, out) {
 		return
 	}
 	start, enqueued := group.Spec.Start, m.Enqueued.AsTime()

@@ -12,4 +12,6 @@ type ExtentRecord struct {
 	Created time.Time `json:"created"`
 	// Wanted is how many replicas the queue wants; more than the extent was made with when stores were missing. 0: as many as it has.
 	Wanted int `json:"wanted,omitempty"`
+	// Home is who reads it from its beginning. Once there is a seal row that one says it.
+	Home core.Home `json:"home,omitzero"`
 }

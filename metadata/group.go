@@ -18,7 +18,8 @@ type GroupRecord struct {
 	Rewind  *Rewind      `json:"rewind,omitempty"`
 	Tried   uint64       `json:"tried,omitempty"` // the highest epoch of a rewind that came to nothing: its positions may be there
 	DLQ     core.QueueID `json:"dlq"`
-	Started bool         `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
+	Retry   core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a message is parked first
+	Started bool         `json:"started"`        // its dead letter queue is there and its start positions are fixed; before, it is half made
 }
 
 // Rewind is the new epoch that a group is about to begin, and where: its positions are being written.

@@ -11,4 +11,5 @@ type NameRecord struct {
 	Queue core.QueueID   `json:"queue,omitzero"`
 	Spec  core.QueueSpec `json:"spec"`
 	Owner core.GroupID   `json:"owner,omitzero"` // see QueueRecord
+	Home  core.Home      `json:"home,omitzero"`  // the same
 }

@@ -248,7 +248,7 @@ func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, i
 	if err != nil {
 		return g, err
 	}
-	return g, g.addShare(ctx, e, a.Counter, holdersOf(a), int(a.Rate), gone)
+	return g, g.addShare(ctx, e, a.Counter, holdersOf(a), a, gone)
 }
 
 // gone is what selections have taken of an extent, at least as many messages as are known of.

@@ -283,24 +283,30 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	}
 	var err error = errNoShare
 	g.mu.Lock()
-	s := c.shareLocked(n.Handle)
-	switch {
-	case s == nil:
-	case len(n.Metadata) > 0:
-		err = core.Errorf(core.CodeUnsupported, "a nack that replaces metadata is not served yet")
-	case f.Type == wire.TypeReject:
-		err = s.rules.Reject(n.Seq, n.Attempt, n.Reason, now)
-	default:
-		delay := time.Duration(-1)
-		if n.DelayMillis >= 0 {
-			delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
-		}
-		err = s.rules.Nack(n.Seq, n.Attempt, delay, n.Reason, c.h.deps.Random(), now)
+	if s := c.shareLocked(n.Handle); s != nil {
+		err = s.nackLocked(&n, f.Type == wire.TypeReject, now)
 	}
 	c.held = max(0, c.held-1)
 	g.mu.Unlock()
 	c.answer(n.Handle, n.Seq, n.Attempt, err)
 	return nil
+}
+
+// nackLocked applies a nack, or a rejection.
+func (s *share) nackLocked(n *wire.Nack, reject bool, now time.Time) error {
+	if len(n.Metadata) > 0 {
+		if err := s.rules.Replace(n.Seq, n.Attempt, n.Metadata, now); err != nil {
+			return err
+		}
+	}
+	if reject {
+		return s.rules.Reject(n.Seq, n.Attempt, n.Reason, now)
+	}
+	delay := time.Duration(-1)
+	if n.DelayMillis >= 0 {
+		delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
+	}
+	return s.rules.Nack(n.Seq, n.Attempt, delay, n.Reason, s.group.h.deps.Random(), now)
 }
 
 // maxListed bounds how many refused settlements of one frame are listed.

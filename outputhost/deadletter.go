@@ -2,25 +2,31 @@ package outputhost
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/internal/publish"
+	"github.com/columbamq/columba/outputhost/past"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// letters appends exhausted and rejected messages to the dead letter queues of their groups: durably there first, then acked
-// here. One publisher serves a dead letter queue while it has work.
+// letters appends exhausted and rejected messages to the dead letter queues of their groups, and those that wait long to their retry queues: durably
+// there first, then acked here. One publisher serves such a queue while it has work.
 type letters struct {
 	h  *Host
 	mu struct {
 		sync.Mutex
-		publishers map[string]*letterbox // by path of the dead letter queue
+		publishers map[address]*letterbox
 	}
+}
+
+// address of a built-in queue. A group that is made anew has others, under the same paths.
+type address struct {
+	group core.GroupID
+	path  string
 }
 
 type letterbox struct {
@@ -38,62 +44,82 @@ const (
 
 func newLetters(h *Host) *letters {
 	l := &letters{h: h}
-	l.mu.publishers = make(map[string]*letterbox)
+	l.mu.publishers = make(map[address]*letterbox)
 	return l
 }
 
 // bury takes one message; its outcome comes back to the share.
 func (l *letters) bury(ctx context.Context, g *group, d dispatch.Dead) {
-	record, err := l.letter(g, d)
+	consumer, _ := g.senderOf(d.Session)
+	record, err := past.Letter(d, consumer)
 	if err == nil {
-		var p *publish.Publisher
-		if p, err = l.publisher(core.DLQPath(g.queuePath, g.name)); err == nil {
-			err = p.Append(ctx, record, letterTimeout, publish.DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) { l.buried(g, d, err) }))
-		}
+		err = l.append(ctx, address{g.id, core.DLQPath(g.queuePath, g.name)}, record, letterTimeout, func(err error) { l.buried(g, d, err) })
 	}
 	if err != nil {
 		l.buried(g, d, err)
 	}
 }
 
-// letter is the message with its history.
-func (l *letters) letter(g *group, d dispatch.Dead) (*wire.Record, error) {
-	var r wire.Record
-	if _, err := wire.DecodeRecord(d.Record, &r); err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "dead letter %d of extent %s: %w", d.Seq, d.Share.Extent(), err)
+// park takes one message that has to wait long; its outcome comes back to the share.
+func (l *letters) park(ctx context.Context, g *group, p dispatch.Parking) {
+	consumer, epoch := g.senderOf(p.Session)
+	record, err := past.Parked(p, consumer, epoch)
+	if err == nil {
+		timeout := min(letterTimeout, max(p.Due.Sub(l.h.deps.Now()), letterRetry)) // should it fail it can still be handed out in time
+		err = l.append(ctx, address{g.id, core.RetryPath(g.queuePath, g.name)}, record, timeout, func(err error) { l.parked(g, p, err) })
 	}
-	if r.FirstEnqueue == 0 {
-		r.FirstEnqueue = d.Enqueued
+	if err != nil {
+		l.parked(g, p, err)
 	}
-	if len(r.ReasonCode) > 0 {
-		r.Extra = past(&r, d.Enqueued)
-	}
-	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
-	if d.Failure == dispatch.Lapsed {
-		r.ExpireAt = 0 // else nobody would get it from there
-	}
-	r.Attempts = uint16(min(uint32(r.Attempts)+uint32(d.Attempts), math.MaxUint16)) // of one that was a dead letter before: all of them
-	r.Origin = core.Receipt{Extent: d.Share.Extent(), Seq: d.Seq}
-	r.ReasonCode = []byte(d.Failure.String())
-	r.Reason = []byte(d.Text)
-	g.mu.Lock()
-	r.LastConsumer = []byte(g.nameLocked(d.Session))
-	g.mu.Unlock()
-	return &r, nil
 }
 
-// past is the extra of a record that was a dead letter since then, was merged, and died again: with what it has to say of that life, if there is room.
-func past(r *wire.Record, since int64) []byte {
-	attempts := r.Attempts
-	if before := wire.Lives(r.Extra); len(before) > 0 {
-		attempts -= min(attempts, before[len(before)-1].Total)
+// append hands a record to the publisher of a built-in queue, which tells done of the outcome.
+func (l *letters) append(ctx context.Context, to address, record *wire.Record, timeout time.Duration, done func(error)) error {
+	p, err := l.publisher(to)
+	if err != nil {
+		return err
 	}
-	extra := wire.AppendLife(r.Extra, wire.Life{Attempts: attempts, Total: r.Attempts, DeadSince: max(since, 0), ReasonCode: r.ReasonCode, Reason: r.Reason, LastConsumer: r.LastConsumer})
-	const others = 4 << 10 // what the other attributes of bounded size take, and more
-	if len(extra)+len(r.Headers)+len(r.Metadata) > wire.MaxAttributes-others {
-		return r.Extra
+	return p.Append(ctx, record, timeout, publish.DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) { done(err) }))
+}
+
+// senderOf is what goes with a message that leaves the group's shares: who had it last, and the group's epoch.
+func (g *group) senderOf(session dispatch.SessionID) (consumer string, epoch uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.nameLocked(session), g.mu.record.Epoch
+}
+
+// parked applies the outcome of an append to the retry queue, also to a share that was given up meanwhile. An unknown one is tried again: whoever reads
+// the retry queue drops the second of two.
+func (l *letters) parked(g *group, p dispatch.Parking, err error) {
+	now := l.h.deps.Now()
+	g.mu.Lock()
+	if err != nil {
+		p.Share.ParkFailed(p.Seq, core.CodeOf(err) == core.CodeUnknown, now.Add(letterRetry), now)
+		g.mu.retryReady = g.mu.retryReady && core.CodeOf(err) != core.CodeNotFound
+	} else {
+		p.Share.Parked(p.Seq, now)
+		g.mu.settled += l.h.cfg.CheckpointAcks // it pins its extent until that is saved
 	}
-	return extra
+	g.mu.parkErr = err
+	warn := g.warnLocked(err, now)
+	g.mu.Unlock()
+	switch {
+	case warn:
+		l.h.log.Warn("a message could not be parked yet", "queue", g.queuePath, "group", g.name, "seq", p.Seq, "err", err)
+	case err == nil:
+		l.h.metrics.parked.Inc()
+	}
+	g.pump()
+}
+
+// warnLocked reports whether a failure is to be logged.
+func (g *group) warnLocked(err error, now time.Time) bool {
+	warn := err != nil && now.UnixNano()-g.mu.warned >= int64(letterWarning)
+	if warn {
+		g.mu.warned = now.UnixNano()
+	}
+	return warn
 }
 
 // buried applies the outcome of an append, also to a share that was given up meanwhile: its buffers are released by it. An unknown one
@@ -107,10 +133,7 @@ func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 		d.Share.DeadLettered(d.Seq, now)
 	}
 	g.mu.letterErr = err
-	warn := err != nil && now.Sub(g.mu.warned) >= letterWarning
-	if warn {
-		g.mu.warned = now
-	}
+	warn := g.warnLocked(err, now)
 	g.mu.Unlock()
 	switch {
 	case warn:
@@ -121,23 +144,23 @@ func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 	g.pump()
 }
 
-// publisher finds or makes the publisher for a dead letter queue and closes those that were not used for a while.
-func (l *letters) publisher(path string) (*publish.Publisher, error) {
+// publisher finds or makes the publisher for a built-in queue and closes those that were not used for a while.
+func (l *letters) publisher(to address) (*publish.Publisher, error) {
 	now := l.h.deps.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for p, box := range l.mu.publishers {
-		if p != path && now.Sub(box.used) > letterIdle {
+		if p != to && now.Sub(box.used) > letterIdle {
 			box.cancel()
 			delete(l.mu.publishers, p)
 		}
 	}
-	if box := l.mu.publishers[path]; box != nil {
+	if box := l.mu.publishers[to]; box != nil {
 		box.used = now
 		return box.publisher, nil
 	}
 	box := &letterbox{used: now, publisher: publish.New(publish.Config{
-		Queue: path, Client: string(l.h.deps.Members.Self().ID), Internal: true,
+		Queue: to.path, Client: string(l.h.deps.Members.Self().ID), Internal: true,
 		Route: func(context.Context) ([]publish.Host, error) { return l.route() },
 		Dial: func(ctx context.Context, h publish.Host) (*ws.Mux, error) {
 			return l.h.deps.Peers.Link(ctx, h.Address, "/v1/publish")
@@ -149,14 +172,14 @@ func (l *letters) publisher(path string) (*publish.Publisher, error) {
 	ok := l.h.tasks.Go(func(context.Context) {
 		defer cancel()
 		if err := box.publisher.Run(ctx); err != nil && ctx.Err() == nil {
-			l.h.log.Warn("publisher of dead letters ended", "queue", path, "err", err)
+			l.h.log.Warn("publisher of a built-in queue ended", "queue", to.path, "err", err)
 		}
 	})
 	if !ok {
 		cancel()
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
-	l.mu.publishers[path] = box
+	l.mu.publishers[to] = box
 	return box.publisher, nil
 }
 

@@ -40,8 +40,13 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		}
 		out.InFlight += uint64(d.InFlight)
 		out.Delayed += uint64(d.Delayed + d.Dying)
+		out.Parked += uint64(d.Parked)
 		out.Blocked += uint64(d.Blocked)
 		out.Ready += uint64(d.Ready)
+		if s.rules.IsReturning() && s.timers() && (s.reader == nil || !s.reader.more) {
+			out.Parked += unread
+			unread = 0
+		}
 		if s.rules.KeptBack() || s.timers() && (s.reader == nil || !s.reader.more) {
 			out.Delayed += unread
 			if s.timers() && s.reader == nil && unread > 0 {

@@ -24,33 +24,36 @@ type group struct {
 	users     atomic.Int32 // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
-		record    metadata.GroupRecord
-		source    core.Status      // of the queue; "": not read yet
-		sourceAt  metadata.Version // of the queue's record
-		paused    error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
-		rules     *dispatch.Group
-		shares    map[core.ExtentID]*share
-		byRules   map[*dispatch.Share]*share
-		given     map[core.ExtentID]*share // to other hosts, lately
-		merged    time.Time                // when checkpoints of other owners were looked at
-		settled   int                      // messages since the last checkpoint
-		acks      rate.Meter               // of what the rules have counted as acked
-		gap       uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
-		ordered   []*share                 // of shares, oldest extent first; nil when they changed
-		consumers []*consumer              // in turn
-		turn      int
-		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message
-		pulled    time.Time                  // when the last one ended
-		pumping   bool
-		again     bool      // an event came while pumping
-		burying   bool      // messages are on their way to the dead letter queue's publisher
-		letterErr error     // why the last message could not be appended to the dead letter queue; nil: it could
-		warned    time.Time // when it was logged last that dead letters cannot be written
-		stalled   time.Time // since when nothing succeeds, as it was logged last; zero: it does
-		looked    time.Time // when the ends of shares that are not read were looked up
-		closed    bool
-		names     map[dispatch.SessionID]string // of consumers, past ones too, for dead letters
-		runs      []dispatch.Run                // scratch
+		record     metadata.GroupRecord
+		source     core.Status      // of the queue; "": not read yet
+		sourceAt   metadata.Version // of the queue's record
+		paused     error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
+		rules      *dispatch.Group
+		shares     map[core.ExtentID]*share
+		byRules    map[*dispatch.Share]*share
+		given      map[core.ExtentID]*share // to other hosts, lately
+		merged     time.Time                // when checkpoints of other owners were looked at
+		settled    int                      // messages since the last checkpoint
+		acks       rate.Meter               // of what the rules have counted as acked
+		gap        uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
+		ordered    []*share                 // of shares, oldest extent first; nil when they changed
+		consumers  []*consumer              // in turn
+		turn       int
+		pulls      map[chan struct{}]struct{} // unary pulls that wait for a message
+		pulled     time.Time                  // when the last one ended
+		pumping    bool
+		again      bool  // an event came while pumping
+		burying    bool  // messages are on their way to the dead letter queue's publisher
+		letterErr  error // why the last message could not be appended to the dead letter queue; nil: it could
+		parks      bool  // messages are on their way to the retry queue's publisher
+		retryReady bool  // the retry queue is there, as far as is known
+		closed     bool
+		parkErr    error                         // why the last message could not be parked; nil: it could
+		warned     int64                         // unix ns: when it was logged last that dead letters cannot be written, or messages not be parked
+		stalled    time.Time                     // since when nothing succeeds, as it was logged last; zero: it does
+		looked     time.Time                     // when the ends of shares that are not read were looked up
+		names      map[dispatch.SessionID]string // of consumers, past ones too, for dead letters
+		runs       []dispatch.Run                // scratch
 	}
 }
 
@@ -95,7 +98,7 @@ func (h *Host) unload(g *group) {
 	defer h.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.mu.shares) == 0 && len(g.mu.given) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.mu.burying && h.mu.groups[g.id] == g {
+	if len(g.mu.shares) == 0 && len(g.mu.given) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.mu.burying && !g.mu.parks && h.mu.groups[g.id] == g {
 		delete(h.mu.groups, g.id)
 	}
 }

@@ -31,14 +31,13 @@ func eachRecord(records []byte, base core.Seq, f func(seq core.Seq, record []byt
 	return nil
 }
 
-// messageOf copies a record into the form of the unary API; first is when it was enqueued first, unix µs, of one that was a dead letter since, else 0.
-func messageOf(record []byte) (m *pb.Message, first int64, err error) {
-	var r wire.Record
+// messageOf copies a record into the form of the unary API; r is what there is besides, it aliases the record.
+func messageOf(record []byte) (m *pb.Message, r wire.Record, err error) {
 	if _, err := wire.DecodeRecord(record, &r); err != nil {
-		return nil, 0, err
+		return nil, r, err
 	}
 	m, err = recordMessage(&r)
-	return m, r.FirstEnqueue, err
+	return m, r, err
 }
 
 func recordMessage(r *wire.Record) (*pb.Message, error) {
@@ -203,4 +202,54 @@ func (h *Host) listDue(ctx context.Context, stores []source, req *pb.ListDueRequ
 		err = convert.FromRPC(rerr)
 	}
 	return nil, err
+}
+
+// parkedOf reads a record of a retry queue. Its payload is left out.
+func parkedOf(record []byte, at core.Receipt, parked int64) (*pb.ParkedMessage, error) {
+	m, r, err := messageOf(record)
+	if err != nil {
+		return nil, err
+	}
+	m.Payload = nil
+	return &pb.ParkedMessage{
+		Id: m.Id, Receipt: at.String(), Origin: r.Origin.String(), Message: m, Until: m.DeliverAt, Attempts: int32(r.Attempts), Reason: string(r.ReasonCode),
+		Error: string(r.Reason), LastConsumer: string(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), ParkedSince: unixMicro(parked),
+	}, nil
+}
+
+// listParked lists what waits in a group's retry queue. There is none before a message is parked first.
+func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
+	g, err := h.lookUp(ctx, req.Queue, req.Group)
+	if err != nil {
+		return nil, err
+	}
+	defer g.release()
+	out := &pb.ListParkedResponse{}
+	queue, after, limit, err := h.page(ctx, core.RetryPath(req.Queue, req.Group), req.After, req.Limit)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := h.deps.Now()
+	looked, last := 0, after
+	skip := func(e core.Extent) (bool, error) { return h.allDue(ctx, e, now) }
+	if req.Due {
+		skip = nil
+	}
+	err = h.scan(ctx, queue, g.id, after, skip, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+		if len(out.Messages) == limit || looked > maxPullBytes && req.Id == "" {
+			out.Next = last.String()
+			return false, nil
+		}
+		looked, last = looked+len(record), at
+		m, err := parkedOf(record, at, enqueued)
+		if err != nil || !req.Due && !m.GetUntil().AsTime().After(now) || req.Id != "" && m.Id != req.Id {
+			return true, err
+		}
+		out.Messages = append(out.Messages, m)
+		return true, nil
+	})
+	return out, err
 }

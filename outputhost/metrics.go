@@ -16,6 +16,7 @@ type metrics struct {
 	delivered    prometheus.Counter
 	redelivered  prometheus.Counter
 	deadLettered prometheus.Counter
+	parked       prometheus.Counter
 	readFailures prometheus.Counter
 	lapses       prometheus.Counter
 	mended       prometheus.Counter
@@ -38,6 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		delivered:    counter("messages_delivered_total", "Messages handed out, redeliveries included."),
 		redelivered:  counter("messages_redelivered_total", "Messages handed out again."),
 		deadLettered: counter("messages_dead_lettered_total", "Messages moved to a dead letter queue."),
+		parked:       counter("messages_parked_total", "Messages moved to a retry queue, to wait there."),
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
 		lapses:       counter("lease_lapses_total", "Times that nothing was handed out because no controller was heard."),
 		mended:       counter("shares_rebuilt_total", "Shares that were found broken and put together anew."),
@@ -123,12 +125,12 @@ func (m groupMetrics) Collect(out chan<- prometheus.Metric) {
 			oldest = now.Sub(time.UnixMicro(d.OldestReady)).Seconds()
 		}
 		out <- prometheus.MustNewConstMetric(groupOldest, prometheus.GaugeValue, oldest, g.queuePath, g.name)
-		for state, n := range map[string]int{"ready": d.Ready, "in_flight": d.InFlight, "delayed": d.Delayed, "dying": d.Dying, "blocked": d.Blocked} {
+		for state, n := range map[string]int{"ready": d.Ready, "in_flight": d.InFlight, "delayed": d.Delayed, "parked": d.Parked, "dying": d.Dying, "blocked": d.Blocked} {
 			out <- prometheus.MustNewConstMetric(groupDepth, prometheus.GaugeValue, float64(n), g.queuePath, g.name, state)
 		}
 		for event, n := range map[string]uint64{
 			"delivered": c.Delivered, "redelivered": c.Redelivered, "acked": c.Acked, "nacked": c.Nacked, "expired": c.Expired,
-			"rejected": c.Rejected, "returned": c.Returned, "dead_lettered": c.Dead, "dropped": c.Dropped, "skipped": c.Skipped, "lapsed": c.Lapsed, "excused": c.Excused, "cancelled": c.Cancelled,
+			"rejected": c.Rejected, "returned": c.Returned, "dead_lettered": c.Dead, "parked": c.Parked, "copies": c.Copies, "dropped": c.Dropped, "skipped": c.Skipped, "lapsed": c.Lapsed, "excused": c.Excused, "cancelled": c.Cancelled,
 		} {
 			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), g.queuePath, g.name, event)
 		}

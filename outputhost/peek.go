@@ -23,9 +23,9 @@ import (
 // peekBytes is how much of an extent one call reads.
 const peekBytes = 1 << 20
 
-// scan calls f for the stored messages of a queue behind the given receipt, extent by extent, oldest first, until it says false. Extents that skip is true
+// scan calls f for the stored messages of a queue that a group reads (the zero one: any of its own) behind the given receipt, extent by extent, oldest first, until it says false. Extents that skip is true
 // for are left out; nil: none is.
-func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt, skip func(core.Extent) (bool, error), f func(at core.Receipt, enqueued int64, record []byte) (bool, error)) error {
+func (h *Host) scan(ctx context.Context, queue core.QueueID, group core.GroupID, after core.Receipt, skip func(core.Extent) (bool, error), f func(at core.Receipt, enqueued int64, record []byte) (bool, error)) error {
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt,
 		if order == 0 {
 			from = after.Seq + 1
 		}
-		more, err := h.scanExtent(ctx, e, from, f)
+		more, err := h.scanExtent(ctx, e, group, from, f)
 		if err != nil || !more {
 			return err
 		}
@@ -56,8 +56,8 @@ func (h *Host) scan(ctx context.Context, queue core.QueueID, after core.Receipt,
 	return nil
 }
 
-func (h *Host) scanExtent(ctx context.Context, e core.Extent, from core.Seq, f func(core.Receipt, int64, []byte) (bool, error)) (more bool, err error) {
-	upTo, stores, gone, err := h.readable(ctx, e, core.GroupID{})
+func (h *Host) scanExtent(ctx context.Context, e core.Extent, group core.GroupID, from core.Seq, f func(core.Receipt, int64, []byte) (bool, error)) (more bool, err error) {
+	upTo, stores, gone, err := h.readable(ctx, e, group)
 	if err != nil {
 		return false, err
 	}
@@ -212,9 +212,13 @@ func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse,
 	if err != nil {
 		return nil, err
 	}
+	reader, err := h.readerOf(ctx, req.Queue)
+	if err != nil {
+		return nil, err
+	}
 	out := &pb.PeekResponse{}
 	bytes := 0
-	err = h.scan(ctx, queue, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+	err = h.scan(ctx, queue, reader, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
 		if len(out.Messages) == limit || bytes > maxPullBytes {
 			out.Next = out.Messages[len(out.Messages)-1].Receipt
 			return false, nil
@@ -228,6 +232,20 @@ func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse,
 		return true, nil
 	})
 	return out, err
+}
+
+// readerOf is the group that reads a retry queue; zero for any other, whose groups all do.
+func (h *Host) readerOf(ctx context.Context, path string) (core.GroupID, error) {
+	queue, name, ok := core.SplitRetryPath(path)
+	if !ok {
+		return core.GroupID{}, nil
+	}
+	g, err := h.lookUp(ctx, queue, name)
+	if err != nil {
+		return core.GroupID{}, err
+	}
+	defer g.release()
+	return g.id, nil
 }
 
 // allDue reports whether nothing in an extent waits for its time.
@@ -253,7 +271,7 @@ func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) 
 	}
 	out := &pb.ListDeadLettersResponse{}
 	bytes := 0
-	err = h.scan(ctx, queue, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
+	err = h.scan(ctx, queue, core.GroupID{}, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
 		if len(out.DeadLetters) == limit || bytes > maxPullBytes {
 			out.Next = out.DeadLetters[len(out.DeadLetters)-1].Receipt
 			return false, nil

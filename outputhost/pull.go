@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -91,17 +92,17 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 	var out []*pb.PulledMessage
 	var err error
 	g.orderLocked()
-	for _, r := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
-		s := g.mu.byRules[r.Share]
-		g.h.metrics.handedOut(r, now)
-		err = eachRecord(r.Bytes, r.Base, func(seq core.Seq, record []byte) error {
-			m, first, err := messageOf(record)
+	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
+		s := g.mu.byRules[run.Share]
+		g.h.metrics.handedOut(run, now)
+		err = eachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {
+			m, r, err := messageOf(record)
 			if err != nil {
 				return err
 			}
 			out = append(out, &pb.PulledMessage{
-				Token: s.tokenLocked(seq, r.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(r.Attempt),
-				Enqueued: convert.Time(time.UnixMicro(cmp.Or(first, r.Enqueued))), Message: m,
+				Token: s.tokenLocked(seq, run.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(run.Attempt),
+				Enqueued: convert.Time(time.UnixMicro(cmp.Or(r.FirstEnqueue, run.Enqueued))), Message: m, Metadata: bytes.Clone(r.Metadata),
 			})
 			return nil
 		})
@@ -186,7 +187,7 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, rando
 	switch req.Verb {
 	case "ack":
 		if s.group.mu.settled++; !s.rules.AckProven(t.Seq, now) {
-			return core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
+			return core.Errorf(core.CodeStale, "message %s was settled, or parked, before", t.Receipt())
 		}
 		return nil
 	case "nack":
@@ -195,6 +196,11 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, rando
 			delay = req.Delay.AsDuration()
 			if delay < 0 || delay > core.MaxNackDelay {
 				return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", delay, core.MaxNackDelay)
+			}
+		}
+		if len(req.Metadata) > 0 {
+			if err := s.rules.Replace(t.Seq, t.Attempt, req.Metadata, now); err != nil {
+				return err
 			}
 		}
 		return s.rules.Nack(t.Seq, t.Attempt, delay, []byte(req.Reason), random, now)

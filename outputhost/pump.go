@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/outputhost/retryqueue"
 )
 
 // pump does everything an event made possible: hand out, read on, dead-letter, save, set the next deadline. One goroutine at a
@@ -22,6 +24,7 @@ func (g *group) pump() {
 		now := g.h.deps.Now()
 		var out []delivery
 		var dead []dispatch.Dead
+		var parks []dispatch.Parking
 		mayGive := g.h.lease.mayGive(now)
 		if mayGive {
 			g.mu.rules.Tick(now)
@@ -30,7 +33,7 @@ func (g *group) pump() {
 			if g.mu.paused == nil {
 				out = g.takeLocked(now)
 			}
-			dead = g.deadLocked()
+			dead, parks = g.deadLocked(), g.parksLocked()
 		}
 		reads := g.readLocked()
 		urgent, changed := g.unsavedLocked()
@@ -48,6 +51,9 @@ func (g *group) pump() {
 		}
 		if len(dead) > 0 {
 			g.h.tasks.Go(func(ctx context.Context) { g.bury(ctx, dead) })
+		}
+		if len(parks) > 0 {
+			g.h.tasks.Go(func(ctx context.Context) { g.park(ctx, parks) })
 		}
 		if changed {
 			g.h.saver.note(g, urgent)
@@ -86,6 +92,46 @@ func (g *group) bury(ctx context.Context, dead []dispatch.Dead) {
 	g.pump()
 }
 
+// parksLocked takes the messages to be parked next; none while earlier ones are on their way.
+func (g *group) parksLocked() []dispatch.Parking {
+	if g.mu.parks {
+		return nil
+	}
+	parks := g.mu.rules.TakeParking(parksAtOnce, nil)
+	g.mu.parks = len(parks) > 0
+	return parks
+}
+
+// park is bury for the retry queue, which is made for the first one.
+func (g *group) park(ctx context.Context, parks []dispatch.Parking) {
+	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
+	defer cancel()
+	g.mu.Lock()
+	record, ready := g.mu.record, g.mu.retryReady
+	g.mu.Unlock()
+	if !ready {
+		err := retryqueue.Ensure(ctx, g.h.deps.Meta, record, g.h.deps.Now())
+		g.mu.Lock()
+		g.mu.retryReady = err == nil
+		g.mu.Unlock()
+		for _, p := range parks {
+			if err != nil { // nothing was appended, whatever became of the queue
+				g.h.letters.parked(g, p, core.Errorf(core.CodeUnavailable, "%w", err))
+			}
+		}
+		ready = err == nil
+	}
+	for _, p := range parks {
+		if ready {
+			g.h.letters.park(ctx, g, p)
+		}
+	}
+	g.mu.Lock()
+	g.mu.parks = false
+	g.mu.Unlock()
+	g.pump()
+}
+
 // takeLocked hands messages to the consumers in turn, as their credits allow.
 func (g *group) takeLocked(now time.Time) []delivery {
 	if !g.wantedLocked() {
@@ -116,6 +162,7 @@ const (
 	takeAtOnce      = 1000
 	takeBytesAtOnce = 1 << 20
 	deadAtOnce      = 64
+	parksAtOnce     = 256
 )
 
 // unsavedLocked reports whether a checkpoint is due, and how soon. It keeps count of the memory, too.
@@ -126,6 +173,9 @@ func (g *group) unsavedLocked() (u urgency, changed bool) {
 	for _, s := range g.mu.shares {
 		if s.rules.Unsaved() > 0 { // retries wait for it
 			u, changed = saveNow, true
+		}
+		if s.rules.Parting() > 0 { // departures do
+			u, changed = max(u, saveBusy), true
 		}
 		changed = changed || s.rules.Changed() || s.finished()
 		s.countHeldLocked(s.rules.Held())

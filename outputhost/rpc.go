@@ -238,4 +238,12 @@ func (s *service) SelectDeadLetters(ctx context.Context, req *connect.Request[pb
 	return connect.NewResponse(out), nil
 }
 
+func (s *service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+	out, err := s.h.listParked(ctx, req.Msg)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
 func unixMicro(us int64) *timestamppb.Timestamp { return convert.Time(time.UnixMicro(us)) }

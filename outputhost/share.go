@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
@@ -62,7 +63,7 @@ func (s *share) knownLocked() []byte {
 }
 
 // addShare resumes a share from what its owners saved. What is gone of the extent counts as settled, also in a share that is there.
-func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, rate int, gone dispatch.State) error {
+func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, a *pb.Assignment, gone dispatch.State) error {
 	g.mu.Lock()
 	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch
 	moved := have != nil && have.generation != generation
@@ -121,8 +122,11 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	} else {
 		s.rules = g.mu.rules.AddShare(e.ID, state, now)
 	}
-	if e.Queue != g.queue {
-		s.rules.Merged(rate)
+	switch {
+	case a.Retry:
+		s.rules.Returning()
+	case e.Queue != g.queue:
+		s.rules.Merged(int(a.Rate))
 	}
 	g.mu.shares[e.ID] = s
 	g.mu.ordered = nil

@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ type held struct {
 	enqueued int64          // unix µs; 0: not known
 	id       core.MessageID // of one that was read for this
 	lost     bool           // no store could be read
+	waits    bool           // a message that is not due
 }
 
 // older orders by enqueue time, or when that is not known by the time the extent was made.
@@ -42,6 +44,7 @@ func (g *group) whyStuck(ctx context.Context) (*pb.WhyStuckResponse, error) {
 	}
 	all := g.heldShares(unknown)
 	g.readHeld(ctx, all)
+	all = slices.DeleteFunc(all, func(x *held) bool { return x.waits })
 	out := &pb.WhyStuckResponse{Queue: g.queuePath, Group: g.name, Extents: uint32(len(all))}
 	var worst *held
 	for _, x := range all {
@@ -69,6 +72,8 @@ func (g *group) whyStuck(ctx context.Context) (*pb.WhyStuckResponse, error) {
 		out.Detail = errorText(worst.s.trouble)
 	case stuck.DLQNotWritable:
 		out.Detail = errorText(g.mu.letterErr)
+	case stuck.RetryNotWritable:
+		out.Detail = errorText(g.mu.parkErr)
 	case stuck.CheckpointNotSaved:
 		out.Detail = errorText(saveErr)
 	}
@@ -98,6 +103,9 @@ func (g *group) heldShares(unknown map[*share]bool) (all []*held) {
 		if s.retired || st.Place == dispatch.PlaceUnread && st.Seq > s.last && !unknown[s] {
 			continue
 		}
+		if s.timers() && st.Place == dispatch.PlaceUnread && s.reader != nil && s.reader.told && !s.reader.more { // all that is due was read
+			continue
+		}
 		all = append(all, &held{s: s, seq: st.Seq, enqueued: st.Enqueued, lost: unknown[s]})
 	}
 	return all
@@ -115,6 +123,15 @@ func idOf(record []byte) core.MessageID {
 	return r.ID
 }
 
+// dueOf is when a record may be delivered at the earliest; zero when it does not say.
+func dueOf(record []byte) time.Time {
+	var r wire.Record
+	if _, err := wire.DecodeRecord(record, &r); err != nil || r.DeliverAt == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(r.DeliverAt)
+}
+
 // readHeld reads the messages that are not in memory, of the oldest shares.
 func (g *group) readHeld(ctx context.Context, all []*held) {
 	var calls errgroup.Group
@@ -130,6 +147,7 @@ func (g *group) readHeld(ctx context.Context, all []*held) {
 		calls.Go(func() error {
 			enqueued, record, err := g.readOne(ctx, x.s, x.seq)
 			x.enqueued, x.id, x.lost = enqueued, idOf(record), err != nil
+			x.waits = x.s.timers() && dueOf(record).After(g.h.deps.Now())
 			if err != nil {
 				g.mu.Lock()
 				x.s.trouble = err
@@ -169,13 +187,13 @@ func (g *group) readOne(ctx context.Context, s *share, seq core.Seq) (enqueued i
 
 // viewLocked is what this host sees of the share.
 func (g *group) viewLocked(x *held, now time.Time) stuck.View {
-	s := x.s
+	s, depth := x.s, g.mu.rules.Depth()
 	v := stuck.View{
 		Standing: s.rules.Standing(x.seq),
 		Takers:   len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Waiting: g.mu.rules.Ready(),
 		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(),
 		MemoryFull: g.h.memory.Room(s.rules.Held()) == 0, Unreadable: x.lost || s.failing(),
-		Lapsed: !g.h.lease.holds(now), DLQFails: g.mu.letterErr != nil && g.mu.rules.Depth().Dying > 0,
+		Lapsed: !g.h.lease.holds(now), DLQFails: g.mu.letterErr != nil && depth.Dying > 0, ParkFails: g.mu.parkErr != nil && depth.Parked > 0,
 	}
 	_, v.Stalled = g.mu.rules.Stalled()
 	v.Throttled = true

@@ -2,12 +2,10 @@ package outputhost
 
 import (
 	"testing"
-	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
-	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -157,19 +155,5 @@ func TestGroup_ReadsTimersBesideLogs(t *testing.T) {
 	}
 	if logs != readersAtOnce || timers != readersAtOnce-2 {
 		t.Errorf("%d logs and %d timer extents are read, want %d and %d", logs, timers, readersAtOnce, readersAtOnce-2)
-	}
-}
-
-// A dead letter of a delayed message is not delayed again.
-func TestLetter_HasNoTime(t *testing.T) {
-	b := newBench(t)
-	s, r := b.timerShare()
-	record, err := wire.AppendRecord(nil, &wire.Record{DeliverAt: time.Now().Add(time.Hour).UnixMilli(), Payload: []byte("x")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	letter, err := b.letters.letter(r.g, dispatch.Dead{Share: s.rules, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record})
-	if err != nil || letter.DeliverAt != 0 || letter.Attempts != 3 {
-		t.Errorf("letter %+v, %v", letter, err)
 	}
 }

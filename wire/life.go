@@ -21,10 +21,8 @@ const (
 	MaxLifeReason = 256
 )
 
-// extraLife is the type of an extra field that holds a life: attempts u16 | total u16 | dead since i64 | reason code, u8 length | reason, u16 length |
+// A life in an extra field: attempts u16 | total u16 | dead since i64 | reason code, u8 length | reason, u16 length |
 // last consumer, u8 length.
-const extraLife uint16 = 1
-
 // AppendLife adds a life behind those that extra has; other fields stay.
 func AppendLife(extra []byte, l Life) []byte {
 	lives := 1
@@ -62,34 +60,4 @@ func Lives(extra []byte) (out []Life) {
 		}
 	}
 	return slices.Clip(out)
-}
-
-// extraField is one type-length-value field.
-type extraField struct {
-	kind         uint16
-	value, whole []byte
-}
-
-// allExtra yields the fields of a record's extra.
-func allExtra(extra []byte) func(yield func(extraField) bool) {
-	return func(yield func(extraField) bool) {
-		for len(extra) >= 4 {
-			n := 4 + int(binary.LittleEndian.Uint16(extra[2:]))
-			if n > len(extra) || !yield(extraField{binary.LittleEndian.Uint16(extra), extra[4:n:n], extra[:n:n]}) {
-				return
-			}
-			extra = extra[n:]
-		}
-	}
-}
-
-// eachExtra yields the values of the fields of one type.
-func eachExtra(extra []byte, kind uint16) func(yield func([]byte) bool) {
-	return func(yield func([]byte) bool) {
-		for f := range allExtra(extra) {
-			if f.kind == kind && !yield(f.value) {
-				return
-			}
-		}
-	}
 }

@@ -31,6 +31,12 @@ func AppendRecord(dst []byte, r *Record) ([]byte, error) {
 	return dst, nil
 }
 
+// AttributesLen is the size of the record's attributes; at most MaxAttributes can be encoded.
+func (r *Record) AttributesLen() int {
+	_, size := r.layout()
+	return size
+}
+
 // layout is the record's flags and the size of its attributes.
 func (r *Record) layout() (flags uint32, size int) {
 	add := func(present bool, flag uint32, n int) {

@@ -74,7 +74,7 @@ func TestGuide_Retry(t *testing.T) {
 		b.WaitEmpty(t, "/demo/mail", "send", time.Hour)
 		stop()
 		ok(t, <-ended)
-		wantGaps(t, "flaky", 0.2, 30*time.Second, time.Minute)
+		wantGaps(t, "flaky", 0.2, 20*time.Second, 40*time.Second)
 		wantGaps(t, "busy", 0, 30*time.Second)
 		wantGaps(t, "nobody", 0)
 		if dead := b.DeadLetters(t, "/demo/mail", "send"); len(dead) != 1 || string(dead[0].Message.Body) != "nobody" {
@@ -87,7 +87,7 @@ func createMail(t *testing.T, ctx context.Context, c *client.Client) {
 	t.Helper()
 	_, err := c.Admin().CreateGroup(ctx, core.GroupSpec{
 		Queue: "/demo/mail", Name: "send",
-		Backoff:       core.Backoff{Min: 30 * time.Second, Factor: 2, Max: 30 * time.Minute, Jitter: 0.2},
+		Backoff:       core.Backoff{Min: 20 * time.Second, Factor: 2, Max: 30 * time.Minute, Jitter: 0.2},
 		MaxDeliveries: 8,
 	})
 	ok(t, err)

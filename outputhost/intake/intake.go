@@ -7,7 +7,7 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Batch splits the first batch off, verifies its records, finds where each begins and when it expires, all in one pass.
+// Batch splits the first batch off, verifies its records, finds where each begins, when it expires and what it says of its past, all in one pass.
 func Batch(b []byte) (batch wire.Batch, records dispatch.Records, rest []byte, err error) {
 	if batch, err = wire.DecodeBatch(b); err != nil {
 		return batch, records, nil, err
@@ -22,6 +22,12 @@ func Batch(b []byte) (batch wire.Batch, records dispatch.Records, rest []byte, e
 			return batch, records, nil, err
 		}
 		at += n
+		if r.Origin.Seq > 0 {
+			if records.Past == nil {
+				records.Past = make([]dispatch.Past, batch.Count)
+			}
+			records.Past[i] = pastOf(&r)
+		}
 		if r.ExpireAt == 0 {
 			continue
 		}
@@ -56,6 +62,12 @@ func Due(body []byte) (records dispatch.DueRecords, err error) {
 		}
 		at += size
 		records.Seqs[i], records.Offsets[i+1], records.DeliverAt[i], records.Enqueued[i] = e.Seq, uint32(at), r.DeliverAt, e.Enqueued
+		if r.Origin.Seq > 0 {
+			if records.Past == nil {
+				records.Past = make([]dispatch.Past, n)
+			}
+			records.Past[i] = pastOf(&r)
+		}
 		if r.ExpireAt == 0 {
 			continue
 		}
@@ -68,4 +80,10 @@ func Due(body []byte) (records dispatch.DueRecords, err error) {
 		return records, core.Errorf(core.CodeBadFrame, "%d bytes follow %d due records", len(d.Records)-at, n)
 	}
 	return records, nil
+}
+
+// pastOf is what a record says of a message that was parked, or is a dead letter.
+func pastOf(r *wire.Record) dispatch.Past {
+	p := wire.ReadPast(r.Extra)
+	return dispatch.Past{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Epoch: p.Epoch}
 }

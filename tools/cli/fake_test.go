@@ -315,6 +315,21 @@ func (s *fakeServer) ListDeadLetters(_ context.Context, r *connect.Request[pb.Li
 	return connect.NewResponse(res), nil
 }
 
+func (s *fakeServer) ListParked(_ context.Context, r *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+	if _, err := s.queue(r.Msg.Queue); err != nil {
+		return nil, err
+	}
+	res := &pb.ListParkedResponse{}
+	for i := range 3 {
+		res.Messages = append(res.Messages, &pb.ParkedMessage{
+			Id: fakeID, Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Origin: fakeExtent + ":9", Message: &pb.Message{Id: fakeID, Key: "k"}, Attempts: int32(i + 1),
+			Until: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour)), Reason: "nack", Error: "busy", LastConsumer: "host-7",
+			FirstEnqueued: fakeTime, ParkedSince: fakeTime,
+		})
+	}
+	return connect.NewResponse(res), nil
+}
+
 func (s *fakeServer) Peek(_ context.Context, r *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
 	if _, err := s.queue(r.Msg.Queue); err != nil {
 		return nil, err

@@ -162,6 +162,10 @@ func TestGolden(t *testing.T) {
 			{line: "list timers /demo/a"},
 			{line: "list timers /demo/a --limit 1 -o json"},
 			{line: "list timers /demo/none"},
+			{line: "list parked /demo/a billing"},
+			{line: "list parked /demo/a billing --limit 1 -o json"},
+			{line: "list parked /demo/none billing"},
+			{line: "list parked /demo/a"},
 			{line: "peek /demo/a -o json"},
 		}...),
 		"namespaces.txt": {

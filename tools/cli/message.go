@@ -15,7 +15,7 @@ func (a *app) showMessageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "message RECEIPT", Short: "Show the life of a message: where it is stored, and where it stands in each group",
 		Long: "Show the life of a message: where it is stored, what it is, and where it stands in each group of its queue: unread, ready, in_flight\n" +
-			"(who has it, since when, until when), delayed, blocked, dying, dead_lettered, before_start, or settled: acked, or skipped, expired or\n" +
+			"(who has it, since when, until when), delayed, parked (until when), blocked, dying, dead_lettered, before_start, or settled: acked, or skipped, expired or\n" +
 			"dropped, of which no record is kept.",
 		Example: "  columba show message 01890a5d-ac96-774b-bcce-b302099a8057:17",
 		Args:    exactly(1),
@@ -83,5 +83,5 @@ func lifeInGroup(m *pb.Standing) []field {
 		}
 		fields = append(fields, f)
 	}
-	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()})
+	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()}, field{name: "parked", value: m.GetParked(), detail: true})
 }

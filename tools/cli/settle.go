@@ -36,7 +36,7 @@ func (a *app) ackCommand() *cobra.Command {
 
 func (a *app) nackCommand() *cobra.Command {
 	var delay time.Duration
-	var reason string
+	var reason, metadata string
 	cmd := &cobra.Command{
 		Use: "nack TOKEN…", Short: "Give deliveries back by their tokens", Long: "Give deliveries back by their tokens, to be delivered again.\n\n" + tokensHelp,
 		Example: "  columba nack $TOKEN --delay 30s --reason 'upstream is down'",
@@ -44,13 +44,14 @@ func (a *app) nackCommand() *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&delay, "delay", 0, "deliver again after this long; default: the group's backoff")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it is kept with the message")
+	cmd.Flags().StringVar(&metadata, "metadata", "", "text that goes with the message from now on, in place of what an earlier nack left with it")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		if delay < 0 {
 			return core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", delay)
 		}
 		api := a.messages()
 		return a.settle(ctx, args, "given back", func(tokens []string) (*pb.SettleResponse, error) {
-			return change(ctx, a, api.Nack, &pb.NackRequest{Tokens: tokens, Delay: optional(cmd, "delay", delay), Reason: reason})
+			return change(ctx, a, api.Nack, &pb.NackRequest{Tokens: tokens, Delay: optional(cmd, "delay", delay), Reason: reason, Metadata: []byte(metadata)})
 		})
 	})
 	return cmd

@@ -139,3 +139,53 @@ func (a *app) cancelTimers(ctx context.Context, path string, receipts []string) 
 func cancelFields(receipt, group, outcome string) []field {
 	return []field{{name: "receipt", value: receipt}, {name: "group", value: group}, {name: "outcome", value: outcome}}
 }
+
+func (a *app) listParkedCommand() *cobra.Command {
+	var limit int
+	var id string
+	cmd := &cobra.Command{
+		Use: "parked PATH GROUP", Short: "List the messages that wait in a group's retry queue",
+		Long: "List the messages that a consumer has sent back for later, and that wait in the group's retry queue, in the order in which they were parked.\n" +
+			"What waits for up to 30 s is not there: columba depth counts it as delayed.",
+		Example: "  columba list parked /demo/trips billing",
+		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			queue, err := core.ParseAnyQueuePath(args[0])
+			if err != nil {
+				return err
+			}
+			if _, err := core.ParseGroupName(args[1]); err != nil {
+				return err
+			}
+			out, admin := a.printer(), a.admin()
+			return a.limitedPages(out, "parked messages", limit, func(after string, most int32) (string, error) {
+				page, err := ask(ctx, a, admin.ListParked, &pb.ListParkedRequest{Queue: queue, Group: args[1], After: after, Limit: most, Id: id})
+				for _, m := range page.GetMessages() {
+					if limit == 0 || out.items < limit {
+						out.item(parkedFields(m))
+					}
+				}
+				return page.GetNext(), err
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&id, "id", "", "only the message with this id")
+	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 for all")
+	return cmd
+}
+
+func parkedFields(m *pb.ParkedMessage) []field {
+	return []field{
+		{name: "receipt", value: m.GetReceipt()},
+		{name: "id", value: m.GetId()},
+		{name: "until", value: instant(m.GetUntil())},
+		{name: "attempts", value: m.GetAttempts()},
+		{name: "error", value: m.GetError()},
+		{name: "reason", value: m.GetReason(), detail: true},
+		{name: "origin", value: m.GetOrigin(), detail: true},
+		{name: "first_enqueued", value: instant(m.GetFirstEnqueued()), detail: true},
+		{name: "parked_since", value: instant(m.GetParkedSince()), detail: true},
+		{name: "last_consumer", value: m.GetLastConsumer(), detail: true},
+		{name: "key", value: m.GetMessage().GetKey(), detail: true},
+	}
+}

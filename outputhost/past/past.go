@@ -1,0 +1,95 @@
+// Package past owns what the record of a dead letter or of a parked message says of its life before.
+package past
+
+import (
+	"math"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/wire"
+)
+
+// Letter is the record for the dead letter queue of a message and what became of it.
+func Letter(d dispatch.Dead, consumer string) (*wire.Record, error) {
+	r, before, err := decode(d.Share, d.Seq, d.Record, d.Enqueued)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "dead letter %d of extent %s: %w", d.Seq, d.Share.Extent(), err)
+	}
+	live(r, before, d.Attempts, d.Enqueued)
+	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
+	if d.Failure == dispatch.Lapsed {
+		r.ExpireAt = 0 // else nobody would get it from there
+	}
+	r.Extra = wire.WithoutPast(r.Extra)
+	if d.Metadata != nil {
+		r.Metadata = d.Metadata
+	}
+	say(r, d.Failure, d.Text, consumer)
+	return r, nil
+}
+
+// Parked is the record for the retry queue of a message that waits, in an epoch of its group.
+func Parked(p dispatch.Parking, consumer string, epoch uint64) (*wire.Record, error) {
+	r, before, err := decode(p.Share, p.Seq, p.Record, p.Enqueued)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, to be parked: %w", p.Seq, p.Share.Extent(), err)
+	}
+	live(r, before, p.Attempts, p.Enqueued)
+	r.DeliverAt, r.Delay = core.UnixMillis(p.Due), 0
+	r.Extra = wire.WithPast(r.Extra, wire.Past{Settled: before, Excused: p.Excused, Epoch: epoch})
+	if p.Metadata != nil {
+		r.Metadata = p.Metadata
+	}
+	say(r, p.Failure, p.Text, consumer)
+	return r, nil
+}
+
+// decode reads a record, and how many of its attempts are of a life before this one: one that was merged back from the dead letter queue begins
+// to count anew, and its record keeps how that one ended.
+func decode(s *dispatch.Share, seq core.Seq, record []byte, since int64) (r *wire.Record, before uint16, err error) {
+	r = new(wire.Record)
+	if _, err := wire.DecodeRecord(record, r); err != nil {
+		return nil, 0, err
+	}
+	if s.IsReturning() {
+		return r, wire.ReadPast(r.Extra).Settled, nil
+	}
+	if len(r.ReasonCode) > 0 {
+		r.Extra = withLife(r, since)
+	}
+	r.Origin = core.Receipt{Extent: s.Extent(), Seq: seq}
+	return r, r.Attempts, nil
+}
+
+// withLife is the extra of a record that was a dead letter since then, and was merged: with what it has to say of that life, if there is room.
+func withLife(r *wire.Record, since int64) []byte {
+	attempts := r.Attempts
+	if before := wire.Lives(r.Extra); len(before) > 0 {
+		attempts -= min(attempts, before[len(before)-1].Total)
+	}
+	extra := wire.AppendLife(r.Extra, wire.Life{Attempts: attempts, Total: r.Attempts, DeadSince: max(since, 0), ReasonCode: r.ReasonCode, Reason: r.Reason, LastConsumer: r.LastConsumer})
+	const others = 4 << 10 // what the other attributes of bounded size take, and more
+	if len(extra)+len(r.Headers)+len(r.Metadata) > wire.MaxAttributes-others {
+		return r.Extra
+	}
+	return extra
+}
+
+// live notes the attempts of this life.
+func live(r *wire.Record, before, attempts uint16, enqueued int64) {
+	if r.FirstEnqueue == 0 {
+		r.FirstEnqueue = enqueued
+	}
+	r.Attempts = uint16(min(uint32(before)+uint32(attempts), math.MaxUint16))
+}
+
+// say notes why the last attempt failed. Where a record has no room for all attributes, what was said goes first.
+func say(r *wire.Record, f dispatch.Failure, text, consumer string) {
+	r.ReasonCode, r.Reason, r.LastConsumer = []byte(f.String()), []byte(text), []byte(consumer)
+	for _, drop := range []*[]byte{&r.Reason, &r.LastConsumer, &r.Metadata} {
+		if r.AttributesLen() <= wire.MaxAttributes {
+			return
+		}
+		*drop = nil
+	}
+}

@@ -1,0 +1,101 @@
+package past
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/wire"
+)
+
+var now = time.UnixMilli(1_700_000_000_000)
+
+func shares() (own, returning *dispatch.Share) {
+	g := dispatch.NewGroup(core.GroupSpec{}.WithDefaults())
+	own = g.AddShare(core.ExtentID{ID: core.ID{1}}, dispatch.State{}, now)
+	returning = g.AddTimers(core.ExtentID{ID: core.ID{2}}, dispatch.State{}, now)
+	returning.Returning()
+	return own, returning
+}
+
+func encode(t *testing.T, r *wire.Record) []byte {
+	t.Helper()
+	b, err := wire.AppendRecord(nil, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestParked_AndOn follows a message through two parkings to its dead letter: attempts, first enqueue time, origin and id go on, and so do those of
+// a life before it was merged back.
+func TestParked_AndOn(t *testing.T) {
+	own, returning := shares()
+	id := core.MessageID{ID: core.NewID(now)}
+	due := now.Add(10 * time.Minute)
+	for _, before := range []uint16{0, 7} { // attempts before it was merged back
+		record := encode(t, &wire.Record{ID: id, Attempts: before, Payload: []byte("x"), ExpireAt: 5, DeliverAt: 4})
+		r, err := Parked(dispatch.Parking{Share: own, Seq: 9, Attempts: 2, Excused: 1, Failure: dispatch.Nacked, Text: "later", Enqueued: 77, Due: due, Record: record}, "worker", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, origin := wire.Past{Settled: before, Excused: 1, Epoch: 3}, core.Receipt{Extent: own.Extent(), Seq: 9}
+		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+2 || r.Origin != origin {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+		if r.ID != id || r.DeliverAt != due.UnixMilli() || r.FirstEnqueue != 77 || r.ExpireAt != 5 || string(r.Reason) != "later" || string(r.ReasonCode) != "nack" || string(r.LastConsumer) != "worker" {
+			t.Fatalf("parked as %+v", r)
+		}
+		r, err = Parked(dispatch.Parking{Share: returning, Seq: 4, Attempts: 3, Metadata: []byte("m"), Enqueued: 99, Due: due, Record: encode(t, r)}, "", 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Excused, want.Epoch = 0, 4
+		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+3 || r.Origin != origin || r.FirstEnqueue != 77 || string(r.Metadata) != "m" || len(r.Reason) > 0 {
+			t.Fatalf("parked again as %+v (-want +got):\n%s", r, diff)
+		}
+		letter, err := Letter(dispatch.Dead{Share: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "")
+		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || len(letter.Extra) > 0 || string(letter.Metadata) != "m" {
+			t.Fatalf("the dead letter is %+v, %v", letter, err)
+		}
+	}
+}
+
+// A dead letter of a delayed message is not delayed again.
+func TestLetter_HasNoTime(t *testing.T) {
+	own, _ := shares()
+	record := encode(t, &wire.Record{DeliverAt: now.Add(time.Hour).UnixMilli(), Payload: []byte("x")})
+	letter, err := Letter(dispatch.Dead{Share: own, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record}, "")
+	if err != nil || letter.DeliverAt != 0 || letter.Attempts != 3 {
+		t.Errorf("letter %+v, %v", letter, err)
+	}
+}
+
+// A message whose attributes leave no room for its history is stored all the same.
+func TestRecords_AlwaysFit(t *testing.T) {
+	own, _ := shares()
+	headers, err := wire.AppendHeaders(nil, [2]string{"h", strings.Repeat("x", 64_500)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := encode(t, &wire.Record{Headers: headers, Payload: []byte("x")})
+	text := strings.Repeat("y", wire.MaxReason)
+	letter, err := Letter(dispatch.Dead{Share: own, Seq: 1, Attempts: 3, Failure: dispatch.Nacked, Text: text, Record: record}, "worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parked, err := Parked(dispatch.Parking{Share: own, Seq: 1, Attempts: 3, Text: text, Metadata: make([]byte, core.MaxMetadata), Due: now, Record: record}, "worker", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*wire.Record{letter, parked} {
+		encode(t, r)
+	}
+	if string(letter.LastConsumer) != "worker" || len(letter.Reason) > 0 {
+		t.Errorf("the letter keeps %d bytes of reason, consumer %q", len(letter.Reason), letter.LastConsumer)
+	}
+}

@@ -1,0 +1,136 @@
+// Package retryqueue owns how the retry queue of a group comes to be: with the first message that is parked.
+package retryqueue
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
+)
+
+const (
+	// consumedRetention is how long parked messages are kept once all of their extent have been settled.
+	consumedRetention = time.Hour
+	// unconsumedRetention is how long they are kept after they were due, if nobody wants them: as long as dead letters.
+	unconsumedRetention = 14 * 24 * time.Hour
+)
+
+// maxTries bounds how often the name is looked at again because others changed it.
+const maxTries = 8
+
+// Ensure makes the retry queue of a group, unless it is there. It may be done again, and by several hosts at once. CodeNotFound: the group was deleted.
+func Ensure(ctx context.Context, meta metadata.Store, group metadata.GroupRecord, now time.Time) error {
+	key := metadata.GroupKey(group.Queue, group.Spec.Name)
+	g, err := metadata.Change(ctx, meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
+		switch {
+		case gone(*r, group.ID):
+			return errDeleted(group)
+		case !r.Retry.IsZero():
+			return metadata.ErrNoChange
+		}
+		r.Retry = core.QueueID{ID: core.NewID(now)}
+		return nil
+	})
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "make the retry queue of group %s: %w", group.Spec.Name, err)
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, meta, metadata.Queues, metadata.QueueKey(g.Retry), metadata.Quorum)
+	if err == nil && q.Spec.Status != core.StatusDeleted {
+		return nil
+	}
+	if err == nil || core.CodeOf(err) == core.CodeNotFound {
+		err = build(ctx, meta, g)
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "make the retry queue of group %s: %w", group.Spec.Name, err)
+	}
+	return nil
+}
+
+func gone(r metadata.GroupRecord, id core.GroupID) bool {
+	return r.ID != id || r.Spec.Status == core.StatusDeleted
+}
+
+func errDeleted(g metadata.GroupRecord) error {
+	return core.Errorf(core.CodeNotFound, "group %s of queue %s was deleted", g.Spec.Name, g.Spec.Queue)
+}
+
+// build makes the rows of the queue. Who deletes the group meanwhile may not have found them: then they are undone.
+func build(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) error {
+	of, _, err := metadata.Read[metadata.QueueRecord](ctx, meta, metadata.Queues, metadata.QueueKey(g.Queue), metadata.Quorum)
+	if err != nil {
+		return err
+	}
+	name := metadata.NameRecord{Queue: g.Retry, Owner: g.ID, Home: core.MergedInto(g.Queue, g.ID), Spec: core.QueueSpec{
+		Path: core.RetryPath(g.Spec.Queue, g.Spec.Name), Consistency: core.AP, Durability: of.Spec.Durability,
+		Replicas: of.Spec.Replicas, MinReplicas: of.Spec.MinReplicas, MaxMessage: wire.MaxPayload,
+		ConsumedRetention: consumedRetention, UnconsumedRetention: unconsumedRetention, Status: core.StatusEnabled,
+	}}
+	if err := claim(ctx, meta, name); err != nil {
+		return err
+	}
+	q := metadata.QueueRecord{ID: name.Queue, Spec: name.Spec, Created: name.Queue.Time().UTC(), Owner: name.Owner, Home: name.Home}
+	if err := metadata.Create(ctx, meta, metadata.Queues, metadata.QueueKey(q.ID), q); err != nil && core.CodeOf(err) != core.CodeExists {
+		return err
+	}
+	now, _, err := metadata.Read[metadata.GroupRecord](ctx, meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), metadata.Serial)
+	if err != nil || !gone(now, g.ID) {
+		return err
+	}
+	if err := remove(ctx, meta, name.Queue); err != nil {
+		return err
+	}
+	return errDeleted(g)
+}
+
+// claim makes the path name the queue. That of an older group of this name goes.
+func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord) error {
+	key := metadata.NameKey(name.Spec.Path)
+	err := metadata.Create(ctx, meta, metadata.Names, key, name)
+	for range maxTries {
+		if core.CodeOf(err) != core.CodeExists {
+			return err
+		}
+		var before metadata.NameRecord
+		now, cerr := metadata.Change(ctx, meta, metadata.Names, key, func(n *metadata.NameRecord) error {
+			if before = *n; !n.Queue.IsZero() {
+				return metadata.ErrNoChange
+			}
+			*n = name
+			return nil
+		})
+		switch {
+		case cerr != nil:
+			return cerr
+		case now.Queue == name.Queue:
+			return nil
+		case bytes.Compare(before.Owner.ID[:], name.Owner.ID[:]) > 0: // ids sort by their time
+			return core.Errorf(core.CodeNotFound, "a newer group has queue %s", name.Spec.Path)
+		}
+		if cerr := remove(ctx, meta, before.Queue); cerr != nil && core.CodeOf(cerr) != core.CodeNotFound {
+			return cerr
+		}
+		if _, cerr := metadata.Change(ctx, meta, metadata.Names, key, func(n *metadata.NameRecord) error {
+			if n.Queue != before.Queue {
+				return metadata.ErrNoChange
+			}
+			*n = metadata.NameRecord{}
+			return nil
+		}); cerr != nil {
+			return cerr
+		}
+	}
+	return core.Errorf(core.CodeUnavailable, "queue %s is being made and deleted all the time; try again", name.Spec.Path)
+}
+
+// remove marks a queue as deleted; controllers remove its extents.
+func remove(ctx context.Context, meta metadata.Store, id core.QueueID) error {
+	_, err := metadata.Change(ctx, meta, metadata.Queues, metadata.QueueKey(id), func(q *metadata.QueueRecord) error {
+		q.Spec.Status = core.StatusDeleted
+		return nil
+	})
+	return err
+}
