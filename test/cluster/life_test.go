@@ -85,8 +85,8 @@ func TestShowMessage_ItsLife(t *testing.T) {
 			}
 			return all
 		}
-		all := states("settled", "delayed", "dead_lettered", "in_flight")
-		if s := all[1]; s.Attempts != 1 || s.LastText != "later" || time.Until(s.Until) < 59*time.Minute {
+		all := states("settled", "parked", "dead_lettered", "in_flight")
+		if s := all[1]; s.Attempts != 1 || s.LastText != "later" || time.Until(s.Until) < 59*time.Minute || s.Parked.Seq != 1 {
 			t.Errorf("what waits stands at %+v", s)
 		}
 		if s := all[2]; s.Attempts != 1 || s.LastText != "bad" || s.LastFailure != "rejected" || s.DeadLetter.Seq != 1 {
@@ -99,7 +99,7 @@ func TestShowMessage_ItsLife(t *testing.T) {
 		sleep(2 * time.Second)
 		w.Crash(OutputOf(0))
 		w.Crash(OutputOf(1)) // nobody can read it now, nor look for dead letters; the checkpoints still tell
-		states("settled", "delayed", "settled", "in_flight")
+		states("settled", "settled", "settled", "in_flight")
 		if m, _ := w.life(r[0]); m.Stored != "committed" || m.Message != nil || m.Detail == "" {
 			t.Errorf("without an output host it is %+v", m)
 		}

@@ -208,12 +208,12 @@ func TestWhyStuck_DelayedRetry(t *testing.T) {
 		w.group("g", nil)
 		con := w.consumer("g")
 		r := w.receipts("a", "b")
-		w.ok(w.next(con, "a", 1).Nack(client.After(time.Hour), client.Reason("the other side is down")))
+		w.ok(w.next(con, "a", 1).Nack(client.After(30*time.Second), client.Reason("the other side is down")))
 		w.ok(w.next(con, "b", 1).Ack())
 		sleep(5 * time.Second)
 		m := w.stuck("g", "delayed").Message
-		if left := time.Until(m.Until); !names(m, r[0]) || m.LastText != "the other side is down" || m.LastFailure != "nack" || left < 59*time.Minute || left > time.Hour {
-			t.Errorf("held up by %+v for %s, want %s for an hour", m, left, r[0])
+		if left := time.Until(m.Until); !names(m, r[0]) || m.LastText != "the other side is down" || m.LastFailure != "nack" || left < 20*time.Second || left > 30*time.Second {
+			t.Errorf("held up by %+v for %s, want %s for half a minute", m, left, r[0])
 		}
 		w.Crash(Output) // the next owner knows it from the checkpoint
 		w.Up(Output)
@@ -293,7 +293,7 @@ func TestWhyStuck_NoOwner(t *testing.T) {
 		w.group("g", nil)
 		con := w.consumer("g")
 		r := w.receipts("a", "b")
-		w.ok(w.next(con, "a", 1).Nack(client.After(time.Hour)))
+		w.ok(w.next(con, "a", 1).Nack(client.After(30 * time.Second)))
 		w.ok(w.next(con, "b", 1).Ack())
 		w.ok(con.Flush(w.t.Context()))
 		sleep(5 * time.Second)

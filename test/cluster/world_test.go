@@ -25,11 +25,17 @@ type world struct {
 // bubble runs f with a cluster, in virtual time.
 func bubble(t *testing.T, o Options, f func(w *world)) {
 	t.Helper()
+	bubbleOf(t, o, core.QueueSpec{Path: queue}, f)
+}
+
+// bubbleOf is bubble with settings of the queue.
+func bubbleOf(t *testing.T, o Options, spec core.QueueSpec, f func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := Start(t, o)
 		defer c.Close()
 		w := &world{c, t}
-		if _, err := c.Client.Admin().CreateQueue(t.Context(), core.QueueSpec{Path: queue}); err != nil {
+		if _, err := c.Client.Admin().CreateQueue(t.Context(), spec); err != nil {
 			t.Fatal(err)
 		}
 		f(w)
