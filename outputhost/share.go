@@ -27,22 +27,22 @@ type share struct {
 	holders    []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
 	trouble    error                     // the last failure to read, for those who ask why it does not go on
 	lookedAt   time.Time                 // when its seal row was read because reading failed
-	restored   bool                      // an earlier owner left messages under way: read on even without consumers, to see their locks end
-	end        bool                      // sealed …
-	l          core.Seq                  // … at this seq
-	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
+	l          core.Seq                  // the end, once it is known
 	last       core.Seq                  // committed, as far as heard
 	next       next                      // as read for its age while nobody reads the share
 	watch      dispatch.Watch            // of the watchdog
 	gone       uint64                    // how many messages selections took of the extent, as far as known here
+	began      time.Time                 // when it was resumed here
+	claim      *once.Claim               // of a group that delivers at most once, else nil
+	held       int                       // bytes of messages it holds, as counted in the host's memory
+	others     map[metadata.Key]*other   // checkpoints of other owners
+	consumed   time.Time                 // timestamp of a done row of another epoch; zero: there was none
+	late       *late                     // of a share that was given away: what is still settled here
+	restored   bool                      // an earlier owner left messages under way: read on even without consumers, to see their locks end
+	end        bool                      // sealed: l is known
+	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
 	removed    bool
-	began      time.Time               // when it was resumed here
-	saved      bool                    // a checkpoint of this owner is durable
-	claim      *once.Claim             // of a group that delivers at most once, else nil
-	held       int                     // bytes of messages it holds, as counted in the host's memory
-	others     map[metadata.Key]*other // checkpoints of other owners
-	consumed   time.Time               // timestamp of a done row of another epoch; zero: there was none
-	late       *late                   // of a share that was given away: what is still settled here
+	saved      bool // a checkpoint of this owner is durable
 }
 
 // finished: the group has consumed the extent to its end.

@@ -55,10 +55,10 @@ type Share struct {
 	full      bool
 	merged    bool // see Merged
 	returning bool // see Returning
+	chained   bool // see Wait
+	waits     bool
 	rate      int
 	paced     int64 // ns: the rate lets no message go before
-	chained   bool  // see Wait
-	waits     bool
 	opens     int64 // ns: no first delivery before, see look; 0: at once
 	alarm     int64 // ns: when to look again; 0: no need
 }
