@@ -13,6 +13,7 @@ func (f *fate) gone() bool { return f.leaves && f.away }
 // later has much of what is in flight nacked for later.
 func (m *machine) later(t *rapid.T) {
 	m.hand(t, 7, Credit{Messages: 10, Bytes: 10_000})
+	m.check(t) // pick may skip the rest, and the check after it
 	for range rapid.IntRange(1, 10).Draw(t, "nacks") {
 		seq, f := m.pick(t, true)
 		m.fail(t, seq, f, time.Duration(rapid.IntRange(31, 100).Draw(t, "seconds"))*time.Second)
