@@ -271,3 +271,19 @@ func TestOperation_Controllers(t *testing.T) {
 		})
 	}
 }
+
+// TestOperation_CancelledWhileItMoves: what had moved when the cancellation was heard of is counted.
+func TestOperation_CancelledWhileItMoves(t *testing.T) {
+	b := newBench(t, 5, 5)
+	defer b.meta.Close()
+	r := b.runner(b.meta)
+	o, err := r.Start(t.Context(), b.order(50, metadata.OperationMerge))
+	b.ok(err)
+	_, err = r.Cancel(t.Context(), o.ID)
+	b.ok(err)
+	o.Moved, o.Done = 1, 5
+	b.ok(r.save(t.Context(), &o))
+	if row, err := metadata.FindOperation(t.Context(), b.meta, o.ID); err != nil || row.State != metadata.OperationCancelled || row.Moved != 1 || row.Done != 5 {
+		t.Errorf("it is %+v, %v", row, err)
+	}
+}

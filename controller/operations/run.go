@@ -345,6 +345,10 @@ func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {
 		if now.ID != o.ID {
 			return errReplaced
 		}
+		if now.State == metadata.OperationCancelled && o.Moved > now.Moved { // it moved before this was heard of
+			now.Moved, now.Done = o.Moved, o.Done
+			return nil
+		}
 		last = *o
 		if !take(&last, *now) {
 			return metadata.ErrNoChange

@@ -311,9 +311,8 @@ func (r *round) ask(ctx context.Context, open []*verdict) {
 
 // judge says what the answers mean for a group; an error: not enough is known.
 func (r *round) judge(ctx context.Context, v *verdict) error {
-	id := string(v.group.ID.ID[:])
 	for _, said := range r.said { // whoever handed it out
-		for i, word := range said[id] {
+		for i, word := range said[string(v.group.ID.ID[:])] {
 			if word == string(dispatch.Handed) {
 				v.outcomes[i] = cancel.Delivered
 			}
@@ -327,7 +326,7 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 	if err != nil {
 		return err
 	}
-	words, answered := r.said[owner][id]
+	words, answered := r.said[owner][string(v.group.ID.ID[:])]
 	there := slices.ContainsFunc(r.c.Cluster.Outputs(), func(h membership.Host) bool { return h.ID == owner })
 	var saved *dispatch.State
 	if !answered && !consumed && !there {

@@ -32,9 +32,9 @@ func (w *world) places(group string) string {
 	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.Delayed, d.Parked, d.Dead)
 }
 
-// TestPark_ComesBackWhenItIsDue follows a message through two parkings to its dead letter. Each time it is gone from where it was within
+// TestRule_LongWaits follows a message through two parkings to its dead letter. Each time it is gone from where it was within
 // seconds, listed and counted; it comes back when it is due, with its next attempt, though the group delays and skips what is old.
-func TestPark_ComesBackWhenItIsDue(t *testing.T) {
+func TestRule_LongWaits(t *testing.T) {
 	for _, consistency := range []string{"ap", "cp"} {
 		t.Run(consistency, func(t *testing.T) {
 			bubbleOf(t, Options{Stores: 2, Outputs: 2}, core.QueueSpec{Path: queue, Consistency: core.Consistency(consistency)}, func(w *world) {

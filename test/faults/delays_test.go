@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -248,7 +248,11 @@ const aheadEnv = "COLUMBA_TEST_CLOCK_AHEAD"
 // aheadProgram builds the binary with a time.Now that can be ahead.
 func aheadProgram(t *testing.T) string {
 	t.Helper()
-	dir, root := t.TempDir(), runtime.GOROOT()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatalf("go env GOROOT: %v", err)
+	}
+	dir, root := t.TempDir(), strings.TrimSpace(string(out))
 	overlay, err := sabotage.Overlay(root, dir, []sabotage.Edit{
 		{File: "src/time/time.go", Old: "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", New: "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += clockAhead\n"},
 		{File: "src/time/sleep.go", Old: "package time\n", New: "package time\n\nimport \"syscall\"\n"},

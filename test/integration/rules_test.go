@@ -238,6 +238,30 @@ func TestRuleByCommand_ShortWaits(t *testing.T) {
 	w.since("it came again", began, 4*time.Second, 8*time.Second)
 }
 
+// TestRuleByCommand_LongWaits kills the server while a message is parked: it is listed, counted, and comes back with its next attempt, not earlier.
+func TestRuleByCommand_LongWaits(t *testing.T) {
+	const wait = 32 * time.Second
+	w := newWorld(t)
+	w.make("g")
+	w.say("a")
+	token := w.one("g", "a", 1, "--ack", "tokens").Token
+	began := time.Now()
+	w.server.Must("", "nack", token, "--delay", wait.String(), "--reason", "later")
+	w.settles("g", depth{Parked: 1})
+	type parked struct {
+		Attempts int    `json:"attempts"`
+		Error    string `json:"error"`
+	}
+	if got := process.Decode[parked](t, w.server.Must("", "list", "parked", queue, "g", "-o", "json")); len(got) != 1 || got[0] != (parked{1, "later"}) {
+		t.Errorf("parked are %+v", got)
+	}
+	w.server.Restart()
+	w.settles("g", depth{Parked: 1})
+	w.one("g", "a", 2, "--timeout", "60s")
+	w.since("it came again", began, wait, wait+4*time.Second)
+	w.settles("g", depth{})
+}
+
 // TestRuleByCommand_NotWritable takes the only input host away: what is rejected waits, the rest goes on, and it is buried once.
 func TestRuleByCommand_NotWritable(t *testing.T) {
 	t.Parallel()
