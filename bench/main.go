@@ -64,6 +64,7 @@ var sections = []struct {
 	{"flow", (*rig).flow},
 	{"hole", (*rig).hole},
 	{"timers", (*rig).timers},
+	{"parked", (*rig).parked},
 	{"tenants", (*rig).tenants},
 }
 
@@ -71,7 +72,7 @@ var sections = []struct {
 var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
-	"consuming":   {"drain", "flow", "hole", "timers"},
+	"consuming":   {"drain", "flow", "hole", "timers", "parked"},
 	"tenants":     {"tenants"},
 }
 

@@ -31,7 +31,7 @@ type group struct {
 		rules      *dispatch.Group
 		shares     map[core.ExtentID]*share
 		byRules    map[*dispatch.Share]*share
-		given      map[core.ExtentID]*share // to other hosts, lately
+		given      map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
 		merged     time.Time                // when checkpoints of other owners were looked at
 		settled    int                      // messages since the last checkpoint
 		acks       rate.Meter               // of what the rules have counted as acked
@@ -81,9 +81,6 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	g.mu.shares = make(map[core.ExtentID]*share)
 	g.mu.byRules = make(map[*dispatch.Share]*share)
-	g.mu.given = make(map[core.ExtentID]*share)
-	g.mu.names = make(map[dispatch.SessionID]string)
-	g.mu.pulls = make(map[chan struct{}]struct{})
 	h.mu.groups[record.ID] = g
 	g.users.Add(1)
 	return g, nil
@@ -177,6 +174,9 @@ func (g *group) rememberLocked(id dispatch.SessionID, name string) {
 			oldest = min(oldest, o)
 		}
 		delete(g.mu.names, oldest)
+	}
+	if g.mu.names == nil {
+		g.mu.names = make(map[dispatch.SessionID]string)
 	}
 	g.mu.names[id] = name
 }

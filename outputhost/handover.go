@@ -30,6 +30,9 @@ func (g *group) giveAway(s *share, now time.Time) {
 	}
 	s.late = &late{state: s.rules.State(now), changed: true, until: now.Add(lateFor)}
 	r := s.dropLocked()
+	if g.mu.given == nil {
+		g.mu.given = make(map[core.ExtentID]*share)
+	}
 	g.mu.given[s.extent.ID] = s
 	g.mu.Unlock()
 	if r != nil {

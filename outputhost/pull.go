@@ -34,6 +34,9 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 	}
 	wake := make(chan struct{}, 1)
 	g.mu.Lock()
+	if g.mu.pulls == nil {
+		g.mu.pulls = make(map[chan struct{}]struct{})
+	}
 	g.mu.pulls[wake] = struct{}{}
 	g.mu.Unlock()
 	defer g.endPull(wake)

@@ -12,7 +12,7 @@ type Job struct {
 	Size    int           // payload of a message, bytes
 	Warm    time.Duration // not counted
 	For     time.Duration // counted
-	Count   int64         // consume, drain, hold, timers: end after this many
+	Count   int64         // consume, drain, hold, park, timers: end after this many
 	Records int           // log: of a batch
 	Depth   int           // log: batches without an answer
 	Dir     string        // log: a directory that is not there yet
@@ -22,8 +22,8 @@ type Job struct {
 	InFlight  int // produce: messages of each without an answer, at most
 	Rate      int // steady, flow: messages a second, of all queues
 	Queues    int // steady: more than one are named Queue-0, Queue-1 …
-	Consumers int // drain, hold, flow, timers: of one group, each with a connection of its own
-	Prefetch  int // drain, hold, rest, flow, timers: messages that each consumer may hold
+	Consumers int // drain, hold, park, flow, timers: of one group, each with a connection of its own
+	Prefetch  int // drain, hold, park, rest, flow, timers: messages that each consumer may hold
 }
 
 // Outcome is what a load client measured.

@@ -255,6 +255,7 @@ func TestRuleByCommand_LongWaits(t *testing.T) {
 	if got := process.Decode[parked](t, w.server.Must("", "list", "parked", queue, "g", "-o", "json")); len(got) != 1 || got[0] != (parked{1, "later"}) {
 		t.Errorf("parked are %+v", got)
 	}
+	pause(checkpointed) // else it is parked twice, and the second one settled unseen
 	w.server.Restart()
 	w.settles("g", depth{Parked: 1})
 	w.one("g", "a", 2, "--timeout", "60s")
