@@ -23,6 +23,7 @@ type cluster struct {
 	t     *testing.T
 	meta  metadata.Store
 	group metadata.GroupRecord
+	had   []metadata.GroupRecord // others, which were handed out everything
 	at    core.Extent
 
 	mu       sync.Mutex
@@ -45,7 +46,7 @@ func says(word string) func() (string, error) { return func() (string, error) { 
 func fails(err error) func() (string, error) { return func() (string, error) { return "", err } }
 
 func (c *cluster) Readers(context.Context, core.Extent) ([]metadata.GroupRecord, error) {
-	return []metadata.GroupRecord{c.group}, nil
+	return append([]metadata.GroupRecord{c.group}, c.had...), nil
 }
 
 func (c *cluster) Owner(context.Context, core.GroupID, core.ExtentID) (core.HostID, error) {
@@ -86,6 +87,13 @@ func (c *cluster) Hold(ctx context.Context, h membership.Host, req *pb.HoldTimer
 			g.Messages = append(g.Messages, word)
 		}
 		out.Groups = append(out.Groups, g)
+		for _, had := range c.had {
+			g := &pb.HoldTimersResponse_GroupHold{Group: had.ID.ID[:]}
+			for range req.Messages {
+				g.Messages = append(g.Messages, string(dispatch.Handed))
+			}
+			out.Groups = append(out.Groups, g)
+		}
 	}
 	return out, err
 }
@@ -234,6 +242,21 @@ func TestCancel_AfterOneThatDied(t *testing.T) {
 		time.Sleep(cancel.Patience)
 		if got, err := c.cancel(time.Hour); got != cancel.Cancelled || err != nil {
 			t.Fatalf("got %q, %v", got, err)
+		}
+	})
+}
+
+// TestCancel_OwnerThatIsNotSeen has an owner that this host's view of the cluster lacks, and that goes on all the same: the view does not say who is dead.
+func TestCancel_OwnerThatIsNotSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.set("a", "b", says("")) // another one is there
+		if got, err := c.cancel(time.Hour); core.CodeOf(err) != core.CodeUnavailable {
+			t.Fatalf("got %q, %v: its owner, which nobody asked, hands it out in an hour", got, err)
+		}
+		time.AfterFunc(time.Second, func() { c.set("a", "a", says("held")) })
+		if got, err := c.cancel(time.Hour); got != cancel.Cancelled || err != nil {
+			t.Fatalf("seen again: %q, %v", got, err)
 		}
 	})
 }
