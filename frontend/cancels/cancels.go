@@ -327,9 +327,8 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 		return err
 	}
 	words, answered := r.said[owner][string(v.group.ID.ID[:])]
-	there := slices.ContainsFunc(r.c.Cluster.Outputs(), func(h membership.Host) bool { return h.ID == owner })
 	var saved *dispatch.State
-	if !answered && !consumed && !there {
+	if !answered && !consumed && owner == "" { // one that is not seen may be alive, and hears of nothing; if it is dead there is another one soon
 		state, err := r.c.Cluster.Saved(ctx, v.group, r.e.ID)
 		if err != nil {
 			return err
