@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/cancel"
@@ -257,6 +259,31 @@ func TestCancel_OwnerThatIsNotSeen(t *testing.T) {
 		time.AfterFunc(time.Second, func() { c.set("a", "a", says("held")) })
 		if got, err := c.cancel(time.Hour); got != cancel.Cancelled || err != nil {
 			t.Fatalf("seen again: %q, %v", got, err)
+		}
+	})
+}
+
+// TestCancel_OneMessageTwice names a message twice in one call, which one of two groups has got.
+func TestCancel_OneMessageTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.set("a", "a", says("held"))
+		other := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Spec: core.GroupSpec{Name: "other"}}
+		c.had = append(c.had, other)
+		x := Canceller{Meta: c.meta, Cluster: c, Now: time.Now}
+		m := Message{Seq: 1, Due: time.Now().Add(time.Hour), Enqueued: time.Now()}
+		for range 2 { // decided, and then looked up
+			results, err := x.Cancel(t.Context(), c.at, []Message{m, m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []Result{{"g", []cancel.Outcome{cancel.Cancelled, cancel.Cancelled}}, {"other", []cancel.Outcome{cancel.Delivered, cancel.Delivered}}}
+			if diff := cmp.Diff(want, results); diff != "" {
+				t.Fatalf("results (-want +got):\n%s", diff)
+			}
+		}
+		if book, err := c.book(); err != nil || len(book.Kept) != 1 {
+			t.Errorf("the book keeps %v (%v), want it once", book.Kept, err)
 		}
 	})
 }
