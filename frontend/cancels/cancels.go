@@ -119,7 +119,10 @@ func (c *Canceller) try(ctx context.Context, e core.Extent, messages []Message) 
 	if err == nil && len(undecided) == 0 {
 		return results(&book, groups, messages, nil)
 	}
-	left := slices.DeleteFunc(slices.Clone(messages), func(m Message) bool { return !slices.Contains(undecided, m.Seq) })
+	var left []Message // each once
+	for _, seq := range undecided {
+		left = append(left, messages[slices.IndexFunc(messages, func(m Message) bool { return m.Seq == seq })])
+	}
 	var kept []cancel.Kept
 	if err == nil {
 		kept, err = c.gather(ctx, e, left, groups)
