@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -220,5 +221,52 @@ func TestDue_WindowIsOfBatches(t *testing.T) {
 		if err := <-answers; err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDue_ManyAtOnce reads messages that are all due at the same time, in pieces: each piece goes on in the index where the one before ended, and does not
+// look through all that was passed.
+func TestDue_ManyAtOnce(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	x := newExtent()
+	x.Kind = core.KindTimer
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	const batches, each, due = 100, 10, 1000
+	var h wire.BatchHeader
+	for range batches {
+		done := make(chan error, 1)
+		e.Append(x.ID, timerBatch(t, &h, 2<<10, slices.Repeat([]int64{due}, each)...), 0, func(_ core.Seq, err error) { done <- err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	looks := func() int64 { m := e.db.Metrics().BlockCache; return m.Hits + m.Misses }
+	walk := func(most int) (n, pieces int, blocks int64) {
+		before := looks()
+		q := DueQuery{Until: due, UpTo: h.Last(), MaxBytes: most}
+		for more := true; more; pieces++ {
+			run, err := e.Due(x.ID, q, func(DueRecord) { n++ })
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.After, more = run.Passed, run.More
+		}
+		return n, pieces, looks() - before
+	}
+	n, _, once := walk(math.MaxInt)
+	if n != batches*each {
+		t.Fatalf("%d records came", n)
+	}
+	n, pieces, blocks := walk(32 << 10)
+	if n != batches*each || pieces < batches/2 {
+		t.Fatalf("%d records came in %d pieces", n, pieces)
+	}
+	if most := 3*once + 8*int64(pieces); blocks > most {
+		t.Errorf("%d blocks were looked at in %d pieces, %d at once", blocks, pieces, once)
 	}
 }
