@@ -1,6 +1,7 @@
 package storehost
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -21,7 +22,8 @@ import (
 // timerLog is an extent of timers in memory.
 type timerLog struct {
 	batches [][]byte
-	index   []extentlog.DueRecord // in order
+	index   []extentlog.DueRecord         // in order
+	rows    map[core.Seq]extentlog.DueKey // where the row of the index begins that a record is in
 }
 
 func (l *timerLog) add(w *extentlogtest.Writer, size int, due ...int64) {
@@ -31,6 +33,21 @@ func (l *timerLog) add(w *extentlogtest.Writer, size int, due ...int64) {
 		panic(err)
 	}
 	l.batches = append(l.batches, batch)
+	if l.rows == nil {
+		l.rows = make(map[core.Seq]extentlog.DueKey)
+	}
+	var keys []extentlog.DueKey
+	for i, at := range due {
+		keys = append(keys, extentlog.DueKey{At: at, Seq: b.Base + core.Seq(i)})
+	}
+	slices.SortStableFunc(keys, func(a, b extentlog.DueKey) int { return cmp.Compare(a.At, b.At) })
+	first := keys[0]
+	for _, k := range keys {
+		if extentlog.IndexFrom(k.At).Beyond(first) {
+			first = k
+		}
+		l.rows[k.Seq] = first
+	}
 	seq := b.Base
 	for records := b.Records; len(records) > 0; seq++ {
 		var record []byte
@@ -63,11 +80,22 @@ func (l *timerLog) Read(_ core.ExtentID, from, upTo core.Seq, maxBytes int) (out
 	return out, nil
 }
 
-func (l *timerLog) Due(_ core.ExtentID, q extentlog.DueQuery, yield func(extentlog.DueRecord)) (extentlog.DueRun, error) {
+// Due finds nothing in rows that begin before where it is to look.
+func (l *timerLog) Due(id core.ExtentID, q extentlog.DueQuery, yield func(extentlog.DueRecord)) (extentlog.DueRun, error) {
+	run, err := l.due(id, q, yield)
+	for _, r := range l.index {
+		if begin := l.rows[r.Seq]; r.Beyond(run.Passed) && !q.From.Beyond(begin) && (run.From == extentlog.DueKey{} || run.From.Beyond(begin)) {
+			run.From = begin
+		}
+	}
+	return run, err
+}
+
+func (l *timerLog) due(_ core.ExtentID, q extentlog.DueQuery, yield func(extentlog.DueRecord)) (extentlog.DueRun, error) {
 	run, seen := extentlog.DueRun{Passed: q.After, Next: extentlog.NeverDue}, 0
 	for _, r := range l.index {
 		switch {
-		case !r.Beyond(q.After):
+		case !r.Beyond(q.After) || q.From.Beyond(l.rows[r.Seq]):
 			continue
 		case r.At > q.Until:
 			return extentlog.DueRun{Passed: extentlog.DueThrough(q.Until), Next: r.At}, nil

@@ -31,6 +31,7 @@ type DueQuery struct {
 	UpTo     core.Seq         // … of seqs up to this …
 	Known    *acklevel.Window // … but these
 	MaxBytes int              // to look at before it stops; at least one record is looked at
+	From     DueKey           // of the run before, that ended at After; zero: not known
 }
 
 // DueRecord is valid during the call that yields it.
@@ -45,7 +46,11 @@ type DueRun struct {
 	Passed DueKey // every record up to here was looked at
 	More   bool   // it stopped at MaxBytes, or is not ready: ask on from Passed
 	Next   int64  // when the first record behind Until is due, unix ms; NeverDue: there is none, or More
+	From   DueKey // what the index holds beyond Passed begins there, but for what is added later: see IndexFrom; zero: not known
 }
+
+// IndexFrom is where the index may begin to hold what is due at a time.
+func IndexFrom(at int64) DueKey { return DueKey{At: max(at-dueSpan+1, 0)} }
 
 // NeverDue is when a record is due that is not there.
 const NeverDue = math.MaxInt64
@@ -104,45 +109,55 @@ func (e *Engine) Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRu
 }
 
 func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, error) {
-	low := DueKey{At: max(q.After.At-dueSpan+1, 0)} // a row that begins there may hold what is beyond After
+	low := IndexFrom(q.After.At)
+	if q.From.Beyond(low) { // else what is due at the same time as much else would be reached through all of that, each time
+		low = q.From
+	}
 	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: dueKey(x.id, low), UpperBound: afterExtent(prefixDue, x.id)})
 	if err != nil {
 		return DueRun{Passed: q.After, Next: NeverDue}, diskError(x, err)
 	}
 	defer iter.Close()
 	r := dueRead{x: x, q: q, yield: yield, run: DueRun{Passed: q.After, Next: NeverDue}}
+	err = r.through(iter)
+	r.run.From = r.rows.begin()
+	return r.run, err
+}
+
+// through takes in the rows of an iterator.
+func (r *dueRead) through(iter *pebble.Iterator) error {
 	for iter.First(); iter.Valid(); iter.Next() {
 		key := iter.Key()
 		if len(key) != dueKeyLen {
-			return r.run, core.Errorf(core.CodeCorrupt, "extent %s: a key of the index has %d bytes", x.id, len(key))
+			return core.Errorf(core.CodeCorrupt, "extent %s: a key of the index has %d bytes", r.x.id, len(key))
 		}
 		first := DueKey{int64(binary.BigEndian.Uint64(key[extentKeyLen:])), core.Seq(binary.BigEndian.Uint64(key[extentKeyLen+8:]))}
 		if err := r.upTo(first); err != nil || r.run.More {
-			return r.run, err
+			return err
 		}
-		if first.At > q.Until {
+		if first.At > r.q.Until {
 			r.run.Next = first.At
 			break
 		}
 		value, err := iter.ValueAndErr()
 		if err != nil {
-			return r.run, diskError(x, err)
+			return diskError(r.x, err)
 		}
 		if err := r.add(first, value); err != nil {
-			return r.run, err
+			return err
 		}
 	}
 	if err := iter.Error(); err != nil {
-		return r.run, diskError(x, err)
+		return diskError(r.x, err)
 	}
-	if err := r.upTo(DueThrough(q.Until)); err != nil || r.run.More {
-		return r.run, err
+	if err := r.upTo(DueThrough(r.q.Until)); err != nil || r.run.More {
+		return err
 	}
 	if len(r.rows) > 0 {
 		r.run.Next = min(r.run.Next, r.rows[0].At)
 	}
-	r.run.Passed = DueThrough(q.Until)
-	return r.run, nil
+	r.run.Passed = DueThrough(r.q.Until)
+	return nil
 }
 
 // dueRead is a query under way.

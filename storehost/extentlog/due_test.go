@@ -69,7 +69,7 @@ func TestDue_IndexIsMadeAnew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if q.After = run.Passed; !run.More {
+			if q.After, q.From = run.Passed, run.From; !run.More {
 				return n
 			}
 		}
@@ -254,7 +254,7 @@ func TestDue_ManyAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q.After, more = run.Passed, run.More
+			q.After, q.From, more = run.Passed, run.From, run.More
 		}
 		return n, pieces, looks() - before
 	}

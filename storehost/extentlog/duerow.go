@@ -123,6 +123,16 @@ func (m *dueMerge) push(r dueRow) {
 	}
 }
 
+// begin is where the first of the rows begins; zero without one.
+func (m dueMerge) begin() (first DueKey) {
+	for i := range m {
+		if i == 0 || first.Beyond(m[i].first) {
+			first = m[i].first
+		}
+	}
+	return first
+}
+
 // pop moves the row on that is at the first record of all.
 func (m *dueMerge) pop() (sound bool) {
 	rows := *m
