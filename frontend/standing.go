@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,7 +144,7 @@ func (s *service) setAge(m *pb.Standing) {
 func savedStanding(extent core.ExtentID, st dispatch.Standing) *pb.Standing {
 	out := &pb.Standing{
 		State: string(st.Place), Receipt: core.Receipt{Extent: extent, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
-		LastFailure: st.Failure.String(), LastText: st.Text,
+		LastFailure: st.Failure.String(), LastText: strings.ToValidUTF8(st.Text, "\uFFFD"),
 	}
 	if !st.Until.IsZero() {
 		out.Until = timestamppb.New(st.Until)

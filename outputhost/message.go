@@ -41,7 +41,7 @@ func messageOf(record []byte) (m *pb.Message, r wire.Record, err error) {
 }
 
 func recordMessage(r *wire.Record) (*pb.Message, error) {
-	m := &pb.Message{Payload: append([]byte{}, r.Payload...), Key: string(r.Key), TraceParent: string(r.TraceParent)}
+	m := &pb.Message{Payload: append([]byte{}, r.Payload...), Key: valid(r.Key), TraceParent: valid(r.TraceParent)}
 	if !r.ID.IsZero() {
 		m.Id = r.ID.String()
 	}
@@ -55,14 +55,15 @@ func recordMessage(r *wire.Record) (*pb.Message, error) {
 		if m.Headers == nil {
 			m.Headers = make(map[string]string)
 		}
-		m.Headers[string(name)] = string(value)
+		m.Headers[valid(name)] = valid(value)
 		return true
 	})
 	return m, err
 }
 
-// valid is text that was cut, perhaps in the middle of a character.
-func valid(b []byte) string { return strings.ToValidUTF8(string(b), "") }
+// valid is what is to be text, of a client that put something else there, or cut in the middle of a character: one message must not make a listing, or a
+// pull of many, fail.
+func valid(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
 // letterOf reads a record of a dead letter queue.
 func letterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, error) {
@@ -82,9 +83,9 @@ func letterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, e
 	}
 	return &pb.DeadLetter{
 		History: history,
-		Id:      m.Id, Receipt: at.String(), Message: m, Attempts: int32(r.Attempts), Reason: string(r.ReasonCode), Error: string(r.Reason),
+		Id:      m.Id, Receipt: at.String(), Message: m, Attempts: int32(r.Attempts), Reason: valid(r.ReasonCode), Error: valid(r.Reason),
 		FirstEnqueued: convert.Time(time.UnixMicro(r.FirstEnqueue)), DeadSince: convert.Time(time.UnixMicro(enqueued)),
-		LastConsumer: string(r.LastConsumer), Origin: r.Origin.String(),
+		LastConsumer: valid(r.LastConsumer), Origin: r.Origin.String(),
 	}, nil
 }
 
@@ -212,8 +213,8 @@ func parkedOf(record []byte, at core.Receipt, parked int64) (*pb.ParkedMessage, 
 	}
 	m.Payload = nil
 	return &pb.ParkedMessage{
-		Id: m.Id, Receipt: at.String(), Origin: r.Origin.String(), Message: m, Until: m.DeliverAt, Attempts: int32(r.Attempts), Reason: string(r.ReasonCode),
-		Error: string(r.Reason), LastConsumer: string(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), ParkedSince: unixMicro(parked),
+		Id: m.Id, Receipt: at.String(), Origin: r.Origin.String(), Message: m, Until: m.DeliverAt, Attempts: int32(r.Attempts), Reason: valid(r.ReasonCode),
+		Error: valid(r.Reason), LastConsumer: valid(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), ParkedSince: unixMicro(parked),
 	}, nil
 }
 

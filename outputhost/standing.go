@@ -234,7 +234,7 @@ func (s *share) standingLocked(st dispatch.Standing) *pb.Standing {
 	g := s.group
 	out := &pb.Standing{
 		State: string(st.Place), Receipt: core.Receipt{Extent: s.extent.ID, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
-		LastFailure: st.Failure.String(), LastText: st.Text, Owner: string(g.h.deps.Members.Self().ID),
+		LastFailure: st.Failure.String(), LastText: valid([]byte(st.Text)), Owner: string(g.h.deps.Members.Self().ID),
 	}
 	if word, other := states[st.Place]; other {
 		out.State = word
