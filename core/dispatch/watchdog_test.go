@@ -213,3 +213,32 @@ func TestShare_WatchdogLeavesOthersAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestShare_WatchdogKnowsDoubt: while it is not known whether a group is stalled, and its workers are slow, what waits for a probe waits for a reason.
+func TestShare_WatchdogKnowsDoubt(t *testing.T) {
+	g := NewGroup(core.GroupSpec{LockTimeout: 10 * time.Minute}.WithDefaults())
+	watched := make(map[*Share]*Watch)
+	for i := range byte(12) {
+		s := g.AddShare(extent(i+1), State{}, start)
+		offer(t, s, 2*stallMessages)
+		watched[s] = &Watch{}
+	}
+	now := start
+	for _, r := range g.Take(1, Credit{Messages: stallMessages, Bytes: 1 << 20}, now, nil) {
+		for i := range core.Seq(r.Count) {
+			if err := r.Share.Nack(r.Base+i, 1, 0, nil, 0, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for ; now.Sub(start) < 5*time.Minute; now = now.Add(2 * time.Second) {
+		g.Tick(now)
+		for s, w := range watched {
+			save(s, now)
+			take(g, 100, now)
+			if broken := s.Watched(w, 1<<20, now); broken != "" {
+				t.Fatalf("after %s the watchdog says that %s", now.Sub(start), broken)
+			}
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package dispatch
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+)
+
+// returned is a parked message that comes back at seq.
+func returned(seq core.Seq, p Past) Records {
+	r := records(seq, 1, nil)
+	r.Past = []Past{p}
+	return r
+}
+
+func origin(seq core.Seq) core.Receipt { return core.Receipt{Extent: extent(9), Seq: seq} }
+
+// newReturning is a share of a log extent of the group's retry queue.
+func newReturning(t *testing.T, spec core.GroupSpec) (*Group, *Share) {
+	t.Helper()
+	g, s := newShare(t, spec, 0)
+	s.Returning()
+	return g, s
+}
+
+// come offers what comes back.
+func come(t *testing.T, s *Share, r Records, now time.Time) {
+	t.Helper()
+	if err := s.Offer(r, now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPark_ExpiresOnItsWay has a message expire before it is appended to the retry queue: it ends as the group has what expires end.
+func TestPark_ExpiresOnItsWay(t *testing.T) {
+	for _, expired := range []core.Expired{core.ExpiredDrop, core.ExpiredDLQ} {
+		g, s := newShare(t, core.GroupSpec{Expired: expired}, 0)
+		r := records(1, 1, nil)
+		r.Expire = []int64{second(5).UnixMilli()}
+		come(t, s, r, start)
+		want(t, "it is handed out", take(g, 1, start), "1+1@1")
+		if err := s.Nack(1, 1, time.Hour, []byte("later"), 0, start); err != nil {
+			t.Fatal(err)
+		}
+		save(s, second(5))
+		if parks := g.TakeParking(9, nil); len(parks) > 0 {
+			t.Errorf("%s: what has expired is parked: %+v", expired, parks)
+		}
+		dead := g.TakeDead(9, nil)
+		for _, d := range dead {
+			if d.Failure != Lapsed || d.Attempts != 1 {
+				t.Errorf("%s: the dead letter is %+v", expired, d)
+			}
+			s.DeadLettered(d.Seq, second(5))
+		}
+		if (len(dead) == 1) != (expired == core.ExpiredDLQ) || g.Counters().Lapsed != 1 || !s.Done(1) {
+			t.Errorf("%s: %d dead letters, %d expired, done %v", expired, len(dead), g.Counters().Lapsed, s.Done(1))
+		}
+	}
+}
+
+// TestPark_ManyAttempts parks a message again and again whose attempts cannot be counted any further: it comes each time.
+func TestPark_ManyAttempts(t *testing.T) {
+	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries})
+	for seq := core.Seq(1); seq <= 3; seq++ {
+		now := second(40 * int(seq))
+		come(t, s, returned(seq, Past{Origin: origin(7), Attempts: math.MaxUint16}), now)
+		take(g, 1, now) // a claim
+		save(s, now)
+		want(t, "it comes", take(g, 1, now), fmt.Sprintf("%d+1@%d", seq, math.MaxUint16))
+		s.Ack(seq, 1, math.MaxUint16, now, nil) // parked once more
+	}
+}
+
+// TestPark_OriginsOfOthers: only what comes back from the retry queue is compared with what came before.
+func TestPark_OriginsOfOthers(t *testing.T) {
+	g, s := newTimers(t, core.GroupSpec{})
+	r := dueRecords(map[core.Seq]timerTimes{1: {}, 2: {}}, nil, 1, 2)
+	r.Past = []Past{{Origin: origin(1), Attempts: 1}, {Origin: origin(1), Attempts: 1}}
+	if err := s.OfferDue(r, start); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "both come", take(g, 9, start), "1+2@1")
+}
+
+// TestPark_RebuildExcusesOnce rebuilds a share whose messages wait with attempts that do not count: they count as before.
+func TestPark_RebuildExcusesOnce(t *testing.T) {
+	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 5, NoSmartRetry: true})
+	r := returned(1, Past{Origin: origin(1), Attempts: 4, Excused: 1})
+	come(t, s, r, start)
+	for range 3 {
+		g.Rebuild(s, start)
+		come(t, s, returned(1, r.Past[0]), start)
+	}
+	if n := s.excuses(1); n != 1 {
+		t.Errorf("%d of its attempts do not count, want 1", n)
+	}
+}
+
+// TestPark_LateAckOfAnOtherOwner: once a message leaves for the retry queue its delivery cannot be acked any more, where the share was, either.
+func TestPark_LateAckOfAnOtherOwner(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 2)
+	take(g, 2, start)
+	if err := s.Nack(1, 1, time.Hour, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	save(s, start)
+	parks := g.TakeParking(9, nil)
+	if len(parks) != 1 {
+		t.Fatalf("%d are to be parked", len(parks))
+	}
+	st := s.State(start)
+	if st.Ack(1, 1) {
+		t.Error("an ack of what is being parked is taken")
+	}
+	if !st.Ack(2, 1) {
+		t.Error("an ack of what is in flight is refused")
+	}
+	s.Parked(1, start)
+}
+
+// TestPark_CrowdedCheckpoint: however much a checkpoint leaves out, it tells what may be in the retry queue already.
+func TestPark_CrowdedCheckpoint(t *testing.T) {
+	var done acklevel.Window
+	var entries []entry
+	for i := range MaxOutstanding { // of a timer extent, in no order
+		seq := core.Seq(13*i + 1)
+		done.AckRange(seq+1, 11)
+		e := entry{first: seq, count: 1, kind: waiting, attempts: uint16(1 + i%3), excused: uint16(1 + i%2*3), due: int64(i * 7919 % 100_000), failure: Nacked}
+		if e.excused = min(e.excused, e.attempts); i >= MaxOutstanding-departAtOnce {
+			e.kind = departing
+		}
+		entries = append(entries, e)
+	}
+	blob, level := fit(nil, &done, entries)
+	st := decode(t, blob)
+	if level != cutShort || len(blob) > MaxCheckpoint || len(st.messages) < MaxOutstanding/2 {
+		t.Fatalf("%d bytes at level %d, with %d messages", len(blob), level, len(st.messages))
+	}
+	for _, e := range entries {
+		if got := st.messages[e.first]; e.kind == departing && (got.kind != departing || got.attempts != e.attempts || got.due != e.due) {
+			t.Fatalf("of seq %d, which may be in the retry queue, the checkpoint says %+v", e.first, got)
+		}
+	}
+}
+
+// TestPark_MetadataBeforeTexts: a checkpoint without room for all that consumers said still has the metadata that they left.
+func TestPark_MetadataBeforeTexts(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, 101)
+	take(g, 101, start)
+	text, metadata := bytes.Repeat([]byte("x"), MaxReason), bytes.Repeat([]byte("m"), core.MaxMetadata)
+	if err := s.Replace(1, 1, metadata, start); err != nil {
+		t.Fatal(err)
+	}
+	for seq := core.Seq(1); seq <= 101; seq++ {
+		text[0] = byte(seq)
+		if err := s.Nack(seq, 1, 10*time.Second, text, 0, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := decode(t, save(s, start))
+	if e := st.messages[1]; e.metadata != string(metadata) {
+		t.Errorf("the checkpoint has %d bytes of metadata, want %d", len(e.metadata), len(metadata))
+	}
+}
