@@ -108,6 +108,9 @@ func (s *Share) holding(seq core.Seq) *batch {
 
 // mayGo reports whether a message waits for nothing but credit of so many bytes.
 func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
+	if s.group.streak.shut() { // it waits for the next probes
+		return false
+	}
 	if m == nil {
 		return s.canBegin() && s.size(s.holding(seq), seq) <= bytes
 	}
