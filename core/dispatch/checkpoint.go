@@ -12,11 +12,12 @@ import (
 type detail uint8
 
 const (
-	everything   detail = iota
-	withoutTexts        // not what consumers said
-	withoutFirst        // nor the locks of first attempts: those may be forgotten once per crash of an owner
-	attemptsOnly        // nor other deadlines and reasons
-	cutShort            // nor the attempts of the highest seqs
+	everything      detail = iota
+	withoutTexts           // not what consumers said
+	withoutMetadata        // nor the metadata that they left
+	withoutFirst           // nor the locks of first attempts: those may be forgotten once per crash of an owner
+	attemptsOnly           // nor other deadlines and reasons
+	cutShort               // nor the attempts of the highest seqs, but of what leaves for the retry queue
 )
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
@@ -142,7 +143,9 @@ func reduce(entries []entry, level detail) []entry {
 	for _, e := range slices.Clone(entries) {
 		switch {
 		case level == withoutTexts:
-			e.text, e.metadata = "", ""
+			e.text = ""
+		case level == withoutMetadata:
+			e.metadata = ""
 		case level == withoutFirst && e.firstTry:
 			continue
 		case level == attemptsOnly && e.kind < ended:

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -69,7 +70,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendState appends the blob; if cut is set, as many entries as fit, whole is false otherwise when they do not fit.
+// appendState appends the blob; if cut is set, those entries that fit, whole is false otherwise when not all do.
 func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (blob []byte, whole bool) {
 	const room = MaxCheckpoint - crc32.Size
 	start := len(dst)
@@ -77,13 +78,12 @@ func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (
 	if bitmap {
 		b[start] = stateVersion
 	}
-	n := len(entries)
-	if cut { // find how many fit, then write them
-		n = fitting(entries, done.Frontier(), room-(len(b)-start)-binary.MaxVarintLen64)
+	if cut { // find which fit, then write them
+		entries = fitting(entries, done.Frontier(), room-(len(b)-start)-binary.MaxVarintLen64)
 	}
-	b = binary.AppendUvarint(b, uint64(n))
+	b = binary.AppendUvarint(b, uint64(len(entries)))
 	end, due := done.Frontier()+1, int64(0)
-	for _, e := range entries[:n] {
+	for _, e := range entries {
 		b[start] = max(b[start], e.version())
 		b = appendEntry(b, e, end, due)
 		end, due = e.first+core.Seq(e.count), e.due
@@ -105,7 +105,28 @@ func (e *entry) version() byte {
 	return plainVersion
 }
 
-func fitting(entries []entry, frontier core.Seq, room int) int {
+// fitting leaves out those of the highest seqs that do not fit. What leaves for the retry queue may be there already, and must not be handed out from
+// here, too: it stays as long as there is anything else to leave out.
+func fitting(entries []entry, frontier core.Seq, room int) []entry {
+	lowest := func(n int) []entry { // and all that leaves
+		out := slices.Clone(entries[:n])
+		for _, e := range entries[n:] {
+			if e.kind == departing {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	n := sort.Search(len(entries), func(n int) bool {
+		some := lowest(n + 1)
+		return prefix(some, frontier, room) < len(some)
+	})
+	some := lowest(n)
+	return some[:prefix(some, frontier, room)]
+}
+
+// prefix is how many of the first entries fit.
+func prefix(entries []entry, frontier core.Seq, room int) int {
 	var b []byte
 	end, due := frontier+1, int64(0)
 	for i, e := range entries {
