@@ -77,11 +77,11 @@ func (s *Share) doneUnread(first, last core.Seq) uint64 {
 	return fresh
 }
 
-// Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false when it was not, or
-// is settled.
+// Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false when it was not, is
+// settled, or was leaving for the retry queue.
 func (st *State) Ack(seq core.Seq, attempt uint16) bool {
 	e, ok := st.messages[seq]
-	if !ok || attempt == 0 || attempt > e.attempts || st.done.Done(seq) {
+	if !ok || attempt == 0 || attempt > e.attempts || e.kind == departing || st.done.Done(seq) {
 		return false
 	}
 	delete(st.messages, seq)
