@@ -3,6 +3,7 @@ package dispatch
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -217,8 +218,7 @@ func (g *Group) TakeParking(most int, out []Parking) []Parking {
 			continue
 		}
 		if s.lapsed(m.batch, seq) {
-			g.counters.Lapsed++
-			s.settle(seq, m)
+			s.lapse(seq, m)
 			continue
 		}
 		s.move(m, lodging)
@@ -313,7 +313,7 @@ func (s *Share) admitParked(b *batch) {
 
 // came notes that record i of a batch has come. It answers what its past is, and false if it came before under another seq.
 func (s *Share) came(b *batch, i int, seq core.Seq) (past Past, fresh bool) {
-	if b.Past == nil {
+	if b.Past == nil || !s.returning { // whoever publishes may name an origin
 		return Past{}, true
 	}
 	past = b.Past[i]
@@ -324,6 +324,7 @@ func (s *Share) came(b *batch, i int, seq core.Seq) (past Past, fresh bool) {
 func (s *Share) goOn(seq core.Seq, m *message, past Past) {
 	m.attempts = past.Attempts - min(past.Settled, past.Attempts)
 	m.failure = Nacked
+	delete(s.excused, seq) // of before the share was rebuilt
 	if past.Excused > 0 {
 		s.excuse(seq, m, past.Excused)
 	}
@@ -349,7 +350,7 @@ type copies struct {
 
 // fresh notes that a parked message came from a place, and reports whether it is the first of its parking, or came from there before.
 func (c *copies) fresh(p Past, place uint64, now int64) bool {
-	if p.Origin.Seq == 0 {
+	if p.Origin.Seq == 0 || p.Attempts == math.MaxUint16 { // attempts that are not counted any further do not tell one parking from the next
 		return true
 	}
 	if c.now == nil || now-c.began > int64(CopiesKnownFor) || len(c.now) >= copiesKnown {
