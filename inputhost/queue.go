@@ -286,9 +286,8 @@ func (q *queue) idleLocked(now time.Time) bool {
 func (q *queue) maxPayload() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.mu.record.Spec.MaxMessage
-	if !q.mu.record.Owner.IsZero() {
-		n = min(n+wire.InternalHeadroom, wire.MaxPayload)
+	if !q.mu.record.Owner.IsZero() { // what comes here was published before, under the limit of then
+		return wire.MaxPayload
 	}
-	return n
+	return q.mu.record.Spec.MaxMessage
 }
