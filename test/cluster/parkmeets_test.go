@@ -33,7 +33,9 @@ func TestPark_MeetsOthers(t *testing.T) {
 		if len(results) != 1 || results[0].Err != nil || len(results[0].Groups) != 1 || results[0].Groups[0].Outcome != client.OutcomeCancelled {
 			t.Fatalf("cancelled is %+v", results)
 		}
+		w.eventually("what was cancelled is not parked", 3*time.Second, func() bool { return len(w.parked("g")) == 3 && w.places("g") == "0 0 0 3 0" })
 		w.seek("g", core.Start{Mode: core.StartLatest})
+		w.eventually("nor after the group was sent elsewhere", 10*time.Second, func() bool { return len(w.parked("g")) == 3 && w.places("g") == "0 0 0 3 0" })
 		sleep(10 * time.Minute)
 		got := make(map[string]bool)
 		for range 20 {
