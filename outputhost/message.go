@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -235,6 +236,8 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 	}
 	now := h.deps.Now()
 	looked, last := 0, after
+	var decided cancels.Decided // of the extent that is looked through
+	var of core.ExtentID
 	skip := func(e core.Extent) (bool, error) { return h.allDue(ctx, e, now) }
 	if req.Due {
 		skip = nil
@@ -245,6 +248,16 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 			return false, nil
 		}
 		looked, last = looked+len(record), at
+		if of != at.Extent {
+			var err error
+			if decided, err = h.cancels.Read(ctx, at.Extent); err != nil {
+				return false, err
+			}
+			of = at.Extent
+		}
+		if !req.Due && decided.ForAll(at.Seq) {
+			return true, nil
+		}
 		m, err := parkedOf(record, at, enqueued)
 		if err != nil || !req.Due && !m.GetUntil().AsTime().After(now) || req.Id != "" && m.Id != req.Id {
 			return true, err
