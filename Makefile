@@ -28,6 +28,8 @@ LDFLAGS := -s -w -X github.com/columbamq/columba/tools/cli.Version=$(VERSION)
 TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 $(GORACE))" \
 	GOFLAGS="$(strip $(shell $(GO) env GOFLAGS) -trimpath -ldflags=-w -vet=off)"
 
+# Results are never taken from the cache: it does not know of what the tests build and run.
+
 # A schedule takes nine times as long under the race detector: so many run under it, a hundred without.
 RACESEEDS := 25
 
@@ -57,17 +59,17 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 .PHONY: test
 test: ## all tests under the race detector, and a hundred schedules without it, at most 5 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test $(RACE) -timeout 600s $(TESTFLAGS) $(PACKAGES)
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 $(RACE) -timeout 600s $(TESTFLAGS) $(PACKAGES)
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -timeout 600s $(TESTFLAGS) -run '^Test(Seeds|Chains)$$' ./test/cluster
 
 .PHONY: race
-race: ## like test, never from the cache, and a failure where the race detector cannot run
+race: ## like test, without the schedules' second run, and a failure where the race detector cannot run
 	$(TESTENV) $(GO) test -race -count=1 -timeout 600s $(PACKAGES)
 
 .PHONY: flake
 flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the whole of `make test` three times
 	$(TESTENV) COLUMBA_SEEDS=10 $(GO) test -race -count=$(COUNT) -timeout 3h $$($(GO) list $(PACKAGES) | grep -vE '$(OUTER_RINGS)')
-	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test TESTFLAGS=-count=1; done
+	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test; done
 
 .PHONY: faults
 faults: ## clusters under faults: SEEDS schedules in virtual time, real processes, builds broken on purpose; tables in bin/faults.md
