@@ -1,0 +1,130 @@
+package operations
+
+import (
+	"context"
+	"errors"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// What the record of an operation is told: how far it is, what it waits for, and how it ended. Each change is a compare-and-set, since another
+// controller may work on it, too, and somebody may cancel it.
+
+// save records how far the operation is, and takes over what others did with it.
+func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {
+	var last metadata.OperationRecord
+	row, err := metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(now *metadata.OperationRecord) error {
+		if now.ID != o.ID {
+			return errReplaced
+		}
+		if now.State == metadata.OperationCancelled && o.Moved > now.Moved { // it moved before this was heard of
+			now.Moved, now.Done = o.Moved, o.Done
+			return nil
+		}
+		last = *o
+		if !take(&last, *now) {
+			return metadata.ErrNoChange
+		}
+		last.Error, last.By, last.Changed = "", r.Self, r.Now().UTC()
+		*now = last
+		return nil
+	})
+	if errors.Is(err, errReplaced) { // it had ended
+		o.State = metadata.OperationCancelled
+		return nil
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "record the operation: %w", err)
+	}
+	*o = row
+	return nil
+}
+
+var errReplaced = errors.New("another operation took its place")
+
+// heard waits until nothing that was moved is handed out any more where it was; what it answers is what the end has to say of that.
+func (r *Runner) heard(ctx context.Context, o metadata.OperationRecord) string {
+	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
+	defer cancel()
+	queues := []core.QueueID{o.Object}
+	if !o.Queue.IsZero() {
+		queues = append(queues, o.Queue)
+	}
+	if err := r.Owner.Heard(ctx, queues...); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// finish records the end, unless the runner is.
+func (r *Runner) finish(ctx context.Context, o *metadata.OperationRecord, note string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	row, err := r.close(ctx, *o, metadata.OperationDone, note)
+	if err == nil && row.ID == o.ID {
+		*o = row
+	}
+	if err == nil && row.ID == o.ID && row.State == metadata.OperationDone {
+		r.Log.Info("an operation is done", "operation", o.ID, "kind", o.Kind, "queue", o.Path, "group", o.Name, "messages", o.Done)
+	}
+	return err
+}
+
+func (r *Runner) fail(ctx context.Context, o metadata.OperationRecord, cause error) {
+	_, err := r.close(ctx, o, metadata.OperationFailed, cause.Error())
+	if err != nil && ctx.Err() == nil {
+		r.Log.Info("the end of an operation is not recorded yet", "operation", o.ID, "err", err)
+	}
+	poke(r.wake)
+}
+
+func (r *Runner) close(ctx context.Context, o metadata.OperationRecord, state metadata.OperationState, why string) (metadata.OperationRecord, error) {
+	return metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(now *metadata.OperationRecord) error {
+		if now.ID != o.ID || now.Ended() {
+			return metadata.ErrNoChange
+		}
+		last := o
+		take(&last, *now)
+		last.State, last.Error, last.By, last.Changed = state, why, r.Self, r.Now().UTC()
+		*now = last
+		return nil
+	})
+}
+
+// note records what the operation waits for, when that is news.
+func (r *Runner) note(ctx context.Context, o metadata.OperationRecord, what string) {
+	_, err := metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(now *metadata.OperationRecord) error {
+		if now.ID != o.ID || now.Ended() || now.Error == what {
+			return metadata.ErrNoChange
+		}
+		now.Error, now.Changed = what, r.Now().UTC()
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		r.Log.Debug("what an operation waits for is not recorded", "operation", o.ID, "err", err)
+	}
+}
+
+// sweep removes the operations that ended long ago.
+func (r *Runner) sweep(ctx context.Context) error {
+	before := r.Now().Add(-keptFor)
+	for _, partition := range []string{metadata.PartitionEnded, metadata.PartitionOperation} {
+		for o, err := range metadata.All[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, partition, metadata.Quorum) {
+			if err != nil {
+				return err
+			}
+			if !o.Value.Ended() || o.Value.Changed.After(before) {
+				continue
+			}
+			if err := r.forgetFound(ctx, o.Value.ID); err != nil {
+				return err
+			}
+			if err := metadata.Delete(ctx, r.Meta, metadata.Operations, o.Key, o.Version); err != nil && core.CodeOf(err) != core.CodeConflict && core.CodeOf(err) != core.CodeNotFound {
+				return err
+			}
+		}
+	}
+	return nil
+}
