@@ -13,6 +13,9 @@ import (
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/frontend/bodies"
+	"github.com/columbamq/columba/frontend/gate"
+	"github.com/columbamq/columba/frontend/publishers"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
@@ -46,12 +49,10 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	svc := &service{
 		cfg: cfg, log: deps.Log.With(telemetry.KeyRole, "frontend"), metrics: newMetrics(deps.Metrics),
 		meta: deps.Meta, peers: deps.Peers, members: deps.Members, now: time.Now, draining: draining,
-		limited: make(chan struct{}, 1),
+		limited: make(chan struct{}, 1), calls: gate.New(cfg.MaxCalls),
 	}
-	svc.calls.most = cfg.MaxCalls
 	svc.keys.Store(&tokenKeys{})
-	p := &svc.publishers
-	p.make, p.most, p.idle, p.now = svc.newPublisher, cfg.MaxPublishers, cfg.PublisherIdle, time.Now
+	svc.publishers = publishers.New(cfg.MaxPublishers, cfg.PublisherIdle, svc.newPublisher)
 	return &Host{svc: svc, stopPolls: stopPolls}, nil
 }
 
@@ -64,9 +65,9 @@ func (h *Host) Routes(mux *http.ServeMux) {
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(h.svc.intercept)),
 		connect.WithReadMaxBytes(h.svc.cfg.MaxRequest),
 		connect.WithCompressMinBytes(compressFrom),
-		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
+		connect.WithCodec(bodies.StrictJSON("json")), connect.WithCodec(bodies.StrictJSON("json; charset=utf-8")),
 	}
-	handle := func(path string, service http.Handler) { mux.Handle(path, limitBody(h.svc.cfg.MaxRequest, service)) }
+	handle := func(path string, service http.Handler) { mux.Handle(path, bodies.Limit(h.svc.cfg.MaxRequest, service)) }
 	handle(columbav1connect.NewAdminServiceHandler(h.svc, opts...))
 	handle(columbav1connect.NewMessageServiceHandler(h.svc, opts...))
 }
@@ -89,8 +90,8 @@ func (h *Host) Start(ctx context.Context) error {
 		}
 		err = h.svc.load(ctx)
 	}
-	h.svc.publishers.open()
-	h.svc.calls.open()
+	h.svc.publishers.Open()
+	h.svc.calls.Open()
 	return nil
 }
 
@@ -110,7 +111,7 @@ func (h *Host) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-sweeps.C:
-			h.svc.publishers.sweep()
+			h.svc.publishers.Sweep()
 			continue
 		case <-ctx.Done():
 		}
@@ -119,7 +120,7 @@ func (h *Host) Run(ctx context.Context) error {
 	h.stopPolls()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.svc.cfg.DrainTimeout)
 	defer cancel()
-	if err := h.svc.calls.wait(ctx); err != nil {
+	if err := h.svc.calls.Wait(ctx); err != nil {
 		h.svc.log.Warn("stopping with calls under way", "waited", h.svc.cfg.DrainTimeout)
 	}
 	return nil
@@ -127,9 +128,9 @@ func (h *Host) Run(ctx context.Context) error {
 
 // Stop refuses further calls, ends long polls, waits for the calls under way until ctx ends, and closes the publishers. Idempotent.
 func (h *Host) Stop(ctx context.Context) error {
-	h.svc.calls.close()
+	h.svc.calls.Close()
 	h.stopPolls()
-	err := h.svc.calls.wait(ctx)
-	h.svc.publishers.close()
+	err := h.svc.calls.Wait(ctx)
+	h.svc.publishers.Close()
 	return err
 }

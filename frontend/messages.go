@@ -43,12 +43,12 @@ func (s *service) Publish(ctx context.Context, req *connect.Request[pb.PublishRe
 		}
 		out.Results[i] = &pb.PublishResponse_Result{Id: ids[i].String()}
 	}
-	l, err := s.publishers.take(q)
+	l, err := s.publishers.Take(q)
 	if err != nil {
 		return nil, err
 	}
-	defer s.publishers.giveBack(l)
-	for i, o := range appendAll(ctx, l.pub, ids, records) {
+	defer s.publishers.GiveBack(l)
+	for i, o := range appendAll(ctx, l.Publisher, ids, records) {
 		if o.err != nil {
 			out.Results[i].Error = convert.ErrorToProto(o.err)
 		} else {

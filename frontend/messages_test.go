@@ -163,39 +163,10 @@ func TestRequests_AreBounded(t *testing.T) {
 	wantCode(t, "100 KiB", err, core.CodeTooLarge)
 }
 
-func TestPublishers_BoundedAndSwept(t *testing.T) {
+func TestPublish_AllPublishersInUse(t *testing.T) {
 	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxPublishers = 2 })
-	p := &c.host.svc.publishers
-	now := time.Now()
-	p.now = func() time.Time { return now }
-	open := func() int {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.mu.byQueue)
-	}
-	for i := range 5 {
-		path := fmt.Sprintf("/t/q%d", i)
-		c.createQueue(path)
-		res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: path, Messages: []*pb.Message{{Payload: []byte(path)}}}))(t)
-		if res.Results[0].Error != nil {
-			t.Fatal(res.Results[0].Error)
-		}
-		if got := open(); got > 2 {
-			t.Fatalf("%d publishers are open, want at most 2", got)
-		}
-	}
-	p.sweep()
-	if got := open(); got != 2 {
-		t.Errorf("%d publishers after an early sweep, want 2", got)
-	}
-	now = now.Add(time.Minute)
-	p.sweep()
-	if got := open(); got != 0 {
-		t.Errorf("%d publishers after a minute, want none", got)
-	}
-
 	for range 2 {
-		if _, err := p.take(metadata.QueueRecord{ID: core.QueueID{ID: core.NewID(now)}}); err != nil {
+		if _, err := c.host.svc.publishers.Take(metadata.QueueRecord{ID: core.QueueID{ID: core.NewID(time.Now())}}); err != nil {
 			t.Fatal(err)
 		}
 	}

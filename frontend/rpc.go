@@ -14,6 +14,8 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/frontend/gate"
+	"github.com/columbamq/columba/frontend/publishers"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
@@ -30,12 +32,12 @@ type service struct {
 	members  membership.Monitor
 	now      func() time.Time
 	draining context.Context // ends when long polls shall
-	calls    gate
+	calls    *gate.Gate
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
 	limited  chan struct{} // capacity 1: a queue of a namespace with a limit of queues is made
 
-	publishers publishers
+	publishers *publishers.Pool
 }
 
 var (
@@ -60,10 +62,10 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 				s.metrics.seconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 			}
 		}()
-		if err := s.calls.enter(); err != nil {
+		if err := s.calls.Enter(); err != nil {
 			return nil, err
 		}
-		defer s.calls.leave()
+		defer s.calls.Leave()
 		s.metrics.inFlight.Inc()
 		defer s.metrics.inFlight.Dec()
 		timeout := s.cfg.CallTimeout

@@ -1,4 +1,5 @@
-package frontend
+// Package gate owns how many calls a frontend has under way, and when it takes any.
+package gate
 
 import (
 	"context"
@@ -8,47 +9,52 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// gate counts the calls under way. It is closed until open, and for good after close.
-type gate struct {
-	most int // set before use
+// Gate counts the calls under way. It is closed until Open, and for good after Close. Safe for concurrent use.
+type Gate struct {
+	most int
 	mu   struct {
 		sync.Mutex
-		state gateState
+		state state
 		calls int
 		idle  chan struct{} // made by a waiter, closed when calls becomes 0
 	}
 }
 
-type gateState uint8
+type state uint8
 
 const (
-	gateNew gateState = iota
-	gateOpen
-	gateClosed
+	unopened state = iota
+	open
+	closed
 )
 
-func (g *gate) open() {
+// New gate, for at most so many calls at once.
+func New(most int) *Gate { return &Gate{most: most} }
+
+// Open lets calls in.
+func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.state == gateNew {
-		g.mu.state = gateOpen
+	if g.mu.state == unopened {
+		g.mu.state = open
 	}
 }
 
-func (g *gate) close() {
+// Close lets no further call in. Idempotent.
+func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.state = gateClosed
+	g.mu.state = closed
 }
 
-// enter admits a call, which must leave; CodeUnavailable, CodeDraining, CodeThrottled.
-func (g *gate) enter() error {
+// Enter admits a call, which must Leave; CodeUnavailable, CodeDraining, CodeThrottled.
+func (g *Gate) Enter() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.mu.state == gateNew:
+	case g.mu.state == unopened:
 		return core.Errorf(core.CodeUnavailable, "the frontend is starting; try again")
-	case g.mu.state == gateClosed:
+	case g.mu.state == closed:
 		return core.Errorf(core.CodeDraining, "the frontend is stopping; use another one")
 	case g.mu.calls >= g.most:
 		return &core.Error{Code: core.CodeThrottled, Text: "too many calls are under way; try again", RetryAfter: time.Second}
@@ -57,7 +63,8 @@ func (g *gate) enter() error {
 	return nil
 }
 
-func (g *gate) leave() {
+// Leave ends a call that Enter admitted.
+func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.calls--; g.mu.calls == 0 && g.mu.idle != nil {
@@ -66,8 +73,8 @@ func (g *gate) leave() {
 	}
 }
 
-// wait returns when no call is under way, or with ctx's error.
-func (g *gate) wait(ctx context.Context) error {
+// Wait returns when no call is under way, or with ctx's error.
+func (g *Gate) Wait(ctx context.Context) error {
 	g.mu.Lock()
 	if g.mu.calls == 0 {
 		g.mu.Unlock()

@@ -1,4 +1,5 @@
-package frontend
+// Package bodies owns what the body of a request to the public API may be.
+package bodies
 
 import (
 	"bytes"
@@ -15,13 +16,15 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// strictJSON is Connect's JSON codec, but for a field that is not known: it is an error. A person writes this JSON, and a payload
+// StrictJSON is Connect's JSON codec, by the name that it has, but for a field that is not known: it is an error. A person writes this JSON, and a payload
 // under a misspelt name must not become an empty message.
-type strictJSON struct{ name string }
+type StrictJSON string
 
-func (c strictJSON) Name() string { return c.name }
+// Name of the codec.
+func (c StrictJSON) Name() string { return string(c) }
 
-func (strictJSON) Marshal(v any) ([]byte, error) {
+// Marshal writes a message.
+func (StrictJSON) Marshal(v any) ([]byte, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a protobuf message", v)
@@ -29,7 +32,8 @@ func (strictJSON) Marshal(v any) ([]byte, error) {
 	return protojson.Marshal(m)
 }
 
-func (strictJSON) Unmarshal(b []byte, v any) error {
+// Unmarshal reads a message, all fields of which must be known.
+func (StrictJSON) Unmarshal(b []byte, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is not a protobuf message", v)
@@ -49,9 +53,9 @@ func (strictJSON) Unmarshal(b []byte, v any) error {
 	return fmt.Errorf("the body is not UTF-8; send a payload that is not text in base64")
 }
 
-// limitBody refuses a request that says it is larger than most bytes by an error of the catalogue: the library's own status for it,
+// Limit refuses a request that says it is larger than most bytes by an error of the catalogue: the library's own status for it,
 // 429, invites to try again.
-func limitBody(most int, next http.Handler) http.Handler {
+func Limit(most int, next http.Handler) http.Handler {
 	errors := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength <= int64(most) || !errors.IsSupported(r) {
