@@ -12,12 +12,10 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/frontend/cancels"
+	"github.com/columbamq/columba/frontend/lengths"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
-
-// replicaTimeout bounds the question for how long an open extent is; without an answer it is shown without a length.
-const replicaTimeout = time.Second
 
 // ListExtents answers a page of a queue's extents, oldest first. The page token is an extent's id.
 func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListExtentsRequest]) (*connect.Response[pb.ListExtentsResponse], error) {
@@ -191,17 +189,36 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 // replica asks the extent's live stores in turn; nil when none answers.
 func (s *service) replica(ctx context.Context, e core.Extent) *pb.Replica {
 	req := &pb.GetReplicaRequest{Extent: e.ID.ID[:]}
+	stores := storeCalls{s}
 	for _, id := range e.Replicas {
-		h, ok := membership.Find(s.members, id)
-		if !ok || !h.Has(roleStore) {
+		h, ok := stores.Find(id)
+		if !ok {
 			continue
 		}
-		r, err := askOne(ctx, h, replicaTimeout, req, func(addr string) rpc[pb.GetReplicaRequest, pb.Replica] { return s.peers.Store(addr).GetReplica })
-		if err == nil {
+		if r, err := stores.Replica(ctx, h, lengths.FirstTimeout, req); err == nil {
 			return r
 		}
 	}
 	return nil
+}
+
+// gauge tells how far extents may be read.
+func (s *service) gauge() lengths.Gauge { return lengths.Gauge{Meta: s.meta, Stores: storeCalls{s}} }
+
+// storeCalls is what lengths are asked from.
+type storeCalls struct{ *service }
+
+func (s storeCalls) Find(id core.HostID) (membership.Host, bool) {
+	h, ok := membership.Find(s.members, id)
+	return h, ok && h.Has(roleStore)
+}
+
+func (s storeCalls) Replica(ctx context.Context, h membership.Host, timeout time.Duration, req *pb.GetReplicaRequest) (*pb.Replica, error) {
+	return askOne(ctx, h, timeout, req, func(addr string) rpc[pb.GetReplicaRequest, pb.Replica] { return s.peers.Store(addr).GetReplica })
+}
+
+func (s storeCalls) Seek(ctx context.Context, h membership.Host, timeout time.Duration, req *pb.SeekRequest) (*pb.SeekResponse, error) {
+	return askOne(ctx, h, timeout, req, func(addr string) rpc[pb.SeekRequest, pb.SeekResponse] { return s.peers.Store(addr).Seek })
 }
 
 // ListHosts answers the hosts that the membership sees.
@@ -217,7 +234,7 @@ func (s *service) ListHosts(context.Context, *connect.Request[pb.ListHostsReques
 }
 
 // timersOf finds an extent that holds timers and is read, and the path of its queue, which is to be the one given, if any is.
-func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (*length, string, error) {
+func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (*lengths.Length, string, error) {
 	e, err := s.findExtent(ctx, id)
 	if err != nil {
 		return nil, "", err
@@ -233,23 +250,23 @@ func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (
 	case e.Kind != core.KindTimer:
 		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s holds messages that were never to wait; only one that was published for later can be cancelled", id)
 	}
-	l := &length{Extent: e}
-	if err := s.readSeals(ctx, []*length{l}); err != nil {
+	l, err := s.gauge().Sealed(ctx, e)
+	if err != nil {
 		return nil, "", err
 	}
-	if l.seal.State == core.ExtentRetiring || l.seal.State == core.ExtentRetired || l.seal.Home.Kind == core.HomePurged {
+	if l.Seal.State == core.ExtentRetiring || l.Seal.State == core.ExtentRetired || l.Seal.Home.Kind == core.HomePurged {
 		return nil, "", core.Errorf(core.CodeNotFound, "the messages of extent %s are gone", id)
 	}
 	return l, q.Spec.Path, nil
 }
 
 // timer reads a message that is to be cancelled. One that was acknowledged a moment ago may take a moment to be readable.
-func (s *service) timer(ctx context.Context, path string, l *length, at core.Receipt) (m cancels.Message, err error) {
+func (s *service) timer(ctx context.Context, path string, l *lengths.Length, at core.Receipt) (m cancels.Message, err error) {
 	life := &pb.MessageLife{Receipt: at.String(), Queue: path}
 	for pause := settlePause; ; pause *= 2 {
-		last, known := l.last, l.known
+		last, known := l.Last, l.Known
 		if !known {
-			last, known = s.committed(ctx, l.Extent)
+			last, known = s.gauge().Committed(ctx, l.Extent)
 		}
 		switch {
 		case at.Seq > 0 && at.Seq <= last:
@@ -261,7 +278,7 @@ func (s *service) timer(ctx context.Context, path string, l *length, at core.Rec
 				due = life.Enqueued.AsTime()
 			}
 			return cancels.Message{Seq: at.Seq, Due: due, Enqueued: life.Enqueued.AsTime()}, nil
-		case at.Seq == 0 || l.known || known && pause > settleRetry/2:
+		case at.Seq == 0 || l.Known || known && pause > settleRetry/2:
 			return m, core.Errorf(core.CodeNotFound, "message %s does not exist: extent %s goes up to %d", at, l.ID, last)
 		case pause > settleRetry/2:
 			return m, core.Errorf(core.CodeUnavailable, "no store of extent %s is there; nothing was cancelled", l.ID)

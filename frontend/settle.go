@@ -284,7 +284,7 @@ func (s *service) cancelOf(ctx context.Context, path string, id core.ExtentID, a
 	if len(messages) == 0 {
 		return nil
 	}
-	c := cancels.Canceller{Meta: s.meta, Cluster: timerCluster{s, l.seal.Home}, Now: s.now}
+	c := cancels.Canceller{Meta: s.meta, Cluster: timerCluster{s, l.Seal.Home}, Now: s.now}
 	results, err := c.Cancel(ctx, l.Extent, messages)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "cancel messages of extent %s: %w", id, err)

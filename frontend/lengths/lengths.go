@@ -1,0 +1,193 @@
+// Package lengths owns how far extents may be read, and how much was stored in them lately: of sealed ones the metadata know it, of the
+// others their stores.
+package lengths
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Length is how far an extent may be read.
+type Length struct {
+	core.Extent
+	Seal  metadata.SealRecord // of no state while nobody seals it
+	Last  core.Seq            // its end, or what is committed
+	Known bool                // false: no store could tell
+}
+
+// Readers are the stores that the extent may be read from.
+func (l *Length) Readers() []core.HostID {
+	if l.Seal.State.HasEnd() {
+		return l.Seal.Holders
+	}
+	return l.Replicas
+}
+
+// Stores answer for the extents that have no end. A timeout bounds one question.
+type Stores interface {
+	// Find answers a store that is there.
+	Find(id core.HostID) (membership.Host, bool)
+	Replica(ctx context.Context, h membership.Host, timeout time.Duration, req *pb.GetReplicaRequest) (*pb.Replica, error)
+	Seek(ctx context.Context, h membership.Host, timeout time.Duration, req *pb.SeekRequest) (*pb.SeekResponse, error)
+}
+
+// Gauge tells lengths. It keeps nothing.
+type Gauge struct {
+	Meta   metadata.Store
+	Stores Stores
+}
+
+const (
+	// sealsAtOnce bounds one look-up of seal rows.
+	sealsAtOnce = 500
+	// callsAtOnce is how many calls to stores one question has under way.
+	callsAtOnce = 32
+	// FirstTimeout bounds the question to a store after which another one can be asked.
+	FirstTimeout = time.Second
+	// lastTimeout bounds the question to the last store that there is to ask.
+	lastTimeout = 3 * time.Second
+)
+
+// OfQueue are the lengths of a queue's extents that a group reads, the zero one stands for its own, oldest first.
+func (g Gauge) OfQueue(ctx context.Context, queue core.QueueID, group core.GroupID) ([]*Length, error) {
+	var all []*Length
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, g.Meta, metadata.Extents, queue.String(), metadata.One) {
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
+		}
+		all = append(all, &Length{Extent: r.Value.Extent})
+	}
+	for some := range slices.Chunk(all, sealsAtOnce) {
+		if err := g.readSeals(ctx, some); err != nil {
+			return nil, err
+		}
+	}
+	all = slices.DeleteFunc(all, func(l *Length) bool { return l.Seal.State == core.ExtentRetired || !l.Seal.Home.ReadBy(group) })
+	var calls errgroup.Group
+	calls.SetLimit(callsAtOnce)
+	for _, l := range all {
+		if l.Known {
+			continue
+		}
+		calls.Go(func() error {
+			l.Last, l.Known = g.Committed(ctx, l.Extent)
+			return nil
+		})
+	}
+	calls.Wait() // no function fails
+	return all, nil
+}
+
+// Sealed is what the metadata have of one extent's end: its length is known if it has one.
+func (g Gauge) Sealed(ctx context.Context, e core.Extent) (*Length, error) {
+	l := &Length{Extent: e}
+	return l, g.readSeals(ctx, []*Length{l})
+}
+
+// readSeals fills in what the metadata have of the ends of extents.
+func (g Gauge) readSeals(ctx context.Context, all []*Length) error {
+	keys := make([]metadata.Key, len(all))
+	byKey := make(map[metadata.Key]*Length, len(all))
+	for i, l := range all {
+		keys[i] = metadata.SealKey(l.ID)
+		byKey[keys[i]] = l
+	}
+	rows, err := metadata.GetRows(ctx, g.Meta, metadata.Seals, keys, metadata.One)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "look up the ends of %d extents: %w", len(keys), err)
+	}
+	for _, row := range rows {
+		l := byKey[row.Key]
+		if l.Seal, err = metadata.Decode[metadata.SealRecord](metadata.Seals, row); err != nil {
+			return err
+		}
+		if l.Seal.State.HasEnd() {
+			l.Last, l.Known = l.Seal.L, true
+		}
+	}
+	return nil
+}
+
+// Committed is how far an extent without an end may be read, by the first of its stores that tells. One that is on none of them holds nothing.
+func (g Gauge) Committed(ctx context.Context, e core.Extent) (last core.Seq, known bool) {
+	req := &pb.GetReplicaRequest{Extent: e.ID.ID[:]}
+	for h, timeout := range g.there(e.Replicas) {
+		r, err := g.Stores.Replica(ctx, h, timeout, req)
+		switch {
+		case err == nil && !r.GetDamaged():
+			return core.Seq(min(r.GetCommitted(), r.GetLast())), true
+		case core.CodeOf(err) == core.CodeNotFound:
+			known = true
+		}
+	}
+	return 0, known
+}
+
+// there are those of the stores that are there, and how long to wait for the answer of each.
+func (g Gauge) there(ids []core.HostID) iter.Seq2[membership.Host, time.Duration] {
+	var there []membership.Host
+	for _, id := range ids {
+		if h, ok := g.Stores.Find(id); ok {
+			there = append(there, h)
+		}
+	}
+	return func(yield func(membership.Host, time.Duration) bool) {
+		for i, h := range there {
+			timeout := FirstTimeout
+			if i == len(there)-1 {
+				timeout = lastTimeout
+			}
+			if !yield(h, timeout) {
+				return
+			}
+		}
+	}
+}
+
+// rateWindow is what a rate is about.
+const rateWindow = 10 * time.Second
+
+// Rate is how many messages per second were stored in extents until now, lately, by the times of their batches.
+func (g Gauge) Rate(ctx context.Context, all []*Length, now time.Time) float64 {
+	from := now.Add(-rateWindow)
+	counts := make([]core.Seq, len(all))
+	var calls errgroup.Group
+	calls.SetLimit(callsAtOnce)
+	for i, l := range all {
+		if l.Seal.State.HasEnd() && l.Seal.Ended.Before(from) || l.Last == 0 {
+			continue
+		}
+		calls.Go(func() error {
+			counts[i] = g.since(ctx, l, from)
+			return nil
+		})
+	}
+	calls.Wait() // no function fails
+	sum := core.Seq(0)
+	for _, n := range counts {
+		sum += n
+	}
+	return float64(sum) / rateWindow.Seconds()
+}
+
+// since counts the messages of an extent from t on; none when no store can tell.
+func (g Gauge) since(ctx context.Context, l *Length, t time.Time) core.Seq {
+	req := &pb.SeekRequest{Extent: l.ID.ID[:], Time: timestamppb.New(t)}
+	for h, timeout := range g.there(l.Readers()) {
+		r, err := g.Stores.Seek(ctx, h, timeout, req)
+		if first := core.Seq(r.GetSeq()); err == nil && first > 0 {
+			return l.Last + 1 - min(first, l.Last+1)
+		}
+	}
+	return 0
+}

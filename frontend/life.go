@@ -1,0 +1,278 @@
+package frontend
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/core/cancel"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/frontend/lengths"
+	"github.com/columbamq/columba/metadata"
+)
+
+// What is said of where a message is stored.
+const (
+	storedCommitted = "committed"
+	storedNot       = "not_committed"
+	storedGone      = "gone"
+	storedUnknown   = "unknown"
+)
+
+// Where a message of a group is that the group has done with.
+const (
+	stateSettled     = "settled"       // acked, or skipped, expired or dropped: groups keep no record of which
+	stateDead        = "dead_lettered" // and still in the dead letter queue
+	stateBeforeStart = "before_start"  // the group began behind it
+	stateCancelled   = "cancelled"     // before it was handed out
+)
+
+// GetMessage tells the life of a message: where it is stored, what it is, and where it stands in each group of its queue.
+func (s *service) GetMessage(ctx context.Context, req *connect.Request[pb.GetMessageRequest]) (*connect.Response[pb.MessageLife], error) {
+	at, err := core.ParseReceipt(req.Msg.GetReceipt())
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.findExtent(ctx, at.Extent)
+	if err != nil {
+		return nil, err
+	}
+	path, err := s.pathOf(ctx, e.Queue)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.gauge().Sealed(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	if !l.Known {
+		l.Last, l.Known = s.gauge().Committed(ctx, e)
+	}
+	if at.Seq == 0 || l.Seal.State.HasEnd() && at.Seq > l.Last {
+		return nil, core.Errorf(core.CodeNotFound, "message %s does not exist: extent %s ends at %d", at, e.ID, l.Last)
+	}
+	out := &pb.MessageLife{Receipt: at.String(), Queue: path, ExtentState: string(core.ExtentOpen), Stored: storedIn(l, at.Seq)}
+	set(&out.ExtentState, string(l.Seal.State))
+	for _, id := range l.Readers() {
+		out.Stores = append(out.Stores, string(id))
+	}
+	if out.Stored != storedGone {
+		s.readMessage(ctx, at, out)
+	}
+	if out.Groups, err = s.standings(ctx, at, l, out); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(out), nil
+}
+
+// storedIn is whether an extent has a message.
+func storedIn(l *lengths.Length, seq core.Seq) string {
+	switch {
+	case l.Seal.State == core.ExtentRetired:
+		return storedGone
+	case !l.Known:
+		return storedUnknown
+	case seq > l.Last:
+		return storedNot
+	}
+	return storedCommitted
+}
+
+// readMessage has an output host read the message.
+func (s *service) readMessage(ctx context.Context, at core.Receipt, out *pb.MessageLife) {
+	before := core.Receipt{Extent: at.Extent, Seq: at.Seq - 1}
+	req := &pb.PeekRequest{Queue: out.Queue, After: before.String(), Limit: 1}
+	resp, err := ask(ctx, s.ranked(roleOutput, at.Extent.ID), roleOutput, req, func(addr string) rpc[pb.PeekRequest, pb.PeekResponse] { return s.peers.Output(addr).Peek })
+	switch found := resp.GetMessages(); {
+	case err != nil:
+		out.Detail = err.Error()
+	case len(found) == 0 || found[0].GetReceipt() != out.Receipt:
+		out.Detail = "no store lets it be read"
+	default:
+		out.Message, out.Enqueued, out.Bytes = found[0].GetMessage(), found[0].GetEnqueued(), uint64(len(found[0].GetMessage().GetPayload()))
+	}
+}
+
+// standings are where a message stands in each group of its queue; none when the queue was deleted.
+func (s *service) standings(ctx context.Context, at core.Receipt, l *lengths.Length, m *pb.MessageLife) ([]*pb.Standing, error) {
+	groups, err := s.readersOf(ctx, m.Queue, l.Queue)
+	if err != nil {
+		return nil, err
+	}
+	book, called, err := s.cancelled(ctx, l.Extent)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*pb.Standing, len(groups))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(fanOut)
+	for i, group := range groups {
+		g.Go(func() (err error) {
+			if out[i], err = s.standing(gctx, group, at, l); err != nil {
+				return err
+			}
+			out[i].Group, out[i].Receipt = group.Spec.Name, at.String()
+			switch due := m.GetMessage().GetDeliverAt(); {
+			case out[i].State == string(dispatch.PlaceDone):
+				s.explainSettled(gctx, group, m, out[i])
+			case out[i].State == string(dispatch.PlaceUnread) && l.Queue == group.Retry && due.AsTime().After(s.now()):
+				out[i].State, out[i].Until = string(dispatch.PlaceParked), due
+			}
+			if book.Outcome(called, at.Seq, group.ID) == cancel.Cancelled && out[i].Attempts == 0 { // also before its owner has heard
+				out[i].State, out[i].Until = stateCancelled, nil
+			}
+			if m.Message != nil {
+				out[i].Id, out[i].Enqueued = m.Message.GetId(), m.Enqueued
+			}
+			s.setAge(out[i])
+			return nil
+		})
+	}
+	return out, g.Wait()
+}
+
+// cancelled is what was called off of an extent.
+func (s *service) cancelled(ctx context.Context, e core.Extent) (book cancel.Book, called *acklevel.Window, err error) {
+	if e.Kind == core.KindTimer {
+		book, _, err = metadata.Read[cancel.Book](ctx, s.meta, metadata.Cancels, metadata.CancelKey(e.ID), metadata.One)
+		if err != nil && core.CodeOf(err) != core.CodeNotFound {
+			return book, nil, core.Errorf(core.CodeOf(err), "look up what is cancelled of extent %s: %w", e.ID, err)
+		}
+	}
+	called, err = book.Window()
+	return book, called, err
+}
+
+// standing is where a message stands in a group: as the owner of its share says, or else as it was saved last.
+func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at core.Receipt, l *lengths.Length) (*pb.Standing, error) {
+	w, err := s.work(ctx, group, []*lengths.Length{l})
+	if err != nil {
+		return nil, err
+	}
+	req := &pb.StandingRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, Receipt: at.String()}
+	for _, o := range w.owners {
+		if o.shares == 0 {
+			continue
+		}
+		found, err := askOne(ctx, o.Host, askTimeout, req, func(addr string) rpc[pb.StandingRequest, pb.Standing] { return s.peers.Output(addr).GetStanding })
+		if err == nil {
+			return found, nil
+		}
+		s.log.Debug("the owner of a share does not say where a message stands", "host", o.ID, "extent", at.Extent, "group", group.Spec.Name, "err", err)
+	}
+	done, err := s.consumed(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	if done[l.ID] || l.Seal.State == core.ExtentRetired {
+		return &pb.Standing{State: string(dispatch.PlaceDone)}, nil
+	}
+	state, err := s.saved(ctx, group, l.ID)
+	if err != nil {
+		return nil, err
+	}
+	return savedStanding(l.ID, state.Standing(at.Seq)), nil
+}
+
+// explainSettled finds out what became of a message that a group has settled, as far as that can be told.
+func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) {
+	out.State = stateSettled
+	if id := m.GetMessage().GetId(); id != "" {
+		req := &pb.ListDeadLettersRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, Id: id}
+		letters, err := ask(ctx, s.ranked(roleOutput, group.DLQ.ID), roleOutput, req, func(addr string) rpc[pb.ListDeadLettersRequest, pb.ListDeadLettersResponse] {
+			return s.peers.Output(addr).ListDeadLetters
+		})
+		if err != nil {
+			s.log.Debug("cannot look for a dead letter", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
+		}
+		for _, d := range letters.GetDeadLetters() {
+			if d.GetOrigin() == m.Receipt {
+				out.State, out.DeadLetter, out.Attempts, out.LastFailure, out.LastText = stateDead, d.GetReceipt(), d.GetAttempts(), d.GetReason(), d.GetError()
+				return
+			}
+		}
+	}
+	if m.Enqueued == nil || s.explainParked(ctx, group, m, out) {
+		return
+	}
+	start, enqueued := group.Spec.Start, m.Enqueued.AsTime()
+	if start.Mode == core.StartTime && enqueued.Before(start.At) || start.Mode == core.StartLatest && enqueued.Before(group.Created) {
+		out.State = stateBeforeStart
+	}
+}
+
+// readersOf are the groups that read a queue, which has that id; none when it was deleted.
+func (s *service) readersOf(ctx context.Context, path string, queue core.QueueID) (out []metadata.GroupRecord, err error) {
+	id := queue
+	if of, name, ok := core.SplitRetryPath(path); ok {
+		var g metadata.GroupRecord
+		_, g, err = s.group(ctx, of, name)
+		out, id = []metadata.GroupRecord{g}, g.Retry
+	} else {
+		var q metadata.QueueRecord
+		q, out, err = s.groups(ctx, path)
+		id = q.ID
+	}
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound || core.CodeOf(err) == core.CodeBadName || err == nil && id != queue:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return out, nil
+}
+
+// explainParked finds out where a message stands that a group has parked, the last time, and reports whether there is one.
+func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) bool {
+	id := m.GetMessage().GetId()
+	if id == "" || group.Retry.IsZero() {
+		return false
+	}
+	req := &pb.ListParkedRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, Id: id, Due: true}
+	found, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
+		return s.peers.Output(addr).ListParked
+	})
+	if err != nil {
+		s.log.Debug("cannot look for a parked message", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
+		return false
+	}
+	var last *pb.ParkedMessage
+	for _, p := range found.GetMessages() {
+		if p.GetOrigin() == m.Receipt && p.GetAttempts() >= last.GetAttempts() {
+			last = p
+		}
+	}
+	at, err := core.ParseReceipt(last.GetReceipt())
+	if err != nil || last == nil {
+		return false
+	}
+	now, err := s.standingAt(ctx, group, at)
+	if err != nil || now.GetState() == string(dispatch.PlaceDone) {
+		return false
+	}
+	out.State, out.Parked, out.Attempts, out.LastFailure, out.LastText, out.Owner = now.GetState(), last.Receipt, last.Attempts, last.Reason, last.Error, now.GetOwner()
+	out.Until, out.Holder = now.GetUntil(), now.GetHolder()
+	if now.GetAttempts() > 0 { // it has come back
+		out.Attempts, out.LastFailure, out.LastText = now.Attempts, now.LastFailure, now.LastText
+	} else if last.GetUntil().AsTime().After(s.now()) {
+		out.State, out.Until = string(dispatch.PlaceParked), last.Until
+	}
+	return true
+}
+
+// standingAt is where a message of a queue that the group reads stands in it.
+func (s *service) standingAt(ctx context.Context, group metadata.GroupRecord, at core.Receipt) (*pb.Standing, error) {
+	e, err := s.findExtent(ctx, at.Extent)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.gauge().Sealed(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return s.standing(ctx, group, at, l)
+}
