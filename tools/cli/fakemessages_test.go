@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+func (s *fakeServer) GetDepth(_ context.Context, r *connect.Request[pb.GetDepthRequest]) (*connect.Response[pb.GetDepthResponse], error) {
+	res := &pb.GetDepthResponse{}
+	for i, g := range []string{"billing", "mail"} {
+		if r.Msg.Group == "" || r.Msg.Group == g {
+			res.Groups = append(res.Groups, &pb.Depth{Queue: r.Msg.Queue, Group: g, Ready: 100, InFlight: 5, Dead: uint64(3 - 3*i), OldestReadyMs: 1500, AckRate: 250.04, PublishRate: 50 + 300*float64(i), DrainMs: []int64{525, -1}[i], UnknownExtents: uint32(i)})
+		}
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) WhyStuck(_ context.Context, r *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
+	if r.Msg.Group != "billing" {
+		return connect.NewResponse(&pb.WhyStuckResponse{Queue: r.Msg.Queue, Group: r.Msg.Group, Reason: "nothing_waits", Text: "all is settled"}), nil
+	}
+	return connect.NewResponse(&pb.WhyStuckResponse{
+		Queue: r.Msg.Queue, Group: r.Msg.Group, Reason: "outstanding_limit", Text: "too many", Also: []string{"in_flight", "no_credit"}, Extents: 2,
+		Message: &pb.Standing{
+			State: "in_flight", Receipt: fakeExtent + ":7", Id: fakeID, Enqueued: fakeTime, Attempts: 3, LastFailure: "nack", LastText: "line 1\nline 2",
+			Until: fakeTime, AgeMs: 61_000, Owner: "out-1",
+			Holder: &pb.Holder{Consumer: "worker-1", Host: "out-1", Session: 9, Address: "10.0.0.7:50123", Connected: fakeTime, Since: fakeTime},
+		},
+	}), nil
+}
+
+func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMessageRequest]) (*connect.Response[pb.MessageLife], error) {
+	if r.Msg.Receipt != fakeExtent+":7" {
+		return nil, fail(core.CodeNotFound, "message %s does not exist", r.Msg.Receipt)
+	}
+	return connect.NewResponse(&pb.MessageLife{
+		Receipt: r.Msg.Receipt, Queue: "/demo/a", ExtentState: "sealed", Stored: "committed", Stores: []string{"store-1", "store-2"}, Enqueued: fakeTime, Bytes: 5,
+		Message: &pb.Message{Id: fakeID, Key: "k", Headers: map[string]string{"b": "2", "a": "1"}, Payload: []byte("hello")},
+		Groups: []*pb.Standing{
+			{Group: "billing", State: "in_flight", Attempts: 2, Until: fakeTime, Holder: &pb.Holder{Consumer: "worker-1", Since: fakeTime}},
+			{Group: "mail", State: "dead_lettered", Attempts: 10, LastFailure: "nack", LastText: "no", DeadLetter: fakeSealed + ":1"},
+		},
+	}), nil
+}
+
+func (s *fakeServer) ListDeadLetters(_ context.Context, r *connect.Request[pb.ListDeadLettersRequest]) (*connect.Response[pb.ListDeadLettersResponse], error) {
+	res := &pb.ListDeadLettersResponse{}
+	for _, d := range s.letters {
+		if d.Receipt <= r.Msg.After || r.Msg.Id != "" && r.Msg.Id != d.Id {
+			continue
+		}
+		if len(res.DeadLetters) == 2 {
+			res.Next = res.DeadLetters[1].Receipt
+			break
+		}
+		res.DeadLetters = append(res.DeadLetters, d)
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) ListParked(_ context.Context, r *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+	if _, err := s.queue(r.Msg.Queue); err != nil {
+		return nil, err
+	}
+	res := &pb.ListParkedResponse{}
+	for i := range 3 {
+		res.Messages = append(res.Messages, &pb.ParkedMessage{
+			Id: fakeID, Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Origin: fakeExtent + ":9", Message: &pb.Message{Id: fakeID, Key: "k"}, Attempts: int32(i + 1),
+			Until: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour)), Reason: "nack", Error: "busy", LastConsumer: "host-7",
+			FirstEnqueued: fakeTime, ParkedSince: fakeTime,
+		})
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) Peek(_ context.Context, r *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
+	if _, err := s.queue(r.Msg.Queue); err != nil {
+		return nil, err
+	}
+	res := &pb.PeekResponse{}
+	if r.Msg.Timers {
+		for i := range 3 {
+			m := &pb.Message{Id: fakeID, Key: "k", DeliverAt: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour))}
+			res.Messages = append(res.Messages, &pb.StoredMessage{Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: m})
+		}
+		return connect.NewResponse(res), nil
+	}
+	for i := range 3 {
+		res.Messages = append(res.Messages, &pb.StoredMessage{
+			Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: &pb.Message{Id: fakeID, Payload: fmt.Appendf(nil, "m%d\t<&>", i+1)},
+		})
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) note(m proto.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = m
+}
+
+// settled refuses the tokens that begin with "bad" and "old".
+func (s *fakeServer) settled(m proto.Message, tokens []string) (*connect.Response[pb.SettleResponse], error) {
+	s.note(m)
+	res := &pb.SettleResponse{}
+	for _, token := range tokens {
+		err := error(nil)
+		switch {
+		case strings.HasPrefix(token, "bad"):
+			err = core.Errorf(core.CodeBadToken, "token is not of this cluster")
+		case strings.HasPrefix(token, "old"):
+			err = core.Errorf(core.CodeStale, "the message was delivered again since")
+		default:
+			continue
+		}
+		res.Failures = append(res.Failures, &pb.SettleResponse_Failure{Token: token, Error: convert.ErrorToProto(err)})
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) Ack(_ context.Context, r *connect.Request[pb.AckRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}
+
+// Cancel implements the service: a message of seq 1 is cancelled for two groups, of seq 2 one of them had it, others do not exist.
+func (s *fakeServer) Cancel(_ context.Context, r *connect.Request[pb.CancelRequest]) (*connect.Response[pb.CancelResponse], error) {
+	s.note(r.Msg)
+	res := &pb.CancelResponse{}
+	for _, receipt := range r.Msg.Receipts {
+		one := &pb.CancelResult{Receipt: receipt, Groups: []*pb.CancelledFor{{Group: "billing", Outcome: "cancelled"}, {Group: "mail", Outcome: "cancelled"}}}
+		switch {
+		case strings.HasSuffix(receipt, ":2"):
+			one.Groups[0].Outcome = "delivered"
+		case strings.HasSuffix(receipt, ":4"):
+			one.Groups = nil
+		case !strings.HasSuffix(receipt, ":1"):
+			one.Groups, one.Error = nil, convert.ErrorToProto(core.Errorf(core.CodeNotFound, "message %s does not exist", receipt))
+		}
+		res.Results = append(res.Results, one)
+	}
+	return connect.NewResponse(res), nil
+}
+
+func (s *fakeServer) Nack(_ context.Context, r *connect.Request[pb.NackRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}
+
+func (s *fakeServer) Reject(_ context.Context, r *connect.Request[pb.RejectRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}
+
+func (s *fakeServer) Extend(_ context.Context, r *connect.Request[pb.ExtendRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return s.settled(r.Msg, r.Msg.Tokens)
+}
