@@ -15,8 +15,9 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/controller/backlog"
 	"github.com/columbamq/columba/controller/operations"
-	"github.com/columbamq/columba/controller/progress"
 	"github.com/columbamq/columba/controller/quota"
+	"github.com/columbamq/columba/controller/retirement"
+	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
@@ -84,25 +85,26 @@ func (d Deps) now() time.Time {
 
 // Host is the role. Start it once.
 type Host struct {
-	cfg     Config
-	log     *slog.Logger
-	deps    Deps
-	metrics *metrics
-	tasks   *lifecycle.Tasks // seals, repairs, calls
-	slots   chan struct{}    // seals under way
-	retries chan struct{}    // of those that failed before; they never hold up first tries
-	moved   chan struct{}    // a host came or went
-	again   chan struct{}    // a round left extents out
-	extents *extents
-	shares  *shares
-	stores  *stores
-	hosts   *hosts
-	repairs *backlog.Backlog
-	quotas  *quota.Keeper
-	pace    *backlog.Pace // of copies that are not urgent
-	letters *operations.Runner
-	below   atomic.Int64 // extents below the minimum, as of the last sweep
-	mu      struct {
+	cfg        Config
+	log        *slog.Logger
+	deps       Deps
+	metrics    *metrics
+	tasks      *lifecycle.Tasks // seals, repairs, calls
+	slots      chan struct{}    // seals under way
+	retries    chan struct{}    // of those that failed before; they never hold up first tries
+	moved      chan struct{}    // a host came or went
+	again      chan struct{}    // a round left extents out
+	extents    *extents
+	shares     *shares
+	stores     *stores
+	hosts      *hosts
+	repairs    *backlog.Backlog
+	quotas     *quota.Keeper
+	pace       *backlog.Pace // of copies that are not urgent
+	letters    *operations.Runner
+	retirement *retirement.Runner
+	below      atomic.Int64 // extents below the minimum, as of the last sweep
+	mu         struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
 		ensures   map[ensureKey]*ensuring
@@ -125,6 +127,10 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		pace: backlog.NewPace(cfg.RepairPerSecond),
 	}
 	h.letters = operations.New(operations.Config{Meta: deps.Meta, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
+	h.retirement = retirement.New(retirement.Config{
+		Meta: deps.Meta, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
+		Metrics: retirement.Metrics{Expired: h.metrics.expired, ExpiredMessages: h.metrics.expiredMessages, Stopped: h.metrics.retentionStopped},
+	}, ended{h})
 	h.quotas = quota.New(deps.Meta, deps.now, quota.Sources{
 		Extents: h.extents.stored,
 		Settled: func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
@@ -162,7 +168,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.reloadLoop, h.retainLoop, h.letters.Run} {
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.letters.Run} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
@@ -189,7 +195,7 @@ func (h *Host) Run(ctx context.Context) error {
 		case <-h.again:
 			h.reconcile()
 		case <-retire.C:
-			h.retireDeleted(ctx)
+			h.retirement.Deleted(ctx)
 		case <-h.shares.wake:
 			repeat.unless(h.assignTouched(ctx))
 		}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/columbamq/columba/controller/progress"
+	"github.com/columbamq/columba/controller/retirement"
+	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
@@ -279,7 +280,7 @@ func TestRetain_ClocksDiffer(t *testing.T) {
 func TestRetain_Pace(t *testing.T) {
 	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
-		const n = retainAtOnce + 10
+		const n = retirement.AtOnce + 10
 		var all []core.Extent
 		for range n {
 			e := r.extent(queue, 1)
@@ -296,8 +297,8 @@ func TestRetain_Pace(t *testing.T) {
 			}
 			return n
 		}
-		if got := count(core.ExtentRetiring); got != retainAtOnce {
-			t.Errorf("%d are marked at once, want %d", got, retainAtOnce)
+		if got := count(core.ExtentRetiring); got != retirement.AtOnce {
+			t.Errorf("%d are marked at once, want %d", got, retirement.AtOnce)
 		}
 		if got := count(core.ExtentSealed); got != 10 || r.row(all[n-1]).State != core.ExtentSealed {
 			t.Errorf("%d wait, want the youngest 10", got)

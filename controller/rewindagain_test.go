@@ -3,7 +3,7 @@ package controller
 import (
 	"testing"
 
-	"github.com/columbamq/columba/controller/progress"
+	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )

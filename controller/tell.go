@@ -100,3 +100,20 @@ func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
 		h.extents.change(id, func(x *extent) { x.told = false })
 	}
 }
+
+// removeReplica deletes a replica by the version of the row that decided it; the store refuses one that is older than it knows.
+func (h *Host) removeReplica(ctx context.Context, row metadata.SealRecord, from holder) error {
+	store, err := h.storeAt(from.store)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	_, err = store.Remove(ctx, connect.NewRequest(&pb.RemoveRequest{
+		Extent: row.Extent.ID.ID[:], Version: row.Version, Expected: expect(from.store, from.disk),
+	}))
+	if err = convert.FromRPC(err); core.CodeOf(err) == core.CodeNotFound {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+package retirement
+
+import (
+	"context"
+
+	"github.com/columbamq/columba/controller/retirement/progress"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Deleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
+// deleted by their stores. An answer of the metadata that is missing or failed deletes nothing.
+func (r *Runner) Deleted(ctx context.Context) {
+	for _, queue := range r.owner.Queues() {
+		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
+		if err != nil || q.Spec.Status != core.StatusDeleted {
+			continue
+		}
+		for _, e := range r.owner.Extents(queue) {
+			r.owner.Look(e.ID, func(ctx context.Context) {
+				if err := r.retire(ctx, e); err != nil && ctx.Err() == nil {
+					r.cfg.Log.Info("an extent of a deleted queue stays for now", "extent", e.ID, "queue", q.Spec.Path, "err", err)
+				}
+			})
+		}
+	}
+}
+
+func (r *Runner) retire(ctx context.Context, e Extent) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if !e.State.HasEnd() {
+		err := r.owner.Seal(ctx, e.Extent, "queue deleted")
+		if err != nil && e.State == core.ExtentOpen {
+			return err // the next round does without its end: stores that have it may never be back, and nobody needs it
+		}
+	}
+	row, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), func(row *metadata.SealRecord) error {
+		if row.State == core.ExtentRetired {
+			return metadata.ErrNoChange
+		}
+		row.State, row.Version, row.Changed = core.ExtentRetired, row.Version+1, r.cfg.Now()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.remove(ctx, e, row)
+}
+
+// remove has the stores delete an extent, removes its hints and its create row, and forgets it.
+func (r *Runner) remove(ctx context.Context, e Extent, row metadata.SealRecord) error {
+	if err := r.owner.Delete(ctx, row); err != nil {
+		return err
+	}
+	now := r.cfg.Now()
+	if err := r.cfg.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), now, metadata.One); err != nil {
+		return err
+	}
+	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} { // the hint by which all this is found again goes last
+		if err := r.cfg.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, e.ID), now, metadata.One); err != nil {
+			return err
+		}
+	}
+	if e.Kind == core.KindTimer { // one that is being cancelled just now leaves a row, which nobody reads
+		if err := progress.ForgetCancelled(ctx, r.cfg.Meta, e.ID); err != nil {
+			r.cfg.Log.Info("what was cancelled of a retired extent stays in the metadata", "extent", e.ID, "err", err)
+		}
+	}
+	r.owner.Forget(e.Extent, e.Home)
+	return nil
+}
+
+// removeDrained removes an extent that retention has retired, with what is kept of its groups' progress.
+func (r *Runner) removeDrained(ctx context.Context, e Extent) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
+	if err == nil && row.State != core.ExtentRetired {
+		err = core.Errorf(core.CodeConflict, "its row says %s", row.State)
+	}
+	if err == nil {
+		err = progress.Forget(ctx, r.cfg.Meta, row, r.cfg.Now())
+	}
+	if err == nil {
+		err = r.remove(ctx, e, row)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Info("a retired extent stays for now", "extent", e.ID, "err", err)
+	}
+}
