@@ -32,12 +32,12 @@ type sourceError struct{ error }
 func (e sourceError) Unwrap() error { return e.error }
 
 // complete brings the counting replicas that are a little short up to the end, side by side, and answers all holders then.
-func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in seal.Input) []holder {
+func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in seal.Input) []core.Place {
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
-	holders := make([]holder, 0, len(d.Counting))
+	holders := make([]core.Place, 0, len(d.Counting))
 	for _, id := range d.Holders {
-		holders = append(holders, diskIn(in, id))
+		holders = append(holders, placeIn(in, id))
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -46,7 +46,7 @@ func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in 
 			continue
 		}
 		wg.Go(func() {
-			t := tail{from: diskIn(in, c.From), to: diskIn(in, c.To), first: c.First, last: c.Last}
+			t := tail{from: placeIn(in, c.From), to: placeIn(in, c.To), first: c.First, last: c.Last}
 			if err := h.copyTail(ctx, e.ID, t, nil); err != nil {
 				h.log.Warn("a replica was not completed", "extent", e.ID, "store", c.To, "err", err)
 				return
@@ -60,17 +60,19 @@ func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in 
 	return holders
 }
 
-func diskIn(in seal.Input, id core.HostID) holder { return holder{id, in.Answers[id].Identity.Disk} }
+func placeIn(in seal.Input, id core.HostID) core.Place {
+	return core.Place{Store: id, Disk: in.Answers[id].Identity.Disk}
+}
 
 // tail is what one replica lacks and another one has.
 type tail struct {
-	from, to    holder
+	from, to    core.Place
 	first, last core.Seq
 }
 
 // copyTail brings a replica up to the end, range by range. pace, when there is one, is asked before each of them.
 func (h *Host) copyTail(ctx context.Context, id core.ExtentID, t tail, pace func(ctx context.Context, bytes int) error) error {
-	to, err := h.storeAt(t.to.store)
+	to, err := h.storeAt(t.to.Store)
 	if err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func (h *Host) copyTail(ctx context.Context, id core.ExtentID, t tail, pace func
 				return err
 			}
 		}
-		if err := writeRange(ctx, to, id, expect(t.to.store, t.to.disk), batches); err != nil {
+		if err := writeRange(ctx, to, id, expect(t.to.Store, t.to.Disk), batches); err != nil {
 			return err
 		}
 		next = last.Last() + 1
@@ -96,15 +98,15 @@ func (h *Host) copyTail(ctx context.Context, id core.ExtentID, t tail, pace func
 	return nil
 }
 
-func (h *Host) readRange(ctx context.Context, from holder, id core.ExtentID, first, last core.Seq) ([]byte, error) {
-	store, err := h.storeAt(from.store)
+func (h *Host) readRange(ctx context.Context, from core.Place, id core.ExtentID, first, last core.Seq) ([]byte, error) {
+	store, err := h.storeAt(from.Store)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
 	defer cancel()
 	resp, err := store.ReadRange(ctx, connect.NewRequest(&pb.ReadRangeRequest{
-		Extent: id.ID[:], From: uint64(first), UpTo: uint64(last), MaxBytes: copyBytes, Copy: true, Expected: expect(from.store, from.disk),
+		Extent: id.ID[:], From: uint64(first), UpTo: uint64(last), MaxBytes: copyBytes, Copy: true, Expected: expect(from.Store, from.Disk),
 	}))
 	if err != nil {
 		return nil, convert.FromRPC(err)
@@ -145,7 +147,7 @@ func lastOf(batches []byte) (wire.BatchHeader, error) {
 }
 
 // checksumAt asks a fenced replica for the rolling checksum at l; whole is false when none of its batches ends there.
-func (h *Host) checksumAt(ctx context.Context, id core.ExtentID, at holder, l core.Seq) (sum uint32, whole bool, err error) {
+func (h *Host) checksumAt(ctx context.Context, id core.ExtentID, at core.Place, l core.Seq) (sum uint32, whole bool, err error) {
 	if l == 0 {
 		return 0, true, nil
 	}

@@ -11,17 +11,6 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// holder is a place of a complete copy. A zero disk is not known: any disk of the store counts.
-type holder struct {
-	store core.HostID
-	disk  core.DiskID
-}
-
-// sameDisk reports whether both may be one place.
-func (x holder) sameDisk(y holder) bool {
-	return x.store == y.store && (x.disk.IsZero() || y.disk.IsZero() || x.disk == y.disk)
-}
-
 // extent is a live extent as this controller knows it. The seal row is the truth; this is its cache.
 type extent struct {
 	metadata.ExtentRecord
@@ -31,13 +20,13 @@ type extent struct {
 	bytes    uint64 // up to its end
 	checksum uint32
 	version  uint64
-	kept     time.Time // from when on retention counts; zero: it has no end
-	forced   bool      // an operator accepted its end
-	holders  []holder  // replaced, never changed in place
-	told     bool      // every holder of the seal knows the end
-	home     core.Home // who reads it
-	rate     int       // of those, messages per second; 0: no bound
-	removed  uint64    // messages that selections took of it
+	kept     time.Time    // from when on retention counts; zero: it has no end
+	forced   bool         // an operator accepted its end
+	holders  []core.Place // replaced, never changed in place
+	told     bool         // every holder of the seal knows the end
+	home     core.Home    // who reads it
+	rate     int          // of those, messages per second; 0: no bound
+	removed  uint64       // messages that selections took of it
 }
 
 // reader is the queue whose groups read the extent; of one that nobody reads, its own.
@@ -53,7 +42,7 @@ func (e extent) wanted() int { return max(e.Wanted, len(e.Replicas)) }
 
 // holds reports whether a store is a holder.
 func (e extent) holds(id core.HostID) bool {
-	return slices.ContainsFunc(e.holders, func(x holder) bool { return x.store == id })
+	return slices.ContainsFunc(e.holders, func(x core.Place) bool { return x.Store == id })
 }
 
 // took is e with what the row says, unless e knows better already: rows may be read late.
@@ -62,19 +51,8 @@ func (e extent) took(row metadata.SealRecord) extent {
 		return e
 	}
 	e.state, e.floor, e.l, e.bytes, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Bytes, row.Checksum, row.Version, row.Forced
-	e.holders, e.kept, e.home, e.rate, e.removed = holdersOf(row), row.KeptFrom(), row.Home, row.Rate, row.RemovedCount
+	e.holders, e.kept, e.home, e.rate, e.removed = row.Places(), row.KeptFrom(), row.Home, row.Rate, row.RemovedCount
 	return e
-}
-
-func holdersOf(row metadata.SealRecord) []holder {
-	out := make([]holder, len(row.Holders))
-	for i, id := range row.Holders {
-		out[i].store = id
-		if i < len(row.HolderDisks) {
-			out[i].disk = row.HolderDisks[i]
-		}
-	}
-	return out
 }
 
 // ofQueue are the live extents of one queue, and those of others that its groups read.

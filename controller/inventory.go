@@ -260,8 +260,8 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		strays.add(st, tuple, h.deps.now())
 		return true
 	}
-	is := holder{st.ID, st.identity.Disk}
-	held := slices.ContainsFunc(e.holders, func(x holder) bool { return x.store == is.store && (x.disk.IsZero() || x.disk == is.disk) })
+	is := core.Place{Store: st.ID, Disk: st.identity.Disk}
+	held := slices.ContainsFunc(e.holders, func(x core.Place) bool { return x.Store == is.Store && (x.Disk.IsZero() || x.Disk == is.Disk) })
 	switch {
 	case e.state == core.ExtentOpen && r.Damaged:
 		h.sealSoon(e.Extent, "replica damaged")
@@ -288,24 +288,24 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 }
 
 // doubt asks a holder itself, and takes it out of the holders when it does not have what it should.
-func (h *Host) doubt(ctx context.Context, id core.ExtentID, at holder) {
+func (h *Host) doubt(ctx context.Context, id core.ExtentID, at core.Place) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
-	if err != nil || !slices.Contains(row.Holders, at.store) {
+	if err != nil || !slices.Contains(row.Holders, at.Store) {
 		return
 	}
 	switch err := h.verify(ctx, row, at); core.CodeOf(err) {
 	case core.CodeCorrupt, core.CodeNotFound:
-		h.quarantine(ctx, id, at.store, err.Error())
+		h.quarantine(ctx, id, at.Store, err.Error())
 	}
 }
 
 // findMissing looks for extents that a store should hold and does not list, and reports whether there are any.
 func (h *Host) findMissing(st store, m *mirror) bool {
-	at := holder{st.ID, st.identity.Disk}
+	at := core.Place{Store: st.ID, Disk: st.identity.Disk}
 	missing := h.extents.pick(func(e *extent) bool {
-		if e.state != core.ExtentSealed || !e.holds(at.store) {
+		if e.state != core.ExtentSealed || !e.holds(at.Store) {
 			return false
 		}
 		_, listed := m.replicas[e.ID]
@@ -340,7 +340,7 @@ func (h *Host) findUnopened(st store, m *mirror) {
 }
 
 // removeSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at.
-func (h *Host) removeSurplus(ctx context.Context, e extent, from holder) {
+func (h *Host) removeSurplus(ctx context.Context, e extent, from core.Place) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
@@ -348,7 +348,7 @@ func (h *Host) removeSurplus(ctx context.Context, e extent, from holder) {
 		return
 	}
 	good := 0
-	for _, x := range holdersOf(row) {
+	for _, x := range row.Places() {
 		if x != from && h.verify(ctx, row, x) == nil {
 			good++
 		}
@@ -361,8 +361,8 @@ func (h *Host) removeSurplus(ctx context.Context, e extent, from holder) {
 		err = h.removeReplica(ctx, row, from)
 	}
 	if err != nil {
-		h.log.Info("a replica that nobody needs stays for now", "extent", e.ID, "store", from.store, "err", err)
+		h.log.Info("a replica that nobody needs stays for now", "extent", e.ID, "store", from.Store, "err", err)
 		return
 	}
-	h.log.Info("a replica that nobody needs is removed", "extent", e.ID, "store", from.store, "holders", row.Holders)
+	h.log.Info("a replica that nobody needs is removed", "extent", e.ID, "store", from.Store, "holders", row.Holders)
 }

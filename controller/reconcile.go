@@ -41,7 +41,7 @@ func (h *Host) reconcile() {
 // reachesAHolder: telling makes sense.
 func (h *Host) reachesAHolder(e extent) bool {
 	for _, x := range e.holders {
-		if h.stores.answers(x.store) {
+		if h.stores.answers(x.Store) {
 			return true
 		}
 	}

@@ -122,9 +122,9 @@ func (h *Host) storeView() map[core.HostID]store {
 }
 
 // contradicts reports whether the store is known to have another disk.
-func contradicts(x holder, known map[core.HostID]store) bool {
-	is := known[x.store].identity.Disk
-	return !x.disk.IsZero() && !is.IsZero() && is != x.disk
+func contradicts(x core.Place, known map[core.HostID]store) bool {
+	is := known[x.Store].identity.Disk
+	return !x.Disk.IsZero() && !is.IsZero() && is != x.Disk
 }
 
 // judge what an extent's copies need.
@@ -132,11 +132,11 @@ func (h *Host) judge(e extent, known map[core.HostID]store, now time.Time) place
 	copies := make([]placement.Copy, 0, len(e.holders)+len(e.Replicas))
 	for _, x := range e.holders {
 		if !contradicts(x, known) {
-			copies = append(copies, placement.Copy{Holder: true, Gone: h.goneFor(known, x.store, now)})
+			copies = append(copies, placement.Copy{Holder: true, Gone: h.goneFor(known, x.Store, now)})
 		}
 	}
 	for _, id := range e.Replicas {
-		if !e.holds(id) && !contradicts(holder{id, e.Disk(id)}, known) {
+		if !e.holds(id) && !contradicts(core.Place{Store: id, Disk: e.Disk(id)}, known) {
 			copies = append(copies, placement.Copy{Gone: h.goneFor(known, id, now)})
 		}
 	}
@@ -161,8 +161,8 @@ func (h *Host) targets(e extent, known map[core.HostID]store) []core.HostID {
 	has := make(map[core.HostID]bool)
 	for _, x := range e.holders {
 		if !contradicts(x, known) {
-			has[x.store] = true
-			zones = append(zones, known[x.store].Zone)
+			has[x.Store] = true
+			zones = append(zones, known[x.Store].Zone)
 		}
 	}
 	var candidates []placement.Candidate

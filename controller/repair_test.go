@@ -71,7 +71,7 @@ func TestRepair_OldDeletionIsRefused(t *testing.T) {
 		spare := r.others(e)[0]
 		r.kill(r.replicas(e)[0].id)
 		r.eventually("it is copied", 6*time.Minute, func() bool { return len(r.row(e).Holders) == 4 })
-		if err := r.ctl.removeReplica(r.t.Context(), before, holder{spare.id, spare.disk}); core.CodeOf(err) != core.CodeConflict {
+		if err := r.ctl.removeReplica(r.t.Context(), before, core.Place{Store: spare.id, Disk: spare.disk}); core.CodeOf(err) != core.CodeConflict {
 			t.Errorf("the store removed a copy by an old version: %v", err)
 		}
 		if spare.has(e.ID) == nil {
@@ -217,11 +217,11 @@ func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
 			t.Errorf("holders %v: one of two good copies was dropped", got)
 		}
 		row, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error {
-			setHolders(s, slices.DeleteFunc(holdersOf(*s), func(x holder) bool { return x.store == spare.id }))
+			s.SetPlaces(slices.DeleteFunc(s.Places(), func(x core.Place) bool { return x.Store == spare.id }))
 			return nil
 		})
 		r.ok(err)
-		r.ctl.removeSurplus(r.t.Context(), known, holder{spare.id, spare.disk})
+		r.ctl.removeSurplus(r.t.Context(), known, core.Place{Store: spare.id, Disk: spare.disk})
 		if spare.has(e.ID) == nil {
 			t.Errorf("a good copy was removed beside the holders %v", row.Holders)
 		}

@@ -69,7 +69,7 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 		if row, err = h.copyTo(ctx, row, source, target, pace); err == nil {
 			return h.gained(ctx, row, target.place(), known, urgent)
 		}
-		err = core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source.store, target.ID, err)
+		err = core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source.Store, target.ID, err)
 		var broken sourceError
 		if len(sources) > 1 && errors.As(err, &broken) {
 			sources = sources[1:]
@@ -84,10 +84,10 @@ func (h *Host) addCopy(ctx context.Context, e extent, row metadata.SealRecord, k
 }
 
 // gained records a copy that is complete on its store.
-func (h *Host) gained(ctx context.Context, row metadata.SealRecord, at holder, known map[core.HostID]store, urgent bool) error {
+func (h *Host) gained(ctx context.Context, row metadata.SealRecord, at core.Place, known map[core.HostID]store, urgent bool) error {
 	row, err := h.addHolder(ctx, row, at, known)
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "record its copy on %s: %w", at.store, err)
+		return core.Errorf(core.CodeOf(err), "record its copy on %s: %w", at.Store, err)
 	}
 	id := row.Extent.ID
 	h.extents.took(row)
@@ -97,15 +97,15 @@ func (h *Host) gained(ctx context.Context, row metadata.SealRecord, at holder, k
 	if e, ok := h.extents.get(id); ok && e.told {
 		h.finished(ctx, row)
 	}
-	h.log.Info("an extent has a copy more", "extent", id, "store", at.store, "holders", row.Holders)
+	h.log.Info("an extent has a copy more", "extent", id, "store", at.Store, "holders", row.Holders)
 	h.repairs.Add(id, urgent) // it may lack another
 	return nil
 }
 
 // answeringHolders are those that a copy may be made from.
-func answeringHolders(e extent, known map[core.HostID]store) (out []holder) {
+func answeringHolders(e extent, known map[core.HostID]store) (out []core.Place) {
 	for _, x := range e.holders {
-		if known[x.store].answering() && !contradicts(x, known) {
+		if known[x.Store].answering() && !contradicts(x, known) {
 			out = append(out, x)
 		}
 	}
@@ -113,7 +113,7 @@ func answeringHolders(e extent, known map[core.HostID]store) (out []holder) {
 }
 
 // addHolder records a copy that is complete on its store. Holders whose disks are gone make room.
-func (h *Host) addHolder(ctx context.Context, row metadata.SealRecord, add holder, known map[core.HostID]store) (metadata.SealRecord, error) {
+func (h *Host) addHolder(ctx context.Context, row metadata.SealRecord, add core.Place, known map[core.HostID]store) (metadata.SealRecord, error) {
 	for {
 		next, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(r *metadata.SealRecord) error {
 			if r.State != core.ExtentSealed {
@@ -122,8 +122,8 @@ func (h *Host) addHolder(ctx context.Context, row metadata.SealRecord, add holde
 			if r.Version != row.Version {
 				return errMoved
 			}
-			holders := slices.DeleteFunc(holdersOf(*r), func(x holder) bool { return x.store == add.store || contradicts(x, known) })
-			setHolders(r, append(holders, add))
+			holders := slices.DeleteFunc(r.Places(), func(x core.Place) bool { return x.Store == add.Store || contradicts(x, known) })
+			r.SetPlaces(append(holders, add))
 			r.Version, r.Changed = r.Version+1, h.deps.now()
 			return nil
 		})
@@ -142,13 +142,13 @@ func (h *Host) addHolder(ctx context.Context, row metadata.SealRecord, add holde
 func (h *Host) quarantine(ctx context.Context, id core.ExtentID, from core.HostID, why string) {
 	dropped := false
 	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), func(r *metadata.SealRecord) error {
-		holders := holdersOf(*r)
-		left := slices.DeleteFunc(slices.Clone(holders), func(x holder) bool { return x.store == from })
+		holders := r.Places()
+		left := slices.DeleteFunc(slices.Clone(holders), func(x core.Place) bool { return x.Store == from })
 		dropped = r.State.HasEnd() && len(left) > 0 && len(left) < len(holders)
 		if !dropped {
 			return metadata.ErrNoChange
 		}
-		setHolders(r, left)
+		r.SetPlaces(left)
 		r.Version, r.Changed = r.Version+1, h.deps.now()
 		return nil
 	})
@@ -167,9 +167,9 @@ func (h *Host) quarantine(ctx context.Context, id core.ExtentID, from core.HostI
 
 // dropSurplus gives up one copy of more than are wanted, after all were looked at.
 func (h *Host) dropSurplus(ctx context.Context, e extent, row metadata.SealRecord, known map[core.HostID]store) error {
-	verified := make([]holder, 0, len(e.holders))
+	verified := make([]core.Place, 0, len(e.holders))
 	for _, x := range e.holders {
-		if known[x.store].answering() && !contradicts(x, known) && h.verify(ctx, row, x) == nil {
+		if known[x.Store].answering() && !contradicts(x, known) && h.verify(ctx, row, x) == nil {
 			verified = append(verified, x)
 		}
 	}
@@ -181,33 +181,33 @@ func (h *Host) dropSurplus(ctx context.Context, e extent, row metadata.SealRecor
 		if r.State != core.ExtentSealed || r.Version != row.Version {
 			return errMoved
 		}
-		setHolders(r, slices.DeleteFunc(holdersOf(*r), func(x holder) bool { return x.store == drop.store }))
+		r.SetPlaces(slices.DeleteFunc(r.Places(), func(x core.Place) bool { return x.Store == drop.Store }))
 		r.Version, r.Changed = r.Version+1, h.deps.now()
 		return nil
 	})
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "drop its copy on %s: %w", drop.store, err)
+		return core.Errorf(core.CodeOf(err), "drop its copy on %s: %w", drop.Store, err)
 	}
 	h.extents.took(next)
 	h.shares.touchHolders(next.Extent)
-	h.log.Info("an extent has a copy less: it had more than wanted", "extent", e.ID, "store", drop.store, "holders", next.Holders)
+	h.log.Info("an extent has a copy less: it had more than wanted", "extent", e.ID, "store", drop.Store, "holders", next.Holders)
 	return h.removeReplica(ctx, next, drop)
 }
 
 // victim is the copy whose loss hurts least: of the zone with the most of them, of a store that was not among the first replicas.
-func victim(e extent, from []holder, known map[core.HostID]store) holder {
+func victim(e extent, from []core.Place, known map[core.HostID]store) core.Place {
 	zones := make(map[string]int)
 	for _, x := range from {
-		zones[known[x.store].Zone]++
+		zones[known[x.Store].Zone]++
 	}
-	return slices.MaxFunc(from, func(a, b holder) int {
-		if d := zones[known[a.store].Zone] - zones[known[b.store].Zone]; d != 0 {
+	return slices.MaxFunc(from, func(a, b core.Place) int {
+		if d := zones[known[a.Store].Zone] - zones[known[b.Store].Zone]; d != 0 {
 			return d
 		}
-		if d := boolInt(!isReplica(e, a.store)) - boolInt(!isReplica(e, b.store)); d != 0 {
+		if d := boolInt(!isReplica(e, a.Store)) - boolInt(!isReplica(e, b.Store)); d != 0 {
 			return d
 		}
-		return slices.Compare([]byte(a.store), []byte(b.store))
+		return slices.Compare([]byte(a.Store), []byte(b.Store))
 	})
 }
 
@@ -227,7 +227,7 @@ func (h *Host) promote(ctx context.Context, e extent, row metadata.SealRecord, k
 		has, whole, err := h.hasAll(ctx, row, st.place())
 		if whole {
 			var made metadata.SealRecord
-			if made, err = h.copyTo(ctx, row, holder{}, st, nil); err == nil {
+			if made, err = h.copyTo(ctx, row, core.Place{}, st, nil); err == nil {
 				h.log.Warn("a replica that was no holder is made one: no holder can be read", "extent", e.ID, "store", st.ID, "holders", row.Holders)
 				return h.gained(ctx, made, st.place(), known, true)
 			}
@@ -262,7 +262,7 @@ func readsAsOther(err error) bool {
 func mayHave(e extent, known map[core.HostID]store) (out []store) {
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		st := known[id]
-		if st.answering() && !slices.ContainsFunc(e.holders, st.place().sameDisk) {
+		if st.answering() && !slices.ContainsFunc(e.holders, st.place().Same) {
 			out = append(out, st)
 		}
 	}
@@ -275,19 +275,19 @@ func mayComeBack(e extent, known map[core.HostID]store) (out []core.HostID) {
 	places := slices.Clone(e.holders)
 	for _, id := range e.Replicas {
 		if !e.holds(id) {
-			places = append(places, holder{id, e.Disk(id)})
+			places = append(places, core.Place{Store: id, Disk: e.Disk(id)})
 		}
 	}
 	for _, x := range places {
-		if !known[x.store].answering() && !contradicts(x, known) {
-			out = append(out, x.store)
+		if !known[x.Store].answering() && !contradicts(x, known) {
+			out = append(out, x.Store)
 		}
 	}
 	return out
 }
 
 // hasAll asks a store how far its replica goes; whole says that it may be a copy. has is empty when there is nothing, else a text.
-func (h *Host) hasAll(ctx context.Context, row metadata.SealRecord, at holder) (has string, whole bool, err error) {
+func (h *Host) hasAll(ctx context.Context, row metadata.SealRecord, at core.Place) (has string, whole bool, err error) {
 	r, err := h.replicaAt(ctx, row.Extent.ID, at)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
@@ -295,9 +295,9 @@ func (h *Host) hasAll(ctx context.Context, row metadata.SealRecord, at holder) (
 	case err != nil:
 		return "", false, err
 	case r.Damaged:
-		return fmt.Sprintf("%s up to %d, damaged", at.store, r.Last), false, nil
+		return fmt.Sprintf("%s up to %d, damaged", at.Store, r.Last), false, nil
 	case core.Seq(r.Last) == row.L && r.Checksum != row.Checksum:
-		return fmt.Sprintf("%s up to %d, of another content", at.store, r.Last), false, nil
+		return fmt.Sprintf("%s up to %d, of another content", at.Store, r.Last), false, nil
 	}
-	return fmt.Sprintf("%s up to %d", at.store, r.Last), core.Seq(r.Last) >= row.L, nil
+	return fmt.Sprintf("%s up to %d", at.Store, r.Last), core.Seq(r.Last) >= row.L, nil
 }

@@ -170,7 +170,7 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 		return row, false, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %s", o.extent.ID, d.Reason)
 	}
 	if !d.HasSum {
-		if d.Checksum, err = h.checksumOfEnd(ctx, o.extent.ID, diskIn(in, d.Holders[0]), d.L); err != nil {
+		if d.Checksum, err = h.checksumOfEnd(ctx, o.extent.ID, placeIn(in, d.Holders[0]), d.L); err != nil {
 			return row, false, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %w", o.extent.ID, err)
 		}
 	}
@@ -184,10 +184,10 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 }
 
 // checksumOfEnd is the rolling checksum at an end that only replicas beyond it have.
-func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at holder, l core.Seq) (uint32, error) {
+func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at core.Place, l core.Seq) (uint32, error) {
 	sum, whole, err := h.checksumAt(ctx, id, at, l)
 	if err == nil && !whole {
-		err = core.Errorf(core.CodeCorrupt, "seq %d is not the end of a batch on %s", l, at.store)
+		err = core.Errorf(core.CodeCorrupt, "seq %d is not the end of a batch on %s", l, at.Store)
 	}
 	return sum, err
 }
@@ -266,7 +266,7 @@ func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 }
 
 // endSeal decides L for ever, unless it was decided before.
-func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, holders []holder, bytes uint64) (metadata.SealRecord, error) {
+func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, holders []core.Place, bytes uint64) (metadata.SealRecord, error) {
 	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), func(r *metadata.SealRecord) error {
 		if r.State.HasEnd() {
 			return metadata.ErrNoChange
@@ -276,20 +276,13 @@ func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, h
 		}
 		r.State, r.L, r.Checksum, r.Bytes, r.Changed = core.ExtentSealed, d.L, d.Checksum, bytes, h.deps.now()
 		r.Forced, r.Lost, r.Version, r.Ended = d.Forced, d.Lost, r.Version+1, r.Changed
-		setHolders(r, holders)
+		r.SetPlaces(holders)
 		return nil
 	})
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s at %d: %w", id, d.L, err)
 	}
 	return row, nil
-}
-
-func setHolders(r *metadata.SealRecord, holders []holder) {
-	r.Holders, r.HolderDisks = make([]core.HostID, len(holders)), make([]core.DiskID, len(holders))
-	for i, x := range holders {
-		r.Holders[i], r.HolderDisks[i] = x.store, x.disk
-	}
 }
 
 // bytesAt is the size of the extent up to l, as far as a replica ends there.

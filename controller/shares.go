@@ -324,7 +324,7 @@ func (h *Host) otherHolders(id core.ExtentID) []string {
 	}
 	out := make([]string, len(e.holders))
 	for i, x := range e.holders {
-		out[i] = string(x.store)
+		out[i] = string(x.Store)
 	}
 	return out
 }

@@ -122,7 +122,7 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 	if e.state.HasEnd() {
 		ask = nil
 		for _, x := range e.holders {
-			ask = append(ask, x.store)
+			ask = append(ask, x.Store)
 		}
 	}
 	for _, id := range ask {

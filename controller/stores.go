@@ -33,7 +33,7 @@ type store struct {
 func (s store) answering() bool { return !s.identity.Disk.IsZero() && s.failures < 2 }
 
 // place is where a copy on it would be.
-func (s store) place() holder { return holder{s.ID, s.identity.Disk} }
+func (s store) place() core.Place { return core.Place{Store: s.ID, Disk: s.identity.Disk} }
 
 const (
 	// describeAtOnce bounds the calls of one round.

@@ -193,7 +193,7 @@ func (h *Host) removeLeftover(ctx context.Context, row metadata.SealRecord, x st
 		if st, ok := h.stores.get(id); !ok || !st.answering() || st.identity.Disk != disk {
 			continue
 		}
-		if rerr := h.removeReplica(ctx, row, holder{id, disk}); rerr != nil {
+		if rerr := h.removeReplica(ctx, row, core.Place{Store: id, Disk: disk}); rerr != nil {
 			err = rerr
 		}
 	}

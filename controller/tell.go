@@ -39,7 +39,7 @@ func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
 
 // tellStore gives one store the end, and says whether it has it now.
 func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.HostID) bool {
-	err := h.sealReplica(ctx, row, holder{id, diskOf(row, id)}, row.Version)
+	err := h.sealReplica(ctx, row, core.Place{Store: id, Disk: diskOf(row, id)}, row.Version)
 	if err == nil {
 		return true
 	}
@@ -54,25 +54,25 @@ func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.H
 }
 
 // sealReplica tells one store the end and the version of the holders; it has both durable when it answers.
-func (h *Host) sealReplica(ctx context.Context, row metadata.SealRecord, at holder, version uint64) error {
-	store, err := h.storeAt(at.store)
+func (h *Host) sealReplica(ctx context.Context, row metadata.SealRecord, at core.Place, version uint64) error {
+	store, err := h.storeAt(at.Store)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
 	_, err = store.Seal(ctx, connect.NewRequest(&pb.SealReplicaRequest{
-		Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum, Version: version, Expected: expect(at.store, at.disk),
+		Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum, Version: version, Expected: expect(at.Store, at.Disk),
 	}))
-	h.stores.callFailed(at.store, err)
+	h.stores.callFailed(at.Store, err)
 	return convert.FromRPC(err)
 }
 
 // diskOf a store that the end is meant for: that of the holder, else that of the replica; zero is any.
 func diskOf(row metadata.SealRecord, id core.HostID) core.DiskID {
-	for _, x := range holdersOf(row) {
-		if x.store == id {
-			return x.disk
+	for _, x := range row.Places() {
+		if x.Store == id {
+			return x.Disk
 		}
 	}
 	return row.Extent.Disk(id)
@@ -102,15 +102,15 @@ func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
 }
 
 // removeReplica deletes a replica by the version of the row that decided it; the store refuses one that is older than it knows.
-func (h *Host) removeReplica(ctx context.Context, row metadata.SealRecord, from holder) error {
-	store, err := h.storeAt(from.store)
+func (h *Host) removeReplica(ctx context.Context, row metadata.SealRecord, from core.Place) error {
+	store, err := h.storeAt(from.Store)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
 	_, err = store.Remove(ctx, connect.NewRequest(&pb.RemoveRequest{
-		Extent: row.Extent.ID.ID[:], Version: row.Version, Expected: expect(from.store, from.disk),
+		Extent: row.Extent.ID.ID[:], Version: row.Version, Expected: expect(from.Store, from.Disk),
 	}))
 	if err = convert.FromRPC(err); core.CodeOf(err) == core.CodeNotFound {
 		return nil

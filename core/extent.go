@@ -72,6 +72,17 @@ type StoreIdentity struct {
 	Run   RunID  `json:"run"`
 }
 
+// Place is where a copy is: a disk of a store. A zero disk is not known: any disk of the store counts.
+type Place struct {
+	Store HostID
+	Disk  DiskID
+}
+
+// Same reports whether both may be one place.
+func (p Place) Same(q Place) bool {
+	return p.Store == q.Store && (p.Disk.IsZero() || q.Disk.IsZero() || p.Disk == q.Disk)
+}
+
 // Health grades a store's answer to a fence.
 type Health string
 

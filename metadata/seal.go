@@ -42,6 +42,26 @@ type SealRecord struct {
 	Due time.Time `json:"due,omitzero"`
 }
 
+// Places are where the holders have it.
+func (r SealRecord) Places() []core.Place {
+	out := make([]core.Place, len(r.Holders))
+	for i, id := range r.Holders {
+		out[i].Store = id
+		if i < len(r.HolderDisks) {
+			out[i].Disk = r.HolderDisks[i]
+		}
+	}
+	return out
+}
+
+// SetPlaces makes these the holders.
+func (r *SealRecord) SetPlaces(all []core.Place) {
+	r.Holders, r.HolderDisks = make([]core.HostID, len(all)), make([]core.DiskID, len(all))
+	for i, x := range all {
+		r.Holders[i], r.HolderDisks[i] = x.Store, x.Disk
+	}
+}
+
 // Gone is what selections have taken of it.
 func (r SealRecord) Gone() (*acklevel.Window, error) {
 	if len(r.Removed) == 0 {
