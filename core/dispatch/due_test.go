@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 	"pgregory.net/rapid"
 )
 
@@ -127,7 +128,7 @@ func offerTimers(t *testing.T, s *Share, now time.Time, seqs ...core.Seq) *count
 }
 
 func TestTimers_InTheOrderOfTheirOffers(t *testing.T) {
-	g, s := newTimers(t, core.GroupSpec{Delay: time.Hour})
+	g, s := newTimers(t, core.GroupSpec{})
 	a := offerTimers(t, s, start, 70_000, 5, 6, 3)
 	b := offerTimers(t, s, start, 3, 1, 70_000)
 	if d := g.Depth(); d.Ready != 5 || d.OldestReady != 700_000 {
@@ -136,7 +137,7 @@ func TestTimers_InTheOrderOfTheirOffers(t *testing.T) {
 	if s.Unread(70_000) != 69_995 || s.ReadFrom() != 1 || s.Done(1) {
 		t.Errorf("%d are unread, read from %d", s.Unread(70_000), s.ReadFrom())
 	}
-	want(t, "whatever the group's delay", take(g, 9, start), "70000+1@1", "5+1@1", "6+1@1", "3+1@1", "1+1@1")
+	want(t, "as they were offered", take(g, 9, start), "70000+1@1", "5+1@1", "6+1@1", "3+1@1", "1+1@1")
 	for _, seq := range []core.Seq{1, 3, 5, 6, 70_000} {
 		if bad := s.Ack(seq, 1, 1, start, nil); bad != nil {
 			t.Fatalf("ack of %d is refused: %v", seq, bad)
@@ -148,6 +149,62 @@ func TestTimers_InTheOrderOfTheirOffers(t *testing.T) {
 	if err := g.check(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A message for later is visible when its time has come and the group's delay is over, whichever comes last; what is handed out again does not wait.
+func TestTimers_GroupDelay(t *testing.T) {
+	g, s := newTimers(t, core.GroupSpec{Delay: 10 * time.Second})
+	times := map[core.Seq]timerTimes{
+		1: {enqueued: second(-9), due: second(-1)},
+		2: {enqueued: second(-4), due: second(-2)},
+		3: {enqueued: second(-20), due: second(-3)},
+		4: {enqueued: second(-8), due: second(0)},
+	}
+	if err := s.OfferDue(dueRecords(times, nil, 3, 2, 1, 4), start); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		if err := g.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := g.Depth(); d.Ready != 1 || d.Delayed != 3 {
+		t.Fatalf("got %+v, want 1 ready, 3 delayed", d)
+	}
+	if b := s.Blocking(); b.Seq != 1 || b.Place != PlaceDelayed || !b.Until.Equal(second(1)) {
+		t.Errorf("blocked by %+v, want the first, delayed until 1 s", b)
+	}
+	want(t, "what is old enough", take(g, 9, start), "3+1@1")
+	check()
+	deadline(t, g, second(1))
+	want(t, "the next", take(g, 9, second(1)), "1+1@1")
+	g.Update(core.GroupSpec{Delay: time.Minute}.WithDefaults(), second(1))
+	check()
+	if err := s.Nack(1, 1, 0, nil, 0, second(1)); err != nil {
+		t.Fatal(err)
+	}
+	save(s, second(1))
+	want(t, "what was handed out does not wait again", take(g, 9, second(3)), "1+1@2")
+	g.Update(core.GroupSpec{Delay: 12 * time.Second}.WithDefaults(), second(3))
+	check()
+	if held := s.Withhold(4, second(3)); held != Held {
+		t.Fatalf("what is kept back is %s", held)
+	}
+	check()
+	s.Follow(new(acklevel.Window), nil, nil, s.Withholds(), second(3))
+	check()
+	want(t, "released, and kept back still", take(g, 9, second(3)))
+	deadline(t, g, second(4))
+	want(t, "by the new delay", take(g, 9, second(4)), "4+1@1")
+	g.Rebuild(s, second(5))
+	if err := s.OfferDue(dueRecords(times, nil, 3, 2, 1, 4), second(5)); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	g.Update(core.GroupSpec{}.WithDefaults(), second(5))
+	check()
+	want(t, "the delay was taken away", take(g, 9, second(5)), "2+1@1")
 }
 
 // Records of one batch of their publisher that are due in its order travel as one run.

@@ -215,8 +215,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is blocked and delivered again", seq)
 	case f.dying:
 		t.Fatalf("seq %d is dying and delivered again", seq)
-	case !f.begun && m.timers == nil && m.now.Before(f.appended.Add(m.spec.Delay)):
-		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(f.appended), m.spec.Delay)
+	case !f.begun && m.now.Before(m.appended(seq).Add(m.spec.Delay)):
+		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(m.appended(seq)), m.spec.Delay)
 	case !f.begun && m.tooOld(f):
 		t.Fatalf("seq %d is delivered %s after it was appended, older than %s is skipped", seq, m.now.Sub(f.appended), m.spec.SkipOlder)
 	case m.cancels.withheld[seq]:
@@ -239,6 +239,14 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		}
 	}
 	f.attempts, f.locked, f.until, f.begun, f.leaves = attempt, true, m.now.Add(m.spec.LockTimeout), true, false
+}
+
+// appended is when a message was.
+func (m *machine) appended(seq core.Seq) time.Time {
+	if m.timers != nil {
+		return m.timers[seq].enqueued
+	}
+	return m.fate(seq).appended
 }
 
 // tooOld reports whether the group skips a message, if it was never handed out.

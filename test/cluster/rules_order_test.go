@@ -74,6 +74,43 @@ func TestRule_GroupDelay(t *testing.T) {
 	})
 }
 
+// TestRule_GroupDelay_AndTheirOwn has messages for later come when both their own delay and the group's are over, also over a crash; counted and
+// explained as what they wait for.
+func TestRule_GroupDelay_AndTheirOwn(t *testing.T) {
+	const delay = 3 * time.Minute
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.Delay = delay })
+		for body, own := range map[string]time.Duration{"short": time.Minute, "long": 5 * time.Minute} {
+			_, err := w.publisher().Publish(w.t.Context(), client.Message{Body: []byte(body), Delay: own})
+			w.ok(err)
+		}
+		published := time.Now()
+		sleep(time.Minute + time.Second)
+		if d := w.depth("g"); counts(d) != "0 0 2 0 0" {
+			t.Errorf("nobody has read them, and they count as %s", counts(d))
+		}
+		con := w.consumer("g")
+		sleep(time.Second)
+		if d := w.depth("g"); counts(d) != "0 0 2 0 0" {
+			t.Errorf("one was read, and they count as %s", counts(d))
+		}
+		w.Crash(Output)
+		w.Up(Output)
+		for _, x := range []struct {
+			body string
+			at   time.Duration
+		}{{"short", delay}, {"long", 5 * time.Minute}} {
+			d := w.take(con, delay)
+			if d == nil || string(d.Body) != x.body || d.Attempt != 1 {
+				t.Fatalf("got %+v, want %s", d, x.body)
+			}
+			w.between(x.body+" came", published, x.at-time.Second, x.at+time.Second)
+			w.ok(d.Ack())
+		}
+		w.close(con)
+	})
+}
+
 // TestRule_SkipOlder settles unseen what is too old and was never handed out; what was comes again however old it is, and nothing is left over.
 func TestRule_SkipOlder(t *testing.T) {
 	const most = time.Minute
