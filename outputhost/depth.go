@@ -167,9 +167,10 @@ func (g *group) countDue(ctx context.Context, all []*timersAsleep, now time.Time
 		calls.Go(func() error {
 			g.mu.Lock()
 			stores := x.s.sourcesLocked(now)
+			until := now.Add(-g.mu.record.Spec.Delay) // what was due by then was enqueued by then
 			g.mu.Unlock()
 			id := x.s.extent.ID
-			resp, err := g.h.listDue(ctx, stores, &pb.ListDueRequest{Extent: id.ID[:], UpTo: uint64(x.upTo), CountUntil: now.UnixMilli(), Known: x.known})
+			resp, err := g.h.listDue(ctx, stores, &pb.ListDueRequest{Extent: id.ID[:], UpTo: uint64(x.upTo), CountUntil: until.UnixMilli(), Known: x.known})
 			if err != nil {
 				g.h.log.Debug("cannot count what is due", "extent", id, "group", g.name, "err", err)
 				return nil

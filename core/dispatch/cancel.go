@@ -30,6 +30,8 @@ func (s *Share) Withhold(seq core.Seq, now time.Time) Hold {
 	m := s.table.get(seq)
 	switch {
 	case m == nil || m.phase == withheld:
+	case m.phase == early:
+		s.move(m, withheld)
 	case m.phase == unbegun:
 		s.move(m, withheld)
 		s.unbegun.filter(func(waiting *core.Seq) bool { return *waiting != seq })
@@ -63,8 +65,7 @@ func (s *Share) Follow(called *acklevel.Window, kept, undecided map[core.Seq]boo
 		case at > until || undecided[seq]:
 			continue
 		case m != nil && m.phase == withheld:
-			s.move(m, unbegun)
-			s.unbegun.push(seq)
+			s.comeDue(seq, m)
 		}
 		delete(s.withheld, seq)
 	}

@@ -114,6 +114,8 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			fail("seq %d is ready but nobody knows", seq)
 		case m.phase == unbegun && (m.batch == nil || waiting[seq] != 1 || m.attempts > 0 && !s.returning):
 			fail("seq %d was not begun, and waits %d times", seq, waiting[seq])
+		case m.phase == early && (m.batch == nil || waiting[seq] > 0 || m.attempts > 0 || !covered[seq]):
+			fail("seq %d is kept back, waits %d times, and has a deadline: %v", seq, waiting[seq], covered[seq])
 		case m.phase == withheld && (m.batch == nil || waiting[seq] > 0 || m.attempts > 0 || s.withheld[seq] == 0):
 			fail("seq %d is withheld, and waits %d times", seq, waiting[seq])
 		case m.phase == unsaved && !pending[seq]:

@@ -119,7 +119,7 @@ func (s *Share) entries(final bool, now int64) []entry {
 			}
 		case parking, leaving, stranded, lodging:
 			s.departingEntry(seq, m, &e)
-		case unbegun, withheld: // of a parked message the record tells
+		case unbegun, early, withheld: // of a parked message the record tells
 			e.attempts = 0
 		default:
 			e.kind = ended

@@ -61,7 +61,7 @@ func (t *timer) live() bool {
 		return t.share.alarm == t.due
 	}
 	m := t.share.table.get(t.seq)
-	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == retaken || m.phase == stranded || m.phase == parking)
+	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == retaken || m.phase == early || m.phase == stranded || m.phase == parking)
 }
 
 // wakeAt sets a deadline of its own for a message whose due is due, or with seq 0 for the share.
@@ -183,6 +183,8 @@ func (s *Share) due(seq core.Seq, m *message) {
 		s.failed(seq, m, 0)
 	case delayed:
 		s.retry(seq, m)
+	case early:
+		s.comeDue(seq, m)
 	case retaken:
 		s.die(seq, m)
 	case parking, stranded:

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -10,8 +11,8 @@ import (
 )
 
 // A share of a timer extent takes its messages in the order in which they are due, whatever their seqs. So there is no place up to which
-// it was read: a message that was offered and never handed out has a phase, unbegun, and next and cursor stay where the share began. The
-// group's delay does not count for them, and they are too old by the time since they were due.
+// it was read: a message that was offered and never handed out has a phase, unbegun, or early while the group's delay, since it was enqueued, keeps
+// it back longer than its own; and next and cursor stay where the share began. They are too old by the time since they were due.
 
 // DueRecords are messages of a timer extent whose time has come, in the order in which they are due: record i has the seq Seqs[i] and the
 // bytes Bytes[Offsets[i]:Offsets[i+1]]. All slices and Buffer belong to the share from OfferDue until Buffer.Release.
@@ -100,19 +101,25 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 			return
 		}
 		m = s.table.put(seq)
-		m.due = since
+		m.batch = b
+		if s.timers {
+			s.table.setPlace(seq, i)
+		}
 		if s.returning {
 			s.goOn(seq, m, past)
 		}
 		if _, waits := s.withheld[seq]; waits {
 			s.move(m, withheld)
 		} else {
-			s.move(m, unbegun)
-			s.unbegun.push(seq)
+			s.comeDue(seq, m)
 		}
 		s.top = max(s.top, seq)
 	} else {
 		s.missing--
+		m.batch = b
+		if s.timers {
+			s.table.setPlace(seq, i)
+		}
 		switch m.phase {
 		case ready:
 			s.retries.push(seq)
@@ -122,12 +129,38 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 			s.group.parks().leaving.push(deadRef{s, seq})
 		}
 	}
-	m.batch = b
-	if s.timers {
-		s.table.setPlace(seq, i)
-	}
 	b.left++
 	b.live += int(b.Offsets[i+1] - b.Offsets[i])
+}
+
+// comeDue has a message that was read, and never handed out, wait for its turn, or for the end of the group's delay.
+func (s *Share) comeDue(seq core.Seq, m *message) {
+	at := s.enqueued(m.batch, seq)*1000 + int64(s.group.spec.Delay)
+	if at > s.group.now && s.group.spec.Delay > 0 && !s.returning {
+		m.due = at
+		s.move(m, early)
+		s.group.wakeAt(s, seq, at)
+		return
+	}
+	m.due = s.since(m.batch, seq) * 1000
+	s.move(m, unbegun)
+	s.unbegun.push(seq)
+}
+
+// redelay has what was never handed out wait by the delay as it is now.
+func (s *Share) redelay() {
+	var waiting []core.Seq
+	s.table.each(func(seq core.Seq, m *message) {
+		if m.phase == unbegun || m.phase == early {
+			waiting = append(waiting, seq)
+		}
+	})
+	since := func(seq core.Seq) int64 { return s.since(s.table.get(seq).batch, seq) }
+	slices.SortStableFunc(waiting, func(a, b core.Seq) int { return cmp.Compare(since(a), since(b)) })
+	s.unbegun = queue[core.Seq]{}
+	for _, seq := range waiting {
+		s.comeDue(seq, s.table.get(seq))
+	}
 }
 
 // tooOld reports whether the group skips a message that could have been handed out since then, ns, and never was.

@@ -64,6 +64,7 @@ func (g *Group) instant(ns int64) time.Time { return g.base.Add(time.Duration(ns
 // exhausted under the new ones, are judged again.
 func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
+	redelay := spec.Delay != g.spec.Delay
 	g.spec = spec
 	if spec.NoSmartRetry {
 		g.succeeded()
@@ -82,6 +83,9 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 				s.judge(seq, m, 0)
 			}
 		})
+		if redelay && s.timers && !s.returning {
+			s.redelay()
+		}
 		s.changed = true
 		s.wake()
 	}

@@ -28,7 +28,8 @@ import (
 //	          (drop)                     ├─────────────────────────────────────────────────┘
 //	          (block)                    └─▶ blocked ── Update ─▶ unsaved | dying | done
 //
-//	of a timer extent: unread ─ OfferDue ─▶ unbegun ─ Take ─▶ inFlight
+//	of a timer extent: unread ─ OfferDue ─▶ early ─ Tick at due ─▶ unbegun
+//	                   unread ─ OfferDue ─▶ unbegun ─ Take ─▶ inFlight
 //	                             │             │ ▲
 //	                             │  Withhold   ▼ │ Follow
 //	                             └─ OfferDue ▶ withheld ─ Follow ─▶ done
@@ -47,6 +48,7 @@ const (
 	retaken               // could not be appended; dying again at due
 	blocked               // exhausted in a group that blocks
 	unbegun               // of a timer extent: read when it was due (ns), never handed out
+	early                 // like unbegun, kept back by the group's delay until due
 	handed                // in a group that delivers at most once: settled with the next call
 	withheld              // like unbegun, while it is decided whether it is cancelled; see cancel.go
 	parking               // waits for a checkpoint that says that it leaves; it and those below: see park.go

@@ -210,7 +210,7 @@ func (s *Share) canBegin() bool {
 		return false
 	}
 	if s.timers || s.returning {
-		return s.of(unbegun) > 0 && !s.full && !s.waits && s.table.n-s.missing-s.of(unbegun) < MaxOutstanding
+		return s.of(unbegun) > 0 && !s.full && !s.waits && s.table.n-s.missing-s.of(unbegun, early) < MaxOutstanding
 	}
 	return s.buffered > 0 && !s.full && !s.waits && s.opens == 0 && s.table.n-s.missing < MaxOutstanding
 }
@@ -268,7 +268,7 @@ func (s *Share) Depth() Depth {
 	d := Depth{
 		Ready:    s.buffered - kept + s.of(ready, unsaved, unbegun, handed),
 		InFlight: s.of(inFlight),
-		Delayed:  kept + s.of(delayed, withheld),
+		Delayed:  kept + s.of(delayed, early, withheld),
 		Parked:   s.of(parking, leaving, stranded, lodging),
 		Dying:    s.of(dying, taken, retaken),
 		Blocked:  s.of(blocked),

@@ -24,7 +24,7 @@ const (
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
-	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, handed: PlaceInFlight, withheld: PlaceDelayed,
+	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed,
 	parking: PlaceParked, leaving: PlaceParked, stranded: PlaceParked, lodging: PlaceParked,
 }
 
@@ -73,7 +73,7 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	if b := m.batch; b != nil {
 		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)
 	}
-	if m.phase == inFlight || m.phase == delayed || m.phase == retaken {
+	if m.phase == inFlight || m.phase == delayed || m.phase == retaken || m.phase == early {
 		st.Until = s.group.instant(m.due)
 	}
 	if m.phase >= parking {

@@ -66,7 +66,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	}
 	queued := true
 	switch m.phase {
-	case inFlight, delayed, retaken, stranded:
+	case inFlight, delayed, retaken, stranded, early:
 		if m.due <= now {
 			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
 		}
@@ -147,7 +147,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	s.next = s.done.Frontier() + 1
 	s.cursor = s.next
 	old.each(func(seq core.Seq, m *message) {
-		if !s.done.Done(seq) && m.phase != unbegun && m.phase != withheld { // that is read again, as what was only buffered
+		if !s.done.Done(seq) && m.phase != unbegun && m.phase != early && m.phase != withheld { // that is read again, as what was only buffered
 			s.replace(seq, m)
 		}
 	})
