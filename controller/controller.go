@@ -7,15 +7,15 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
-	"github.com/columbamq/columba/controller/backlog"
 	"github.com/columbamq/columba/controller/operations"
 	"github.com/columbamq/columba/controller/quota"
+	"github.com/columbamq/columba/controller/repair"
+	"github.com/columbamq/columba/controller/replicas"
 	"github.com/columbamq/columba/controller/retirement"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
@@ -98,12 +98,11 @@ type Host struct {
 	shares     *shares
 	stores     *stores
 	hosts      *hosts
-	repairs    *backlog.Backlog
+	repairs    *repair.Runner
+	replicas   *replicas.Calls
 	quotas     *quota.Keeper
-	pace       *backlog.Pace // of copies that are not urgent
 	letters    *operations.Runner
 	retirement *retirement.Runner
-	below      atomic.Int64 // extents below the minimum, as of the last sweep
 	mu         struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
@@ -123,9 +122,14 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), repairs: backlog.New(),
-		pace: backlog.NewPace(cfg.RepairPerSecond),
+		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()),
 	}
+	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
+	h.repairs = repair.New(repair.Config{
+		Meta: deps.Meta, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,
+		AtOnce: cfg.RepairsAtOnce, PerSecond: cfg.RepairPerSecond,
+		Metrics: repair.Metrics{Below: h.metrics.below, Short: h.metrics.short, Lost: h.metrics.lost, Made: h.metrics.repaired, Quarantined: h.metrics.quarantined, Alarms: h.metrics.alarms},
+	}, copies{h}, h.replicas)
 	h.letters = operations.New(operations.Config{Meta: deps.Meta, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
 	h.retirement = retirement.New(retirement.Config{
 		Meta: deps.Meta, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
@@ -168,7 +172,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairLoop, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.letters.Run} {
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.letters.Run} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

@@ -2,12 +2,9 @@ package controller
 
 import (
 	"context"
+	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
-	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 )
@@ -43,7 +40,7 @@ func (h *Host) fence(ctx context.Context, e core.Extent, floor core.Seq) seal.In
 		}
 		in.Missing[id] = core.Errorf(core.CodeDeadline, "no answer in time")
 		started := h.tasks.Go(func(context.Context) {
-			a, err := h.fenceOne(ctx, e, id, e.Disk(id), 0)
+			a, err := h.replicas.Fence(ctx, e, core.Place{Store: id, Disk: e.Disk(id)}, 0)
 			replies <- reply{id, a, err}
 		})
 		if !started {
@@ -84,27 +81,42 @@ func patienceFor(in seal.Input, most time.Duration) time.Duration {
 	return min(graceEnough, most)
 }
 
-// fenceOne fences the replica on one disk of a store; a zero disk is any. version is of the holders when the store is to get a copy: one
-// that removed it by an older version takes it back.
-func (h *Host) fenceOne(ctx context.Context, e core.Extent, id core.HostID, disk core.DiskID, version uint64) (core.FenceAnswer, error) {
-	store, err := h.storeAt(id)
-	if err != nil {
-		return core.FenceAnswer{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, h.patienceWith(id))
+const (
+	// tailBytes is how much a seal copies before it answers; what lacks more is completed by repair.
+	tailBytes = 4 << 20
+	// tailTimeout bounds those copies.
+	tailTimeout = time.Second
+)
+
+// complete brings the counting replicas that are a little short up to the end, side by side, and answers all holders then.
+func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in seal.Input) []core.Place {
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
-	resp, err := store.Fence(ctx, connect.NewRequest(&pb.FenceRequest{Extent: convert.ExtentToProto(e), Expected: expect(id, disk), Version: version}))
-	if err != nil {
-		h.stores.callFailed(id, err)
-		return core.FenceAnswer{}, convert.FromRPC(err)
+	holders := make([]core.Place, 0, len(d.Counting))
+	for _, id := range d.Holders {
+		holders = append(holders, placeIn(in, id))
 	}
-	return convert.FenceAnswer(resp.Msg)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, c := range d.Copies {
+		if in.Answers[c.From].Bytes > in.Answers[c.To].Bytes+tailBytes {
+			continue
+		}
+		wg.Go(func() {
+			to := placeIn(in, c.To)
+			if _, err := h.replicas.Copy(ctx, e.ID, placeIn(in, c.From), to, c.First, c.Last, nil); err != nil {
+				h.log.Warn("a replica was not completed", "extent", e.ID, "store", c.To, "err", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			holders = append(holders, to)
+		})
+	}
+	wg.Wait()
+	return holders
 }
 
-// patienceWith a store is how long a call to it may take: one that has not answered for a while gets no more than a question how it fares.
-func (h *Host) patienceWith(id core.HostID) time.Duration {
-	if st, known := h.stores.get(id); known && !st.answering() {
-		return min(h.cfg.DescribeTimeout, h.cfg.CallTimeout)
-	}
-	return h.cfg.CallTimeout
+func placeIn(in seal.Input, id core.HostID) core.Place {
+	return core.Place{Store: id, Disk: in.Answers[id].Identity.Disk}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
-	"github.com/columbamq/columba/metadata"
 )
 
 const (
@@ -271,7 +270,7 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "l", r.L, "row", e.l)
 	case held && (r.Damaged || r.Last < uint64(e.l) || r.Sealed && r.Checksum != e.checksum):
-		h.look(e.ID, func(ctx context.Context) { h.doubt(ctx, e.ID, is) })
+		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, is) })
 	case held && !r.Sealed:
 		h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
 	case held:
@@ -282,23 +281,9 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
 		h.log.Error("a replica knows more as committed than the seal row has: it is kept, look at it", "extent", e.ID, "store", st.ID, "committed", r.Committed, "row", e.l)
 	default:
-		h.look(e.ID, func(ctx context.Context) { h.removeSurplus(ctx, e, is) })
+		h.look(e.ID, func(ctx context.Context) { h.repairs.RemoveSurplus(ctx, e.ID, is) })
 	}
 	return false
-}
-
-// doubt asks a holder itself, and takes it out of the holders when it does not have what it should.
-func (h *Host) doubt(ctx context.Context, id core.ExtentID, at core.Place) {
-	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
-	defer cancel()
-	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
-	if err != nil || !slices.Contains(row.Holders, at.Store) {
-		return
-	}
-	switch err := h.verify(ctx, row, at); core.CodeOf(err) {
-	case core.CodeCorrupt, core.CodeNotFound:
-		h.quarantine(ctx, id, at.Store, err.Error())
-	}
 }
 
 // findMissing looks for extents that a store should hold and does not list, and reports whether there are any.
@@ -312,7 +297,7 @@ func (h *Host) findMissing(st store, m *mirror) bool {
 		return !listed
 	})
 	for _, e := range missing {
-		h.look(e.ID, func(ctx context.Context) { h.doubt(ctx, e.ID, at) })
+		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, at) })
 	}
 	return len(missing) > 0
 }
@@ -337,32 +322,4 @@ func (h *Host) findUnopened(st store, m *mirror) {
 			}
 		})
 	}
-}
-
-// removeSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at.
-func (h *Host) removeSurplus(ctx context.Context, e extent, from core.Place) {
-	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
-	defer cancel()
-	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
-	if err != nil || row.State != core.ExtentSealed {
-		return
-	}
-	good := 0
-	for _, x := range row.Places() {
-		if x != from && h.verify(ctx, row, x) == nil {
-			good++
-		}
-	}
-	if good < e.wanted() {
-		h.repairs.Want(e.ID)
-		return
-	}
-	if row, err = h.decideRemoval(ctx, row, from); err == nil {
-		err = h.removeReplica(ctx, row, from)
-	}
-	if err != nil {
-		h.log.Info("a replica that nobody needs stays for now", "extent", e.ID, "store", from.Store, "err", err)
-		return
-	}
-	h.log.Info("a replica that nobody needs is removed", "extent", e.ID, "store", from.Store, "holders", row.Holders)
 }

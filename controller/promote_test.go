@@ -52,12 +52,19 @@ func TestPromote_WholeReplicaThatWasNoHolder(t *testing.T) {
 				}
 				r.sleep(5 * time.Second)
 				r.whole(e, 5, 3)
-				if lost := r.ctl.repairs.AllLost(); len(lost) != 0 {
+				if lost := r.lost(); lost != 0 {
 					t.Errorf("reported as lost: %v", lost)
 				}
 			})
 		})
 	}
+}
+
+// lost is how many extents the next sweep reports as lost.
+func (r *rig) lost() float64 {
+	r.t.Helper()
+	r.sleep(15 * time.Second)
+	return r.value(r.ctl.metrics.lost)
 }
 
 // TestPromote_NothingWhole: what is left is shorter, of another content, or damaged: nobody is made a holder, and it is reported.
@@ -70,11 +77,11 @@ func TestPromote_NothingWhole(t *testing.T) {
 		})
 		r.wake(others[0])
 		r.sleep(2 * time.Minute)
-		if lost := r.ctl.repairs.AllLost(); len(lost) != 0 {
+		if lost := r.lost(); lost != 0 {
 			t.Errorf("reported as lost while a replica is away: %v", lost)
 		}
 		r.wake(others[1])
-		r.eventually("it is reported", 2*time.Minute, func() bool { return slices.Equal(r.ctl.repairs.AllLost(), []core.ExtentID{e.ID}) })
+		r.eventually("it is reported", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.lost) == 1 })
 		r.sleep(5 * time.Minute)
 		row := r.row(e)
 		if row.State != core.ExtentSealed || row.L != 5 || len(row.Holders) != 1 || row.Holders[0] != e.Replicas[0] {
@@ -89,7 +96,7 @@ func TestPromote_NothingWhole(t *testing.T) {
 		r.eventually("it is whole again", 3*time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
 		r.sleep(5 * time.Second)
 		r.whole(e, 5, 3)
-		if lost := r.ctl.repairs.AllLost(); len(lost) != 0 {
+		if lost := r.lost(); lost != 0 {
 			t.Errorf("still reported as lost: %v", lost)
 		}
 	})

@@ -71,7 +71,7 @@ func TestRepair_OldDeletionIsRefused(t *testing.T) {
 		spare := r.others(e)[0]
 		r.kill(r.replicas(e)[0].id)
 		r.eventually("it is copied", 6*time.Minute, func() bool { return len(r.row(e).Holders) == 4 })
-		if err := r.ctl.removeReplica(r.t.Context(), before, core.Place{Store: spare.id, Disk: spare.disk}); core.CodeOf(err) != core.CodeConflict {
+		if err := r.ctl.replicas.Remove(r.t.Context(), before, core.Place{Store: spare.id, Disk: spare.disk}); core.CodeOf(err) != core.CodeConflict {
 			t.Errorf("the store removed a copy by an old version: %v", err)
 		}
 		if spare.has(e.ID) == nil {
@@ -190,13 +190,13 @@ func TestRepair_CopiesBelowMinimumIsAnAlarm(t *testing.T) {
 		e := r.sealed(r.queue(3, 2), 3)
 		r.kill(r.replicas(e)[0].id)
 		r.sleep(time.Minute)
-		if n := r.ctl.below.Load(); n != 0 {
-			t.Errorf("%d below the minimum with two copies", n)
+		if n := r.value(r.ctl.metrics.below); n != 0 {
+			t.Errorf("%v below the minimum with two copies", n)
 		}
 		r.kill(r.replicas(e)[1].id)
 		r.sleep(time.Minute)
-		if n := r.ctl.below.Load(); n != 1 {
-			t.Errorf("%d below the minimum with one copy", n)
+		if n := r.value(r.ctl.metrics.below); n != 1 {
+			t.Errorf("%v below the minimum with one copy", n)
 		}
 	})
 }
@@ -210,18 +210,12 @@ func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
 		r.eventually("it is copied", 6*time.Minute, func() bool { return len(r.row(e).Holders) == 4 })
 		bad := r.replicas(e)[1]
 		bad.with(func() { bad.replicas[e.ID].wrong = true })
-		row := r.row(e)
-		known, _ := r.ctl.extents.get(e.ID)
-		r.ok(r.ctl.dropSurplus(r.t.Context(), known, row, r.ctl.storeView()))
-		if got := r.row(e).Holders; len(got) != 4 {
-			t.Errorf("holders %v: one of two good copies was dropped", got)
-		}
 		row, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error {
 			s.SetPlaces(slices.DeleteFunc(s.Places(), func(x core.Place) bool { return x.Store == spare.id }))
 			return nil
 		})
 		r.ok(err)
-		r.ctl.removeSurplus(r.t.Context(), known, core.Place{Store: spare.id, Disk: spare.disk})
+		r.ctl.repairs.RemoveSurplus(r.t.Context(), e.ID, core.Place{Store: spare.id, Disk: spare.disk})
 		if spare.has(e.ID) == nil {
 			t.Errorf("a good copy was removed beside the holders %v", row.Holders)
 		}

@@ -53,7 +53,7 @@ func (x ended) Delete(ctx context.Context, row metadata.SealRecord) error {
 		if !x.h.stores.answers(store) {
 			continue
 		}
-		if err := x.h.removeReplica(ctx, row, core.Place{Store: store}); err != nil {
+		if err := x.h.replicas.Remove(ctx, row, core.Place{Store: store}); err != nil {
 			return core.Errorf(core.CodeOf(err), "remove the replica on %s: %w", store, err)
 		}
 	}

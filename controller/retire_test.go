@@ -53,7 +53,9 @@ func (r *rig) stays(e core.Extent, l core.Seq, why string) {
 
 func (r *rig) held(e core.Extent) (n int) {
 	for _, s := range r.stores {
-		n += boolInt(s.has(e.ID) != nil)
+		if s.has(e.ID) != nil {
+			n++
+		}
 	}
 	return n
 }
@@ -293,7 +295,9 @@ func TestRetain_Pace(t *testing.T) {
 		r.marked(all[0])
 		count := func(state core.ExtentState) (n int) {
 			for _, e := range all {
-				n += boolInt(r.row(e).State == state)
+				if r.row(e).State == state {
+					n++
+				}
 			}
 			return n
 		}

@@ -185,7 +185,7 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 
 // checksumOfEnd is the rolling checksum at an end that only replicas beyond it have.
 func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at core.Place, l core.Seq) (uint32, error) {
-	sum, whole, err := h.checksumAt(ctx, id, at, l)
+	sum, whole, err := h.replicas.Checksum(ctx, id, at, l)
 	if err == nil && !whole {
 		err = core.Errorf(core.CodeCorrupt, "seq %d is not the end of a batch on %s", l, at.Store)
 	}

@@ -32,8 +32,14 @@ type store struct {
 // answering reports whether the store can be counted on: one answer that is late is no reason to move.
 func (s store) answering() bool { return !s.identity.Disk.IsZero() && s.failures < 2 }
 
-// place is where a copy on it would be.
-func (s store) place() core.Place { return core.Place{Store: s.ID, Disk: s.identity.Disk} }
+// candidate is the store as a place for a replica.
+func (s store) candidate() placement.Candidate {
+	c := placement.Candidate{ID: s.ID, Zone: s.Zone, Weight: s.load.Weight()}
+	if s.load.NearlyFull() {
+		c.Tier = placement.Full
+	}
+	return c
+}
 
 const (
 	// describeAtOnce bounds the calls of one round.
@@ -278,13 +284,12 @@ func (s *stores) count(which func(store) bool) int {
 // candidates are the stores that may get a replica; refusing is how many answer but take nothing.
 func (s *stores) candidates(avoid []core.HostID) (out []placement.Candidate, refusing int) {
 	for _, st := range s.all() {
-		c := placement.Candidate{ID: st.ID, Zone: st.Zone, Weight: st.load.Weight()}
+		c := st.candidate()
 		switch {
 		case st.refuses:
 			refusing++
 			continue
-		case st.load.NearlyFull():
-			c.Tier = placement.Full
+		case c.Tier == placement.Full:
 		case slices.Contains(avoid, st.ID):
 			c.Tier = placement.Avoided
 		}
@@ -328,3 +333,22 @@ func (h *Host) storeAt(id core.HostID) (columbav1connect.StoreServiceClient, err
 	}
 	return nil, core.Errorf(core.CodeUnavailable, "store %s is not there", id)
 }
+
+// reached is how replicas are called.
+type reached struct{ h *Host }
+
+// At implements replicas.Stores.
+func (x reached) At(id core.HostID) (columbav1connect.StoreServiceClient, error) {
+	return x.h.storeAt(id)
+}
+
+// Patience implements replicas.Stores: a store that has not answered for a while gets no more than a question how it fares.
+func (x reached) Patience(id core.HostID) time.Duration {
+	if st, known := x.h.stores.get(id); known && !st.answering() {
+		return min(x.h.cfg.DescribeTimeout, x.h.cfg.CallTimeout)
+	}
+	return x.h.cfg.CallTimeout
+}
+
+// Heard implements replicas.Stores.
+func (x reached) Heard(id core.HostID, rpc error) { x.h.stores.callFailed(id, rpc) }

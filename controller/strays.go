@@ -99,7 +99,9 @@ func (s *strays) orphans() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.mu.byID {
-		n += boolInt(x.orphan)
+		if x.orphan {
+			n++
+		}
 	}
 	return n
 }
@@ -193,7 +195,7 @@ func (h *Host) removeLeftover(ctx context.Context, row metadata.SealRecord, x st
 		if st, ok := h.stores.get(id); !ok || !st.answering() || st.identity.Disk != disk {
 			continue
 		}
-		if rerr := h.removeReplica(ctx, row, core.Place{Store: id, Disk: disk}); rerr != nil {
+		if rerr := h.replicas.Remove(ctx, row, core.Place{Store: id, Disk: disk}); rerr != nil {
 			err = rerr
 		}
 	}

@@ -113,7 +113,7 @@ func TestSeal_ForceWhenNothingIsLeft(t *testing.T) {
 		r.eventually("it has all its copies, of nothing", time.Minute, func() bool { return len(r.row(e).Holders) == 2 })
 		r.sleep(5 * time.Second)
 		r.whole(e, 0, 2)
-		if lost := r.ctl.repairs.AllLost(); len(lost) != 0 {
+		if lost := r.lost(); lost != 0 {
 			t.Errorf("reported as lost: %v", lost)
 		}
 	})

@@ -4,10 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"connectrpc.com/connect"
-
-	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -39,7 +35,7 @@ func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
 
 // tellStore gives one store the end, and says whether it has it now.
 func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.HostID) bool {
-	err := h.sealReplica(ctx, row, core.Place{Store: id, Disk: diskOf(row, id)}, row.Version)
+	err := h.replicas.Seal(ctx, row, core.Place{Store: id, Disk: diskOf(row, id)}, row.Version)
 	if err == nil {
 		return true
 	}
@@ -47,25 +43,10 @@ func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.H
 	case core.CodeIncomplete: // it keeps the end, and is completed by repair
 		h.repairs.Want(row.Extent.ID)
 	case core.CodeCorrupt:
-		h.quarantine(ctx, row.Extent.ID, id, "it does not match at its end")
+		h.repairs.Quarantine(ctx, row.Extent.ID, id, "it does not match at its end")
 	}
 	h.log.Info("a replica was not told its end", "extent", row.Extent.ID, "store", id, "err", err)
 	return false
-}
-
-// sealReplica tells one store the end and the version of the holders; it has both durable when it answers.
-func (h *Host) sealReplica(ctx context.Context, row metadata.SealRecord, at core.Place, version uint64) error {
-	store, err := h.storeAt(at.Store)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-	defer cancel()
-	_, err = store.Seal(ctx, connect.NewRequest(&pb.SealReplicaRequest{
-		Extent: convert.ExtentToProto(row.Extent), L: uint64(row.L), Checksum: row.Checksum, Version: version, Expected: expect(at.Store, at.Disk),
-	}))
-	h.stores.callFailed(at.Store, err)
-	return convert.FromRPC(err)
 }
 
 // diskOf a store that the end is meant for: that of the holder, else that of the replica; zero is any.
@@ -99,21 +80,4 @@ func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
 		h.log.Info("a work hint stays behind", "extent", id, "err", err)
 		h.extents.change(id, func(x *extent) { x.told = false })
 	}
-}
-
-// removeReplica deletes a replica by the version of the row that decided it; the store refuses one that is older than it knows.
-func (h *Host) removeReplica(ctx context.Context, row metadata.SealRecord, from core.Place) error {
-	store, err := h.storeAt(from.Store)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-	defer cancel()
-	_, err = store.Remove(ctx, connect.NewRequest(&pb.RemoveRequest{
-		Extent: row.Extent.ID.ID[:], Version: row.Version, Expected: expect(from.Store, from.Disk),
-	}))
-	if err = convert.FromRPC(err); core.CodeOf(err) == core.CodeNotFound {
-		return nil
-	}
-	return err
 }

@@ -1,30 +1,30 @@
-package placement
+package repair
 
 import "time"
 
-// Copy is what is known of one place of a sealed extent: a holder, or a store of its replica set that is none.
-type Copy struct {
+// copied is what is known of one place of a sealed extent: a holder, or a store of its replica set that is none.
+type copied struct {
 	Holder bool          // it has everything, on the disk that is there
 	Gone   time.Duration // how long its store has not answered; 0: it answers
 }
 
-// Patience is how long a store may be away.
-type Patience struct {
+// patience is how long a store may be away.
+type patience struct {
 	Blink time.Duration // shorter than this, and it counts as there
 	Gone  time.Duration // longer than this, and its copy is made anew elsewhere
 }
 
-// Judgement of an extent's copies.
-type Judgement struct {
+// judgement of an extent's copies.
+type judgement struct {
 	Good    int  // holders that are there
 	Below   bool // fewer than two, or than are wanted if that is fewer: an alarm, and repaired at once
 	Repair  bool // a copy is to be made now
 	Surplus int  // holders that answer, beyond what is wanted
 }
 
-// Judge says what the copies of an extent that wants so many need.
-func Judge(copies []Copy, want int, p Patience) Judgement {
-	var j Judgement
+// judge says what the copies of an extent that wants so many need.
+func judge(copies []copied, want int, p patience) judgement {
+	var j judgement
 	expected, answering := 0, 0 // expected: will be there again, if nothing else goes wrong
 	for _, c := range copies {
 		switch {

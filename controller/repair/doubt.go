@@ -1,0 +1,56 @@
+package repair
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// lookTimeout bounds one look at a replica that an inventory says something of.
+const lookTimeout = 20 * time.Second
+
+// Doubt asks a holder itself, and takes it out of the holders when it does not have what it should.
+func (r *Runner) Doubt(ctx context.Context, id core.ExtentID, at core.Place) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
+	if err != nil || !slices.Contains(row.Holders, at.Store) {
+		return
+	}
+	switch err := r.replicas.Verify(ctx, row, at); core.CodeOf(err) {
+	case core.CodeCorrupt, core.CodeNotFound:
+		r.Quarantine(ctx, id, at.Store, err.Error())
+	}
+}
+
+// RemoveSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at.
+func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.Place) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
+	e, ok := r.owner.Extent(id)
+	if err != nil || !ok || row.State != core.ExtentSealed {
+		return
+	}
+	good := 0
+	for _, x := range row.Places() {
+		if x != from && r.replicas.Verify(ctx, row, x) == nil {
+			good++
+		}
+	}
+	if good < e.Wanted {
+		r.Want(id)
+		return
+	}
+	if row, err = r.decideRemoval(ctx, row, from); err == nil {
+		err = r.replicas.Remove(ctx, row, from)
+	}
+	if err != nil {
+		r.cfg.Log.Info("a replica that nobody needs stays for now", "extent", id, "store", from.Store, "err", err)
+		return
+	}
+	r.cfg.Log.Info("a replica that nobody needs is removed", "extent", id, "store", from.Store, "holders", row.Holders)
+}

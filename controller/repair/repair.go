@@ -1,0 +1,284 @@
+// Package repair keeps as many good copies of sealed extents as are wanted: it makes those that lack, takes out those that are damaged and drops
+// those that are too many.
+package repair
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/repair/backlog"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Owner is the controller, as far as repair needs it.
+type Owner interface {
+	// Sealed are all extents that are sealed and not being retired.
+	Sealed() []Extent
+	Extent(id core.ExtentID) (Extent, bool)
+	// Stores are all stores at one moment.
+	Stores() map[core.HostID]Store
+	// Rank orders stores by how good a place they are for another copy of an extent, of which there are copies in these zones.
+	Rank(id core.ExtentID, zones []string, among []core.HostID) []core.HostID
+	// Took takes in a row that was read or changed.
+	Took(row metadata.SealRecord)
+	// Moved has readers hear that the holders are others.
+	Moved(e core.Extent)
+	// Gained is Moved for a copy more, on a store that knows the end.
+	Gained(ctx context.Context, row metadata.SealRecord)
+}
+
+// Replicas are the calls to stores. Each names the disk that it is meant for.
+type Replicas interface {
+	// Fence has a replica say what it has; a store that removed it by an older version of the holders takes it back.
+	Fence(ctx context.Context, e core.Extent, at core.Place, version uint64) (core.FenceAnswer, error)
+	// Seal has a replica keep the end, and the version of the holders.
+	Seal(ctx context.Context, row metadata.SealRecord, at core.Place, version uint64) error
+	// Remove deletes a replica by the version of the row.
+	Remove(ctx context.Context, row metadata.SealRecord, at core.Place) error
+	Get(ctx context.Context, id core.ExtentID, at core.Place) (*pb.Replica, error)
+	// Verify looks whether a holder has what the row says; CodeCorrupt, CodeNotFound: it does not.
+	Verify(ctx context.Context, row metadata.SealRecord, at core.Place) error
+	// Copy gives a replica what it lacks and another one has; unread says that an error is of reading it.
+	Copy(ctx context.Context, id core.ExtentID, from, to core.Place, first, last core.Seq, pace func(ctx context.Context, bytes int) error) (unread bool, err error)
+	// Checksum is a replica's rolling checksum at l; whole is false when none of its batches ends there.
+	Checksum(ctx context.Context, id core.ExtentID, at core.Place, l core.Seq) (sum uint32, whole bool, err error)
+}
+
+// Extent as the controller knows it. The seal row is the truth.
+type Extent struct {
+	core.Extent
+	Wanted  int          // copies
+	Holders []core.Place // not to be changed
+}
+
+// holds reports whether a store is a holder.
+func (e Extent) holds(id core.HostID) bool {
+	return slices.ContainsFunc(e.Holders, func(x core.Place) bool { return x.Store == id })
+}
+
+// Store as the controller knows it.
+type Store struct {
+	ID      core.HostID
+	Zone    string
+	Disk    core.DiskID // zero: it never answered
+	Answers bool        // it can be counted on
+	Refuses bool        // appends, and copies
+	Seen    time.Time   // of its last answer
+}
+
+// place is where a copy on it would be.
+func (s Store) place() core.Place { return core.Place{Store: s.ID, Disk: s.Disk} }
+
+// Metrics of a Runner: of extents, but for Made and Quarantined, which are of copies.
+type Metrics struct {
+	Below, Short, Lost prometheus.Gauge
+	Made, Quarantined  prometheus.Counter
+	Alarms             *prometheus.CounterVec // by cause
+}
+
+// Config of a Runner.
+type Config struct {
+	Meta      metadata.Store
+	Now       func() time.Time
+	Log       *slog.Logger
+	Metrics   Metrics
+	Tasks     *lifecycle.Tasks
+	Since     time.Time     // from when on a store that was never heard of counts as gone
+	Blink     time.Duration // a store that is away for less counts as there
+	GoneAfter time.Duration // when the copies of a store that is away are made anew
+	AtOnce    int           // copies that are made side by side
+	PerSecond int           // bytes, of all copies that are not urgent
+}
+
+// Runner repairs. Its row decides: any controller goes on where another one stopped. Safe for concurrent use.
+type Runner struct {
+	cfg      Config
+	owner    Owner
+	replicas Replicas
+	backlog  *backlog.Backlog
+	pace     *backlog.Pace // of copies that are not urgent
+	below    int           // extents below the minimum, as of the last sweep
+}
+
+// New runner; it does no I/O.
+func New(cfg Config, owner Owner, replicas Replicas) *Runner {
+	return &Runner{cfg: cfg, owner: owner, replicas: replicas, backlog: backlog.New(), pace: backlog.NewPace(cfg.PerSecond)}
+}
+
+// Want asks for a look at one extent soon.
+func (r *Runner) Want(id core.ExtentID) { r.backlog.Want(id) }
+
+// Sweep asks for a look at all extents: a store came, went or changed.
+func (r *Runner) Sweep() { r.backlog.Sweep() }
+
+const (
+	sweepEvery = 10 * time.Second
+	// repairTimeout bounds one try; the next one goes on where the copy ends.
+	repairTimeout = 5 * time.Minute
+	// mostNamed bounds the extents that one line of the log names.
+	mostNamed = 8
+)
+
+// Run keeps as many copies of sealed extents as are wanted, until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	urgent, others := make(chan struct{}, r.cfg.AtOnce), make(chan struct{}, r.cfg.AtOnce)
+	for ctx.Err() == nil {
+		r.startRepairs(true, urgent) // these never wait for slow copies that nobody is in need of
+		r.startRepairs(false, others)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.sweep()
+		case <-r.backlog.Woken():
+			if r.backlog.TakeSweep() {
+				r.sweep()
+			}
+		}
+	}
+}
+
+// startRepairs hands out slots while there are any.
+func (r *Runner) startRepairs(urgent bool, slots chan struct{}) {
+	for {
+		select {
+		case slots <- struct{}{}:
+		default:
+			return
+		}
+		base, stop := context.WithCancelCause(r.cfg.Tasks.Context())
+		id, ok := r.backlog.Next(urgent, r.cfg.Now(), stop)
+		if ok {
+			ok = r.cfg.Tasks.Go(func(context.Context) {
+				ctx, cancel := context.WithTimeout(base, repairTimeout)
+				defer cancel()
+				err := r.repair(ctx, id, urgent)
+				if err != nil && context.Cause(base) == backlog.ErrUrgent {
+					err = backlog.ErrUrgent
+				}
+				if err != nil && !errors.Is(err, backlog.ErrNotUrgent) && ctx.Err() == nil {
+					r.cfg.Log.Warn("the copies of an extent stay as they are for now", "extent", id, "err", err)
+				}
+				stop(nil)
+				<-slots
+				r.backlog.Ended(id, err, r.cfg.Now())
+			})
+		}
+		if !ok {
+			stop(nil)
+			<-slots
+			return
+		}
+	}
+}
+
+// sweep judges all sealed extents, in memory, and queues those that need something.
+func (r *Runner) sweep() {
+	now := r.cfg.Now()
+	known := r.owner.Stores()
+	below, short := 0, 0
+	var some []core.ExtentID
+	for _, e := range r.owner.Sealed() {
+		j := r.judge(e, known, now)
+		if j.Below {
+			if below++; len(some) < mostNamed {
+				some = append(some, e.ID)
+			}
+		}
+		if j.Good < e.Wanted {
+			short++
+		}
+		if j.Repair && (j.Good == 0 || len(r.targets(e, known)) > 0) || j.Surplus > 0 {
+			if j.Below {
+				r.backlog.Below(e.ID)
+			} else {
+				r.backlog.Add(e.ID, false)
+			}
+		}
+	}
+	r.cfg.Metrics.Below.Set(float64(below))
+	r.cfg.Metrics.Short.Set(float64(short))
+	r.backlog.Forget(func(id core.ExtentID) bool { _, ok := r.owner.Extent(id); return ok })
+	r.cfg.Metrics.Lost.Set(float64(len(r.backlog.AllLost())))
+	if before := r.below; below > 0 && before == 0 {
+		r.cfg.Log.Error("copies below minimum", "extents", below, "some", some)
+	} else if below == 0 && before > 0 {
+		r.cfg.Log.Info("copies are enough again")
+	}
+	r.below = below
+	r.backlog.Wake()
+}
+
+// contradicts reports whether the store is known to have another disk.
+func contradicts(x core.Place, known map[core.HostID]Store) bool {
+	is := known[x.Store].Disk
+	return !x.Disk.IsZero() && !is.IsZero() && is != x.Disk
+}
+
+// judge what an extent's copies need.
+func (r *Runner) judge(e Extent, known map[core.HostID]Store, now time.Time) judgement {
+	copies := make([]copied, 0, len(e.Holders)+len(e.Replicas))
+	for _, x := range e.Holders {
+		if !contradicts(x, known) {
+			copies = append(copies, copied{Holder: true, Gone: r.goneFor(known, x.Store, now)})
+		}
+	}
+	for _, id := range e.Replicas {
+		if !e.holds(id) && !contradicts(core.Place{Store: id, Disk: e.Disk(id)}, known) {
+			copies = append(copies, copied{Gone: r.goneFor(known, id, now)})
+		}
+	}
+	return judge(copies, e.Wanted, patience{Blink: r.cfg.Blink, Gone: r.cfg.GoneAfter})
+}
+
+// goneFor is how long a store has not answered; 0 when it does.
+func (r *Runner) goneFor(known map[core.HostID]Store, id core.HostID, now time.Time) time.Duration {
+	st, ok := known[id]
+	switch {
+	case !ok:
+		return max(now.Sub(r.cfg.Since), 1)
+	case st.Answers:
+		return 0
+	}
+	return max(now.Sub(st.Seen), 1)
+}
+
+// targets are the stores that can take another copy, the best first: replicas that have a part of it already, then by placement.
+func (r *Runner) targets(e Extent, known map[core.HostID]Store) []core.HostID {
+	var zones []string
+	has := make(map[core.HostID]bool)
+	for _, x := range e.Holders {
+		if !contradicts(x, known) {
+			has[x.Store] = true
+			zones = append(zones, known[x.Store].Zone)
+		}
+	}
+	var among []core.HostID
+	for id, st := range known {
+		if st.Answers && !st.Refuses && !has[id] {
+			among = append(among, id)
+		}
+	}
+	ranked := r.owner.Rank(e.ID, zones, among)
+	slices.SortStableFunc(ranked, func(a, b core.HostID) int { return boolInt(isReplica(e, b)) - boolInt(isReplica(e, a)) })
+	return ranked
+}
+
+func isReplica(e Extent, id core.HostID) bool { return slices.Contains(e.Replicas, id) }
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

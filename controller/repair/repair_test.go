@@ -1,0 +1,103 @@
+package repair
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// cluster is an owner of one extent and the stores that have it. A replica is good, or it is damaged.
+type cluster struct {
+	Replicas // the calls that a test does not expect
+	known    map[core.HostID]Store
+	damaged  map[core.HostID]bool
+	removed  []core.HostID
+	extent   Extent
+}
+
+func (c *cluster) Sealed() []Extent                            { return []Extent{c.extent} }
+func (c *cluster) Extent(core.ExtentID) (Extent, bool)         { return c.extent, true }
+func (c *cluster) Stores() map[core.HostID]Store               { return c.known }
+func (c *cluster) Took(row metadata.SealRecord)                { c.extent.Holders = row.Places() }
+func (c *cluster) Moved(core.Extent)                           {}
+func (c *cluster) Gained(context.Context, metadata.SealRecord) {}
+
+func (c *cluster) Rank(_ core.ExtentID, _ []string, among []core.HostID) []core.HostID {
+	return slices.Sorted(slices.Values(among))
+}
+
+func (c *cluster) Verify(_ context.Context, _ metadata.SealRecord, at core.Place) error {
+	if c.damaged[at.Store] {
+		return core.Errorf(core.CodeCorrupt, "it is damaged")
+	}
+	return nil
+}
+
+func (c *cluster) Get(_ context.Context, _ core.ExtentID, at core.Place) (*pb.Replica, error) {
+	return nil, core.Errorf(core.CodeUnavailable, "nobody was to be asked")
+}
+
+func (c *cluster) Remove(_ context.Context, _ metadata.SealRecord, at core.Place) error {
+	c.removed = append(c.removed, at.Store)
+	return nil
+}
+
+// newRunner is of an extent with a copy on each of four stores, of which three are wanted.
+func newRunner(t *testing.T) (*Runner, *cluster) {
+	t.Helper()
+	gauge, counter := prometheus.NewGauge(prometheus.GaugeOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
+	c := &cluster{known: make(map[core.HostID]Store), damaged: make(map[core.HostID]bool)}
+	row := metadata.SealRecord{Extent: core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}}, State: core.ExtentSealed, L: 3, Version: 1}
+	for _, id := range []core.HostID{"s0", "s1", "s2", "s3"} {
+		c.known[id] = Store{ID: id, Disk: core.DiskID{ID: core.NewID(time.Now())}, Answers: true}
+		row.SetPlaces(append(row.Places(), c.known[id].place()))
+	}
+	row.Extent.Replicas = row.Holders[:3]
+	c.extent = Extent{Extent: row.Extent, Wanted: 3, Holders: row.Places()}
+	meta := memory.New()
+	if err := metadata.Create(t.Context(), meta, metadata.Seals, metadata.SealKey(row.Extent.ID), row); err != nil {
+		t.Fatal(err)
+	}
+	return New(Config{
+		Meta: meta, Now: time.Now, Log: slog.New(slog.DiscardHandler), Blink: time.Second, GoneAfter: time.Minute, AtOnce: 1, PerSecond: 1,
+		Metrics: Metrics{Below: gauge, Short: gauge, Lost: gauge, Made: counter, Quarantined: counter},
+	}, c, c), c
+}
+
+func TestRepair_DropsTheSurplus(t *testing.T) {
+	r, c := newRunner(t)
+	if err := r.repair(t.Context(), c.extent.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.removed, []core.HostID{"s3"}) || len(c.extent.Holders) != 3 || c.extent.holds("s3") {
+		t.Errorf("removed from %v, holders %v; want the one that was not among the first replicas", c.removed, c.extent.Holders)
+	}
+	if err := r.repair(t.Context(), c.extent.ID, false); err != nil || len(c.removed) != 1 {
+		t.Errorf("once more: %v, removed from %v", err, c.removed)
+	}
+}
+
+// TestRepair_SurplusOnlyBesideVerifiedCopies: a copy looks like one too many, but another one is damaged and nobody has said so yet.
+func TestRepair_SurplusOnlyBesideVerifiedCopies(t *testing.T) {
+	r, c := newRunner(t)
+	c.damaged["s1"] = true
+	if err := r.repair(t.Context(), c.extent.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.removed) > 0 || len(c.extent.Holders) != 4 {
+		t.Errorf("removed from %v, holders %v: one of three good copies was dropped", c.removed, c.extent.Holders)
+	}
+	r.Doubt(t.Context(), c.extent.ID, c.known["s1"].place())
+	if len(c.extent.Holders) != 3 || c.extent.holds("s1") {
+		t.Errorf("holders %v, want all but the damaged one", c.extent.Holders)
+	}
+}

@@ -1,0 +1,131 @@
+package repair
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/seal"
+	"github.com/columbamq/columba/metadata"
+)
+
+// targetTimeout is how long a store may take to answer the fence before a copy.
+const targetTimeout = time.Second
+
+// sourceError is a failure to read what was to be copied.
+type sourceError struct{ error }
+
+func (e sourceError) Unwrap() error { return e.error }
+
+// copyTo makes the target's replica complete, as far as it is not, and answers the row it did that by. What it has of another content is
+// cleared away before. Without a source, which is zero then, only a replica that is complete already will do.
+func (r *Runner) copyTo(ctx context.Context, row metadata.SealRecord, source core.Place, target Store, pace func(context.Context, int) error) (metadata.SealRecord, error) {
+	at := target.place()
+	a, useless, err := r.assess(ctx, row, source, at)
+	if err != nil {
+		return row, err
+	}
+	if useless {
+		if row, err = r.removeUseless(ctx, row, source, at); err != nil {
+			return row, err
+		}
+		if a, useless, err = r.assess(ctx, row, source, at); err != nil {
+			return row, err
+		}
+	}
+	switch {
+	case useless:
+		return row, core.Errorf(core.CodeConflict, "store %s cannot be believed about it", at.Store)
+	case a.Last < row.L && source.Store == "":
+		return row, core.Errorf(core.CodeIncomplete, "store %s has it up to seq %d, and it ends at %d", at.Store, a.Last, row.L)
+	case a.Last < row.L:
+		unread, err := r.replicas.Copy(ctx, row.Extent.ID, source, at, a.Last+1, row.L, pace)
+		if unread && core.CodeOf(err) == core.CodeCorrupt {
+			r.Quarantine(ctx, row.Extent.ID, source.Store, "it cannot be read")
+		}
+		if unread {
+			err = sourceError{err}
+		}
+		if err != nil {
+			return row, err
+		}
+	}
+	return row, r.replicas.Seal(ctx, row, at, row.Version+1)
+}
+
+// assess fences a replica that is no holder and looks at what it has. A useless one is damaged, or differs from the extent as far as it
+// goes; one that contradicts its end is an alarm, and stays as it is: it may have what was acknowledged and is nowhere else. What lies beyond an end that an operator
+// accepted is useless, too.
+func (r *Runner) assess(ctx context.Context, row metadata.SealRecord, source, at core.Place) (a core.FenceAnswer, useless bool, err error) {
+	fctx, cancel := context.WithTimeout(ctx, targetTimeout)
+	defer cancel()
+	a, err = r.replicas.Fence(fctx, row.Extent, at, row.Version+1)
+	switch {
+	case err != nil:
+		return a, false, err
+	case a.Identity.Disk != at.Disk:
+		return a, false, core.Errorf(core.CodeConflict, "store %s has another disk by now", at.Store)
+	case a.Committed > row.L && !row.Forced:
+		r.cfg.Metrics.Alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
+		return a, false, core.Errorf(core.CodeConflict, "store %s knows seq %d as committed, the row ends at %d: what it has is kept; look at it", at.Store, a.Committed, row.L)
+	case a.Health == core.HealthSuspect, a.Committed > row.L:
+		return a, true, nil
+	case a.Sealed && a.L != row.L:
+		r.cfg.Metrics.Alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
+		return a, false, core.Errorf(core.CodeCorrupt, "store %s persisted the end %d, the row says %d", at.Store, a.L, row.L)
+	}
+	useless, err = r.differs(ctx, row, source, at, a)
+	return a, useless, err
+}
+
+// differs reports whether a replica's batches are others than the extent's, as far as both go: rolling checksums are of all before.
+func (r *Runner) differs(ctx context.Context, row metadata.SealRecord, source, at core.Place, a core.FenceAnswer) (bool, error) {
+	id := row.Extent.ID
+	switch {
+	case a.Last == row.L:
+		return a.Checksum != row.Checksum, nil
+	case a.Last > row.L:
+		sum, whole, err := r.replicas.Checksum(ctx, id, at, row.L)
+		return err == nil && (!whole || sum != row.Checksum), err
+	case a.Last == 0, source.Store == "":
+		return false, nil
+	}
+	sum, whole, err := r.replicas.Checksum(ctx, id, source, a.Last)
+	if err != nil {
+		return false, sourceError{err}
+	}
+	return !whole || sum != a.Checksum, nil
+}
+
+// removeUseless clears away a replica that is no copy, once a good one was looked at.
+func (r *Runner) removeUseless(ctx context.Context, row metadata.SealRecord, source, from core.Place) (metadata.SealRecord, error) {
+	if source.Store == "" {
+		return row, core.Errorf(core.CodeCorrupt, "store %s does not have what the row says", from.Store)
+	}
+	if err := r.replicas.Verify(ctx, row, source); err != nil {
+		return row, sourceError{err}
+	}
+	row, err := r.decideRemoval(ctx, row, from)
+	if err != nil {
+		return row, err
+	}
+	r.cfg.Log.Warn("a replica that is damaged or of another content is cleared away", "extent", row.Extent.ID, "store", from.Store)
+	return row, r.replicas.Remove(ctx, row, from)
+}
+
+// decideRemoval makes the version of the holders new, by which a store that is none of them gives up what it has: a store refuses what
+// was decided before it heard of a newer one.
+func (r *Runner) decideRemoval(ctx context.Context, row metadata.SealRecord, from core.Place) (metadata.SealRecord, error) {
+	next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
+		if s.State != core.ExtentSealed || s.Version != row.Version || slices.ContainsFunc(s.Places(), from.Same) {
+			return errMoved
+		}
+		s.Version, s.Changed = s.Version+1, r.cfg.Now()
+		return nil
+	})
+	if err == nil {
+		r.owner.Took(next)
+	}
+	return next, err
+}
