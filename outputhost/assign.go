@@ -3,6 +3,7 @@ package outputhost
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"connectrpc.com/connect"
@@ -11,6 +12,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -294,4 +296,48 @@ func (h *Host) dropOthers(shares given) {
 			g.giveAway(s, now)
 		}
 	}
+}
+
+// leased is what the lease needs of this host.
+type leased struct{ h *Host }
+
+// Now implements lease.Owner.
+func (x leased) Now() time.Time { return x.h.deps.Now() }
+
+// Renew implements lease.Owner.
+func (x leased) Renew(ctx context.Context, controller membership.Host) error {
+	self := x.h.deps.Members.Self()
+	_, err := x.h.deps.Peers.Controller(controller.Address).RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
+	return convert.FromRPC(err)
+}
+
+// Dial implements lease.Owner.
+func (x leased) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	return x.h.deps.Peers.Dial(ctx, network, addr)
+}
+
+// Changed implements lease.Owner.
+func (x leased) Changed() {
+	for _, g := range x.h.groupList() {
+		g.pump()
+	}
+}
+
+// Confirm implements lease.Owner: it gives up what a controller says is not this host's any more; new ones follow.
+func (x leased) Confirm(ctx context.Context, controllers []membership.Host) error {
+	err := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
+	for _, c := range controllers {
+		before := x.h.version()
+		cctx, cancel := context.WithTimeout(ctx, dispatch.OwnerLease)
+		list, aerr := x.h.askController(cctx, c.Address)
+		cancel()
+		if err = aerr; err != nil {
+			continue
+		}
+		if _, err = x.h.accept(list, before); err == nil {
+			x.h.relistSoon()
+			return nil
+		}
+	}
+	return err
 }

@@ -25,28 +25,6 @@ import (
 	"github.com/columbamq/columba/membership/static"
 )
 
-// TestLease_EndsWithoutAWord steps the clock over the end of a lease.
-func TestLease_EndsWithoutAWord(t *testing.T) {
-	now := time.Unix(1000, 0)
-	after := func(d time.Duration) time.Time { return now.Add(d) }
-	l := newLease(now)
-	if !l.renew(after(time.Second), after(dispatch.OwnerLease-1)) {
-		t.Error("not renewed although it had just begun")
-	}
-	if l.renew(after(4*time.Second), after(4*time.Second)) || l.holds(after(time.Second)) {
-		t.Error("a lease that had ended was renewed")
-	}
-	if l.restore(after(5*time.Second), after(5*time.Second+dispatch.OwnerLease)) || l.holds(after(5*time.Second)) {
-		t.Error("restored from what was asked too long ago")
-	}
-	if !l.restore(after(8*time.Second), after(9*time.Second)) || !l.holds(after(8*time.Second+dispatch.OwnerLease-1)) {
-		t.Error("not restored")
-	}
-	if l.holds(after(8*time.Second + dispatch.OwnerLease)) {
-		t.Error("it is counted from the answer, not from the question")
-	}
-}
-
 // fakeController answers for what shares an output host has.
 type fakeController struct {
 	columbav1connect.UnimplementedControllerServiceHandler
@@ -66,9 +44,9 @@ func (c *fakeController) ListAssignments(context.Context, *connect.Request[pb.Li
 	return nil, connect.NewError(connect.CodeUnavailable, errors.New("not ready"))
 }
 
-// leased is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
+// leasedBench is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
 // or is silent.
-type leased struct {
+type leasedBench struct {
 	*bench
 	g   *group
 	ctl *fakeController
@@ -82,10 +60,10 @@ type leased struct {
 }
 
 // leaseBubble runs f with a host whose beat goes on. The others are at addresses like their ids.
-func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x *leased)) {
+func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x *leasedBench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		x := &leased{bench: b, ctl: &fakeController{}, listener: netmem.Listen("ctl")}
+		x := &leasedBench{bench: b, ctl: &fakeController{}, listener: netmem.Listen("ctl")}
 		x.mu.silent, x.mu.refused, x.mu.ends = make(map[string]bool), make(map[string]bool), make(map[string][]net.Conn)
 		mux := http.NewServeMux()
 		mux.Handle(columbav1connect.NewControllerServiceHandler(x.ctl))
@@ -100,7 +78,7 @@ func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x 
 		}
 		x.g, _ = b.share(1000, 0)
 		ctx, cancel := context.WithCancel(t.Context())
-		running.Go(func() { b.beat(ctx) })
+		running.Go(func() { b.lease.Run(ctx) })
 		defer time.Sleep(silence) // connections that nobody waits for any more are still being made
 		defer running.Wait()
 		defer server.Close()
@@ -110,7 +88,7 @@ func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x 
 	})
 }
 
-func (x *leased) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+func (x *leasedBench) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	x.mu.Lock()
 	silent, refused := x.mu.silent[addr], x.mu.refused[addr]
 	x.mu.Unlock()
@@ -136,6 +114,13 @@ func (x *leased) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return near, nil
 }
 
+// As the lease has them: how often it is kept, how long one question takes, and for how long nothing is handed out without a controller.
+const (
+	beatEvery      = 500 * time.Millisecond
+	beatTimeout    = 300 * time.Millisecond
+	confirmTimeout = 5 * time.Second
+)
+
 // stopsWithin is when a host that is cut off hands out no more: a beat, its two questions, and a moment.
 const stopsWithin = beatEvery + 2*beatTimeout + 50*time.Millisecond
 
@@ -143,7 +128,7 @@ const stopsWithin = beatEvery + 2*beatTimeout + 50*time.Millisecond
 const silence = 2 * time.Second
 
 // set makes hosts silent, or refuse; connections to them break.
-func (x *leased) set(what map[string]bool, addrs ...string) {
+func (x *leasedBench) set(what map[string]bool, addrs ...string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	clear(x.mu.silent)
@@ -159,21 +144,21 @@ func (x *leased) set(what map[string]bool, addrs ...string) {
 }
 
 // gives reports whether a message is handed out now.
-func (x *leased) gives() bool {
+func (x *leasedBench) gives() bool {
 	x.t.Helper()
 	before := x.inFlight()
 	x.g.takeForPull(1) // what it makes of the message, which is none, does not matter
 	return x.inFlight() > before
 }
 
-func (x *leased) inFlight() int {
+func (x *leasedBench) inFlight() int {
 	x.g.mu.Lock()
 	defer x.g.mu.Unlock()
 	return x.g.mu.rules.Depth().InFlight
 }
 
 // givesWithin reports whether a message is handed out at any time up to d from now.
-func (x *leased) givesWithin(d time.Duration) bool {
+func (x *leasedBench) givesWithin(d time.Duration) bool {
 	x.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if x.gives() {
@@ -197,7 +182,7 @@ func others(ids ...string) (out []membership.Host) {
 
 // TestHost_CutOffHandsOutNothing: it goes on when it is confirmed, without what was taken from it.
 func TestHost_CutOffHandsOutNothing(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
 		time.Sleep(5 * time.Second)
 		if !x.gives() || x.ctl.renewed.Load() < 8 {
 			t.Fatalf("in contact, renewed %d times, it hands out nothing", x.ctl.renewed.Load())
@@ -220,8 +205,8 @@ func TestHost_CutOffHandsOutNothing(t *testing.T) {
 		x.g.mu.Lock()
 		shares := len(x.g.mu.shares)
 		x.g.mu.Unlock()
-		if shares != 0 || !x.lease.holds(x.deps.Now()) {
-			t.Errorf("after the heal: %d shares, which were given to another; lease holds: %t", shares, x.lease.holds(x.deps.Now()))
+		if shares != 0 || !x.lease.Holds(x.deps.Now()) {
+			t.Errorf("after the heal: %d shares, which were given to another; lease holds: %t", shares, x.lease.Holds(x.deps.Now()))
 		}
 	})
 }
@@ -240,7 +225,7 @@ func TestHost_DeliversWithoutAController(t *testing.T) {
 		{"its machine is dead, there is no other output host", others("ctl"), []string{"ctl"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			leaseBubble(t, c.others, func(t *testing.T, x *leased) {
+			leaseBubble(t, c.others, func(t *testing.T, x *leasedBench) {
 				time.Sleep(3 * time.Second)
 				if len(c.silent) > 0 {
 					x.set(x.mu.silent, c.silent...)
@@ -260,7 +245,7 @@ func TestHost_DeliversWithoutAController(t *testing.T) {
 
 // TestHost_ControllerThatHasJustStarted is reached and does not know the shares yet.
 func TestHost_ControllerThatHasJustStarted(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
 		x.set(x.mu.silent, "ctl", "out2")
 		time.Sleep(dispatch.OwnerLease)
 		if x.gives() {
@@ -279,7 +264,7 @@ func TestHost_ControllerThatHasJustStarted(t *testing.T) {
 
 // TestHost_HandsOutNothingAfterAPauseUntilConfirmed steps the host's clock over a pause of its process.
 func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
 		time.Sleep(3 * time.Second)
 		x.skipped.Store(int64(dispatch.OwnerLease))
 		if x.gives() {
@@ -288,7 +273,7 @@ func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
 		run := x.deps.Members.Self().Run
 		x.ctl.list.Store(&pb.AssignmentList{Version: 2, Run: run.ID[:]})
 		time.Sleep(time.Second)
-		if gives, holds := x.gives(), x.lease.holds(x.deps.Now()); gives || !holds {
+		if gives, holds := x.gives(), x.lease.Holds(x.deps.Now()); gives || !holds {
 			t.Errorf("after a list without shares it hands out: %t, its lease holds: %t", gives, holds)
 		}
 	})
@@ -297,7 +282,7 @@ func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
 // TestHost_LockThatEndsInALapse is past due until the lease is restored: nobody looks at it over and over meanwhile, and it is not
 // forgotten.
 func TestHost_LockThatEndsInALapse(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var looks atomic.Int64
 		var loop sync.WaitGroup
@@ -338,7 +323,7 @@ func TestHost_LockThatEndsInALapse(t *testing.T) {
 
 // TestHost_ShortCutNeedsNoList: in a cut that ends within the lease the host hands out nothing, and goes on at once.
 func TestHost_ShortCutNeedsNoList(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leased) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
 		time.Sleep(3 * time.Second)
 		x.set(x.mu.silent, "ctl", "out2")
 		time.Sleep(stopsWithin)

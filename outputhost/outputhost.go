@@ -23,6 +23,7 @@ import (
 	"github.com/columbamq/columba/outputhost/budget"
 	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/deadlines"
+	"github.com/columbamq/columba/outputhost/lease"
 )
 
 // Config of an output host.
@@ -79,7 +80,7 @@ type Host struct {
 	letters   *letters
 	stores    *stores
 	memory    *budget.Budget
-	lease     *lease
+	lease     *lease.Lease
 	cancels   *cancels.Desk
 	mu        struct {
 		sync.Mutex
@@ -123,7 +124,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.letters = newLetters(h)
 	h.stores = newStores()
 	h.memory = budget.New(cfg.HoldMemory)
-	h.lease = newLease(deps.Now())
+	h.lease = lease.New(lease.Config{Members: deps.Members, Log: h.log, Lapses: h.metrics.lapses}, leased{h})
 	h.cancels = cancels.New(deps.Meta, deps.Now)
 	h.accepting = make(chan struct{}, 1)
 	h.relisting = make(chan struct{}, 1)
@@ -162,7 +163,7 @@ func (h *Host) Run(ctx context.Context) error {
 	loops.Go(func() { h.saver.run(ctx) })
 	loops.Go(func() { h.watch(ctx) })
 	loops.Go(func() { h.tellRoutes(ctx) })
-	loops.Go(func() { h.beat(ctx) })
+	loops.Go(func() { h.lease.Run(ctx) })
 	<-ctx.Done()
 	h.draining.Store(true) // the last checkpoint says that nothing is handed out after it
 	h.tellRoutesNow(h.tasks.Context())

@@ -88,7 +88,7 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 		g.mu.Unlock()
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
-	if !g.h.lease.mayGive(now) {
+	if !g.h.lease.MayGive(now) {
 		g.mu.Unlock()
 		return nil, nil
 	}

@@ -25,7 +25,7 @@ func (g *group) pump() {
 		var out []delivery
 		var dead []dispatch.Dead
 		var parks []dispatch.Parking
-		mayGive := g.h.lease.mayGive(now)
+		mayGive := g.h.lease.MayGive(now)
 		if mayGive {
 			g.mu.rules.Tick(now)
 			g.orderLocked()

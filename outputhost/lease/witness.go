@@ -1,4 +1,4 @@
-package outputhost
+package lease
 
 import (
 	"context"
@@ -10,9 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"connectrpc.com/connect"
-
-	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 )
@@ -61,13 +58,9 @@ func (w *witnesses) of(role string) (out []membership.Host) {
 	return out
 }
 
-// renewShares reports whether a controller heard that this host is there.
-func (h *Host) renewShares(ctx context.Context, controllers []membership.Host) bool {
-	self := h.deps.Members.Self()
-	return h.each(ctx, controllers, func(ctx context.Context, m membership.Host) bool {
-		_, err := h.deps.Peers.Controller(m.Address).RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
-		return err == nil
-	}) > 0
+// renewedBy reports whether a controller heard that this host is there.
+func (l *Lease) renewedBy(ctx context.Context, controllers []membership.Host) bool {
+	return each(ctx, controllers, func(ctx context.Context, m membership.Host) bool { return l.owner.Renew(ctx, m) == nil }) > 0
 }
 
 // nobodyGives reports whether the shares are this host's although no controller says so: it is not this host that is cut off.
@@ -76,8 +69,8 @@ func (h *Host) renewShares(ctx context.Context, controllers []membership.Host) b
 //   - Or all others answer, so that none of them is with a controller on the other side of a cut. Those in a controller's process share its
 //     fate: they count neither way, but somebody has to answer.
 //   - Or the machine of each controller does, if only that no process listens there.
-func (h *Host) nobodyGives(ctx context.Context, w *witnesses) bool {
-	self := h.deps.Members.Self().ID
+func (l *Lease) nobodyGives(ctx context.Context, w *witnesses) bool {
+	self := l.cfg.Members.Self().ID
 	controllers := w.of("controller")
 	others := slices.DeleteFunc(w.of("outputhost"), func(m membership.Host) bool { return m.ID == self })
 	if len(others) == 0 {
@@ -92,7 +85,7 @@ func (h *Host) nobodyGives(ctx context.Context, w *witnesses) bool {
 	var wg sync.WaitGroup
 	for _, all := range [][]membership.Host{others, controllers} {
 		wg.Go(func() {
-			if len(all) > 0 && h.each(ctx, all, h.reaches) == len(all) {
+			if len(all) > 0 && each(ctx, all, l.reaches) == len(all) {
 				yes.Store(true)
 				cancel() // the others need not answer
 			}
@@ -103,7 +96,7 @@ func (h *Host) nobodyGives(ctx context.Context, w *witnesses) bool {
 }
 
 // each asks hosts side by side, and counts those for which f is true.
-func (h *Host) each(ctx context.Context, hosts []membership.Host, f func(ctx context.Context, m membership.Host) bool) int {
+func each(ctx context.Context, hosts []membership.Host, f func(ctx context.Context, m membership.Host) bool) int {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	var n atomic.Int64
@@ -120,8 +113,8 @@ func (h *Host) each(ctx context.Context, hosts []membership.Host, f func(ctx con
 }
 
 // reaches reports whether packets come and go between this host and that machine: a connection is made, or refused.
-func (h *Host) reaches(ctx context.Context, m membership.Host) bool {
-	conn, err := h.deps.Peers.Dial(ctx, "tcp", m.Address)
+func (l *Lease) reaches(ctx context.Context, m membership.Host) bool {
+	conn, err := l.owner.Dial(ctx, "tcp", m.Address)
 	if err == nil {
 		conn.Close()
 	}

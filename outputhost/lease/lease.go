@@ -1,0 +1,161 @@
+// Package lease owns for how long an output host may hand out: as long as it cannot be that others were given its shares.
+package lease
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+)
+
+// Owner is the output host, as far as its lease needs it.
+type Owner interface {
+	Now() time.Time
+	// Renew asks a controller for the shares to stay.
+	Renew(ctx context.Context, controller membership.Host) error
+	// Confirm has one of the controllers say which shares are the host's, and gives up the others.
+	Confirm(ctx context.Context, controllers []membership.Host) error
+	Dial(ctx context.Context, network, addr string) (net.Conn, error)
+	// Changed is told when it may be that messages can be handed out, or not any more.
+	Changed()
+}
+
+// Config of a Lease.
+type Config struct {
+	Members membership.Monitor
+	Log     *slog.Logger
+	Lapses  prometheus.Counter
+}
+
+// Lease is for how long this host may hand out without a word from a controller: one that has heard nothing of it for longer may give its
+// shares to others. A host that is cut off, or stood still, lets it lapse; then nothing is handed out until the shares are confirmed. Acks
+// are taken all the same. Safe for concurrent use.
+type Lease struct {
+	cfg    Config
+	owner  Owner
+	base   time.Time    // with a monotonic reading, so that setting the clock ends no lease
+	asked  atomic.Int64 // since base, when this host last asked to keep its shares and was heard
+	lapsed atomic.Bool  // until the shares are confirmed
+	missed atomic.Bool  // the last question had no answer: what is handed out now is likely to come again
+}
+
+const (
+	beatEvery   = 500 * time.Millisecond
+	beatTimeout = 300 * time.Millisecond // of one question to others; a beat asks twice
+	// confirmTimeout is for how long nothing is handed out when the controller is dead for all: without one, the shares stay where they are.
+	confirmTimeout = 5 * time.Second
+	confirmRetry   = 200 * time.Millisecond
+)
+
+// New lease, which begins now; it does no I/O.
+func New(cfg Config, owner Owner) *Lease { return &Lease{cfg: cfg, owner: owner, base: owner.Now()} }
+
+// MayGive reports whether messages may be handed out: the lease holds, and nothing says that it will not be renewed.
+func (l *Lease) MayGive(now time.Time) bool { return l.Holds(now) && !l.missed.Load() }
+
+// Holds reports whether the lease goes on. Once it does not, it takes restore to make it.
+func (l *Lease) Holds(now time.Time) bool {
+	if l.lapsed.Load() {
+		return false
+	}
+	if now.Sub(l.base)-time.Duration(l.asked.Load()) < dispatch.OwnerLease {
+		return true
+	}
+	l.lapsed.Store(true)
+	return false
+}
+
+// renew lets a lease that holds go on from when that was asked for.
+func (l *Lease) renew(asked, now time.Time) bool {
+	if !l.Holds(now) {
+		return false
+	}
+	l.asked.Store(int64(asked.Sub(l.base)))
+	return true
+}
+
+// restore begins a lease anew, from when the shares were asked for, unless that is too long ago.
+func (l *Lease) restore(asked, now time.Time) bool {
+	if now.Sub(asked) >= dispatch.OwnerLease { // it stood still once more
+		return false
+	}
+	l.asked.Store(int64(asked.Sub(l.base)))
+	l.lapsed.Store(false)
+	l.missed.Store(false)
+	return true
+}
+
+// Run keeps the lease until ctx ends, and has the shares confirmed after each lapse.
+func (l *Lease) Run(ctx context.Context) {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	w := newWitnesses()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asked := l.owner.Now()
+		w.look(l.cfg.Members, asked)
+		heard := l.renewedBy(ctx, w.of("controller"))
+		if !heard {
+			asked = l.owner.Now()
+			heard = l.nobodyGives(ctx, w)
+		}
+		if heard {
+			w.heard(asked)
+		}
+		switch {
+		case heard && l.renew(asked, l.owner.Now()):
+			if !l.missed.Swap(false) {
+				continue
+			}
+		case l.Holds(l.owner.Now()):
+			l.missed.Store(true)
+			continue
+		default:
+			l.confirm(ctx, w)
+		}
+		l.owner.Changed()
+	}
+}
+
+// confirm asks for the list of shares until it is there; where the controller is dead for all, only for a while.
+func (l *Lease) confirm(ctx context.Context, w *witnesses) {
+	l.cfg.Log.Warn("no word from a controller; nothing is handed out until one confirms the shares of this host", "for", dispatch.OwnerLease)
+	l.cfg.Lapses.Inc()
+	var alone time.Time // since when nobody could give the shares to others; zero: somebody may
+	for ctx.Err() == nil {
+		asked := l.owner.Now()
+		w.look(l.cfg.Members, asked)
+		err := l.owner.Confirm(ctx, w.of("controller"))
+		if err == nil && l.restore(asked, l.owner.Now()) {
+			w.heard(asked)
+			l.cfg.Log.Info("the shares of this host are confirmed")
+			return
+		}
+		asked = l.owner.Now()
+		switch {
+		case err == nil:
+		case !l.nobodyGives(ctx, w):
+			alone = time.Time{}
+		case alone.IsZero():
+			alone = asked
+		case asked.Sub(alone) >= confirmTimeout && l.restore(asked, l.owner.Now()):
+			w.heard(asked)
+			l.cfg.Log.Warn("there is no controller to confirm the shares of this host; it goes on with those it had", "err", err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(confirmRetry):
+		}
+	}
+}
