@@ -14,6 +14,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/cancels"
+	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -189,7 +190,7 @@ func (h *Host) peekTimersOf(ctx context.Context, e core.Extent, from timersAfter
 }
 
 // listDue asks the first store that answers.
-func (h *Host) listDue(ctx context.Context, stores []source, req *pb.ListDueRequest) (*pb.ListDueResponse, error) {
+func (h *Host) listDue(ctx context.Context, stores []sources.Source, req *pb.ListDueRequest) (*pb.ListDueResponse, error) {
 	err := error(core.Errorf(core.CodeUnavailable, "no store of extent %x is there", req.Extent))
 	for i, s := range stores {
 		cctx, cancel := ctx, context.CancelFunc(func() {})

@@ -24,6 +24,7 @@ import (
 	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/deadlines"
 	"github.com/columbamq/columba/outputhost/lease"
+	"github.com/columbamq/columba/outputhost/sources"
 )
 
 // Config of an output host.
@@ -78,7 +79,7 @@ type Host struct {
 	deadlines *deadlines.Deadlines[*group]
 	saver     *saver
 	letters   *letters
-	stores    *stores
+	sources   *sources.Stores
 	memory    *budget.Budget
 	lease     *lease.Lease
 	cancels   *cancels.Desk
@@ -122,7 +123,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)
 	h.letters = newLetters(h)
-	h.stores = newStores()
+	h.sources = sources.New(deps.Members)
 	h.memory = budget.New(cfg.HoldMemory)
 	h.lease = lease.New(lease.Config{Members: deps.Members, Log: h.log, Lapses: h.metrics.lapses}, leased{h})
 	h.cancels = cancels.New(deps.Meta, deps.Now)

@@ -17,6 +17,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/intake"
 	"github.com/columbamq/columba/outputhost/sift"
+	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -97,7 +98,7 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, group core.GroupID
 const soon = 5 * time.Second
 
 // readSoon is readRange, again for a while when the stores have not heard of what is to be read.
-func (h *Host) readSoon(ctx context.Context, stores []source, extent core.ExtentID, from, upTo core.Seq) ([]byte, error) {
+func (h *Host) readSoon(ctx context.Context, stores []sources.Source, extent core.ExtentID, from, upTo core.Seq) ([]byte, error) {
 	return untilHeard(ctx, func() ([]byte, error) { return h.readRange(ctx, stores, extent, from, upTo, peekBytes) })
 }
 
@@ -117,7 +118,7 @@ func untilHeard[T any](ctx context.Context, ask func() (T, error)) (answer T, er
 }
 
 // readRange reads from the first store that answers with whole batches: as many as fit into bytes, one at least.
-func (h *Host) readRange(ctx context.Context, stores []source, extent core.ExtentID, from, upTo core.Seq, bytes uint32) (batches []byte, err error) {
+func (h *Host) readRange(ctx context.Context, stores []sources.Source, extent core.ExtentID, from, upTo core.Seq, bytes uint32) (batches []byte, err error) {
 	for i, s := range stores {
 		cctx, cancel := ctx, context.CancelFunc(func() {})
 		if i < len(stores)-1 {
@@ -149,7 +150,7 @@ const (
 
 // readable is how far a group may read an extent, and the stores to read it from; without a group, who reads by the extent's own queue. A store
 // that never heard of the extent holds nothing of it.
-func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) (upTo core.Seq, from []source, gone *acklevel.Window, err error) {
+func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) (upTo core.Seq, from []sources.Source, gone *acklevel.Window, err error) {
 	gone = &acklevel.Window{}
 	now := h.deps.Now()
 	seal, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
@@ -157,7 +158,7 @@ func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) 
 	case err == nil && (seal.State == core.ExtentRetired || !seal.Home.ReadBy(group)): // nothing of it is there any more, or not for long
 		return 0, nil, gone, nil
 	case err == nil && seal.State.HasEnd():
-		if from = h.sources(e, seal.Holders, nil, now); len(from) == 0 && seal.L > 0 {
+		if from = h.sources.Of(e, seal.Holders, nil, now); len(from) == 0 && seal.L > 0 {
 			return 0, nil, gone, core.Errorf(core.CodeUnavailable, "no store that holds extent %s is there", e.ID)
 		}
 		gone, err = seal.Gone()
@@ -166,7 +167,7 @@ func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) 
 		return 0, nil, gone, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
 	}
 	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
-	all := h.sources(e, nil, nil, now)
+	all := h.sources.Of(e, nil, nil, now)
 	known, best := false, -1
 	for i, s := range all {
 		cctx, cancel := ctx, context.CancelFunc(func() {})
@@ -188,7 +189,7 @@ func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) 
 	}
 	switch {
 	case best >= 0:
-		return upTo, append([]source{all[best]}, slices.Delete(slices.Clone(all), best, best+1)...), gone, nil
+		return upTo, append([]sources.Source{all[best]}, slices.Delete(slices.Clone(all), best, best+1)...), gone, nil
 	case known:
 		return 0, nil, gone, nil
 	}

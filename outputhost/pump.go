@@ -33,7 +33,8 @@ func (g *group) pump() {
 			if g.mu.paused == nil {
 				out = g.takeLocked(now)
 			}
-			dead, parks = g.deadLocked(), g.parksLocked()
+			dead = nextOf(&g.mu.burying, g.mu.rules.TakeDead, deadAtOnce)
+			parks = nextOf(&g.mu.parks, g.mu.rules.TakeParking, parksAtOnce)
 		}
 		reads := g.readLocked()
 		urgent, changed := g.unsavedLocked()
@@ -68,68 +69,64 @@ func (g *group) pump() {
 	}
 }
 
-// deadLocked takes the messages to be buried next; none while earlier ones are on their way.
-func (g *group) deadLocked() []dispatch.Dead {
-	if g.mu.burying {
+// nextOf takes the messages that leave next for a built-in queue; none while earlier ones are on their way.
+func nextOf[T any](leaving *bool, take func(most int, out []T) []T, most int) []T {
+	if *leaving {
 		return nil
 	}
-	dead := g.mu.rules.TakeDead(deadAtOnce, nil)
-	g.mu.burying = len(dead) > 0
-	return dead
+	next := take(most, nil)
+	*leaving = len(next) > 0
+	return next
 }
 
-// bury hands messages to the publisher of the dead letter queue. It waits for room there, which may need what the caller of pump has to
-// do: so it has a goroutine of its own.
-func (g *group) bury(ctx context.Context, dead []dispatch.Dead) {
+// leave has f hand messages to the publisher of a built-in queue. It waits for room there, which may need what the caller of pump has to do: so it
+// has a goroutine of its own.
+func (g *group) leave(ctx context.Context, leaving *bool, f func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
 	defer cancel()
-	for _, d := range dead {
-		g.h.letters.bury(ctx, g, d)
-	}
+	f(ctx)
 	g.mu.Lock()
-	g.mu.burying = false
+	*leaving = false
 	g.mu.Unlock()
 	g.pump()
 }
 
-// parksLocked takes the messages to be parked next; none while earlier ones are on their way.
-func (g *group) parksLocked() []dispatch.Parking {
-	if g.mu.parks {
-		return nil
-	}
-	parks := g.mu.rules.TakeParking(parksAtOnce, nil)
-	g.mu.parks = len(parks) > 0
-	return parks
+// bury hands messages to the dead letter queue.
+func (g *group) bury(ctx context.Context, dead []dispatch.Dead) {
+	g.leave(ctx, &g.mu.burying, func(ctx context.Context) {
+		for _, d := range dead {
+			g.h.letters.bury(ctx, g, d)
+		}
+	})
 }
 
-// park is bury for the retry queue, which is made for the first one.
+// park hands messages to the retry queue, which is made for the first one.
 func (g *group) park(ctx context.Context, parks []dispatch.Parking) {
-	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
-	defer cancel()
-	g.mu.Lock()
-	record, ready := g.mu.record, g.mu.retryReady
-	g.mu.Unlock()
-	if !ready {
-		err := retryqueue.Ensure(ctx, g.h.deps.Meta, record, g.h.deps.Now())
-		g.mu.Lock()
-		g.mu.retryReady = err == nil
-		g.mu.Unlock()
+	g.leave(ctx, &g.mu.parks, func(ctx context.Context) {
+		err := g.ensureRetry(ctx)
 		for _, p := range parks {
 			if err != nil { // nothing was appended, whatever became of the queue
 				g.h.letters.parked(g, p, core.Errorf(core.CodeUnavailable, "%w", err))
+			} else {
+				g.h.letters.park(ctx, g, p)
 			}
 		}
-		ready = err == nil
-	}
-	for _, p := range parks {
-		if ready {
-			g.h.letters.park(ctx, g, p)
-		}
-	}
+	})
+}
+
+// ensureRetry makes the group's retry queue, unless it is there.
+func (g *group) ensureRetry(ctx context.Context) error {
 	g.mu.Lock()
-	g.mu.parks = false
+	record, ready := g.mu.record, g.mu.retryReady
 	g.mu.Unlock()
-	g.pump()
+	if ready {
+		return nil
+	}
+	err := retryqueue.Ensure(ctx, g.h.deps.Meta, record, g.h.deps.Now())
+	g.mu.Lock()
+	g.mu.retryReady = err == nil
+	g.mu.Unlock()
+	return err
 }
 
 // takeLocked hands messages to the consumers in turn, as their credits allow.

@@ -12,6 +12,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/once"
+	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -278,4 +279,39 @@ func (s *share) countHeldLocked(held int) {
 	}
 	s.group.h.memory.Count(s.held, held)
 	s.held = held
+}
+
+// sourcesLocked are those of the share's extent.
+func (s *share) sourcesLocked(now time.Time) []sources.Source {
+	return s.group.h.sources.Of(s.extent, s.holders, s.failed, now)
+}
+
+// lookEvery bounds how often a share's seal row is read because reading fails.
+const lookEvery = 250 * time.Millisecond
+
+// look reads the seal row of the share's extent: its end, once it is fixed, and its holders, which repair may have changed.
+func (g *group) look(ctx context.Context, s *share) error {
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, g.h.deps.Meta, metadata.Seals, metadata.SealKey(s.extent.ID), metadata.One)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return nil // nobody has sealed it
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", s.extent.ID, err)
+	}
+	g.ended(s, seal)
+	return nil
+}
+
+// ended takes over what a seal row says: the end of the extent, once it is fixed, and its holders.
+func (g *group) ended(s *share, seal metadata.SealRecord) {
+	g.mu.Lock()
+	finished := false
+	if seal.State.HasEnd() && !s.removed {
+		s.end, s.l, s.last, s.holders, s.retired = true, seal.L, max(s.last, seal.L), seal.Holders, seal.State == core.ExtentRetired
+		finished = s.finished()
+	}
+	g.mu.Unlock()
+	if finished {
+		g.h.saver.note(g, saveSoon)
+	}
 }

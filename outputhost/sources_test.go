@@ -10,6 +10,7 @@ import (
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/sources"
 )
 
 // stores makes these ids store hosts beside the output host.
@@ -24,7 +25,7 @@ func (b *bench) stores(zones map[core.HostID]string) {
 	}
 }
 
-func idsOf(from []source) []core.HostID {
+func idsOf(from []sources.Source) []core.HostID {
 	var out []core.HostID
 	for _, s := range from {
 		out = append(out, s.ID)
@@ -37,22 +38,22 @@ func TestSources_LiveHoldersInTurn(t *testing.T) {
 	b.stores(map[core.HostID]string{"a": "", "b": "", "c": "", "d": ""})
 	e := core.Extent{ID: core.ExtentID{ID: core.ID{7}}, Replicas: []core.HostID{"a", "b", "c", "gone"}}
 	now := time.Unix(1000, 0)
-	first := idsOf(b.sources(e, nil, nil, now))
+	first := idsOf(b.sources.Of(e, nil, nil, now))
 	if slices.Sort(slices.Clone(first)); len(first) != 3 || slices.Contains(first, "gone") {
 		t.Fatalf("open: %v, want the three live replicas", first)
 	}
-	if got := idsOf(b.sources(e, []core.HostID{"d", "b"}, nil, now)); len(got) != 2 || slices.Contains(got, "a") {
+	if got := idsOf(b.sources.Of(e, []core.HostID{"d", "b"}, nil, now)); len(got) != 2 || slices.Contains(got, "a") {
 		t.Errorf("sealed: %v, want the holders, a repaired one too, and no other", got)
 	}
-	b.Host.stores.shun(first[0], now)
-	if got := idsOf(b.sources(e, nil, nil, now)); got[2] != first[0] || got[0] != first[1] {
+	b.sources.Shun(first[0], now)
+	if got := idsOf(b.sources.Of(e, nil, nil, now)); got[2] != first[0] || got[0] != first[1] {
 		t.Errorf("after %s failed: %v", first[0], got)
 	}
 	failed := map[core.HostID]time.Time{first[1]: now.Add(time.Second)}
-	if got := idsOf(b.sources(e, nil, failed, now)); got[0] != first[2] || got[1] != first[1] {
+	if got := idsOf(b.sources.Of(e, nil, failed, now)); got[0] != first[2] || got[1] != first[1] {
 		t.Errorf("after the extent failed at %s, too: %v; want it before the store that failed for longer", first[1], got)
 	}
-	if got := idsOf(b.sources(e, nil, failed, now.Add(shunFor))); !slices.Equal(got, first) {
+	if got := idsOf(b.sources.Of(e, nil, failed, now.Add(sources.ShunFor))); !slices.Equal(got, first) {
 		t.Errorf("later: %v, want %v again", got, first)
 	}
 }
@@ -62,7 +63,7 @@ func TestSources_OwnZoneFirst(t *testing.T) {
 	b.stores(map[core.HostID]string{"a": "far", "b": "", "c": "far"})
 	for i := range byte(20) {
 		e := core.Extent{ID: core.ExtentID{ID: core.ID{i}}, Replicas: []core.HostID{"a", "b", "c"}}
-		if got := idsOf(b.sources(e, nil, nil, time.Unix(1000, 0))); got[0] != "b" {
+		if got := idsOf(b.sources.Of(e, nil, nil, time.Unix(1000, 0))); got[0] != "b" {
 			t.Fatalf("extent %d: %v, want the store of the own zone first", i, got)
 		}
 	}

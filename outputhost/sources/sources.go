@@ -1,0 +1,95 @@
+// Package sources owns which store an extent is read from.
+package sources
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+)
+
+// Stores are those that extents are read from. They remember where reading failed lately, so that the other shares look elsewhere first. Safe for
+// concurrent use.
+type Stores struct {
+	members membership.Monitor
+	mu      struct {
+		sync.Mutex
+		shunned map[core.HostID]time.Time // until then
+	}
+}
+
+// ShunFor is how long a store that failed is asked last; it is asked all the same when there is no other.
+const ShunFor = 5 * time.Second
+
+// New knows the stores that are members.
+func New(members membership.Monitor) *Stores {
+	s := &Stores{members: members}
+	s.mu.shunned = make(map[core.HostID]time.Time)
+	return s
+}
+
+// Shun notes that a store failed.
+func (s *Stores) Shun(store core.HostID, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.shunned[store] = now.Add(ShunFor)
+}
+
+// ShunnedUntil is zero for a store that did not fail lately.
+func (s *Stores) ShunnedUntil(store core.HostID, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until, ok := s.mu.shunned[store]
+	if ok && !until.After(now) {
+		delete(s.mu.shunned, store)
+		return time.Time{}
+	}
+	return until
+}
+
+// Source is a store that an extent can be read from.
+type Source struct {
+	membership.Host
+	until time.Time // not before, if there is another
+	far   bool      // in another zone
+	rank  int
+}
+
+// Of are the live stores that have the extent, the one to be asked first in front: of a sealed extent its holders, else its
+// replicas; those that failed last come last. Readers of one extent prefer one store: it has the tail in memory.
+func (s *Stores) Of(e core.Extent, holders []core.HostID, failed map[core.HostID]time.Time, now time.Time) []Source {
+	ids := e.Replicas
+	if len(holders) > 0 {
+		ids = holders
+	}
+	zone := s.members.Self().Zone
+	var out []Source
+	for rank, id := range core.Rank(e.ID.String(), ids, func(id core.HostID) core.HostID { return id }) {
+		m, ok := membership.Find(s.members, id)
+		if !ok {
+			continue
+		}
+		x := Source{Host: m, far: m.Zone != zone, rank: rank, until: s.ShunnedUntil(id, now)}
+		if f := failed[id]; f.After(now) && f.After(x.until) {
+			x.until = f
+		}
+		out = append(out, x)
+	}
+	slices.SortFunc(out, func(a, b Source) int {
+		return cmp.Or(a.until.Compare(b.until), compareBool(a.far, b.far), cmp.Compare(a.rank, b.rank))
+	})
+	return out
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
