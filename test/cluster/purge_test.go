@@ -121,3 +121,38 @@ func (w *world) audited(what, object string) {
 	}
 	w.t.Errorf("the audit has no %s of %s", what, object)
 }
+
+// TestCluster_PurgeTakesWhatGroupsKeepElsewhere purges a queue of which one group has parked a message for later, and been given back a dead letter that it
+// has not read, with the controller killed after each few homes: neither comes again, what is a dead letter still stays, and messages that are parked
+// afterwards come back.
+func TestCluster_PurgeTakesWhatGroupsKeepElsewhere(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.buried("g", "merged")
+		merge, err := w.Client.Admin().MergeDeadLetters(w.t.Context(), queue, "g", 0)
+		w.ok(err)
+		w.ended(merge.ID)
+		con := w.consumer("g", client.Prefetch(1))
+		held := w.next(con, "merged", 1) // and stays in flight until its lock ends
+		w.publish("parked", "dead")
+		w.ok(w.take(con, time.Minute).Nack(client.After(10*time.Minute), client.Reason("later")))
+		w.ok(w.take(con, time.Minute).Reject("bad"))
+		w.close(con)
+		w.eventually("each is in its place", time.Minute, func() bool { return w.places("g") == "0 1 0 1 1" })
+		if o := w.purgeUnderKills(); o.State != "done" || o.Done != o.Total || o.Error != "" {
+			t.Fatalf("the purge is %+v", o)
+		}
+		_ = held.Ack()
+		w.eventually("the dead letter is left", 10*time.Second, func() bool { return w.places("g") == "0 0 0 0 1" })
+		if n := len(w.parked("g")); n != 0 {
+			t.Errorf("%d are listed as parked", n)
+		}
+		con = w.consumer("g")
+		if d := w.take(con, 15*time.Minute); d != nil {
+			t.Fatalf("%s came after the purge", d.Body)
+		}
+		w.publish("fresh")
+		w.ok(w.next(con, "fresh", 1).Nack(client.After(time.Minute)))
+		w.ok(w.next(con, "fresh", 2).Ack())
+		w.close(con)
+	})
+}
