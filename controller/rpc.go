@@ -181,9 +181,9 @@ func (s *service) EndOperation(ctx context.Context, req *connect.Request[pb.EndO
 type deadLetters struct{ h *Host }
 
 // Extents implements operations.Owner.
-func (d deadLetters) Extents(queue core.QueueID) (out []core.Extent) {
+func (d deadLetters) Extents(queue core.QueueID) (out []metadata.ExtentRecord) {
 	for _, e := range d.h.extents.of(queue) {
-		out = append(out, e.Extent)
+		out = append(out, e.ExtentRecord)
 	}
 	return out
 }
@@ -195,6 +195,9 @@ func (d deadLetters) Seal(ctx context.Context, e core.Extent, reason string) (me
 
 // Rehomed implements operations.Owner.
 func (d deadLetters) Rehomed(row metadata.SealRecord) {
+	if was, known := d.h.extents.get(row.Extent.ID); known {
+		d.h.shares.touch(was.reader())
+	}
 	d.h.extents.took(row)
 	d.h.shares.touch(row.Extent.Queue)
 	if row.RemovedCount > 0 {

@@ -14,7 +14,7 @@ import (
 // Owner is the controller, as far as operations need it.
 type Owner interface {
 	// Extents are those of a queue that it knows.
-	Extents(queue core.QueueID) []core.Extent
+	Extents(queue core.QueueID) []metadata.ExtentRecord
 	// Seal fixes the end of an extent and answers its row; one that has its end is answered at once.
 	Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error)
 	// Rehomed takes in a row whose home was changed.

@@ -25,7 +25,8 @@ type bench struct {
 	mu    sync.Mutex
 	fails int // so many seals from now on
 	moved int
-	deaf  error // what Heard answers
+	deaf  error                       // what Heard answers
+	first map[core.ExtentID]core.Home // of extents that have no row yet, which end after seven messages
 
 	copies  map[core.ExtentID][]copyOf // in staging extents
 	broken  map[core.ExtentID]bool     // of those
@@ -56,7 +57,7 @@ func (b *bench) ok(err error) {
 }
 
 // Extents implements Owner: this controller has just been started.
-func (b *bench) Extents(core.QueueID) []core.Extent { return nil }
+func (b *bench) Extents(core.QueueID) []metadata.ExtentRecord { return nil }
 
 // Seal implements Owner.
 func (b *bench) Seal(ctx context.Context, e core.Extent, _ string) (metadata.SealRecord, error) {
@@ -66,6 +67,11 @@ func (b *bench) Seal(ctx context.Context, e core.Extent, _ string) (metadata.Sea
 	b.mu.Unlock()
 	if fails {
 		return metadata.SealRecord{}, core.Errorf(core.CodeUnavailable, "no store answers")
+	}
+	if home, fresh := b.first[e.ID]; fresh {
+		if err := metadata.Create(ctx, b.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentSealing, L: 7, Home: home}); err != nil && core.CodeOf(err) != core.CodeExists {
+			return metadata.SealRecord{}, err
+		}
 	}
 	return metadata.Change(ctx, b.meta, metadata.Seals, metadata.SealKey(e.ID), func(r *metadata.SealRecord) error {
 		if r.State.HasEnd() {

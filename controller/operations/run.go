@@ -3,7 +3,6 @@ package operations
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -123,9 +122,9 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 	if err := r.retime(ctx, o); err != nil {
 		return err
 	}
-	extents, err := r.extents(ctx, o.Object)
+	extents, err := r.known(ctx, o)
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "list the extents: %w", err)
+		return err
 	}
 	saved := r.Now()
 	for {
@@ -134,12 +133,10 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 		switch next(o) {
 		case nothing:
 			return nil
-		case cover:
-			own, err := r.own(ctx, ids(extents))
-			if err != nil {
-				return core.Errorf(core.CodeOf(err), "look up the homes of the extents: %w", err)
+		case cover, widen:
+			if err := r.find(ctx, o, extents); err != nil {
+				return err
 			}
-			covered(o, own)
 			due = true
 		case sealNext:
 			l, err := r.seal(ctx, o.Extents[o.Sealed], *o, extents)
@@ -222,62 +219,14 @@ func (r *Runner) check(ctx context.Context, o metadata.OperationRecord) error {
 	return nil
 }
 
-// extents of a queue: those the controller knows, and those that it has not heard of yet.
-func (r *Runner) extents(ctx context.Context, queue core.QueueID) (map[core.ExtentID]core.Extent, error) {
-	out := make(map[core.ExtentID]core.Extent)
-	for e, err := range metadata.All[metadata.ExtentRecord](ctx, r.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
-		if err != nil {
-			return nil, err
-		}
-		out[e.Value.ID] = e.Value.Extent
-	}
-	for _, e := range r.Owner.Extents(queue) {
-		out[e.ID] = e
-	}
-	return out, nil
-}
-
-// own leaves out the extents that have another home, or are retired.
-func (r *Runner) own(ctx context.Context, extents []core.ExtentID) ([]core.ExtentID, error) {
-	const page = 500
-	elsewhere := make(map[core.ExtentID]bool)
-	for some := range slices.Chunk(extents, page) {
-		keys := make([]metadata.Key, len(some))
-		for i, id := range some {
-			keys[i] = metadata.SealKey(id)
-		}
-		rows, err := metadata.GetRows(ctx, r.Meta, metadata.Seals, keys, metadata.Serial)
-		if err != nil {
-			return nil, err
-		}
-		for _, row := range rows {
-			s, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
-			if err != nil {
-				return nil, err
-			}
-			elsewhere[s.Extent.ID] = s.Home.Kind != core.HomeOwn || s.State == core.ExtentRetired
-		}
-	}
-	return slices.DeleteFunc(extents, func(id core.ExtentID) bool { return elsewhere[id] }), nil
-}
-
-func ids(extents map[core.ExtentID]core.Extent) []core.ExtentID {
-	out := make([]core.ExtentID, 0, len(extents))
-	for id := range extents {
-		out = append(out, id)
-	}
-	slices.SortFunc(out, func(a, b core.ExtentID) int { return slices.Compare(a.ID[:], b.ID[:]) }) // by age
-	return out
-}
-
 // seal fixes the end of an extent and answers how many messages the operation has there.
-func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.OperationRecord, extents map[core.ExtentID]core.Extent) (core.Seq, error) {
+func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.OperationRecord, extents map[core.ExtentID]metadata.ExtentRecord) (core.Seq, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound || err == nil && !row.State.HasEnd() {
-		e, known := extents[id]
-		if !known {
+		e := extents[id].Extent
+		if e.ID.IsZero() {
 			e = row.Extent
 		}
 		if e.ID.IsZero() { // it was removed: its queue's rows are going
@@ -288,7 +237,7 @@ func (r *Runner) seal(ctx context.Context, id core.ExtentID, o metadata.Operatio
 	switch {
 	case err != nil:
 		return 0, core.Errorf(core.CodeOf(err), "fix the end of extent %s: %w", id, err)
-	case row.State == core.ExtentRetired || row.Home.Kind != core.HomeOwn && row.Home != home(o):
+	case row.State == core.ExtentRetired || !concerns(&o, row.Home) && row.Home != home(o):
 		return 0, nil
 	}
 	return row.Remaining(), nil
@@ -304,7 +253,7 @@ func (r *Runner) moveNext(ctx context.Context, o *metadata.OperationRecord, now 
 	to, id := home(*o), o.Extents[o.Moved]
 	row, err := metadata.Change(ctx, r.Meta, metadata.Seals, metadata.SealKey(id), func(row *metadata.SealRecord) error {
 		switch {
-		case row.Home.Kind != core.HomeOwn || row.State == core.ExtentRetired: // this operation's, by a try of before, or another's
+		case !concerns(o, row.Home) || row.State == core.ExtentRetired: // this operation's, by a try of before, or another's
 			return metadata.ErrNoChange
 		case row.State != core.ExtentSealed:
 			return core.Errorf(core.CodeUnavailable, "it is %s: whether it stays is being decided", row.State)

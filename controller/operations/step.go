@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -20,6 +21,7 @@ const (
 	search                // to look for the selection in the next part
 	decide                // to make what was found count
 	moveNext              // to change the home of the next of them, or take out of it what was found
+	widen                 // to find what the queue's groups keep elsewhere
 	show                  // to give the staging extent to its group
 	endOfWork             // to be recorded as done
 )
@@ -41,6 +43,8 @@ func next(r *metadata.OperationRecord) step {
 		return moveNext
 	case copies(r) && !r.Shown:
 		return show
+	case wide(r) && !r.Widened:
+		return widen
 	}
 	return endOfWork
 }
@@ -65,6 +69,23 @@ func nextOfSearch(r *metadata.OperationRecord) step {
 // copies reports whether what an operation finds is copied.
 func copies(r *metadata.OperationRecord) bool {
 	return r.Selection != nil && r.Kind == metadata.OperationMerge
+}
+
+// wide reports whether an operation concerns also what the groups of its object alone read: messages that they parked, and dead letters that were merged
+// into them.
+func wide(r *metadata.OperationRecord) bool { return r.Group.IsZero() }
+
+// concerns reports whether an operation may change a home.
+func concerns(r *metadata.OperationRecord, h core.Home) bool {
+	return h.Kind == core.HomeOwn || r.Widened && h.Kind == core.HomeMerged && h.Queue == r.Object
+}
+
+// widened adds the oldest of the extents that were found elsewhere, once nothing more gets there from those before.
+func widened(r *metadata.OperationRecord, extents []core.ExtentID) {
+	r.Widened = true
+	some := extents[:min(len(extents), maxCovered)]
+	r.Extents = append(slices.Clone(r.Extents), some...)
+	r.Left += len(extents) - len(some)
 }
 
 // covered fixes what the operation concerns: the oldest of the extents that are there.
@@ -127,6 +148,9 @@ func position(r metadata.OperationRecord) int {
 		at++
 	}
 	if r.Shown {
+		at++
+	}
+	if r.Widened {
 		at++
 	}
 	return at
