@@ -235,6 +235,16 @@ func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]me
 	return rows, parts
 }
 
+// unsavedSharesLocked is how many shares have changes that a crash now would forget.
+func (g *group) unsavedSharesLocked() (n int) {
+	for _, s := range g.mu.shares {
+		if s.rules.Changed() || s.rules.Unsaved() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // notSaved has what was given away written again: unlike shares it does not know what is durable.
 func (g *group) notSaved() {
 	g.mu.Lock()

@@ -87,17 +87,19 @@ func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
 type groupMetrics struct{ h *Host }
 
 var (
-	groupLabels = []string{"queue", "group"}
-	groupDepth  = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
-	groupOldest = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
-	groupStall  = prometheus.NewDesc("columba_outputhost_group_stalled_seconds", "For how long nothing has succeeded in a stalled group.", groupLabels, nil)
-	groupEvents = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
+	groupLabels  = []string{"queue", "group"}
+	groupDepth   = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
+	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
+	groupStall   = prometheus.NewDesc("columba_outputhost_group_stalled_seconds", "For how long nothing has succeeded in a stalled group.", groupLabels, nil)
+	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that no durable checkpoint has yet.", groupLabels, nil)
+	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
 )
 
 func (m groupMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- groupDepth
 	out <- groupOldest
 	out <- groupStall
+	out <- groupUnsaved
 	out <- groupEvents
 }
 
@@ -114,12 +116,14 @@ func (m groupMetrics) Collect(out chan<- prometheus.Metric) {
 		g.mu.Lock()
 		d, c := g.mu.rules.Depth(), g.mu.rules.Counters()
 		since, stalled := g.mu.rules.Stalled()
+		unsaved := g.unsavedSharesLocked()
 		g.mu.Unlock()
 		stall := 0.0
 		if stalled {
 			stall = now.Sub(since).Seconds()
 		}
 		out <- prometheus.MustNewConstMetric(groupStall, prometheus.GaugeValue, stall, g.queuePath, g.name)
+		out <- prometheus.MustNewConstMetric(groupUnsaved, prometheus.GaugeValue, float64(unsaved), g.queuePath, g.name)
 		oldest := 0.0
 		if d.OldestReady > 0 {
 			oldest = now.Sub(time.UnixMicro(d.OldestReady)).Seconds()

@@ -57,3 +57,35 @@ func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
 		}
 	}
 }
+
+// TestSaver_TellsWhatIsUnsaved: from a change until a checkpoint with it is durable, a share counts as unsaved.
+func TestSaver_TellsWhatIsUnsaved(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(10, 6)
+	meta := &away{Store: b.meta}
+	b.deps.Meta = meta
+	now := time.Unix(1000, 0)
+	b.deps.Now = func() time.Time { return now }
+	check := func(when string, want int) {
+		t.Helper()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if got := g.unsavedSharesLocked(); got != want {
+			t.Errorf("%s: %d shares are unsaved, want %d", when, got, want)
+		}
+	}
+	save := func() {
+		b.saver.note(g, saveNow)
+		b.saver.save(t.Context(), b.saver.all(), false)
+	}
+	save()
+	check("at rest", 0)
+	s.rules.Ack(1, 1, 1, now, nil)
+	check("after an ack", 1)
+	meta.is.Store(true)
+	save()
+	check("after a checkpoint that failed", 1)
+	meta.is.Store(false)
+	save()
+	check("after one that is durable", 0)
+}
