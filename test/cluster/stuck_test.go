@@ -150,6 +150,7 @@ func TestWhyStuck_NoConsumer(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
 		r := w.receipts("a", "b")
+		sleep(time.Second) // an acknowledgement is there before readers may see its message
 		if m := w.stuck("g", "no_consumer").Message; !names(m, r[0]) || m.State != "unread" || m.Attempts != 0 {
 			t.Errorf("held up by %+v, want %s", m, r[0])
 		}
@@ -181,6 +182,7 @@ func TestWhyStuck_DisabledGroup(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
 		r := w.receipts("a")
+		sleep(time.Second) // an acknowledgement is there before readers may see its message
 		_, err := w.Client.Admin().UpdateGroup(w.t.Context(), core.GroupSpec{Queue: queue, Name: "g", Status: core.StatusDisabled})
 		w.ok(err)
 		if why := w.stuck("g", "disabled"); !names(why.Message, r[0]) || !slices.Contains(why.Also, "no_consumer") {
