@@ -30,19 +30,11 @@ func TestGroupDelay(t *testing.T) {
 		con := w.consumer("g")
 		before := time.Now()
 		w.publish("a")
-		after := time.Now()
 		crash()
 		d := w.next(con, "a", 1)
-		// A millisecond for the times of host and test, which are read one after the other.
-		if now := time.Now(); now.Sub(before) < delay-time.Millisecond || now.Sub(after) > delay+time.Second {
-			w.t.Errorf("it came %s to %s after it was published, want %s", now.Sub(after), now.Sub(before), delay)
-		}
-		again := time.Now()
+		w.after("it came", before, delay)
 		w.settle(d.Nack())
 		w.settle(w.next(con, "a", 2).Ack())
-		if took := time.Since(again); took > delay/2 {
-			w.t.Errorf("the retry came after %s; it must not wait for the group's delay", took)
-		}
 	})
 }
 
@@ -63,9 +55,14 @@ func TestGroupDelayFollowsUpdates(t *testing.T) {
 		w.settle(d.Ack())
 	}
 	w.server.Must("", "update", "group", queue, "g", "--delay", "1h")
-	pause(3 * time.Second) // running groups follow within seconds
-	w.publish("c")
-	w.none(con, time.Second)
+	process.Eventually(t, "the delay is there again", func() bool {
+		w.publish("c")
+		d := w.take(con, time.Second)
+		if d != nil {
+			w.settle(d.Ack())
+		}
+		return d == nil && w.depth("g").Delayed > 0
+	})
 }
 
 // TestSkipOlder has a group get only what is young enough, also what it did not take in time; a retry bypasses the rule.
@@ -78,7 +75,7 @@ func TestSkipOlder(t *testing.T) {
 		w.publish("100")
 		con := w.consumer("g")
 		w.settle(w.next(con, "100", 1).Nack(client.After(most + 500*time.Millisecond)))
-		w.flush(con)
+		w.counted("g", "nacked", 1)
 		crash()
 		w.settle(w.next(con, "100", 2).Ack())
 		closeConsumer(con)
@@ -116,7 +113,7 @@ func TestExpireAt(t *testing.T) {
 		con := w.consumer("g")
 		w.send(client.Message{Body: []byte("a"), ExpireAt: time.Now().Add(life)})
 		w.settle(w.next(con, "a", 1).Nack(client.After(life)))
-		w.flush(con)
+		w.counted("g", "nacked", 1)
 		crash()
 		closeConsumer(con)
 		w.send(client.Message{Body: []byte("b"), ExpireAt: time.Now().Add(500 * time.Millisecond)}, client.Message{Body: []byte("c"), ExpireAt: time.Now().Add(time.Hour)})

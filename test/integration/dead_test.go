@@ -20,8 +20,8 @@ func TestDeadLetterKeepsItsMessage(t *testing.T) {
 		con := w.consumer("g")
 		d := w.take(con, 10*time.Second)
 		w.settle(d.Reject("not a trip"))
-		w.flush(con)
 		l := w.letters("g", 1)[0]
+		w.counted("g", "dead_lettered", 1)
 		crash()
 		if again := w.letters("g", 1)[0]; again.ID != l.ID || again.Receipt != l.Receipt || again.FirstEnqueued != l.FirstEnqueued {
 			w.t.Errorf("the dead letter is %+v after the crash, was %+v", again, l)

@@ -89,11 +89,12 @@ func (w *world) stuck(group, reason string) {
 	}, func() string { return fmt.Sprintf("group %s: why-stuck says %s, want %s", group, out, reason) })
 }
 
-// since checks how long something took.
-func (w *world) since(what string, began time.Time, from, to time.Duration) {
+// after checks that something did not come too early; a millisecond is the server's unit. That it does not come late is for virtual time to show:
+// here the machine may have other work.
+func (w *world) after(what string, began time.Time, least time.Duration) {
 	w.t.Helper()
-	if took := time.Since(began); took < from-time.Millisecond || took > to {
-		w.t.Errorf("%s after %s, want %s … %s", what, took, from, to)
+	if took := time.Since(began); took < least-time.Millisecond {
+		w.t.Errorf("%s after %s, want %s at least", what, took, least)
 	}
 }
 
@@ -144,19 +145,19 @@ func TestRuleByCommand_LockTimeout(t *testing.T) {
 	for _, lock := range []string{"999ms", "12h1s"} {
 		w.wrong("create", "group", queue, "wrong", "--lock-timeout", lock)
 	}
-	w.make("g", "--lock-timeout", "1s")
+	w.make("g", "--lock-timeout", "3s") // so long may the next command take
 	w.say("a")
 	began := time.Now()
 	w.one("g", "a", 1, "--ack", "none")
 	second := w.one("g", "a", 2, "--ack", "tokens")
-	w.since("it came again", began, time.Second, 5*time.Second)
+	w.after("it came again", began, 3*time.Second)
 	began = time.Now()
-	w.server.Must("", "extend", second.Token, "2s")
+	w.server.Must("", "extend", second.Token, "5s")
 	third := w.one("g", "a", 3, "--ack", "tokens")
-	w.since("extended, it came again", began, 2*time.Second, 6*time.Second)
-	pause(1100 * time.Millisecond)
+	w.after("extended, it came again", began, 5*time.Second)
+	pause(3100 * time.Millisecond)
 	w.server.Must("", "ack", third.Token) // late, and in time all the same
-	w.silent("g", 1500*time.Millisecond)
+	w.silent("g", 3500*time.Millisecond)
 	w.settles("g", depth{})
 }
 
@@ -198,17 +199,15 @@ func TestRuleByCommand_Nack(t *testing.T) {
 		t.Errorf("why-stuck says %s", out)
 	}
 	token = w.one("g", "a", 2, "--ack", "tokens").Token
-	w.since("it came again", began, 2*time.Second, 6*time.Second)
-	began = time.Now()
+	w.after("it came again", began, 2*time.Second)
 	w.server.Must("", "nack", token)
 	w.one("g", "a", 3)
-	w.since("without a delay it came again", began, 0, 4*time.Second)
 
 	began = time.Now()
 	w.server.Must("", "nack", w.one("backoff", "a", 1, "--ack", "tokens").Token)
 	w.server.Must("", "nack", w.one("backoff", "a", 2, "--ack", "tokens").Token)
 	w.one("backoff", "a", 3)
-	w.since("by the backoff it came twice", began, 3*time.Second, 10*time.Second)
+	w.after("by the backoff it came twice", began, 3*time.Second)
 }
 
 // TestRuleByCommand_Reject makes a dead letter of a message that another process holds.
@@ -231,11 +230,9 @@ func TestRuleByCommand_ShortWaits(t *testing.T) {
 	token := w.one("g", "a", 1, "--ack", "tokens").Token
 	began := time.Now()
 	w.server.Must("", "nack", token, "--delay", "4s")
-	pause(checkpointed)
-	w.server.Restart()
-	w.settles("g", depth{Delayed: 1})
+	w.crash()
 	w.one("g", "a", 2)
-	w.since("it came again", began, 4*time.Second, 8*time.Second)
+	w.after("it came again", began, 4*time.Second)
 }
 
 // TestRuleByCommand_LongWaits kills the server while a message is parked: it is listed, counted, and comes back with its next attempt, not earlier.
@@ -255,11 +252,11 @@ func TestRuleByCommand_LongWaits(t *testing.T) {
 	if got := process.Decode[parked](t, w.server.Must("", "list", "parked", queue, "g", "-o", "json")); len(got) != 1 || got[0] != (parked{1, "later"}) {
 		t.Errorf("parked are %+v", got)
 	}
-	pause(checkpointed) // else it is parked twice, and the second one settled unseen
-	w.server.Restart()
+	w.counted("g", "parked", 1)
+	w.crash() // when that is saved: else it is parked twice, and the second one settled unseen
 	w.settles("g", depth{Parked: 1})
 	w.one("g", "a", 2, "--timeout", "60s")
-	w.since("it came again", began, wait, wait+4*time.Second)
+	w.after("it came again", began, wait)
 	w.settles("g", depth{})
 }
 
@@ -296,11 +293,12 @@ func TestRuleByCommand_Credits(t *testing.T) {
 	w.settles("g", depth{})
 	h.Pause()
 	w.say(numbers(1, n)...)
-	w.looks(func() bool { return w.depth("g").InFlight > 0 }, func() string { return "it was given nothing" })
-	if d := w.depth("g"); d.InFlight > prefetch || d.InFlight+d.Ready != n {
+	var d, before depth
+	w.looks(func() bool { before, d = d, w.depth("g"); return d.InFlight > 0 && d == before }, func() string { return "it was given nothing" })
+	if d.InFlight > prefetch || d.InFlight+d.Ready != n {
 		t.Errorf("%+v, want at most %d in flight", d, prefetch)
 	}
-	held := int(w.depth("g").InFlight)
+	held := int(d.InFlight)
 	w.get("g", n-held)
 	w.settles("g", depth{InFlight: uint64(held)})
 	h.Continue()
@@ -316,14 +314,14 @@ func TestRuleByCommand_ConsumerGoesAway(t *testing.T) {
 	w := newWorld(t)
 	w.make("g", "--lock-timeout", lock.String())
 	w.say(numbers(1, n)...)
+	began := time.Now()
 	h := w.hold("g", "--ack", "tokens")
 	token := w.holds(h, n)[0].Token
-	held := time.Now()
 	h.Kill()
 	w.say("fresh")
 	w.one("g", "fresh", 1)
 	w.server.Must("", "ack", token)
-	if d := w.depth("g"); time.Since(held) < lock && d != (depth{InFlight: n - 1}) {
+	if d := w.depth("g"); time.Since(began) < lock && d != (depth{InFlight: n - 1}) {
 		t.Errorf("%+v, want %d in flight", d, n-1)
 	}
 	for _, m := range w.get("g", n-1) {
@@ -331,7 +329,7 @@ func TestRuleByCommand_ConsumerGoesAway(t *testing.T) {
 			t.Errorf("%+v came again, want attempt 2, and not what was acked", m)
 		}
 	}
-	w.since("they came again", held, lock-2*time.Second, lock+4*time.Second)
+	w.after("they came again", began, lock)
 	w.settles("g", depth{})
 }
 

@@ -75,9 +75,9 @@ func (w *world) gets(group string, want []string) {
 func TestStartDurationBack(t *testing.T) {
 	w := newWorld(t)
 	w.publish("old")
-	pause(3 * time.Second)
+	pause(6 * time.Second)
 	w.publish("young")
-	w.server.Must("", "create", "group", queue, "g", "--start", "-2s")
+	w.server.Must("", "create", "group", queue, "g", "--start", "-5s") // so long may the command take
 	w.gets("g", []string{"young"})
 }
 

@@ -2,8 +2,12 @@ package integration
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,10 +16,12 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
+const queue = "/t/q"
+
+// What servers say of groups, in their metrics.
 const (
-	queue = "/t/q"
-	// checkpointed is the time after which what consumers did survives a kill: checkpoints are written once a second.
-	checkpointed = 1500 * time.Millisecond
+	events  = "columba_outputhost_group_events_total"
+	unsaved = "columba_outputhost_group_unsaved_shares"
 )
 
 // world is a server of its own with a queue and a client.
@@ -212,16 +218,58 @@ func (w *world) letters(group string, n int) []letter {
 	return out
 }
 
-// crashing runs a test as it is, and with kill -9 and restart wherever it calls crash. crash first lets a checkpoint pass.
+// metric is the sum of the series of a metric with these labels, such as `group="g"`.
+func (w *world) metric(name string, labels ...string) (sum float64) {
+	w.t.Helper()
+	r, err := http.Get("http://" + w.server.Addr + "/metrics")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, name+"{") || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line, l) }) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+		if err != nil {
+			w.t.Fatalf("metric %q: %v", line, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// counted waits until the server, since it was started, has counted so many events of a group, such as "nacked": what consumers have sent it may
+// still be on its way.
+func (w *world) counted(group, event string, n int) {
+	w.t.Helper()
+	got := 0.0
+	process.EventuallyOr(w.t, process.Patience, func() bool {
+		got = w.metric(events, `group="`+group+`"`, `event="`+event+`"`)
+		return got >= float64(n)
+	}, func() string {
+		return fmt.Sprintf("%v messages of group %s are counted as %s, want %d", got, group, event, n)
+	})
+}
+
+// crash kills the server when all that it has counted is in durable checkpoints, so that nothing of it is forgotten, and starts it again.
+func (w *world) crash() {
+	w.t.Helper()
+	process.Eventually(w.t, "all changes are in durable checkpoints", func() bool { return w.metric(unsaved) == 0 })
+	w.server.Restart()
+}
+
+// crashing runs a test as it is, and with kill -9 and restart wherever it calls crash.
 func crashing(t *testing.T, test func(w *world, crash func())) {
 	t.Parallel()
 	t.Run("calm", func(t *testing.T) { test(newWorld(t), func() {}) })
 	t.Run("killed", func(t *testing.T) {
 		w := newWorld(t)
-		test(w, func() {
-			pause(checkpointed)
-			w.server.Restart()
-		})
+		test(w, w.crash)
 	})
 }
 
