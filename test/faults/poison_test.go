@@ -26,7 +26,7 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 	c.Controller.Must("", "create", "queue", queue, "--min-replicas", "1")
 	const count, poison = 60, 17
 	r := emptyRun(t, c.Controller, "g")
-	c.Controller.Must("", "create", "group", queue, "g", "--start", "earliest", "--lock-timeout", "4s", "--max-deliveries", strconv.Itoa(most))
+	c.Controller.Must("", "create", "group", queue, "g", "--start", "earliest", "--lock-timeout", "8s", "--max-deliveries", strconv.Itoa(most)) // longer than the others take
 	r.got["g"] = make(map[uint64]bool)
 	if code := r.publish(count).Wait(); code != 0 {
 		t.Fatalf("publish ended with %d", code)
@@ -36,13 +36,14 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 		w := r.work(poison)
 		select {
 		case attempt := <-w.poisoned:
-			<-time.After(300 * time.Millisecond) // what it works on beside it gets done: a bystander that it has not begun would share the poison's fate
+			// A bystander that it has not done when it dies would share the poison's fate.
+			process.Eventually(t, "the others are done", func() bool { undone, _ := r.undone("g"); return undone == 1 })
 			w.Kill()
 			attempts = append(attempts, attempt)
 		case <-time.After(process.Patience):
 			t.Fatalf("the poison did not come after the attempts %v", attempts)
 		}
-		<-time.After(1500 * time.Millisecond) // a first attempt may be forgotten by a crash within a second
+		process.AwaitCheckpoints(t, c.Outputs...) // a first attempt that is in none may be forgotten
 		from, victim := time.Now(), c.Outputs[len(attempts)%2]
 		victim.Restart()
 		c.AwaitHosts()

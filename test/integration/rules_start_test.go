@@ -102,7 +102,7 @@ func TestRuleByCommand_SkipOlder(t *testing.T) {
 	w.one("g", "retried", 2)
 	w.silent("g", 300*time.Millisecond)
 	w.settles("g", depth{})
-	if n := w.metric(events, `group="g"`, `event="skipped"`); n != 20 {
+	if n := w.server.Metric(events, `group="g"`, `event="skipped"`); n != 20 {
 		t.Errorf("skipped are %v, want 20", n)
 	}
 }
@@ -119,7 +119,7 @@ func TestRuleByCommand_ExpireAt(t *testing.T) {
 	w.silent("g", 6500*time.Millisecond)
 	w.settles("g", depth{})
 	w.letters("g", 0)
-	if n := w.metric(events, `group="g"`, `event="lapsed"`); n != 2 {
+	if n := w.server.Metric(events, `group="g"`, `event="lapsed"`); n != 2 {
 		t.Errorf("lapsed are %v, want 2", n)
 	}
 }

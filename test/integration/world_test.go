@@ -3,11 +3,8 @@ package integration
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,11 +15,7 @@ import (
 
 const queue = "/t/q"
 
-// What servers say of groups, in their metrics.
-const (
-	events  = "columba_outputhost_group_events_total"
-	unsaved = "columba_outputhost_group_unsaved_shares"
-)
+const events = "columba_outputhost_group_events_total"
 
 // world is a server of its own with a queue and a client.
 type world struct {
@@ -218,38 +211,13 @@ func (w *world) letters(group string, n int) []letter {
 	return out
 }
 
-// metric is the sum of the series of a metric with these labels, such as `group="g"`.
-func (w *world) metric(name string, labels ...string) (sum float64) {
-	w.t.Helper()
-	r, err := http.Get("http://" + w.server.Addr + "/metrics")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, name+"{") || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line, l) }) {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
-		if err != nil {
-			w.t.Fatalf("metric %q: %v", line, err)
-		}
-		sum += n
-	}
-	return sum
-}
-
 // counted waits until the server, since it was started, has counted so many events of a group, such as "nacked": what consumers have sent it may
 // still be on its way.
 func (w *world) counted(group, event string, n int) {
 	w.t.Helper()
 	got := 0.0
 	process.EventuallyOr(w.t, process.Patience, func() bool {
-		got = w.metric(events, `group="`+group+`"`, `event="`+event+`"`)
+		got = w.server.Metric(events, `group="`+group+`"`, `event="`+event+`"`)
 		return got >= float64(n)
 	}, func() string {
 		return fmt.Sprintf("%v messages of group %s are counted as %s, want %d", got, group, event, n)
@@ -259,7 +227,7 @@ func (w *world) counted(group, event string, n int) {
 // crash kills the server when all that it has counted is in durable checkpoints, so that nothing of it is forgotten, and starts it again.
 func (w *world) crash() {
 	w.t.Helper()
-	process.Eventually(w.t, "all changes are in durable checkpoints", func() bool { return w.metric(unsaved) == 0 })
+	process.AwaitCheckpoints(w.t, w.server)
 	w.server.Restart()
 }
 
