@@ -126,7 +126,7 @@ func TestRule_MaxDeliveries(t *testing.T) {
 // TestRule_MaxDeliveries_Unlimited goes beyond the highest number there is.
 func TestRule_MaxDeliveries_Unlimited(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
-		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = core.UnlimitedDeliveries })
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoNackThrottle = core.UnlimitedDeliveries, true })
 		w.publish("a", "b")
 		con := w.consumer("g", client.Prefetch(1))
 		for n := 0; n < core.MaxMaxDeliveries+1; {
