@@ -29,8 +29,10 @@ type PublishHello struct {
 	// internal lets a host append to built-in queues (dead letters, retry); refused from users.
 	Internal bool `protobuf:"varint,3,opt,name=internal,proto3" json:"internal,omitempty"`
 	// producer (16 bytes) and session name a publisher and its streams, from 1, one more with each: in a cp queue a newer one ends those before it.
-	Producer      []byte `protobuf:"bytes,4,opt,name=producer,proto3" json:"producer,omitempty"`
-	Session       uint64 `protobuf:"varint,5,opt,name=session,proto3" json:"session,omitempty"`
+	Producer []byte `protobuf:"bytes,4,opt,name=producer,proto3" json:"producer,omitempty"`
+	Session  uint64 `protobuf:"varint,5,opt,name=session,proto3" json:"session,omitempty"`
+	// owner (16 bytes) is the group whose built-in queue this is to be; empty: whoever's. Another group's under the same path is refused as not_found.
+	Owner         []byte `protobuf:"bytes,60,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -98,6 +100,13 @@ func (x *PublishHello) GetSession() uint64 {
 		return x.Session
 	}
 	return 0
+}
+
+func (x *PublishHello) GetOwner() []byte {
+	if x != nil {
+		return x.Owner
+	}
+	return nil
 }
 
 type PublishHelloOK struct {
@@ -588,13 +597,14 @@ var File_columba_v1_frames_proto protoreflect.FileDescriptor
 const file_columba_v1_frames_proto_rawDesc = "" +
 	"\n" +
 	"\x17columba/v1/frames.proto\x12\n" +
-	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8e\x01\n" +
+	"columba.v1\x1a\x16columba/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa4\x01\n" +
 	"\fPublishHello\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x1a\n" +
 	"\binternal\x18\x03 \x01(\bR\binternal\x12\x1a\n" +
 	"\bproducer\x18\x04 \x01(\fR\bproducer\x12\x18\n" +
-	"\asession\x18\x05 \x01(\x04R\asession\"\x9b\x01\n" +
+	"\asession\x18\x05 \x01(\x04R\asession\x12\x14\n" +
+	"\x05owner\x18< \x01(\fR\x05owner\"\x9b\x01\n" +
 	"\x0ePublishHelloOK\x12\x19\n" +
 	"\bqueue_id\x18\x01 \x01(\tR\aqueueId\x12\x1f\n" +
 	"\vmax_message\x18\x02 \x01(\x03R\n" +
