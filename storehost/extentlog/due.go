@@ -1,7 +1,9 @@
 package extentlog
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 
@@ -118,11 +120,17 @@ func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, 
 		return DueRun{Passed: q.After, Next: NeverDue}, diskError(x, err)
 	}
 	defer iter.Close()
-	r := dueRead{x: x, q: q, yield: yield, run: DueRun{Passed: q.After, Next: NeverDue}}
+	r := dueRead{x: x, q: q, yield: yield, rows: dueMerge{most: dueHeld}, iter: iter, run: DueRun{Passed: q.After, Next: NeverDue}}
 	err = r.through(iter)
+	if r.again != nil {
+		err = errors.Join(err, r.again.Close())
+	}
 	r.run.From = r.rows.begin()
 	return r.run, err
 }
+
+// dueHeld is how many bytes of rows that overlap one query keeps.
+const dueHeld = 8 << 20
 
 // through takes in the rows of an iterator.
 func (r *dueRead) through(iter *pebble.Iterator) error {
@@ -153,8 +161,8 @@ func (r *dueRead) through(iter *pebble.Iterator) error {
 	if err := r.upTo(DueThrough(r.q.Until)); err != nil || r.run.More {
 		return err
 	}
-	if len(r.rows) > 0 {
-		r.run.Next = min(r.run.Next, r.rows[0].At)
+	if len(r.rows.rows) > 0 {
+		r.run.Next = min(r.run.Next, r.rows.rows[0].At)
 	}
 	r.run.Passed = DueThrough(r.q.Until)
 	return nil
@@ -166,6 +174,8 @@ type dueRead struct {
 	q     DueQuery
 	yield func(DueRecord)
 	rows  dueMerge // with a record beyond Passed
+	iter  *pebble.Iterator
+	again *pebble.Iterator // a clone of it, that reads rows once more; nil: there were none
 	seen  int      // bytes
 	run   DueRun
 }
@@ -188,12 +198,15 @@ func (r *dueRead) add(first DueKey, value []byte) error {
 
 // upTo looks at all records before a place that are due; no row that is not there yet has one. It stops at MaxBytes.
 func (r *dueRead) upTo(end DueKey) error {
-	for len(r.rows) > 0 && end.Beyond(r.rows[0].DueKey) && r.rows[0].At <= r.q.Until {
+	for len(r.rows.rows) > 0 && end.Beyond(r.rows.rows[0].DueKey) && r.rows.rows[0].At <= r.q.Until {
 		if r.seen >= r.q.MaxBytes {
 			r.run.More = true
 			return nil
 		}
-		d := r.rows[0].DueRecord
+		if err := r.refill(); err != nil {
+			return err
+		}
+		d := r.rows.rows[0].DueRecord
 		r.seen += dueKeyLen + dueFixed + len(d.Record)
 		r.run.Passed = d.DueKey
 		if d.Seq <= r.q.UpTo && (r.q.Known == nil || !r.q.Known.Done(d.Seq)) {
@@ -202,6 +215,34 @@ func (r *dueRead) upTo(end DueKey) error {
 		if !r.rows.pop() {
 			return r.damaged(d.DueKey)
 		}
+	}
+	return nil
+}
+
+// refill reads the first row again if its bytes were not kept.
+func (r *dueRead) refill() (err error) {
+	first, lacks := r.rows.lacks()
+	if !lacks {
+		return nil
+	}
+	if r.again == nil {
+		if r.again, err = r.iter.Clone(pebble.CloneOptions{}); err != nil {
+			return diskError(r.x, err)
+		}
+	}
+	key := dueKey(r.x.id, first)
+	if !r.again.SeekGE(key) || !bytes.Equal(r.again.Key(), key) {
+		if err := r.again.Error(); err != nil {
+			return diskError(r.x, err)
+		}
+		return r.damaged(first)
+	}
+	value, err := r.again.ValueAndErr()
+	if err != nil {
+		return diskError(r.x, err)
+	}
+	if !r.rows.fill(value) {
+		return r.damaged(first)
 	}
 	return nil
 }

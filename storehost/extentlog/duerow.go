@@ -56,6 +56,7 @@ type dueRow struct {
 	DueRecord
 	first DueKey
 	rest  []byte // behind the record
+	held  int    // bytes of both, as they were kept
 }
 
 // begin reads the first record.
@@ -103,16 +104,23 @@ func (r *dueRow) skip(after DueKey) (some, sound bool) {
 	return true, true
 }
 
-// dueMerge is a heap of rows by the record they are at.
-type dueMerge []dueRow
+// dueMerge is a heap of rows by the record they are at. However many rows overlap, it keeps the bytes of some only: of the others it knows their
+// places, and they are read again when their turn comes.
+type dueMerge struct {
+	rows []dueRow
+	held int // bytes that are kept
+	most int // that may be, beside those of the first row
+}
 
 // push adds a row, whose bytes may change afterwards.
 func (m *dueMerge) push(r dueRow) {
-	n := len(r.Record)
-	held := append(append(make([]byte, 0, n+len(r.rest)), r.Record...), r.rest...)
-	r.Record, r.rest = held[:n:n], held[n:]
-	*m = append(*m, r)
-	rows := *m
+	if m.held+len(r.Record)+len(r.rest) <= m.most {
+		m.keep(&r)
+	} else {
+		r.Record, r.rest = nil, nil
+	}
+	m.rows = append(m.rows, r)
+	rows := m.rows
 	for i := len(rows) - 1; i > 0; {
 		parent := (i - 1) / 2
 		if rows[i].Beyond(rows[parent].DueKey) {
@@ -123,28 +131,68 @@ func (m *dueMerge) push(r dueRow) {
 	}
 }
 
+// keep copies what is left of a row.
+func (m *dueMerge) keep(r *dueRow) {
+	n := len(r.Record)
+	b := append(append(make([]byte, 0, n+len(r.rest)), r.Record...), r.rest...)
+	r.Record, r.rest, r.held = b[:n:n], b[n:], len(b)
+	m.held += r.held
+}
+
+// drop forgets the bytes of a row.
+func (m *dueMerge) drop(r *dueRow) {
+	m.held -= r.held
+	r.Record, r.rest, r.held = nil, nil, 0
+}
+
+// lacks reports whether the bytes of the first row have to be read again, and where it begins.
+func (m *dueMerge) lacks() (first DueKey, lacks bool) {
+	return m.rows[0].first, m.rows[0].Record == nil
+}
+
+// fill gives them to it.
+func (m *dueMerge) fill(value []byte) (sound bool) {
+	var r dueRow
+	at := m.rows[0].DueKey
+	if !r.begin(m.rows[0].first, value) {
+		return false
+	}
+	for at.Beyond(r.DueKey) {
+		if !r.next() {
+			return false
+		}
+	}
+	m.keep(&r)
+	m.rows[0] = r
+	return r.DueKey == at
+}
+
 // begin is where the first of the rows begins; zero without one.
-func (m dueMerge) begin() (first DueKey) {
-	for i := range m {
-		if i == 0 || first.Beyond(m[i].first) {
-			first = m[i].first
+func (m *dueMerge) begin() (first DueKey) {
+	for i := range m.rows {
+		if i == 0 || first.Beyond(m.rows[i].first) {
+			first = m.rows[i].first
 		}
 	}
 	return first
 }
 
-// pop moves the row on that is at the first record of all.
+// pop moves the row on that is at the first record of all, and has its bytes.
 func (m *dueMerge) pop() (sound bool) {
-	rows := *m
+	rows := m.rows
 	if len(rows[0].rest) > 0 {
 		if !rows[0].next() {
 			return false
 		}
+		if m.held > m.most {
+			m.drop(&rows[0])
+		}
 	} else {
+		m.drop(&rows[0])
 		last := len(rows) - 1
 		rows[0], rows[last] = rows[last], dueRow{}
 		rows = rows[:last]
-		*m = rows
+		m.rows = rows
 	}
 	for i := 0; ; {
 		least := i

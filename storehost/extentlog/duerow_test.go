@@ -3,6 +3,7 @@ package extentlog
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"slices"
 	"testing"
 
@@ -59,10 +60,14 @@ func TestDueRow_Merge(t *testing.T) {
 		}
 		slices.SortFunc(rows, func(a, b row) int { return compareDue(dueEntry{DueKey: a.key}, dueEntry{DueKey: b.key}) })
 		last := DueKey{At: -1}
-		var merge dueMerge
+		merge := dueMerge{most: rapid.SampledFrom([]int{0, 3 * dueRowSize, math.MaxInt}).Draw(t, "most")}
+		stored := make(map[DueKey][]byte)
 		take := func(end DueKey) {
-			for len(merge) > 0 && end.Beyond(merge[0].DueKey) {
-				got := merge[0].DueRecord
+			for len(merge.rows) > 0 && end.Beyond(merge.rows[0].DueKey) {
+				if first, lacks := merge.lacks(); lacks && !merge.fill(stored[first]) {
+					t.Fatalf("the row at %+v is not sound when it is read again", first)
+				}
+				got := merge.rows[0].DueRecord
 				if !got.Beyond(last) {
 					t.Fatalf("%+v follows %+v", got.DueKey, last)
 				}
@@ -81,11 +86,15 @@ func TestDueRow_Merge(t *testing.T) {
 			if !d.begin(r.key, r.value) {
 				t.Fatalf("row %+v is not sound", r.key)
 			}
+			stored[r.key] = bytes.Clone(r.value)
 			merge.push(d)
+			if merge.held > max(merge.most, 2*dueRowSize) { // which those that wait for their turn keep, or the first one
+				t.Fatalf("%d bytes are kept, of %d", merge.held, merge.most)
+			}
 			clear(r.value) // as the next step of an iterator does
 		}
-		if take(DueThrough(3 * dueSpan)); len(want) > 0 {
-			t.Fatalf("%d records did not come", len(want))
+		if take(DueThrough(3 * dueSpan)); len(want) > 0 || merge.held != 0 {
+			t.Fatalf("%d records did not come, %d bytes are kept", len(want), merge.held)
 		}
 	})
 }
