@@ -33,6 +33,9 @@ const (
 	CopiesKnownFor = 10 * time.Minute
 	// copiesKnown … if no more than that many come meanwhile: some 4 MiB.
 	copiesKnown = 32_768
+	// parkPatience is how long a message stays while it is not the only one that failed and nothing has succeeded since: when the group turns out to
+	// be stalled, the attempt does not count, and what is parked says so.
+	parkPatience = 2 * time.Second
 	// departAtOnce is how many messages of a share are under way to the retry queue.
 	departAtOnce = 2048
 )
@@ -42,6 +45,7 @@ type departure struct {
 	due      int64  // ns: when it may be handed out again
 	metadata []byte // in place of its own; nil: it keeps those
 	told     uint64 // token of the first checkpoint that says that it leaves; 0: none does
+	failed   int64  // ns: when the attempt did after which it is to be parked
 	away     bool   // an append of it may have come to pass
 }
 
@@ -125,18 +129,40 @@ func (s *Share) metadataOf(seq core.Seq) []byte {
 // park has a message wait for the checkpoint that says that it leaves.
 func (s *Share) park(seq core.Seq, m *message, until int64) {
 	d := s.depart(seq)
-	d.due, d.told = max(until, s.group.now), 0
+	d.due, d.told, d.failed = max(until, s.group.now), 0, s.group.now
 	m.due = d.due
 	s.move(m, parking)
 	if s.parting == nil {
 		s.parting = new(queue[core.Seq])
 	}
 	s.parting.push(seq)
+	if s.stays(d) {
+		m.due = min(m.due, d.failed+int64(parkPatience))
+	}
 	s.group.wakeAt(s, seq, m.due)
 }
 
+// stays reports whether a message waits to be parked until it is known whether its attempt counts.
+func (s *Share) stays(d *departure) bool {
+	return s.group.streak.gathers() && s.group.now < d.failed+int64(parkPatience) && d.due > d.failed+int64(parkPatience)
+}
+
 // Parting is how many messages wait for a checkpoint that says that they leave. While it is not 0, save a checkpoint soon.
-func (s *Share) Parting() int { return s.of(parking) }
+func (s *Share) Parting() int {
+	n := s.of(parking)
+	if n == 0 || !s.group.streak.gathers() {
+		return n
+	}
+	for _, seq := range s.partingSeqs() { // in the order in which they failed
+		if m := s.table.get(seq); m != nil && m.phase == parking {
+			if s.stays(s.departures[seq]) {
+				return 0
+			}
+			return n
+		}
+	}
+	return n
+}
 
 // partingSeqs are the messages that wait for that, and some that do not any more.
 func (s *Share) partingSeqs() []core.Seq {
@@ -154,7 +180,12 @@ func (s *Share) tell() {
 			return
 		}
 		if m := s.table.get(seq); m != nil && m.phase == parking {
-			if d := s.departures[seq]; d.told == 0 {
+			d := s.departures[seq]
+			switch {
+			case d.told > 0:
+			case s.stays(d):
+				return
+			default:
 				d.told = s.token
 			}
 			room--
@@ -274,6 +305,9 @@ func (s *Share) dueParting(seq core.Seq, m *message) {
 		s.retry(seq, m)
 	case m.phase == stranded:
 		s.leave(seq, m)
+	case m.due < d.due: // it has stayed for long enough
+		m.due = d.due
+		s.group.wakeAt(s, seq, m.due)
 	}
 }
 

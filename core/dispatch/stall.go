@@ -177,6 +177,9 @@ func (k *streak) doubt() bool {
 	return k != nil && !k.stalled && len(k.suspects) >= stallMessages && k.first >= stallFirst
 }
 
+// gathers reports whether what fails may be the beginning of a stall: more than one message did, and nothing succeeded.
+func (k *streak) gathers() bool { return k != nil && !k.stalled && len(k.suspects) > 1 }
+
 // decided reports whether the doubt has become a stall.
 func (k *streak) decided(now int64) bool {
 	return k.doubt() && k.failed && now >= k.began+int64(stallAge)

@@ -1,0 +1,93 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// sender sends all it gets back for ten minutes, and parks what may leave.
+type sender struct {
+	t      *testing.T
+	g      *Group
+	s      *Share
+	now    time.Time
+	parked map[core.Seq]Parking
+}
+
+// step takes up to n messages, and lets a tenth of a second pass.
+func (x *sender) step(n int) {
+	x.t.Helper()
+	for _, r := range x.g.Take(1, Credit{Messages: n, Bytes: 1 << 20}, x.now, nil) {
+		for i := range r.Count {
+			if err := r.Share.Nack(r.Base+core.Seq(i), r.Attempt, 10*time.Minute, nil, 0, x.now); err != nil {
+				x.t.Fatal(err)
+			}
+		}
+	}
+	if x.s.Parting() > 0 {
+		save(x.s, x.now)
+	}
+	for _, p := range x.g.TakeParking(1000, nil) {
+		x.parked[p.Seq] = p
+		p.Share.Parked(p.Seq, x.now)
+	}
+	x.now = x.now.Add(100 * time.Millisecond)
+	x.g.Tick(x.now)
+}
+
+// TestStall_WhatWasParkedBefore: the attempts that fail before an outage is known as one do not count, also of messages that are parked. With a success
+// instead they count, and what waited for that is parked then.
+func TestStall_WhatWasParkedBefore(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5, NoNackThrottle: true}, 100)
+		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Parking)}
+		const before = 15
+		for range before / 5 {
+			x.step(5)
+		}
+		if len(x.parked) > 0 {
+			t.Fatalf("%d are parked before it is known whether it is an outage", len(x.parked))
+		}
+		if over {
+			r := g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, x.now, nil)
+			if bad := s.Ack(r[0].Base, 1, 1, x.now, nil); bad != nil {
+				t.Fatal(bad)
+			}
+		} else {
+			for range 40 {
+				x.step(5)
+			}
+		}
+		x.step(0)
+		if _, stalled := g.Stalled(); stalled == over || len(x.parked) < before {
+			t.Fatalf("stalled %v, %d parked", stalled, len(x.parked))
+		}
+		for seq, p := range x.parked {
+			if counts := p.Excused == 0; counts != over {
+				t.Errorf("seq %d is parked with %d attempts, %d excused; stalled %v", seq, p.Attempts, p.Excused, !over)
+			}
+		}
+	}
+}
+
+// TestStall_FewAreParkedSoon: messages that fail while nothing else happens do not wait for long, nor does one that fails alone.
+func TestStall_FewAreParkedSoon(t *testing.T) {
+	for n, patience := range map[int]time.Duration{1: 0, 3: parkPatience} {
+		g, s := newShare(t, core.GroupSpec{}, n)
+		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Parking)}
+		x.step(n)
+		if (len(x.parked) == n) != (patience == 0) {
+			t.Errorf("%d of %d are parked at once", len(x.parked), n)
+		}
+		if at, ok := g.NextDeadline(); patience > 0 && (!ok || at.Sub(start) > patience) {
+			t.Errorf("the next deadline is %s after the failures", at.Sub(start))
+		}
+		x.now = start.Add(patience)
+		g.Tick(x.now)
+		if x.step(0); len(x.parked) != n {
+			t.Errorf("%d of %d are parked after %s", len(x.parked), n, patience)
+		}
+	}
+}
