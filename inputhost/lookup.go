@@ -1,6 +1,7 @@
 package inputhost
 
 import (
+	"bytes"
 	"context"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -38,6 +39,8 @@ func (h *Host) lookUpAt(ctx context.Context, hello *pb.PublishHello, c metadata.
 		return none, 0, core.Errorf(core.CodeOf(err), "look up queue %s: %w", path, err)
 	}
 	switch {
+	case len(hello.Owner) > 0 && !bytes.Equal(hello.Owner, record.Owner.ID[:]): // a group that was deleted must not write into one of its name
+		return none, 0, core.Errorf(core.CodeNotFound, "queue %s belongs to another group by now", path)
 	case !record.Owner.IsZero() && !hello.Internal:
 		return none, 0, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
 	case !record.Spec.Status.CanPublish():

@@ -160,7 +160,7 @@ func (l *letters) publisher(to address) (*publish.Publisher, error) {
 		return box.publisher, nil
 	}
 	box := &letterbox{used: now, publisher: publish.New(publish.Config{
-		Queue: to.path, Client: string(l.h.deps.Members.Self().ID), Internal: true,
+		Queue: to.path, Client: string(l.h.deps.Members.Self().ID), Internal: true, Owner: to.group,
 		Route: func(context.Context) ([]publish.Host, error) { return l.route() },
 		Dial: func(ctx context.Context, h publish.Host) (*ws.Mux, error) {
 			return l.h.deps.Peers.Link(ctx, h.Address, "/v1/publish")

@@ -17,9 +17,10 @@ type Host struct {
 
 // Config of a Publisher. Queue, Route and Dial are required; zero fields take the defaults.
 type Config struct {
-	Queue    string // path
-	Client   string // name for the hosts' logs
-	Internal bool   // may append to built-in queues; for hosts only
+	Queue    string       // path
+	Client   string       // name for the hosts' logs
+	Internal bool         // may append to built-in queues; for hosts only
+	Owner    core.GroupID // whose built-in queue it is: another group's, under the same path, is not found; zero: whoever's
 
 	// Route looks up the input hosts of the queue. A fatal error (core.ClassFatal) fails what waits; others are tried again.
 	Route func(ctx context.Context) ([]Host, error)

@@ -124,9 +124,11 @@ func (p *Publisher) openOn(ctx context.Context, h Host) (*session, error) {
 	if s.stream, err = mux.Open(s); err != nil {
 		return nil, err
 	}
-	body, err := proto.Marshal(&pb.PublishHello{
-		Queue: p.cfg.Queue, Client: p.cfg.Client, Internal: p.cfg.Internal, Producer: p.id[:], Session: p.nextSession(),
-	})
+	hello := &pb.PublishHello{Queue: p.cfg.Queue, Client: p.cfg.Client, Internal: p.cfg.Internal, Producer: p.id[:], Session: p.nextSession()}
+	if owner := p.cfg.Owner; !owner.IsZero() {
+		hello.Owner = owner.ID[:]
+	}
+	body, err := proto.Marshal(hello)
 	if err == nil {
 		err = mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypePublishHello, s.stream, body))
 	}

@@ -176,7 +176,7 @@ type dueRead struct {
 	rows  dueMerge // with a record beyond Passed
 	iter  *pebble.Iterator
 	again *pebble.Iterator // a clone of it, that reads rows once more; nil: there were none
-	seen  int      // bytes
+	seen  int              // bytes
 	run   DueRun
 }
 
