@@ -235,6 +235,11 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	out := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked), Extents: 1}
 	switch {
 	case l.Kind != core.KindTimer:
+		if delay := group.Spec.Delay; delay > 0 && l.Queue == group.Queue && out.Ready > 0 {
+			young := l.last + 1 - s.storedSince(ctx, l, s.now().Add(-delay))
+			kept := min(state.Unbegun(young, l.last), out.Ready)
+			out.Ready, out.Delayed = out.Ready-kept, out.Delayed+kept
+		}
 	case l.Queue == group.Retry:
 		out.Parked, out.Ready = out.Parked+out.Ready, 0
 	case !l.Seal.State.HasEnd() || l.Seal.LastDue().After(s.now()): // an owner would ask how many of them are due

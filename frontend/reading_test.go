@@ -101,6 +101,17 @@ func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
 	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	if _, err := metadata.Change(t.Context(), c.store, metadata.Groups, metadata.GroupKey(r.Queue, "g"), func(g *metadata.GroupRecord) error {
+		g.Spec.Delay = time.Hour // what the stores say came within: seq 3 and later
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want.Ready, want.Delayed = 2, 10+3
+	d = must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]
+	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {
+		t.Errorf("of a group that delays (-want +got):\n%s", diff)
+	}
 }
 
 func TestDeadLettersAndPeek_Forwarded(t *testing.T) {

@@ -41,6 +41,17 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 	return d
 }
 
+// Unbegun is how many messages of those from first to last are not done and were not handed out.
+func (st *State) Unbegun(first, last core.Seq) uint64 {
+	n := undone(&st.done, first, last)
+	for seq := range st.messages {
+		if seq >= first && seq <= last && !st.done.Done(seq) {
+			n--
+		}
+	}
+	return n
+}
+
 // undone counts the seqs from first to last that are not done.
 func undone(done *acklevel.Window, first, last core.Seq) uint64 {
 	first = max(first, done.Frontier()+1)

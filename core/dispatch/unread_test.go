@@ -40,6 +40,15 @@ func TestShare_UnreadIsWhatDepthLacks(t *testing.T) {
 		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.Dying+d.Parked != under {
 			t.Fatalf("the state counts %+v, want %d ready and %d others", d, len(left)-under, under)
 		}
+		from, unbegun := core.Seq(rapid.IntRange(1, 61).Draw(t, "from")), uint64(0)
+		for seq := range left {
+			if _, begun := st.messages[seq]; !begun && seq >= from {
+				unbegun++
+			}
+		}
+		if got := st.Unbegun(from, last); got != unbegun {
+			t.Fatalf("%d from %d on were not handed out, want %d", got, from, unbegun)
+		}
 		g := NewGroup(core.GroupSpec{}.WithDefaults())
 		s := g.AddShare(extent(1), st, now)
 		for {
