@@ -257,7 +257,7 @@ func (h *Host) consumedOf(ctx context.Context, g *groupShares, look bool) (func(
 		d, _, err := metadata.Read[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, id), metadata.One)
 		switch {
 		case err == nil:
-			done[id] = d.Epoch == g.Epoch
+			done[id] = d.In(g.Epoch)
 		case core.CodeOf(err) != core.CodeNotFound:
 			return nil, err
 		}
@@ -291,7 +291,7 @@ func (h *Host) donesOf(ctx context.Context, g metadata.GroupRecord) (map[core.Ex
 		if err != nil {
 			return nil, err
 		}
-		if d.Value.Epoch == g.Epoch {
+		if d.Value.In(g.Epoch) {
 			done[core.ExtentID{ID: id}] = true
 		}
 	}

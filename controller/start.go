@@ -272,10 +272,10 @@ func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) (ende
 // writePosition writes where the epoch to come, next, begins in an extent, and answers the last seq that is not part of it.
 func (h *Host) writePosition(ctx context.Context, g, next metadata.GroupRecord, e extent, leaving bool) (before core.Seq, err error) {
 	switch {
+	case e.Queue != g.Queue: // merged or parked: what is settled of it is in every epoch
+		return 0, nil
 	case leaving:
 		before = e.l
-	case e.Queue != g.Queue:
-		err = progress.Carry(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.l, h.deps.now())
 	case e.Kind == core.KindTimer && g.Rewind.To.Mode == core.StartTime:
 		err = h.carryTimers(ctx, next, g, e)
 	case g.Rewind.To.Mode != core.StartEarliest:

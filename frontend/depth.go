@@ -213,7 +213,7 @@ func (s *service) consumed(ctx context.Context, group metadata.GroupRecord) (map
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "look up what group %s has consumed: %w", group.Spec.Name, err)
 		}
-		if id, err := core.ParseID(d.Key.Row); err == nil && d.Value.Epoch == group.Epoch {
+		if id, err := core.ParseID(d.Key.Row); err == nil && d.Value.In(group.Epoch) {
 			out[core.ExtentID{ID: id}] = true
 		}
 	}
@@ -222,7 +222,7 @@ func (s *service) consumed(ctx context.Context, group metadata.GroupRecord) (map
 
 // unowned is the depth of a share that nobody owns just now, by the checkpoints of its owners.
 func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *lengths.Length) (*pb.Depth, error) {
-	state, err := s.saved(ctx, group, l.ID)
+	state, err := s.saved(ctx, group, l.Extent)
 	if err != nil {
 		return nil, err
 	}
@@ -236,8 +236,8 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	switch {
 	case l.Kind != core.KindTimer:
 		if delay := group.Spec.Delay; delay > 0 && l.Queue == group.Queue && out.Ready > 0 {
-			young := l.last + 1 - s.storedSince(ctx, l, s.now().Add(-delay))
-			kept := min(state.Unbegun(young, l.last), out.Ready)
+			young := l.Last + 1 - s.gauge().Since(ctx, l, s.now().Add(-delay))
+			kept := min(state.Unbegun(young, l.Last), out.Ready)
 			out.Ready, out.Delayed = out.Ready-kept, out.Delayed+kept
 		}
 	case l.Queue == group.Retry:
@@ -251,19 +251,19 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	return out, nil
 }
 
-// saved is what the owners of a share have saved in the group's present epoch.
-func (s *service) saved(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (state dispatch.State, err error) {
+// saved is what the owners of a share have saved in the group's present epoch, or where a rewind changes nothing in any.
+func (s *service) saved(ctx context.Context, group metadata.GroupRecord, e core.Extent) (state dispatch.State, err error) {
 	const page = 100
-	partition := metadata.CheckpointPartition(group.ID, extent)
+	partition := metadata.CheckpointPartition(group.ID, e.ID)
 	for after, more := "", true; more; {
 		var rows []metadata.Row
 		if rows, more, err = s.meta.List(ctx, metadata.Checkpoints, partition, after, page, metadata.One); err != nil {
-			return state, core.Errorf(core.CodeOf(err), "look up how far group %s is in extent %s: %w", group.Spec.Name, extent, err)
+			return state, core.Errorf(core.CodeOf(err), "look up how far group %s is in extent %s: %w", group.Spec.Name, e.ID, err)
 		}
 		for _, row := range rows {
 			after = row.Key.Row
 			text, _, _ := strings.Cut(row.Key.Row, "/")
-			if epoch, err := strconv.ParseUint(text, 10, 64); err != nil || epoch != group.Epoch {
+			if epoch, err := strconv.ParseUint(text, 10, 64); err != nil || epoch != group.Epoch && e.Queue == group.Queue {
 				continue
 			}
 			one, err := dispatch.DecodeState(row.Value)

@@ -171,7 +171,7 @@ func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at c
 	if done[l.ID] || l.Seal.State == core.ExtentRetired {
 		return &pb.Standing{State: string(dispatch.PlaceDone)}, nil
 	}
-	state, err := s.saved(ctx, group, l.ID)
+	state, err := s.saved(ctx, group, l.Extent)
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) 
 		if err != nil {
 			return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
 		}
-		if id, err := core.ParseID(d.Key.Row); err == nil && d.Value.Epoch == epoch {
+		if id, err := core.ParseID(d.Key.Row); err == nil && d.Value.In(epoch) {
 			delete(byExtent, core.ExtentID{ID: id})
 		}
 	}
@@ -296,10 +296,10 @@ func (s timerCluster) Consumed(ctx context.Context, group metadata.GroupRecord, 
 	if core.CodeOf(err) == core.CodeNotFound {
 		return false, nil
 	}
-	return err == nil && d.Epoch == group.Epoch, err
+	return err == nil && d.In(group.Epoch), err
 }
 
-func (s timerCluster) Saved(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (dispatch.State, error) {
+func (s timerCluster) Saved(ctx context.Context, group metadata.GroupRecord, extent core.Extent) (dispatch.State, error) {
 	return s.saved(ctx, group, extent)
 }
 

@@ -119,7 +119,7 @@ func sinceOf(m *pb.Standing) time.Time {
 
 // ownerless is what the checkpoints say of a share that nobody owns; nil when nothing of it is left.
 func (s *service) ownerless(ctx context.Context, group metadata.GroupRecord, l *lengths.Length) (*pb.WhyStuckResponse, error) {
-	state, err := s.saved(ctx, group, l.ID)
+	state, err := s.saved(ctx, group, l.Extent)
 	if err != nil {
 		return nil, err
 	}

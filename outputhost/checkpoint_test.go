@@ -65,7 +65,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 	s.rules.Ack(1, 2, 1, b.deps.Now(), nil)
 	g.giveAway(s, b.deps.Now())
 	b.saver.save(t.Context(), b.saver.all(), false)
-	state, others, err := b.savedState(t.Context(), g.id, s.extent.ID, 0)
+	state, others, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0))
 	if err != nil || state.Frontier() != 2 || len(others) != 0 {
 		t.Fatalf("saved: frontier %d, %d others, %v", state.Frontier(), len(others), err)
 	}
@@ -85,7 +85,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 	b.saver.note(g, saveNow)
 	b.saver.save(t.Context(), b.saver.all(), false)
 
-	rows, err := b.checkpoints(t.Context(), g.id, s.extent.ID, metadata.One)
+	rows, err := b.checkpoints(t.Context(), metadata.CheckpointPartition(g.id, s.extent.ID), metadata.One)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}

@@ -101,7 +101,7 @@ func (g *group) mergeOthers(ctx context.Context) error {
 }
 
 func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
-	rows, err := g.h.checkpoints(ctx, g.id, s.extent.ID, metadata.One)
+	rows, err := g.h.checkpoints(ctx, metadata.CheckpointPartition(g.id, s.extent.ID), metadata.One)
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,11 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 		return nil
 	}
 	own := metadata.CheckpointKey(g.id, s.extent.ID, g.mu.record.Epoch, g.h.deps.Members.Self().Run)
+	counts := g.counts(s.extent, g.mu.record.Epoch)
 	present := make(map[metadata.Key]bool, len(rows))
 	for _, row := range rows {
 		present[row.Key] = true
-		if row.Key == own || epochOf(row.Key) != g.mu.record.Epoch {
+		if row.Key == own || !counts(epochOf(row.Key)) {
 			continue
 		}
 		o := s.others[row.Key]
@@ -155,9 +156,9 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 }
 
 // checkpoints are all rows of a share.
-func (h *Host) checkpoints(ctx context.Context, group core.GroupID, extent core.ExtentID, c metadata.Consistency) ([]metadata.Row, error) {
+func (h *Host) checkpoints(ctx context.Context, partition string, c metadata.Consistency) ([]metadata.Row, error) {
 	var out []metadata.Row
-	partition, after := metadata.CheckpointPartition(group, extent), ""
+	after := ""
 	for {
 		rows, more, err := h.deps.Meta.List(ctx, metadata.Checkpoints, partition, after, 1000, c)
 		if err != nil {

@@ -34,7 +34,7 @@ func TestMerge_OwnerWithAClockBehindWritesAgain(t *testing.T) {
 		b.saver.note(g, saveNow)
 		b.saver.save(t.Context(), b.saver.all(), false)
 	}
-	if rows, err := b.checkpoints(t.Context(), g.id, s.extent.ID, metadata.One); err != nil || len(rows) != 1 {
+	if rows, err := b.checkpoints(t.Context(), metadata.CheckpointPartition(g.id, s.extent.ID), metadata.One); err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows, %v; want that of this host alone", len(rows), err)
 	}
 	save(5, behind.Add(time.Second))

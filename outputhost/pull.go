@@ -142,7 +142,7 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	switch {
 	case t.Epoch > g.mu.record.Epoch:
 		err = core.Errorf(core.CodeMoved, "the group was rewound a moment ago; try again")
-	case t.Epoch < g.mu.record.Epoch:
+	case t.Epoch < g.mu.record.Epoch && (s == nil || !g.stays(s.extent)):
 		err = core.Errorf(core.CodeStale, "the group was rewound since")
 	case s != nil:
 		err = s.settleTokenLocked(req, t, h.deps.Random(), now)

@@ -157,7 +157,7 @@ func (g *group) apply(record metadata.GroupRecord, there bool) {
 	}
 	g.mu.Lock()
 	rewound := there && record.Epoch > g.mu.record.Epoch
-	changed := record.Spec != g.mu.record.Spec || rewound
+	changed, before := record.Spec != g.mu.record.Spec || rewound, g.mu.record.Epoch
 	if there && record.Epoch < g.mu.record.Epoch { // read before it was rewound
 		changed, record.Spec.Status = false, g.mu.record.Spec.Status
 	} else if changed && there {
@@ -170,7 +170,7 @@ func (g *group) apply(record metadata.GroupRecord, there bool) {
 	consumers := slices.Clone(g.mu.consumers)
 	var idle []*reader
 	if rewound {
-		idle = g.rewindLocked()
+		idle = g.rewindLocked(before)
 	}
 	if paused != nil && was == nil {
 		idle = append(idle, g.readersLocked()...)
@@ -332,16 +332,27 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 	return nil
 }
 
-// rewindLocked begins another epoch: what was handed out in an earlier one is settled no more, and nothing of it is saved in this one. The
-// shares, without what they knew, come with the next list. The readers are to be stopped by the caller.
-func (g *group) rewindLocked() (readers []*reader) {
-	for _, s := range g.mu.shares {
+// rewindLocked begins another epoch: what was handed out in the one before, from, is settled no more, and nothing of it is saved in this one. The
+// shares, without what they knew, come with the next list. The readers are to be stopped by the caller. Shares of what was merged or parked go on.
+func (g *group) rewindLocked(from uint64) (readers []*reader) {
+	for id, s := range g.mu.shares {
+		if g.stays(s.extent) {
+			if s.others == nil {
+				s.others = make(map[metadata.Key]*other)
+			}
+			s.others[metadata.CheckpointKey(g.id, id, from, g.h.deps.Members.Self().Run)] = &other{} // removed when the one of this epoch has all of it
+			continue
+		}
 		if r := s.dropLocked(); r != nil {
 			readers = append(readers, r)
 		}
 		g.forgetHandlesLocked(s)
 	}
 	for id, s := range g.mu.given {
+		if g.stays(s.extent) {
+			s.late.changed = true
+			continue
+		}
 		delete(g.mu.given, id)
 		s.late = nil
 		g.forgetHandlesLocked(s)

@@ -85,11 +85,12 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	if err != nil || done {
 		return err
 	}
-	state, others, err := g.h.savedState(ctx, g.id, e.ID, epoch)
+	own := metadata.CheckpointKey(g.id, e.ID, epoch, g.h.deps.Members.Self().Run)
+	state, others, err := g.h.savedState(ctx, own, g.counts(e, epoch))
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
-	claim, err := g.claim(ctx, e.ID, epoch, &state)
+	claim, err := g.claim(ctx, e, epoch, &state)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
@@ -139,15 +140,18 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 }
 
 // claim makes the share of a group that delivers at most once this host's own: what owners before it claimed is done.
-func (g *group) claim(ctx context.Context, e core.ExtentID, epoch uint64, state *dispatch.State) (*once.Claim, error) {
+func (g *group) claim(ctx context.Context, e core.Extent, epoch uint64, state *dispatch.State) (*once.Claim, error) {
 	g.mu.Lock()
 	delivery := g.mu.record.Spec.Delivery
 	g.mu.Unlock()
 	if delivery != core.AtMostOnce {
 		return nil, nil
 	}
+	if g.stays(e) {
+		epoch = 0
+	}
 	now := g.h.deps.Now()
-	claim, blob, err := once.Take(ctx, g.h.deps.Meta, metadata.ClaimKey(g.id, e, epoch), g.h.deps.Members.Self().Run, core.NewID(now))
+	claim, blob, err := once.Take(ctx, g.h.deps.Meta, metadata.ClaimKey(g.id, e.ID, epoch), g.h.deps.Members.Self().Run, core.NewID(now))
 	if err != nil || blob == nil {
 		return claim, err
 	}
@@ -190,27 +194,38 @@ func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.Exten
 	if err != nil {
 		return false, time.Time{}, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
 	}
-	return d.Epoch == epoch, row.Written, nil
+	return d.In(epoch), row.Written, nil
+}
+
+// stays reports whether a rewind of the group leaves its progress in an extent as it is: one of what was merged into it, or parked. Its checkpoints
+// count in every epoch, so nothing has to be carried over, however much is settled, or parked, while the rewind is under way.
+func (g *group) stays(e core.Extent) bool { return e.Queue != g.queue }
+
+// counts says of which epochs checkpoints of an extent count in one.
+func (g *group) counts(e core.Extent, epoch uint64) func(uint64) bool {
+	if g.stays(e) {
+		return func(of uint64) bool { return of != noEpoch }
+	}
+	return func(of uint64) bool { return of == epoch }
 }
 
 // clockTolerance is how far apart the clocks of two hosts that are well may be.
 const clockTolerance = time.Second
 
-// savedState merges the checkpoints of all owners of the present epoch.
-func (h *Host) savedState(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (dispatch.State, map[metadata.Key]*other, error) {
+// savedState merges the checkpoints of all owners, of the epochs that count; own is the key of this host's.
+func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epoch uint64) bool) (dispatch.State, map[metadata.Key]*other, error) {
 	var state dispatch.State
 	var others map[metadata.Key]*other
-	rows, err := h.checkpoints(ctx, group, extent, metadata.Quorum)
+	rows, err := h.checkpoints(ctx, own.Partition, metadata.Quorum)
 	if err != nil {
-		rows, err = h.checkpoints(ctx, group, extent, metadata.One)
+		rows, err = h.checkpoints(ctx, own.Partition, metadata.One)
 	}
 	if err != nil {
 		return state, nil, err
 	}
 	now := h.deps.Now()
-	own := metadata.CheckpointKey(group, extent, epoch, h.deps.Members.Self().Run)
 	for _, row := range rows {
-		if epochOf(row.Key) != epoch {
+		if !counts(epochOf(row.Key)) {
 			continue
 		}
 		s, err := dispatch.DecodeState(row.Value)
@@ -236,10 +251,12 @@ func epochOf(k metadata.Key) uint64 {
 	text, _, _ := strings.Cut(k.Row, "/")
 	epoch, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return ^uint64(0)
+		return noEpoch
 	}
 	return epoch
 }
+
+const noEpoch = ^uint64(0)
 
 // dropLocked takes a share out of its group and returns its reader, which the caller stops. Handles of consumers still lead to it.
 func (s *share) dropLocked() *reader {

@@ -203,7 +203,7 @@ func (k *Keeper) behindOf(ctx context.Context, g metadata.GroupRecord, extents [
 		if err != nil {
 			return b, err
 		}
-		done[row.Key] = d.Epoch == g.Epoch
+		done[row.Key] = d.In(g.Epoch)
 	}
 	for _, e := range extents {
 		if e.Ended && done[metadata.DoneKey(g.ID, e.ID)] {

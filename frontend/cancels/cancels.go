@@ -48,7 +48,7 @@ type Cluster interface {
 	// Consumed reports whether a group has consumed an extent to its end.
 	Consumed(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (bool, error)
 	// Saved is what the owners of a share have saved.
-	Saved(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (dispatch.State, error)
+	Saved(ctx context.Context, group metadata.GroupRecord, extent core.Extent) (dispatch.State, error)
 	// Outputs are the output hosts that are there.
 	Outputs() []membership.Host
 	Hold(ctx context.Context, h membership.Host, req *pb.HoldTimersRequest) (*pb.HoldTimersResponse, error)

@@ -61,7 +61,7 @@ func (c *cluster) Consumed(context.Context, metadata.GroupRecord, core.ExtentID)
 	return c.consumed, nil
 }
 
-func (c *cluster) Saved(context.Context, metadata.GroupRecord, core.ExtentID) (dispatch.State, error) {
+func (c *cluster) Saved(context.Context, metadata.GroupRecord, core.Extent) (dispatch.State, error) {
 	return c.state, nil
 }
 

@@ -93,7 +93,7 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 	words, answered := r.said[owner][string(v.group.ID.ID[:])]
 	var saved *dispatch.State
 	if !answered && !consumed && owner == "" { // one that is not seen may be alive, and hears of nothing; if it is dead there is another one soon
-		state, err := r.c.Cluster.Saved(ctx, v.group, r.e.ID)
+		state, err := r.c.Cluster.Saved(ctx, v.group, r.e)
 		if err != nil {
 			return err
 		}

@@ -168,7 +168,7 @@ func (g Gauge) Rate(ctx context.Context, all []*Length, now time.Time) float64 {
 			continue
 		}
 		calls.Go(func() error {
-			counts[i] = g.since(ctx, l, from)
+			counts[i] = g.Since(ctx, l, from)
 			return nil
 		})
 	}
@@ -180,8 +180,8 @@ func (g Gauge) Rate(ctx context.Context, all []*Length, now time.Time) float64 {
 	return float64(sum) / rateWindow.Seconds()
 }
 
-// since counts the messages of an extent from t on; none when no store can tell.
-func (g Gauge) since(ctx context.Context, l *Length, t time.Time) core.Seq {
+// Since counts the messages of an extent from t on; none when no store can tell.
+func (g Gauge) Since(ctx context.Context, l *Length, t time.Time) core.Seq {
 	req := &pb.SeekRequest{Extent: l.ID.ID[:], Time: timestamppb.New(t)}
 	for h, timeout := range g.there(l.Readers()) {
 		r, err := g.Stores.Seek(ctx, h, timeout, req)

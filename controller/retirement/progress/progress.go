@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -68,7 +69,7 @@ func consumedAt(ctx context.Context, meta metadata.Store, g metadata.GroupRecord
 		if err != nil {
 			return nil, err
 		}
-		if d.Value.Epoch == g.Epoch {
+		if d.Value.In(g.Epoch) {
 			done[core.ExtentID{ID: id}] = d.Written
 		}
 	}
@@ -95,7 +96,7 @@ func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metad
 		if _, done := g.done[row.Extent.ID]; done {
 			continue
 		}
-		upTo, err := frontier(ctx, meta, g.GroupRecord, row.Extent.ID)
+		upTo, err := frontier(ctx, meta, g.GroupRecord, row.Extent)
 		if err != nil {
 			return 0, err
 		}
@@ -105,42 +106,34 @@ func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metad
 }
 
 // frontier is the seq up to which a group has consumed an extent.
-func frontier(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (core.Seq, error) {
-	state, err := saved(ctx, meta, g, id, metadata.Quorum)
+func frontier(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent) (core.Seq, error) {
+	state, err := saved(ctx, meta, g, e, metadata.Quorum)
 	return state.Frontier(), err
 }
 
-// Settled is how many messages of an extent a group has consumed, as of its checkpoints of the last second or so.
+// Settled is how many messages of an extent of its queue a group has consumed, as of its checkpoints of the last second or so.
 func Settled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
-	state, err := saved(ctx, meta, g, id, metadata.One)
+	state, err := saved(ctx, meta, g, core.Extent{ID: id, Queue: g.Queue}, metadata.One)
 	return state.Consumed(), err
 }
 
-// saved merges the checkpoints of a share in the group's present epoch. One that cannot be read counts as nothing consumed.
-func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID, c metadata.Consistency) (state dispatch.State, err error) {
-	rows, err := checkpoints(ctx, meta, g.ID, id, c)
+// saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One that cannot be read counts as nothing consumed.
+func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, c metadata.Consistency) (state dispatch.State, err error) {
+	rows, err := checkpoints(ctx, meta, g.ID, e.ID, c)
 	if err != nil {
 		return state, err
 	}
 	epoch := fmt.Sprintf("%020d/", g.Epoch)
 	for _, row := range rows {
-		if s, err := dispatch.DecodeState(row.Value); err == nil && len(row.Key.Row) > len(epoch) && row.Key.Row[:len(epoch)] == epoch {
+		if s, err := dispatch.DecodeState(row.Value); err == nil && (e.Queue != g.Queue || strings.HasPrefix(row.Key.Row, epoch)) {
 			state.Merge(s)
 		}
 	}
 	return state, nil
 }
 
-// Carry takes a group's progress in an extent that ends at l, if it has its end, over to another epoch.
-func Carry(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l core.Seq, now time.Time) error {
-	state, err := present(ctx, meta, g, e, l)
-	if err != nil {
-		return err
-	}
-	return meta.Put(ctx, metadata.Checkpoints, metadata.CheckpointKey(g.ID, e.ID, epoch, core.RunID{}), state.Append(nil), now, 0, metadata.Quorum)
-}
-
-// CarryUntil is Carry of what was consumed up to a seq; all above it is to come once more.
+// CarryUntil takes a group's progress up to a seq of an extent, which ends at l if it has its end, over to another epoch; all above it is to come once
+// more.
 func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l, seq core.Seq, now time.Time) error {
 	state, err := present(ctx, meta, g, e, l)
 	if err != nil {
@@ -152,13 +145,13 @@ func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord
 
 // present is how far a group is with an extent in its present epoch.
 func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq) (dispatch.State, error) {
-	state, err := saved(ctx, meta, g, e.ID, metadata.Quorum)
+	state, err := saved(ctx, meta, g, e, metadata.Quorum)
 	if err != nil {
 		return state, err
 	}
 	d, _, err := metadata.Read[metadata.DoneRecord](ctx, meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.Quorum)
 	switch {
-	case err == nil && d.Epoch == g.Epoch:
+	case err == nil && d.In(g.Epoch):
 		return dispatch.StartAfter(l), nil
 	case err != nil && core.CodeOf(err) != core.CodeNotFound:
 		return state, err
@@ -221,7 +214,7 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 		case core.CodeOf(err) != core.CodeNotFound:
 			return err
 		}
-		done := metadata.DoneRecord{L: row.L, Epoch: g.Value.Epoch}
+		done := metadata.DoneRecord{L: row.L, Epoch: g.Value.Epoch, Stays: row.Extent.Queue != g.Value.Queue}
 		if err := metadata.Write(ctx, meta, metadata.Dones, key, done, at, DoneFor, metadata.Quorum); err != nil {
 			return err
 		}
