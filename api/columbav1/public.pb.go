@@ -1585,8 +1585,9 @@ type ListParkedRequest struct {
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token: a receipt
 	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`    // only this message
-	Due           bool                   `protobuf:"varint,6,opt,name=due,proto3" json:"due,omitempty"` // also what is due, and may have been handed out since
+	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`        // only this message
+	Due           bool                   `protobuf:"varint,6,opt,name=due,proto3" json:"due,omitempty"`     // also what is due, and may have been handed out since
+	Until         *timestamppb.Timestamp `protobuf:"bytes,60,opt,name=until,proto3" json:"until,omitempty"` // only what is due just then, also if that is past: it is looked up, and not looked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1663,10 +1664,18 @@ func (x *ListParkedRequest) GetDue() bool {
 	return false
 }
 
+func (x *ListParkedRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type ListParkedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Messages      []*ParkedMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // a page may be empty though another one follows
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`       // a page may be empty though another one follows
+	Looked        uint64                 `protobuf:"varint,60,opt,name=looked,proto3" json:"looked,omitempty"` // how many messages the page was chosen of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1713,6 +1722,13 @@ func (x *ListParkedResponse) GetNext() string {
 		return x.Next
 	}
 	return ""
+}
+
+func (x *ListParkedResponse) GetLooked() uint64 {
+	if x != nil {
+		return x.Looked
+	}
+	return 0
 }
 
 type PeekRequest struct {
@@ -3178,17 +3194,19 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x06groups\x18\x03 \x03(\v2\x18.columba.v1.CancelledForR\x06groups\">\n" +
 	"\fCancelledFor\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\tR\aoutcome\"\x8d\x01\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\"\xbf\x01\n" +
 	"\x11ListParkedRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12\x10\n" +
-	"\x03due\x18\x06 \x01(\bR\x03due\"_\n" +
+	"\x03due\x18\x06 \x01(\bR\x03due\x120\n" +
+	"\x05until\x18< \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"w\n" +
 	"\x12ListParkedResponse\x125\n" +
 	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.ParkedMessageR\bmessages\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"g\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12\x16\n" +
+	"\x06looked\x18< \x01(\x04R\x06looked\"g\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
@@ -3398,8 +3416,8 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*Depth)(nil),                       // 64: columba.v1.Depth
 	(*DeadLetter)(nil),                  // 65: columba.v1.DeadLetter
 	(*Error)(nil),                       // 66: columba.v1.Error
-	(*ParkedMessage)(nil),               // 67: columba.v1.ParkedMessage
-	(*timestamppb.Timestamp)(nil),       // 68: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil),       // 67: google.protobuf.Timestamp
+	(*ParkedMessage)(nil),               // 68: columba.v1.ParkedMessage
 	(*Message)(nil),                     // 69: columba.v1.Message
 	(*NamespaceSpec)(nil),               // 70: columba.v1.NamespaceSpec
 	(*Namespace)(nil),                   // 71: columba.v1.Namespace
@@ -3433,112 +3451,113 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	29, // 12: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
 	66, // 13: columba.v1.CancelResult.error:type_name -> columba.v1.Error
 	30, // 14: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	67, // 15: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	68, // 16: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	69, // 17: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	34, // 18: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	70, // 19: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	71, // 20: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	70, // 21: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	69, // 22: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	57, // 23: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	72, // 24: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	68, // 25: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	69, // 26: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	46, // 27: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	72, // 28: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	72, // 29: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	58, // 30: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	73, // 31: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	60, // 32: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	66, // 33: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	66, // 34: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	66, // 35: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 36: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 37: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 38: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 39: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 40: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 41: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 42: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 43: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 44: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 45: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 46: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	74, // 47: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 48: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 49: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 50: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 51: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	23, // 52: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	75, // 53: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	76, // 54: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	25, // 55: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	31, // 56: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
-	77, // 57: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	78, // 58: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	79, // 59: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	80, // 60: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	33, // 61: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	36, // 62: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	37, // 63: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	38, // 64: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	40, // 65: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	41, // 66: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	43, // 67: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	45, // 68: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	48, // 69: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	49, // 70: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	50, // 71: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	51, // 72: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	27, // 73: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	53, // 74: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	54, // 75: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	60, // 76: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 77: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	60, // 78: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 79: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	60, // 80: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 81: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	62, // 82: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	62, // 83: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 84: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	62, // 85: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 86: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	62, // 87: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 88: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	63, // 89: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	63, // 90: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	22, // 91: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	24, // 92: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	81, // 93: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	82, // 94: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	26, // 95: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	32, // 96: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
-	83, // 97: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	83, // 98: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	83, // 99: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	84, // 100: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	35, // 101: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	71, // 102: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	71, // 103: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	39, // 104: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	71, // 105: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	42, // 106: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	44, // 107: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	47, // 108: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	52, // 109: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	52, // 110: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	52, // 111: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	52, // 112: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	28, // 113: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	55, // 114: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	55, // 115: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	76, // [76:116] is the sub-list for method output_type
-	36, // [36:76] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	67, // 15: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	68, // 16: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	67, // 17: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	69, // 18: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	34, // 19: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	70, // 20: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	71, // 21: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	70, // 22: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	69, // 23: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	57, // 24: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	72, // 25: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	67, // 26: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	69, // 27: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	46, // 28: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	72, // 29: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	72, // 30: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	58, // 31: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	73, // 32: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	60, // 33: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	66, // 34: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	66, // 35: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	66, // 36: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 37: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 38: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 39: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 40: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 41: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 42: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 43: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 44: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 45: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 46: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 47: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	74, // 48: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 49: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 50: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 51: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 52: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	23, // 53: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	75, // 54: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	76, // 55: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	25, // 56: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	31, // 57: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
+	77, // 58: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	78, // 59: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	79, // 60: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	80, // 61: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	33, // 62: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	36, // 63: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	37, // 64: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	38, // 65: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	40, // 66: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	41, // 67: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	43, // 68: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	45, // 69: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	48, // 70: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	49, // 71: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	50, // 72: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	51, // 73: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	27, // 74: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	53, // 75: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	54, // 76: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	60, // 77: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 78: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	60, // 79: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 80: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	60, // 81: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 82: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	62, // 83: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	62, // 84: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 85: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	62, // 86: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 87: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	62, // 88: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 89: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	63, // 90: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	63, // 91: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	22, // 92: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	24, // 93: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	81, // 94: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	82, // 95: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	26, // 96: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	32, // 97: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
+	83, // 98: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	83, // 99: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	83, // 100: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	84, // 101: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	35, // 102: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	71, // 103: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	71, // 104: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	39, // 105: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	71, // 106: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	42, // 107: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	44, // 108: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	47, // 109: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	52, // 110: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	52, // 111: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	52, // 112: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	52, // 113: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	28, // 114: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	55, // 115: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	55, // 116: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	77, // [77:117] is the sub-list for method output_type
+	37, // [37:77] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }

@@ -192,6 +192,7 @@ type Standing struct {
 	Group         string                 `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
 	DeadLetter    string                 `protobuf:"bytes,13,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"` // receipt in the dead letter queue, of one that is there
 	Parked        string                 `protobuf:"bytes,50,opt,name=parked,proto3" json:"parked,omitempty"`                           // receipt in the group's retry queue, of one that waits there
+	Detail        string                 `protobuf:"bytes,60,opt,name=detail,proto3" json:"detail,omitempty"`                           // what could not be told of it, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -320,6 +321,13 @@ func (x *Standing) GetDeadLetter() string {
 func (x *Standing) GetParked() string {
 	if x != nil {
 		return x.Parked
+	}
+	return ""
+}
+
+func (x *Standing) GetDetail() string {
+	if x != nil {
+		return x.Detail
 	}
 	return ""
 }
@@ -648,7 +656,7 @@ const file_columba_v1_standing_proto_rawDesc = "" +
 	"\x04also\x18\x05 \x03(\tR\x04also\x12\x16\n" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12.\n" +
 	"\amessage\x18\a \x01(\v2\x14.columba.v1.StandingR\amessage\x12\x18\n" +
-	"\aextents\x18\b \x01(\rR\aextents\"\xb8\x03\n" +
+	"\aextents\x18\b \x01(\rR\aextents\"\xd0\x03\n" +
 	"\bStanding\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x18\n" +
 	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x0e\n" +
@@ -665,7 +673,8 @@ const file_columba_v1_standing_proto_rawDesc = "" +
 	"\x05group\x18\f \x01(\tR\x05group\x12\x1f\n" +
 	"\vdead_letter\x18\r \x01(\tR\n" +
 	"deadLetter\x12\x16\n" +
-	"\x06parked\x182 \x01(\tR\x06parked\"\xd8\x01\n" +
+	"\x06parked\x182 \x01(\tR\x06parked\x12\x16\n" +
+	"\x06detail\x18< \x01(\tR\x06detail\"\xd8\x01\n" +
 	"\x06Holder\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x18\n" +
