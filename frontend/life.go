@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
@@ -246,8 +247,14 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 			last = p
 		}
 	}
+	if last == nil {
+		if found.GetNext() != "" {
+			out.Detail = fmt.Sprintf("not among the first %d messages that the group has parked; list parked --id looks through all", found.GetLooked())
+		}
+		return false
+	}
 	at, err := core.ParseReceipt(last.GetReceipt())
-	if err != nil || last == nil {
+	if err != nil {
 		return false
 	}
 	now, err := s.standingAt(ctx, group, at)

@@ -64,6 +64,10 @@ func (l *letters) bury(ctx context.Context, g *group, d dispatch.Dead) {
 func (l *letters) park(ctx context.Context, g *group, p dispatch.Parking) {
 	consumer, epoch := g.senderOf(p.Session)
 	record, err := past.Parked(p, consumer, epoch)
+	if err == nil && p.Again && l.h.isParked(ctx, g, record) {
+		l.parked(g, p, nil)
+		return
+	}
 	if err == nil {
 		timeout := min(letterTimeout, max(p.Due.Sub(l.h.deps.Now()), letterRetry)) // should it fail it can still be handed out in time
 		err = l.append(ctx, address{g.id, core.RetryPath(g.queuePath, g.name)}, record, timeout, func(err error) { l.parked(g, p, err) })

@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -220,6 +221,92 @@ func parkedOf(record []byte, at core.Receipt, parked int64) (*pb.ParkedMessage, 
 	}, nil
 }
 
+// searchBytes is how much one call looks through for a message that it was told the id of.
+const searchBytes = 4 * maxPullBytes
+
+// dueRounds bounds the questions to one extent for what is due at one time.
+const dueRounds = 16
+
+// lookUpDue calls f for the messages of the timer extents of a queue, as far as a group reads them, that are due just then. One that cannot be read does
+// not hide the others.
+func (h *Host) lookUpDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(at core.Receipt, enqueued int64, record []byte) error) error {
+	var failed []error
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
+		if err != nil {
+			return err
+		}
+		e := r.Value.Extent
+		if over, err := h.allDue(ctx, e, due.Add(-time.Millisecond)); err != nil || over { // of a log, or nothing as late as that
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := h.lookUpDueIn(ctx, e, group, due.UnixMilli(), f); err != nil {
+			failed = append(failed, core.Errorf(core.CodeOf(err), "look up what is due in extent %s: %w", e.ID, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (h *Host) lookUpDueIn(ctx context.Context, e core.Extent, group core.GroupID, due int64, f func(core.Receipt, int64, []byte) error) error {
+	upTo, stores, gone, err := h.readable(ctx, e, group)
+	if err != nil || upTo == 0 {
+		return err
+	}
+	req := &pb.ListDueRequest{Extent: e.ID.ID[:], After: due - 1, AfterSeq: math.MaxUint64, UpTo: uint64(upTo), MaxBytes: peekBytes, MaxRecords: maxPull}
+	for range dueRounds {
+		resp, err := untilHeard(ctx, func() (*pb.ListDueResponse, error) { return h.listDue(ctx, stores, req) })
+		if err != nil {
+			return err
+		}
+		for _, r := range resp.Records {
+			if r.Due > due {
+				return nil
+			}
+			if seq := core.Seq(r.Seq); !gone.Done(seq) {
+				if err := f(core.Receipt{Extent: e.ID, Seq: seq}, r.Enqueued, r.Record); err != nil {
+					return err
+				}
+			}
+		}
+		if !resp.More || resp.Passed > due {
+			return nil
+		}
+		req.After, req.AfterSeq = resp.Passed, resp.PassedSeq
+	}
+	return core.Errorf(core.CodeTooLarge, "more than %d messages are due at once", dueRounds*maxPull)
+}
+
+// isParked reports whether a message whose append may have come to pass is in the group's retry queue.
+func (h *Host) isParked(ctx context.Context, g *group, want *wire.Record) bool {
+	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
+	defer cancel()
+	g.mu.Lock()
+	queue := g.mu.record.Retry
+	g.mu.Unlock()
+	if queue.IsZero() { // it was made since the group's record was read
+		now, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
+		if err != nil || now.ID != g.id || now.Retry.IsZero() {
+			return false
+		}
+		queue = now.Retry
+	}
+	found := false
+	err := h.lookUpDue(ctx, queue, g.id, time.UnixMilli(want.DeliverAt), func(_ core.Receipt, _ int64, record []byte) error {
+		var r wire.Record
+		if _, err := wire.DecodeRecord(record, &r); err != nil {
+			return err
+		}
+		found = found || r.Origin == want.Origin && r.Attempts == want.Attempts && wire.ReadPast(r.Extra).Epoch == wire.ReadPast(want.Extra).Epoch
+		return nil
+	})
+	if err != nil {
+		h.log.Debug("cannot look whether a message is parked", "queue", g.queuePath, "group", g.name, "err", err)
+	}
+	return found
+}
+
 // listParked lists what waits in a group's retry queue. There is none before a message is parked first.
 func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
 	g, err := h.lookUp(ctx, req.Queue, req.Group)
@@ -235,7 +322,20 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 	if err != nil {
 		return nil, err
 	}
-	now := h.deps.Now()
+	if req.Until != nil {
+		return out, h.lookUpDue(ctx, queue, g.id, req.Until.AsTime(), func(at core.Receipt, enqueued int64, record []byte) error {
+			out.Looked++
+			m, err := parkedOf(record, at, enqueued)
+			if err == nil && (req.Id == "" || m.Id == req.Id) && len(out.Messages) < limit {
+				out.Messages = append(out.Messages, m)
+			}
+			return err
+		})
+	}
+	now, most := h.deps.Now(), maxPullBytes
+	if req.Id != "" {
+		most = searchBytes
+	}
 	looked, last := 0, after
 	var decided cancels.Decided // of the extent that is looked through
 	var of core.ExtentID
@@ -244,10 +344,11 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 		skip = nil
 	}
 	err = h.scan(ctx, queue, g.id, after, skip, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
-		if len(out.Messages) == limit || looked > maxPullBytes && req.Id == "" {
+		if len(out.Messages) == limit || looked > most {
 			out.Next = last.String()
 			return false, nil
 		}
+		out.Looked++
 		looked, last = looked+len(record), at
 		if of != at.Extent {
 			var err error

@@ -70,6 +70,7 @@ type Parking struct {
 	Session  SessionID
 	Enqueued int64     // unix µs
 	Due      time.Time // not before
+	Again    bool      // an append of it may have come to pass: look before it is repeated
 	Record   []byte    // encoded; as it was read; valid until Parked or ParkFailed of this message
 }
 
@@ -257,7 +258,7 @@ func (g *Group) TakeParking(most int, out []Parking) []Parking {
 		d := s.departures[seq]
 		out = append(out, Parking{
 			Share: s, Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Failure: m.failure, Text: s.texts[seq], Metadata: d.metadata,
-			Session: m.session, Enqueued: s.enqueued(m.batch, seq), Due: g.instant(d.due), Record: s.record(m.batch, seq),
+			Session: m.session, Enqueued: s.enqueued(m.batch, seq), Due: g.instant(d.due), Again: d.away, Record: s.record(m.batch, seq),
 		})
 		n++
 	}

@@ -34,6 +34,9 @@ func Parked(p dispatch.Parking, consumer string, epoch uint64) (*wire.Record, er
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, to be parked: %w", p.Seq, p.Share.Extent(), err)
 	}
+	if p.Share.IsReturning() { // two lives of a message, of different epochs, stay apart
+		epoch = wire.ReadPast(r.Extra).Epoch
+	}
 	live(r, before, p.Attempts, p.Enqueued)
 	r.DeliverAt, r.Delay = core.UnixMillis(p.Due), 0
 	r.Extra = wire.WithPast(r.Extra, wire.Past{Settled: before, Excused: p.Excused, Epoch: epoch})

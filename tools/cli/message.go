@@ -83,5 +83,5 @@ func lifeInGroup(m *pb.Standing) []field {
 		}
 		fields = append(fields, f)
 	}
-	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()}, field{name: "parked", value: m.GetParked(), detail: true})
+	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()}, field{name: "parked", value: m.GetParked(), detail: true}, field{name: "detail", value: m.GetDetail(), detail: true})
 }
