@@ -35,6 +35,7 @@ type Standing struct {
 	Owner       string       // output host that has the share
 	DeadLetter  core.Receipt // in the dead letter queue, of one that is there
 	Parked      core.Receipt // in the retry queue of the group, of one that waits there
+	Detail      string       // what could not be told of it, and why
 }
 
 // Holder is who has a message in flight. What is not known, after the share has moved or by a pull, is zero.
@@ -113,7 +114,7 @@ func standingOf(p *pb.Standing) (Standing, error) {
 	}
 	out := Standing{
 		Group: p.Group, DeadLetter: letter, Parked: parked, State: p.State, Receipt: receipt, Enqueued: timeFromProto(p.Enqueued), Age: time.Duration(p.AgeMs) * time.Millisecond,
-		Attempts: int(p.Attempts), LastFailure: p.LastFailure, LastText: p.LastText, Until: timeFromProto(p.Until), Owner: p.Owner,
+		Attempts: int(p.Attempts), LastFailure: p.LastFailure, LastText: p.LastText, Until: timeFromProto(p.Until), Owner: p.Owner, Detail: p.Detail,
 	}
 	if p.Id != "" {
 		id, err := parseID(p.Id)

@@ -137,7 +137,7 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	if err := g.mergeOthers(t.Context()); err != nil || len(s.others) != 0 {
 		t.Errorf("after: %d others, %v", len(s.others), err)
 	}
-	got, _, err := b.savedState(t.Context(), r.ID, e, 0)
+	got, _, err := b.savedState(t.Context(), metadata.CheckpointKey(r.ID, e, 0, b.deps.Members.Self().Run), func(epoch uint64) bool { return epoch == 0 })
 	if err != nil || got.Frontier() != 8 {
 		t.Errorf("saved frontier %d, %v; want 8", got.Frontier(), err)
 	}
@@ -185,7 +185,7 @@ func TestShare_LocksOfAClockThatWasAhead(t *testing.T) {
 	if err := b.meta.PutAll(t.Context(), metadata.Checkpoints, []metadata.Row{{Key: other, Value: blob, Written: ahead}}, metadata.One); err != nil {
 		t.Fatal(err)
 	}
-	state, _, err := b.savedState(t.Context(), g.id, s.extent.ID, 0)
+	state, _, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0))
 	if err != nil || state.Pending() != 2 {
 		t.Fatalf("%d messages under way, %v; want 2", state.Pending(), err)
 	}
