@@ -13,7 +13,7 @@ import (
 // attempt comes once, and nothing is lost, however close an ack, or the opening of an extent, is to a seek.
 func TestPark_SeeksMeetAcks(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
-		const n = 200
+		const n = 60
 		w.group("g", patient)
 		w.publish(numbers(1, n)...)
 		con := w.consumer("g", client.Prefetch(20))
@@ -47,7 +47,7 @@ func TestPark_SeeksMeetAcks(t *testing.T) {
 			}
 		}
 		close(stop)
-		if seeks := <-done; seeks < 50 {
+		if seeks := <-done; seeks < 40 {
 			t.Errorf("%d seeks", seeks)
 		}
 		for i, body := range numbers(1, n) {
