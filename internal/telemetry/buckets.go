@@ -10,8 +10,5 @@ func LatencyBuckets() []float64 { return prometheus.ExponentialBuckets(100e-6, 2
 // WaitBuckets are seconds: 10 ms to 8 days, each four times the one before. For what waits on purpose.
 func WaitBuckets() []float64 { return prometheus.ExponentialBuckets(10e-3, 4, 14) }
 
-// SizeBuckets are bytes: 64 B to 64 MiB, each four times the one before.
-func SizeBuckets() []float64 { return prometheus.ExponentialBuckets(64, 4, 11) }
-
 // CountBuckets are numbers of things: 1 to 65,536, each four times the one before.
 func CountBuckets() []float64 { return prometheus.ExponentialBuckets(1, 4, 9) }
