@@ -43,17 +43,36 @@ func (b *bitmap) set(first, last, frontier core.Seq) (fresh uint64) {
 	b.top = max(b.top, last)
 	from, to := uint64(first-b.base), uint64(last-b.base)
 	for i := from / wordBits; i <= to/wordBits; i++ {
-		mask := ^uint64(0)
-		if i == from/wordBits {
-			mask <<= from % wordBits
-		}
-		if i == to/wordBits {
-			mask &= ^uint64(0) >> (wordBits - 1 - to%wordBits)
-		}
+		mask := maskOf(i, from, to)
 		fresh += uint64(bits.OnesCount64(mask &^ b.words[i]))
 		b.words[i] |= mask
 	}
 	return fresh
+}
+
+// count is how many seqs from first ≥ base to last are set.
+func (b *bitmap) count(first, last core.Seq) (n uint64) {
+	last = min(last, b.top)
+	if first > last {
+		return 0
+	}
+	from, to := uint64(first-b.base), uint64(last-b.base)
+	for i := from / wordBits; i <= to/wordBits; i++ {
+		n += uint64(bits.OnesCount64(maskOf(i, from, to) & b.words[i]))
+	}
+	return n
+}
+
+// maskOf are the bits of word i that lie between the bits from and to of all, both included.
+func maskOf(i, from, to uint64) uint64 {
+	mask := ^uint64(0)
+	if i == from/wordBits {
+		mask <<= from % wordBits
+	}
+	if i == to/wordBits {
+		mask &= ^uint64(0) >> (wordBits - 1 - to%wordBits)
+	}
+	return mask
 }
 
 // reach makes room for a seq. The words that the frontier has passed are used again once they are a quarter of all.

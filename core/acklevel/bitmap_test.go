@@ -70,6 +70,17 @@ func (n *naive) check(t *rapid.T, w *acklevel.Window) {
 			t.Fatalf("NextUndone(%d): got %d, want %d", seq, got, next)
 		}
 	}
+	first := core.Seq(rapid.IntRange(1, len(n.done)).Draw(t, "within from"))
+	last := core.Seq(rapid.IntRange(0, len(n.done)).Draw(t, "to"))
+	within := uint64(0)
+	for seq := first; seq <= min(last, core.Seq(len(n.done))-1); seq++ {
+		if n.done[seq] {
+			within++
+		}
+	}
+	if got := w.Within(first, last); got != within {
+		t.Fatalf("Within(%d, %d): got %d, want %d", first, last, got, within)
+	}
 }
 
 // TestWindow_ManyHoles acks in random order, so that ranges become bits, and bits come to their end.

@@ -200,6 +200,21 @@ func (w *Window) Top() core.Seq {
 // Above is the number of done seqs above the frontier.
 func (w *Window) Above() uint64 { return w.above }
 
+// Within is how many of the seqs from first, ≥ 1, to last are done. It looks at those only, however many holes there are below.
+func (w *Window) Within(first, last core.Seq) (n uint64) {
+	if first <= w.frontier {
+		n = overlap(Range{1, w.frontier}, Range{first, last})
+		first = w.frontier + 1
+	}
+	if w.bits != nil {
+		return n + w.bits.count(first, last)
+	}
+	for i := w.search(first); i < len(w.ranges) && w.ranges[i].First <= last; i++ {
+		n += overlap(w.ranges[i], Range{first, last})
+	}
+	return n
+}
+
 // Ranges yields what is done above the frontier in order, as ranges that do not touch. The window must not change meanwhile.
 func (w *Window) Ranges() iter.Seq[Range] {
 	if w.bits == nil {

@@ -101,6 +101,17 @@ func model(t *rapid.T, w *acklevel.Window, done map[core.Seq]bool, top core.Seq)
 			t.Fatalf("NextUndone(%d): got %d, want %d", seq, got, next)
 		}
 	}
+	first := core.Seq(rapid.Uint64Range(1, uint64(top)+2).Draw(t, "within from"))
+	last := core.Seq(rapid.Uint64Range(0, uint64(top)+2).Draw(t, "to"))
+	within := uint64(0)
+	for seq := first; seq <= last; seq++ {
+		if done[seq] {
+			within++
+		}
+	}
+	if got := w.Within(first, last); got != within {
+		t.Fatalf("Within(%d, %d): got %d, want %d", first, last, got, within)
+	}
 }
 
 func draw(t *rapid.T, label string, w *acklevel.Window, done map[core.Seq]bool) {

@@ -104,3 +104,62 @@ func BenchmarkRedeliver(b *testing.B) {
 		g.Tick(now)
 	}
 }
+
+// BenchmarkUnread asks what is left to read, as after each event, while every other message that was handed out is acked.
+func BenchmarkUnread(b *testing.B) {
+	const n = 8000
+	g := NewGroup(core.GroupSpec{}.WithDefaults())
+	now := time.Unix(1_700_000_000, 0)
+	s := g.AddShare(core.ExtentID{}, State{}, now)
+	if err := s.Offer(records(1, n, nil), now); err != nil {
+		b.Fatal(err)
+	}
+	for _, run := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, now, nil) {
+		for k := uint32(1); k < run.Count; k += 2 {
+			s.Ack(run.Base+core.Seq(k), 1, run.Attempt, now, nil)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.Unread(2*n) != n {
+			b.Fatal(s.Unread(2 * n))
+		}
+	}
+}
+
+// BenchmarkPark is one message's way to the retry queue, 250 at a time.
+func BenchmarkPark(b *testing.B) {
+	const n = 250
+	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}.WithDefaults())
+	now := time.Unix(1_700_000_000, 0)
+	s := g.AddShare(core.ExtentID{}, State{}, now)
+	r := records(1, n, nil)
+	var blob []byte
+	var runs []Run
+	var parks []Parking
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += n {
+		r.Base = core.Seq(i + 1)
+		if err := s.Offer(r, now); err != nil {
+			b.Fatal(err)
+		}
+		runs = g.Take(1, Credit{Messages: n, Bytes: 1 << 20}, now, runs[:0])
+		for _, run := range runs {
+			for k := range run.Count {
+				if err := s.Nack(run.Base+core.Seq(k), run.Attempt, time.Hour, nil, 0, now); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		var token uint64
+		blob, token = s.Checkpoint(blob[:0], false, now)
+		s.Saved(token)
+		parks = g.TakeParking(n, parks[:0])
+		for _, p := range parks {
+			p.Share.Parked(p.Seq, now)
+		}
+	}
+	if parked := g.Counters().Parked; parked < uint64(b.N) {
+		b.Fatalf("%d of %d messages are parked", parked, b.N)
+	}
+}

@@ -58,11 +58,5 @@ func undone(done *acklevel.Window, first, last core.Seq) uint64 {
 	if first > last {
 		return 0
 	}
-	n := uint64(last-first) + 1
-	for r := range done.Ranges() {
-		if from, to := max(r.First, first), min(r.Last, last); from <= to {
-			n -= uint64(to-from) + 1
-		}
-	}
-	return n
+	return uint64(last-first) + 1 - done.Within(first, last)
 }
