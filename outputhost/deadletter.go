@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ type letterbox struct {
 	publisher *publish.Publisher
 	cancel    context.CancelFunc
 	used      time.Time
+	told      []*group // who got outcomes since they were pumped; of the publisher's goroutine that tells them
 }
 
 const (
@@ -48,19 +50,20 @@ func newLetters(h *Host) *letters {
 	return l
 }
 
-// bury takes one message; its outcome comes back to the share.
+// bury takes one message; its outcome comes back to the share. The group is pumped for all that came together; after an append that did not begin, by who
+// called.
 func (l *letters) bury(ctx context.Context, g *group, d dispatch.Dead) {
 	consumer, _ := g.senderOf(d.Session)
 	record, err := past.Letter(d, consumer)
 	if err == nil {
-		err = l.append(ctx, address{g.id, core.DLQPath(g.queuePath, g.name)}, record, letterTimeout, func(err error) { l.buried(g, d, err) })
+		err = l.append(ctx, g, address{g.id, core.DLQPath(g.queuePath, g.name)}, record, letterTimeout, func(err error) { l.buried(g, d, err) })
 	}
 	if err != nil {
 		l.buried(g, d, err)
 	}
 }
 
-// park takes one message that has to wait long; its outcome comes back to the share.
+// park is bury for a message that has to wait long.
 func (l *letters) park(ctx context.Context, g *group, p dispatch.Parking) {
 	consumer, epoch := g.senderOf(p.Session)
 	record, err := past.Parked(p, consumer, epoch)
@@ -70,7 +73,7 @@ func (l *letters) park(ctx context.Context, g *group, p dispatch.Parking) {
 	}
 	if err == nil {
 		timeout := min(letterTimeout, max(p.Due.Sub(l.h.deps.Now()), letterRetry)) // should it fail it can still be handed out in time
-		err = l.append(ctx, address{g.id, core.RetryPath(g.queuePath, g.name)}, record, timeout, func(err error) { l.parked(g, p, err) })
+		err = l.append(ctx, g, address{g.id, core.RetryPath(g.queuePath, g.name)}, record, timeout, func(err error) { l.parked(g, p, err) })
 	}
 	if err != nil {
 		l.parked(g, p, err)
@@ -78,12 +81,26 @@ func (l *letters) park(ctx context.Context, g *group, p dispatch.Parking) {
 }
 
 // append hands a record to the publisher of a built-in queue, which tells done of the outcome.
-func (l *letters) append(ctx context.Context, to address, record *wire.Record, timeout time.Duration, done func(error)) error {
-	p, err := l.publisher(to)
+func (l *letters) append(ctx context.Context, g *group, to address, record *wire.Record, timeout time.Duration, done func(error)) error {
+	box, err := l.letterbox(to)
 	if err != nil {
 		return err
 	}
-	return p.Append(ctx, record, timeout, publish.DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) { done(err) }))
+	return box.publisher.Append(ctx, record, timeout, publish.DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) {
+		if !slices.Contains(box.told, g) {
+			box.told = append(box.told, g)
+		}
+		done(err)
+	}))
+}
+
+// pump has the groups go on that were told outcomes.
+func (b *letterbox) pump() {
+	for _, g := range b.told {
+		g.pump()
+	}
+	clear(b.told)
+	b.told = b.told[:0]
 }
 
 // senderOf is what goes with a message that leaves the group's shares: who had it last, and the group's epoch.
@@ -114,7 +131,6 @@ func (l *letters) parked(g *group, p dispatch.Parking, err error) {
 	case err == nil:
 		l.h.metrics.parked.Inc()
 	}
-	g.pump()
 }
 
 // warnLocked reports whether a failure is to be logged.
@@ -145,11 +161,10 @@ func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 	case err == nil:
 		l.h.metrics.deadLettered.Inc()
 	}
-	g.pump()
 }
 
-// publisher finds or makes the publisher for a built-in queue and closes those that were not used for a while.
-func (l *letters) publisher(to address) (*publish.Publisher, error) {
+// letterbox finds or makes the publisher for a built-in queue and closes those that were not used for a while.
+func (l *letters) letterbox(to address) (*letterbox, error) {
 	now := l.h.deps.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,16 +176,18 @@ func (l *letters) publisher(to address) (*publish.Publisher, error) {
 	}
 	if box := l.mu.publishers[to]; box != nil {
 		box.used = now
-		return box.publisher, nil
+		return box, nil
 	}
-	box := &letterbox{used: now, publisher: publish.New(publish.Config{
+	box := &letterbox{used: now}
+	box.publisher = publish.New(publish.Config{
 		Queue: to.path, Client: string(l.h.deps.Members.Self().ID), Internal: true, Owner: to.group,
 		Route: func(context.Context) ([]publish.Host, error) { return l.route() },
 		Dial: func(ctx context.Context, h publish.Host) (*ws.Mux, error) {
 			return l.h.deps.Peers.Link(ctx, h.Address, "/v1/publish")
 		},
-		Log: l.h.log,
-	})}
+		Told: box.pump,
+		Log:  l.h.log,
+	})
 	ctx, cancel := context.WithCancel(l.h.tasks.Context())
 	box.cancel = cancel
 	ok := l.h.tasks.Go(func(context.Context) {
@@ -184,7 +201,7 @@ func (l *letters) publisher(to address) (*publish.Publisher, error) {
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
 	l.mu.publishers[to] = box
-	return box.publisher, nil
+	return box, nil
 }
 
 // route takes the input hosts there are: a built-in queue is written by hosts only, so no frontend has to be asked.

@@ -28,6 +28,10 @@ type Config struct {
 	// no use to anybody.
 	Dial func(ctx context.Context, h Host) (*ws.Mux, error)
 
+	// Told is called after owners were told outcomes, once for all that were at hand, where they were: an owner with something to do for many at a time
+	// does it here. Nil: none has.
+	Told func()
+
 	Timeout    time.Duration // how long a record is tried; default 30 s
 	MaxRecords int           // taken and without an outcome; default 65,536
 	MaxBytes   int           // the same in encoded bytes; default 32 MiB. One record may go over.
@@ -65,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxBytes <= 0 {
 		c.MaxBytes = defaultMaxBytes
+	}
+	if c.Told == nil {
+		c.Told = func() {}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -157,6 +157,7 @@ func (p *Publisher) complete(quit <-chan struct{}) {
 		p.mu.Unlock()
 		if len(work) > 0 {
 			p.tell(work)
+			p.cfg.Told()
 			clear(work)
 			continue
 		}

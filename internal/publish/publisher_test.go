@@ -69,6 +69,39 @@ func TestPublisher_AnswersOutOfOrderAndSplit(t *testing.T) {
 	}
 }
 
+// TestPublisher_ToldOnceForAll has a host answer for many records at once: whoever wants to know that owners were told does so after all of them, once for
+// what came together.
+func TestPublisher_ToldOnceForAll(t *testing.T) {
+	var r *rig
+	var pieces []int // outcomes until then
+	all := make(chan struct{})
+	h := &publishtest.Host{OnBatch: func(b *publishtest.Batch) {
+		<-all
+		b.Ack()
+	}}
+	r = start(t, Config{Told: func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		pieces = append(pieces, len(r.got))
+	}}, publishtest.Start(t, h))
+	const most = 500
+	for _, s := range names(most) {
+		r.append(t, s, 0)
+	}
+	close(all)
+	if err := r.Close(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(pieces); n == 0 || n > most/10 || pieces[n-1] != most {
+		t.Errorf("owners of %d records were told in these pieces: %v", most, pieces)
+	}
+	if len(slices.Compact(slices.Clone(pieces))) < len(pieces) {
+		t.Errorf("nobody was told anything between two pieces: %v", pieces)
+	}
+}
+
 // A host that stores and then loses the connection before it answers: everything is sent again, in order.
 // A try that was lost makes a later definite refusal unknown too: the first may have stored the message.
 // A draining host gets its answers in; new records go to the other one.
