@@ -171,7 +171,10 @@ func (g *group) unsavedLocked() (u urgency, changed bool) {
 		if s.rules.Unsaved() > 0 { // retries wait for it
 			u, changed = saveNow, true
 		}
-		if s.rules.Parting() > 0 { // departures do
+		switch { // departures do
+		case s.rules.PartingMany():
+			u, changed = saveNow, true
+		case s.rules.Parting() > 0:
 			u, changed = max(u, saveBusy), true
 		}
 		changed = changed || s.rules.Changed() || s.finished()

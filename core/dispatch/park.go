@@ -165,6 +165,13 @@ func (s *Share) Parting() int {
 	return n
 }
 
+// PartingMany reports whether a checkpoint taken now could tell of so many more departures that it is worth its cost at once: what is parked in masses does
+// not wait for checkpoints, and those are no more than its number asks for.
+func (s *Share) PartingMany() bool {
+	waiting := s.of(parking)
+	return waiting >= departAtOnce/2 && min(waiting, departAtOnce-s.of(leaving, lodging, stranded))-s.told >= departAtOnce/2
+}
+
 // partingSeqs are the messages that wait for that, and some that do not any more.
 func (s *Share) partingSeqs() []core.Seq {
 	if s.parting == nil {
@@ -176,8 +183,9 @@ func (s *Share) partingSeqs() []core.Seq {
 // tell chooses the departures that the next checkpoint tells of.
 func (s *Share) tell() {
 	room := departAtOnce - s.of(leaving, lodging, stranded)
+	s.told = 0
 	for _, seq := range s.partingSeqs() {
-		if room <= 0 {
+		if s.told >= room {
 			return
 		}
 		if m := s.table.get(seq); m != nil && m.phase == parking {
@@ -189,13 +197,14 @@ func (s *Share) tell() {
 			default:
 				d.told = s.token
 			}
-			room--
+			s.told++
 		}
 	}
 }
 
 // untell takes back what a checkpoint was to tell that had no room for all: later ones may not tell of it either.
 func (s *Share) untell() {
+	s.told = 0
 	for _, seq := range s.partingSeqs() {
 		if m := s.table.get(seq); m != nil && m.phase == parking {
 			s.departures[seq].told = 0
@@ -234,6 +243,7 @@ func (s *Share) savedParting(token uint64) {
 				return
 			}
 			s.leave(seq, m)
+			s.told = max(s.told-1, 0)
 		}
 		s.parting.pop()
 	}

@@ -77,6 +77,42 @@ func TestPark_ManyAttempts(t *testing.T) {
 	}
 }
 
+// TestPark_ManyDoNotWait parks more than may leave at once: a checkpoint is worth its cost at once whenever it could tell of half as many more, and only then.
+func TestPark_ManyDoNotWait(t *testing.T) {
+	const n = 2*departAtOnce + departAtOnce/4
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, n)
+	many := func(what string, want bool) {
+		t.Helper()
+		if got := s.PartingMany(); got != want {
+			t.Fatalf("%s: %v, want %v (%d wait)", what, got, want, s.Parting())
+		}
+	}
+	for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
+		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
+			many(fmt.Sprintf("%d are to be parked", seq-1), seq > departAtOnce/2)
+			if err := s.Nack(seq, r.Attempt, time.Hour, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	left := n
+	for left > 0 {
+		_, token := s.Checkpoint(nil, false, start)
+		many("a checkpoint that is not saved tells of them", false)
+		s.Saved(token)
+		many("all that may leave at once do", false)
+		parks := g.TakeParking(n, nil)
+		if len(parks) != min(left, departAtOnce) {
+			t.Fatalf("%d leave, want %d", len(parks), min(left, departAtOnce))
+		}
+		left -= len(parks)
+		for i, p := range parks {
+			p.Share.Parked(p.Seq, start)
+			many(fmt.Sprintf("%d are parked, %d wait", i+1, left), min(i+1, left) >= departAtOnce/2)
+		}
+	}
+}
+
 // TestPark_OriginsOfOthers: only what comes back from the retry queue is compared with what came before.
 func TestPark_OriginsOfOthers(t *testing.T) {
 	g, s := newTimers(t, core.GroupSpec{})
