@@ -14,32 +14,45 @@ import (
 
 // Loads of the section.
 const (
-	parkedCount  = 1_000_000
-	parkedSize   = 100 // bytes
-	parkedFor    = time.Hour
-	parkedRounds = 3 // of fresh messages, before and after
+	parkedCount = 1_000_000
+	parkedSize  = 100 // bytes
+	parkedFor   = time.Hour
+	// freshRound is how many fresh messages are drained at once: for seconds, as connections take their time to begin and to end.
+	freshRound = 512 << 10
+	// freshRounds are measured, before and after, and one more before that: until stores write tables they read from memory.
+	freshRounds = 2
 )
 
 // parked compares how fast fresh messages go through a group with how fast they do once a million others are parked.
 func (r *rig) parked() error {
-	var ratios, before, after, parking, memory []float64
+	var ratios, cheaper, before, after, parking, memory []float64
 	for i := range min(r.pairs, 3) {
 		m, err := r.parkedOnce(fmt.Sprint("parked", i))
 		if err != nil {
 			return err
 		}
-		before, after, parking, memory = append(before, m.before), append(after, m.after), append(parking, m.parking), append(memory, m.memory)
-		ratios = append(ratios, m.after/m.before)
-		r.report.say("repetition %d: %.0f fresh messages a second, %.0f beside a million parked ones; parked at %.0f/s; output host %+.0f MiB", i+1, m.before, m.after, m.parking, m.memory)
+		before, after, parking, memory = append(before, m.before.rate), append(after, m.after.rate), append(parking, m.parking), append(memory, m.memory)
+		ratios, cheaper = append(ratios, m.after.rate/m.before.rate), append(cheaper, m.before.cpu/m.after.cpu)
+		r.report.say("repetition %d: %.0f fresh messages a second (%.2f µs of all processes' CPU each), %.0f beside a million parked ones (%.2f µs); parked at %.0f/s (%.1f µs); output host %+.0f MiB",
+			i+1, m.before.rate, m.before.cpu, m.after.rate, m.after.cpu, m.parking, m.parkCPU, m.memory)
 	}
 	r.report.info("fresh messages consumed, 1 KiB, before", median(before), "msg/s", fmt.Sprintf("beside a million parked ones %.0f/s", median(after)))
 	r.report.info("parked", median(parking), "msg/s", fmt.Sprintf("%d messages of %d bytes, for %s; output host %+.0f MiB", parkedCount, parkedSize, parkedFor, median(memory)))
+	r.report.info("CPU time a fresh message, before ÷ beside a million parked", median(cheaper), "×", "what a busy machine leaves of the comparison")
 	r.report.atLeast("fresh beside a million parked ÷ fresh", median(ratios), 0.9, "×")
 	return nil
 }
 
-// parkedTimes is one repetition: messages per second, and MiB that the output host has more.
-type parkedTimes struct{ before, after, parking, memory float64 }
+// parkedTimes is one repetition.
+type parkedTimes struct {
+	before, after freshTimes
+	parking       float64 // messages per second
+	parkCPU       float64 // µs of all processes a message that is parked
+	memory        float64 // MiB that the output host has more
+}
+
+// freshTimes are messages per second, and µs of all processes' CPU a message.
+type freshTimes struct{ rate, cpu float64 }
 
 func (r *rig) parkedOnce(name string) (m parkedTimes, err error) {
 	c, err := r.cluster(name, true)
@@ -59,35 +72,20 @@ func (r *rig) parkedOnce(name string) (m parkedTimes, err error) {
 	}); err != nil {
 		return m, err
 	}
-	run := func(j measure.Job) (measure.Outcome, error) {
-		j.Addr, j.Queue, j.Group = c.controller.addr, queuePath, groupName
-		return r.worker(j)
+	if _, err := r.fresh(c, 1); err != nil {
+		return m, err
 	}
-	if m.before, err = r.fresh(run); err != nil {
+	if m.before, err = r.fresh(c, freshRounds); err != nil {
 		return m, err
 	}
 	idle, err := c.output.memory()
 	if err != nil {
 		return m, err
 	}
-	stored := int64(0)
-	for stored < parkedCount {
-		o, err := run(measure.Job{Kind: "produce", Size: parkedSize, For: r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
-		if err != nil {
-			return m, err
-		}
-		stored += o.Total
-	}
-	o, err := run(measure.Job{Kind: "park", Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch})
-	if err != nil {
+	if err := r.parkAll(c, &m); err != nil {
 		return m, err
 	}
-	began := time.Now()
-	if err := r.awaitParked(c.output, float64(stored)); err != nil {
-		return m, err
-	}
-	m.parking = float64(stored) / (o.Seconds + time.Since(began).Seconds())
-	if m.after, err = r.fresh(run); err != nil {
+	if m.after, err = r.fresh(c, freshRounds); err != nil {
 		return m, err
 	}
 	rss, err := c.output.memory()
@@ -95,21 +93,71 @@ func (r *rig) parkedOnce(name string) (m parkedTimes, err error) {
 	return m, err
 }
 
-// fresh publishes and drains some rounds; the rate is that of draining.
-func (r *rig) fresh(run func(measure.Job) (measure.Outcome, error)) (float64, error) {
-	var rates []float64
-	for range parkedRounds {
-		stored, err := run(measure.Job{Kind: "produce", Size: messageSize, For: r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
-		if err != nil {
-			return 0, err
-		}
-		o, err := run(measure.Job{Kind: "drain", Count: stored.Total, Consumers: drainConsumers, Prefetch: drainPrefetch})
-		if err != nil {
-			return 0, err
-		}
-		rates = append(rates, o.PerSecond())
+// parkAll publishes a million messages, and waits until the group has parked them.
+func (r *rig) parkAll(c *cluster, m *parkedTimes) error {
+	stored, err := r.store(c, parkedCount, parkedSize)
+	if err != nil {
+		return err
 	}
-	return median(rates), nil
+	used, err := c.cpu()
+	if err != nil {
+		return err
+	}
+	o, err := r.worker(measure.Job{
+		Kind: "park", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch,
+	})
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := r.awaitParked(c.output, float64(stored)); err != nil {
+		return err
+	}
+	m.parking = float64(stored) / (o.Seconds + time.Since(began).Seconds())
+	now, err := c.cpu()
+	m.parkCPU = 1e6 * (now - used + o.CPU) / float64(stored)
+	return err
+}
+
+// store publishes at least so many messages, and answers how many.
+func (r *rig) store(c *cluster, least int64, size int) (stored int64, err error) {
+	for stored < least {
+		o, err := r.worker(measure.Job{
+			Kind: "produce", Addr: c.controller.addr, Queue: queuePath, Size: size, For: r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight,
+		})
+		if err != nil {
+			return stored, err
+		}
+		stored += o.Total
+	}
+	return stored, nil
+}
+
+// fresh publishes and drains some rounds. What it tells is of draining, of all rounds together: one that is slow because of what came before counts.
+func (r *rig) fresh(c *cluster, rounds int) (t freshTimes, err error) {
+	var messages, seconds, cpu float64
+	for range rounds {
+		stored, err := r.store(c, freshRound, messageSize)
+		if err != nil {
+			return t, err
+		}
+		used, err := c.cpu()
+		if err != nil {
+			return t, err
+		}
+		o, err := r.worker(measure.Job{
+			Kind: "drain", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch,
+		})
+		if err != nil {
+			return t, err
+		}
+		now, err := c.cpu()
+		if err != nil {
+			return t, err
+		}
+		messages, seconds, cpu = messages+float64(o.Total), seconds+o.Seconds, cpu+now-used+o.CPU
+	}
+	return freshTimes{messages / seconds, 1e6 * cpu / messages}, nil
 }
 
 // awaitParked waits until the output host has parked so many.
