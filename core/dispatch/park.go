@@ -202,9 +202,9 @@ func (s *Share) tell() {
 	}
 }
 
-// untell takes back what a checkpoint was to tell that had no room for all: later ones may not tell of it either.
+// untell takes back what a checkpoint was to tell that had no room for all: later ones may not tell of it either, and there is no hurry with the next.
 func (s *Share) untell() {
-	s.told = 0
+	s.told = departAtOnce
 	for _, seq := range s.partingSeqs() {
 		if m := s.table.get(seq); m != nil && m.phase == parking {
 			s.departures[seq].told = 0

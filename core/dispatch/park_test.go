@@ -97,6 +97,9 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 	}
 	left := n
 	for left > 0 {
+		s.Checkpoint(nil, false, start)
+		s.untell()
+		many("a checkpoint had no room for them", false)
 		_, token := s.Checkpoint(nil, false, start)
 		many("a checkpoint that is not saved tells of them", false)
 		s.Saved(token)

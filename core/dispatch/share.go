@@ -35,7 +35,7 @@ type Share struct {
 	excused    map[core.Seq]uint16     // attempts that do not count; see stall.go
 	departures map[core.Seq]*departure // of messages that leave, and of those whose metadata are replaced
 	parting    *queue[core.Seq]        // phase parking; others are skipped; nil: none ever was
-	told       int                     // of these, at most, those that a checkpoint tells of which is not saved yet
+	told       int                     // of these, at most, those that a checkpoint tells of which is not saved yet; all that may leave at once when the last had no room
 	extended   map[core.Seq]int64      // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
