@@ -30,7 +30,7 @@ func ParseQueuePath(path string) (string, error) {
 	}
 	for _, l := range labels {
 		if reserved(l) {
-			return "", Errorf(CodeBadName, "label %q is reserved: %s and %s queues belong to consumer groups", clip(l), SuffixDLQ, SuffixRetry)
+			return "", Errorf(CodeBadName, "label %q is reserved: %s and %s queues belong to consumer groups; they come and go with their group, and `columba purge-dlq PATH GROUP` empties one", clip(l), SuffixDLQ, SuffixRetry)
 		}
 	}
 	return path, nil

@@ -36,7 +36,7 @@ func ParseNamespace(name string) (string, error) {
 		return "", err
 	}
 	if reserved(label) {
-		return "", Errorf(CodeBadName, "label %q is reserved: %s and %s queues belong to consumer groups", clip(label), SuffixDLQ, SuffixRetry)
+		return "", Errorf(CodeBadName, "label %q is reserved: %s and %s queues belong to consumer groups; they come and go with their group, and `columba purge-dlq PATH GROUP` empties one", clip(label), SuffixDLQ, SuffixRetry)
 	}
 	return name, nil
 }

@@ -40,7 +40,7 @@ const (
 
 // texts say what a reason means and what to do about it.
 var texts = map[Reason]string{
-	Nothing:            "every message that was stored is settled by the group",
+	Nothing:            "every message that is due is settled by the group; `columba list timers` has what was published for later, and `columba list parked` what consumers sent back for long",
 	InFlight:           "a consumer has it and has not settled it; if it does not, the message is free again when its lock ends",
 	Delayed:            "it failed, and waits for its time to be tried again",
 	GroupDelay:         "the group's delay keeps it back; `columba update group --delay` changes that",
