@@ -72,7 +72,7 @@ func (a *app) root() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return core.Errorf(core.CodeBadArgument, "%s; %s `%s --help`", firstLine(err.Error()), similarFlag(cmd, err), cmd.CommandPath())
+		return core.Errorf(core.CodeBadArgument, "%s; %s `%s --help`", firstLine(err.Error()), flagHint(cmd, err), cmd.CommandPath())
 	})
 	addr := DefaultAddr
 	if v, _ := a.lookupEnv("COLUMBA_ADDR"); v != "" {

@@ -36,7 +36,7 @@ func (a *app) consumeCommand() *cobra.Command {
 			"command never loses one. It runs until interrupted, or until --count, --idle or --timeout ends it. When --timeout ends it before\n" +
 			"--count is reached the exit code is 5.\n\n" +
 			"With -o json each line is\n" +
-			`  {"id","payload" or "payload_base64","extent","seq","enqueued","attempt","key","headers","token"}`,
+			`  {"id","receipt","payload" or "payload_base64","extent","seq","enqueued","attempt","key","headers","metadata","token"}`,
 		Example: "  columba consume /demo/trips billing --count 10\n" +
 			"  columba consume /demo/trips billing --idle 2s -o json",
 		Args: exactly(2), ValidArgsFunction: a.completeGroups,

@@ -26,9 +26,9 @@ func TestConsume_Lines(t *testing.T) {
 		{"empty", formatTable, ackAuto, "", "\n"},
 		{"binary", formatTable, ackAuto, "\xff\x00", "\xff\x00\n"},
 		{"token", formatTable, ackTokens, "a", "tok\ta\n"},
-		{"json", formatJSON, ackAuto, `a"<b>`, `{"id":"ID","payload":"a\"<b>","extent":"` + extent + `","seq":9,"enqueued":"2026-01-02T03:04:05.678Z","attempt":2,"key":"","headers":{},"token":"tok"}` + "\n"},
-		{"json of binary", formatJSON, ackAuto, "\xff", `{"id":"ID","payload_base64":"/w==","extent":"` + extent + `","seq":9,"enqueued":"2026-01-02T03:04:05.678Z","attempt":2,"key":"","headers":{},"token":"tok"}` + "\n"},
-		{"yaml", formatYAML, ackAuto, "1", "- id: ID\n  payload: \"1\"\n  extent: " + extent + "\n  seq: 9\n  enqueued: \"2026-01-02T03:04:05.678Z\"\n  attempt: 2\n  key: \"\"\n  headers: {}\n  token: tok\n"},
+		{"json", formatJSON, ackAuto, `a"<b>`, `{"id":"ID","receipt":"` + extent + `:9","payload":"a\"<b>","extent":"` + extent + `","seq":9,"enqueued":"2026-01-02T03:04:05.678Z","attempt":2,"key":"","headers":{},"metadata":"","token":"tok"}` + "\n"},
+		{"json of binary", formatJSON, ackAuto, "\xff", `{"id":"ID","receipt":"` + extent + `:9","payload_base64":"/w==","extent":"` + extent + `","seq":9,"enqueued":"2026-01-02T03:04:05.678Z","attempt":2,"key":"","headers":{},"metadata":"","token":"tok"}` + "\n"},
+		{"yaml", formatYAML, ackAuto, "1", "- id: ID\n  receipt: " + extent + ":9\n  payload: \"1\"\n  extent: " + extent + "\n  seq: 9\n  enqueued: \"2026-01-02T03:04:05.678Z\"\n  attempt: 2\n  key: \"\"\n  headers: {}\n  metadata: \"\"\n  token: tok\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &consumeRun{app: &app{format: c.format}, flags: consumeFlags{ack: c.ack}}

@@ -226,14 +226,10 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 func appendDelivery(b []byte, d *client.Delivery) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, d.ID.String()...)
-	if utf8.Valid(d.Body) {
-		b = append(b, `","payload":`...)
-		b = appendString(b, string(d.Body))
-	} else {
-		b = append(b, `","payload_base64":"`...)
-		b = base64.StdEncoding.AppendEncode(b, d.Body)
-		b = append(b, '"')
-	}
+	b = append(b, `","receipt":"`...)
+	b = append(b, d.Receipt.String()...)
+	b = append(b, '"')
+	b = appendBytes(b, "payload", d.Body)
 	b = append(b, `,"extent":"`...)
 	b = append(b, d.Receipt.Extent.String()...)
 	b = append(b, `","seq":`...)
@@ -246,9 +242,20 @@ func appendDelivery(b []byte, d *client.Delivery) []byte {
 	b = appendString(b, d.Key())
 	b = append(b, `,"headers":`...)
 	b = appendJSON(b, headers(d.Headers()))
+	b = appendBytes(b, "metadata", d.Metadata())
 	b = append(b, `,"token":`...)
 	b = appendString(b, d.Token)
 	return append(b, "}\n"...)
+}
+
+// appendBytes adds a field of bytes: as text, or under another name as base64 when they are none.
+func appendBytes(b []byte, name string, value []byte) []byte {
+	b = append(append(b, `,"`...), name...)
+	if utf8.Valid(value) {
+		return appendString(append(b, `":`...), string(value))
+	}
+	b = append(b, `_base64":"`...)
+	return append(base64.StdEncoding.AppendEncode(b, value), '"')
 }
 
 // appendString encodes a JSON string; plain ASCII, the usual case, needs no encoder.

@@ -102,11 +102,12 @@ func hint(code core.Code, what string) string {
 
 // finders say how to find a thing of a kind.
 var finders = map[string]string{
-	"queue":   "see `columba list queues`",
-	"group":   "see `columba list groups PATH`",
-	"extent":  "see `columba list extents PATH`",
-	"message": "see `columba peek PATH` and `columba dlq list PATH GROUP`",
-	"host":    "see `columba list hosts`",
+	"queue":     "see `columba list queues`",
+	"group":     "see `columba list groups PATH`",
+	"extent":    "see `columba list extents PATH`",
+	"message":   "see `columba peek PATH` and `columba dlq list PATH GROUP`",
+	"host":      "see `columba list hosts`",
+	"operation": "see `columba list operations --all`",
 }
 
 // hints are for errors of a code, whatever they are about.

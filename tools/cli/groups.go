@@ -141,10 +141,16 @@ func (a *app) updateGroupCommand() *cobra.Command {
 	}
 	flags.register(cmd)
 	flags.registerStatus(cmd)
-	_ = cmd.Flags().MarkHidden("start") // known only to be refused with a reason
+	cmd.Flags().BoolVar(&flags.atMostOnce, "at-most-once", false, "fixed when the group is created")
+	for _, fixed := range []string{"start", "at-most-once"} {
+		_ = cmd.Flags().MarkHidden(fixed) // known only to be refused with a reason
+	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		if cmd.Flags().Changed("start") {
 			return core.Errorf(core.CodeBadArgument, "where a group begins is fixed when it is created; leave --start out, or create another group with it")
+		}
+		if cmd.Flags().Changed("at-most-once") {
+			return core.Errorf(core.CodeBadArgument, "whether a group delivers at most once is fixed when it is created; leave --at-most-once out, or create another group with it")
 		}
 		spec, err := flags.spec(args)
 		if err != nil {

@@ -59,7 +59,7 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 				dead += d.GetDead()
 			}
 			a.say("would %s %d dead letters of group %s of %s; nothing was changed", kind, dead, group, queue)
-			return nil
+			return a.wouldTake(kind, queue, group, dead, dead)
 		}
 		o, err := change(ctx, a, a.admin().StartOperation, &pb.StartOperationRequest{
 			Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: *rate, Selection: selection,
@@ -70,6 +70,9 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 		if wait {
 			_, err := a.waitOperation(ctx, o)
 			return err
+		}
+		if o.GetState() == "running" {
+			a.say("operation %s runs; see how it goes with `columba show operation %s --wait`", o.GetId(), o.GetId())
 		}
 		return a.printer().object(operationFields(o))
 	})

@@ -32,7 +32,7 @@ func (a *app) seekCommand() *cobra.Command {
 				return err
 			}
 			if start.Mode == core.StartTime { // a duration back is from this clock
-				to = start.At.UTC().Format(time.RFC3339Nano)
+				to = start.At.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
 			}
 			if dryRun {
 				a.say("would send group %s of %s to %s; nothing was changed", group, queue, to)

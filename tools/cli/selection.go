@@ -66,7 +66,7 @@ func since(flag, text string, now time.Time) (time.Time, error) {
 
 // countSelected says what an operation would take, and changes nothing.
 func (a *app) countSelected(ctx context.Context, kind, queue, group string, s core.Selection) error {
-	all, found := 0, 0
+	var all, found uint64
 	for after := ""; ; {
 		page, err := ask(ctx, a, a.admin().ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after})
 		if err != nil {
@@ -89,7 +89,17 @@ func (a *app) countSelected(ctx context.Context, kind, queue, group string, s co
 		}
 	}
 	a.say("would %s %d of %d dead letters of group %s of %s; nothing was changed", kind, found, all, group, queue)
-	return nil
+	return a.wouldTake(kind, queue, group, found, all)
+}
+
+// wouldTake prints the numbers of a dry run for scripts; people have read them in a sentence.
+func (a *app) wouldTake(kind, queue, group string, found, all uint64) error {
+	if a.format == formatTable {
+		return nil
+	}
+	return a.printer().object([]field{
+		{name: "kind", value: kind}, {name: "queue", value: queue}, {name: "group", value: group}, {name: "would_take", value: found}, {name: "dead", value: all},
+	})
 }
 
 // selectionText is a selection in words.

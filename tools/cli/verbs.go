@@ -29,7 +29,7 @@ func (a *app) showCommand() *cobra.Command {
 }
 
 func (a *app) listCommand() *cobra.Command {
-	cmd := parent("list", "List queues, groups, namespaces, extents, timers, hosts or operations",
+	cmd := parent("list", "List queues, groups, namespaces, extents, timers, parked messages, hosts or operations",
 		a.listQueuesCommand(), a.listGroupsCommand(), a.listNamespacesCommand(), a.listExtentsCommand(), a.listTimersCommand(), a.listParkedCommand(), a.listHostsCommand(),
 		a.listOperationsCommand())
 	cmd.Aliases = []string{"l", "ls"}
