@@ -223,6 +223,44 @@ func publishExpiring(ctx context.Context, pub *client.Publisher, body []byte) er
 	return err
 }
 
+func cancelled(ctx context.Context, c *client.Client, pub *client.Publisher, body []byte) error {
+	receipt, err := pub.Publish(ctx, client.Message{Body: body, Delay: time.Hour}) // or DeliverAt: a time
+	if err != nil {
+		return err
+	}
+	results, err := c.Cancel(ctx, "/demo/alarms", receipt.Receipt)
+	if err != nil {
+		return err
+	}
+	for _, g := range results[0].Groups {
+		fmt.Println(g.Group, g.Outcome) // phone cancelled, or delivered: it was too late
+	}
+	again, err := client.ParseReceipt(receipt.String())
+	if err != nil {
+		return err
+	}
+	if results, err = c.Cancel(ctx, "/demo/alarms", again); err != nil {
+		return err
+	}
+	if len(results) != 1 || results[0].Err != nil || len(results[0].Groups) != 1 || results[0].Groups[0].Outcome != client.OutcomeCancelled {
+		return fmt.Errorf("cancelled: %+v", results)
+	}
+	return nil
+}
+
+func TestGuide_Cancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := clienttest.New(t)
+		b.CreateQueue(t, "/demo/alarms", core.GroupSpec{Name: "phone"})
+		pub, err := b.Client().Publisher(t.Context(), "/demo/alarms")
+		ok(t, err)
+		ok(t, cancelled(t.Context(), b.Client(), pub, []byte("never mind")))
+		if d, err := b.Client().Admin().Depth(t.Context(), "/demo/alarms", "phone"); err != nil || len(d) != 1 || d[0].Delayed != 0 {
+			t.Errorf("depth %+v, %v: nothing waits any more", d, err)
+		}
+	})
+}
+
 func TestGuide_Delays(t *testing.T) {
 	bubble(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries}, func(t *testing.T, b *clienttest.Broker) {
 		reminded = map[string]time.Time{}
