@@ -45,7 +45,7 @@ func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMess
 	}
 	return connect.NewResponse(&pb.MessageLife{
 		Receipt: r.Msg.Receipt, Queue: "/demo/a", ExtentState: "sealed", Stored: "committed", Stores: []string{"store-1", "store-2"}, Enqueued: fakeTime, Bytes: 5,
-		Message: &pb.Message{Id: fakeID, Key: "k", Headers: map[string]string{"b": "2", "a": "1"}, Payload: []byte("hello")},
+		Message: &pb.Message{Id: fakeID, Key: "k", DeliverAt: fakeTime, Headers: map[string]string{"b": "2", "a": "1"}, Payload: []byte("hello")},
 		Groups: []*pb.Standing{
 			{Group: "billing", State: "in_flight", Attempts: 2, Until: fakeTime, Holder: &pb.Holder{Consumer: "worker-1", Since: fakeTime}},
 			{Group: "mail", State: "dead_lettered", Attempts: 10, LastFailure: "nack", LastText: "no", DeadLetter: fakeSealed + ":1"},

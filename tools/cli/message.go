@@ -64,6 +64,7 @@ func lifeFields(m *pb.MessageLife) []field {
 		{name: "id", value: m.GetMessage().GetId()},
 		{name: "key", value: m.GetMessage().GetKey()},
 		{name: "headers", value: headers(m.GetMessage().GetHeaders())},
+		{name: "due", value: instant(m.GetMessage().GetDeliverAt())},
 		{name: "expires", value: instant(m.GetMessage().GetExpireAt())},
 		{name: "bytes", value: m.GetBytes()},
 		{name: "detail", value: m.GetDetail()},
