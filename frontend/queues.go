@@ -146,7 +146,7 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 	return connect.NewResponse(out), nil
 }
 
-// UpdateQueue changes the fields that are named, or if none is those that are set.
+// UpdateQueue changes the fields that are named, or if none is those that are set. The queues that belong to its groups follow in their copies.
 func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.UpdateQueueRequest]) (*connect.Response[pb.Queue], error) {
 	to := convert.QueueSpec(req.Msg.GetSpec())
 	path, err := core.ParseQueuePath(to.Path)
@@ -185,6 +185,9 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		}
 		return s.checkStores(q.Spec)
 	})
+	if err == nil {
+		err = s.passCopiesOn(ctx, q.ID, q.Spec)
+	}
 	if err != nil {
 		return nil, err
 	}

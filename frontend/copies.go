@@ -1,0 +1,52 @@
+package frontend
+
+import (
+	"context"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// passCopiesOn has the built-in queues of a queue's groups, and of groups on these, kept in as many copies and as durably as the queue: nobody can say so
+// for each of them. It may be done again.
+func (s *service) passCopiesOn(ctx context.Context, queue core.QueueID, of core.QueueSpec) error {
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, s.meta, metadata.Groups, queue.String(), metadata.Serial) {
+		if err != nil {
+			return core.Errorf(core.CodeOf(err), "list the groups of queue %s: %w", of.Path, err)
+		}
+		if g.Value.Spec.Status == core.StatusDeleted {
+			continue
+		}
+		for _, built := range []core.QueueID{g.Value.DLQ, g.Value.Retry} {
+			if err := s.setCopies(ctx, built, of); err != nil {
+				return core.Errorf(core.CodeOf(err), "the built-in queues of group %s do not have the same copies yet; update the queue again: %w", g.Key.Row, err)
+			}
+		}
+		if g.Value.DLQ.IsZero() {
+			continue
+		}
+		if err := s.passCopiesOn(ctx, g.Value.DLQ, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setCopies of a built-in queue, if it was made.
+func (s *service) setCopies(ctx context.Context, queue core.QueueID, of core.QueueSpec) error {
+	if queue.IsZero() {
+		return nil
+	}
+	_, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error {
+		same := q.Spec.Durability == of.Durability && q.Spec.Replicas == of.Replicas && q.Spec.MinReplicas == of.MinReplicas
+		if same || q.Spec.Status == core.StatusDeleted {
+			return metadata.ErrNoChange
+		}
+		q.Spec.Durability, q.Spec.Replicas, q.Spec.MinReplicas = of.Durability, of.Replicas, of.MinReplicas
+		return nil
+	})
+	if core.CodeOf(err) == core.CodeNotFound {
+		return nil
+	}
+	return err
+}
