@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -137,4 +138,49 @@ func TestAssign_ListThatIsKnownCostsNoCalls(t *testing.T) {
 	if moved != 1 {
 		t.Errorf("%d shares have heard of other holders, want one", moved)
 	}
+}
+
+// TestRefresh_SettingsDoNotGoBack has settings come that were read before others that count already, as two readings of a group may overtake each other.
+func TestRefresh_SettingsDoNotGoBack(t *testing.T) {
+	b := newBench(t)
+	r, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	late := &overtaken{Store: b.meta, key: metadata.GroupKey(r.Queue, "g")}
+	late.meanwhile = func() {
+		if _, err := metadata.Change(t.Context(), b.meta, metadata.Groups, late.key, func(x *metadata.GroupRecord) error {
+			x.Spec.Status, x.Spec.MaxDeliveries = core.StatusDisabled, 3
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		if err := b.refreshGroups(t.Context(), []*group{g}); err != nil {
+			t.Error(err)
+		}
+	}
+	b.deps.Meta = late
+	if err := b.refreshGroups(t.Context(), []*group{g}); err != nil {
+		t.Fatal(err)
+	}
+	if spec := g.mu.record.Spec; spec.Status != core.StatusDisabled || spec.MaxDeliveries != 3 || core.CodeOf(g.mu.paused) != core.CodeDisabled {
+		t.Errorf("it is %s with %d deliveries, paused: %v", spec.Status, spec.MaxDeliveries, g.mu.paused)
+	}
+}
+
+// overtaken answers the first reading of a row only after something else was done.
+type overtaken struct {
+	metadata.Store
+	key       metadata.Key
+	meanwhile func()
+}
+
+func (o *overtaken) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, s metadata.Consistency) ([]metadata.Row, error) {
+	rows, err := metadata.GetRows(ctx, o.Store, t, keys, s)
+	if meanwhile := o.meanwhile; meanwhile != nil && slices.Contains(keys, o.key) {
+		o.meanwhile = nil
+		meanwhile()
+	}
+	return rows, err
 }
