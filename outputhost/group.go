@@ -25,6 +25,7 @@ type group struct {
 	mu        struct {
 		sync.Mutex
 		record     metadata.GroupRecord
+		recordAt   metadata.Version // of its row
 		source     core.Status      // of the queue; "": not read yet
 		sourceAt   metadata.Version // of the queue's record
 		paused     error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
@@ -59,7 +60,7 @@ type group struct {
 
 // groupOf finds the group, or reads it from the metadata. The caller releases it.
 func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*group, error) {
-	record, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
+	record, at, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "look up group %s: %w", name, err)
 	}
@@ -76,7 +77,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
 	g := &group{h: h, id: record.ID, queue: queue, queuePath: record.Spec.Queue, name: name}
-	g.mu.record = record
+	g.mu.record, g.mu.recordAt = record, at
 	g.mu.paused = g.statusLocked()
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	g.mu.shares = make(map[core.ExtentID]*share)

@@ -87,7 +87,7 @@ func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 		if row, there := queues[metadata.QueueKey(g.queue)]; there {
 			g.noteSource(row)
 		}
-		g.apply(record, there && record.ID == g.id)
+		g.apply(record, row.Version, there && record.ID == g.id)
 	}
 	return nil
 }
@@ -149,18 +149,22 @@ func (g *group) consumable(ctx context.Context) error {
 	return g.mu.paused
 }
 
-// apply makes changed settings count. Consumers of a group that may not be consumed for now are told, and stay: they may settle what they hold,
-// and are delivered to again when it may. Those of a group that is gone are ended.
-func (g *group) apply(record metadata.GroupRecord, there bool) {
+// apply makes changed settings count, of a version of their row that is not older than what is known. Consumers of a group that may not be consumed
+// for now are told, and stay: they may settle what they hold, and are delivered to again when it may. Those of a group that is gone are ended.
+func (g *group) apply(record metadata.GroupRecord, at metadata.Version, there bool) {
 	if !there {
 		record.Spec.Status = core.StatusDeleted
 	}
 	g.mu.Lock()
+	switch {
+	case there && at < g.mu.recordAt: // read before what is known
+		record = g.mu.record
+	case there:
+		g.mu.recordAt = at
+	}
 	rewound := there && record.Epoch > g.mu.record.Epoch
 	changed, before := record.Spec != g.mu.record.Spec || rewound, g.mu.record.Epoch
-	if there && record.Epoch < g.mu.record.Epoch { // read before it was rewound
-		changed, record.Spec.Status = false, g.mu.record.Spec.Status
-	} else if changed && there {
+	if changed && there {
 		g.mu.record = record
 		g.mu.rules.Update(record.Spec, g.h.deps.Now())
 	}
@@ -321,14 +325,14 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 	if known >= epoch {
 		return nil
 	}
-	record, _, err := metadata.Read[metadata.GroupRecord](ctx, g.h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
+	record, at, err := metadata.Read[metadata.GroupRecord](ctx, g.h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
 	switch {
 	case err != nil:
 		return core.Errorf(core.CodeOf(err), "look up group %s: %w", g.name, err)
 	case record.ID != g.id || record.Epoch < epoch:
 		return core.Errorf(core.CodeStale, "group %s is read at epoch %d, it is at %d", g.name, record.Epoch, epoch)
 	}
-	g.apply(record, true)
+	g.apply(record, at, true)
 	return nil
 }
 
