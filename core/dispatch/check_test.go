@@ -89,6 +89,13 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 	for _, seq := range s.lasts.all() {
 		retries[seq] = true
 	}
+	if a := s.group.alone; a != nil && a.counted.share == s {
+		retries[a.counted.seq] = true
+	}
+	loners := map[core.Seq]bool{}
+	for _, x := range s.group.loners() {
+		loners[x.seq] = loners[x.seq] || x.share == s
+	}
 	for _, p := range s.pending.all() {
 		pending[p.seq] = true
 	}
@@ -112,6 +119,8 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			fail("seq %d in phase %d has no deadline", seq, m.phase)
 		case m.phase == ready && m.batch != nil && !retries[seq]:
 			fail("seq %d is ready but nobody knows", seq)
+		case m.phase == lone && (m.batch != nil && !loners[seq] || !s.isLone(seq, m)):
+			fail("seq %d is to be handed out alone but nobody knows", seq)
 		case m.phase == unbegun && (m.batch == nil || waiting[seq] != 1 || m.attempts > 0 && !s.returning):
 			fail("seq %d was not begun, and waits %d times", seq, waiting[seq])
 		case m.phase == early && (m.batch == nil || waiting[seq] > 0 || m.attempts > 0 || !covered[seq]):

@@ -77,6 +77,7 @@ func (s *Share) uncount() {
 		return
 	}
 	s.forgetLasts()
+	s.uncountAlone()
 	s.retries.filter(func(seq *core.Seq) bool {
 		m := s.table.get(*seq)
 		return m != nil && m.phase == ready && m.attempts == 0
@@ -108,6 +109,8 @@ func (s *Share) entries(final bool, now int64) []entry {
 			e.firstTry = m.attempts == 1
 		case delayed:
 			e.kind, e.due = waiting, milli(m.due)
+		case lone: // its next attempt is not counted before it is its turn
+			e.kind = waiting
 		case unsaved, ready:
 			switch {
 			case m.attempts == 0: // returned unseen: as if it had never been handed out
@@ -187,7 +190,7 @@ func (s *Share) Saved(token uint64) {
 		s.pending.pop()
 		if m := s.table.get(p.seq); m != nil && m.phase == unsaved {
 			s.move(m, ready)
-			if m.batch != nil {
+			if m.batch != nil && !s.group.alone.isNext(s, p.seq) {
 				s.retries.push(p.seq)
 			}
 		}

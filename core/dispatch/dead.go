@@ -53,8 +53,18 @@ func (s *Share) exhausted(seq core.Seq, m *message) bool {
 	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) >= most
 }
 
-// retry queues a message for its next attempt, which must be counted durably first.
+// retry queues a message for its next attempt.
 func (s *Share) retry(seq core.Seq, m *message) {
+	if s.isLone(seq, m) {
+		s.setApart(seq, m)
+		return
+	}
+	s.await(seq, m)
+}
+
+// await has a message wait for its next attempt to be counted durably.
+func (s *Share) await(seq core.Seq, m *message) {
+	s.changed = true
 	s.move(m, unsaved)
 	s.pending.push(saving{seq: seq})
 }

@@ -143,6 +143,9 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if at, wants := g.nextProbe(); wants {
 		consider(at)
 	}
+	if at, waits := g.nextAlone(); waits {
+		consider(at)
+	}
 	if !ok {
 		return time.Time{}, false
 	}
@@ -171,6 +174,7 @@ func (g *Group) Tick(now time.Time) {
 		}
 	}
 	g.tickStall()
+	g.tickAlone()
 }
 
 // due applies a message's deadline.

@@ -123,6 +123,8 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 		switch m.phase {
 		case ready:
 			s.retries.push(seq)
+		case lone:
+			s.waitAlone(seq)
 		case dying:
 			s.group.dead.push(deadRef{s, seq})
 		case leaving:

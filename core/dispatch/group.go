@@ -33,6 +33,7 @@ type Group struct {
 	streak     *streak            // nil until something fails
 	postponed  int                // retries in the shares' lasts
 	paces      map[SessionID]pace // of sessions that nack
+	alone      *alone             // nil while no message is to be handed out alone
 	counters   Counters
 }
 
@@ -79,6 +80,10 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 				if s.exhausted(seq, m) {
 					s.judge(seq, m, 0)
 				}
+			case lone:
+				if s.exhausted(seq, m) || !s.isLast(seq, m) {
+					s.judge(seq, m, 0)
+				}
 			case blocked:
 				s.judge(seq, m, 0)
 			}
@@ -110,6 +115,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	s.cursor = s.next
 	g.shares[extent] = s
 	s.restore(state)
+	g.recount()
 	g.inherit()
 	return s
 }
@@ -123,6 +129,7 @@ func (g *Group) RemoveShare(s *Share) {
 	g.settleGiven()
 	s.gone = true
 	s.forgetLasts()
+	g.leaveAlone(s)
 	delete(g.shares, s.extent)
 	g.inFlight -= s.of(inFlight)
 	s.releaseAll()
@@ -146,6 +153,9 @@ func (g *Group) Want(wanted bool) {
 		return
 	}
 	g.unwanted = !wanted
+	if g.alone != nil {
+		g.alone.began = g.now
+	}
 	for _, s := range g.shares {
 		s.changed = s.changed || s.count[ready]+s.count[unsaved] > 0
 	}
@@ -157,6 +167,9 @@ func (g *Group) Ready() bool {
 		return false
 	}
 	g.resume()
+	if g.loneReady() {
+		return true
+	}
 	for _, turns := range [...]*queue[*Share]{&g.turn, &g.mergedTurn} {
 		for turns.len() > 0 {
 			s := *turns.front()

@@ -34,7 +34,7 @@ import (
 //	                             │  Withhold   ▼ │ Follow
 //	                             └─ OfferDue ▶ withheld ─ Follow ─▶ done
 //
-// A Nack with a long wait takes another way, see park.go.
+// A Nack with a long wait takes another way, see park.go, and a message whose lock ran out the time before its last attempt, see alone.go.
 type phase uint8
 
 const (
@@ -51,6 +51,7 @@ const (
 	early                 // like unbegun, kept back by the group's delay until due
 	handed                // in a group that delivers at most once: settled with the next call
 	withheld              // like unbegun, while it is decided whether it is cancelled; see cancel.go
+	lone                  // waits to be handed out alone; see alone.go
 	parking               // waits for a checkpoint that says that it leaves; it and those below: see park.go
 	leaving               // waits for TakeParking
 	stranded              // could not be parked; due says when it is looked at again

@@ -81,6 +81,7 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	s.count[m.phase]--
 	if m.phase == inFlight {
 		s.group.inFlight--
+		s.group.holds(m.session, -1)
 	}
 	if m.failure != NoFailure {
 		delete(s.texts, seq)
@@ -251,16 +252,20 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 		s.group.counters.Returned++
 		delete(s.extended, seq)
 		m.attempts--
-		m.session = 0
 		s.changed = true
-		if m.attempts > 0 && s.exhausted(seq, m) { // max deliveries was lowered meanwhile
+		switch {
+		case m.attempts > 0 && s.exhausted(seq, m): // max deliveries was lowered meanwhile
 			s.judge(seq, m, 0)
 			continue
+		case s.isLone(seq, m):
+			s.setApart(seq, m)
+		default:
+			s.move(m, ready)
+			if m.batch != nil {
+				s.retries.push(seq)
+			}
 		}
-		s.move(m, ready)
-		if m.batch != nil {
-			s.retries.push(seq)
-		}
+		m.session = 0
 	}
 	s.wake()
 	return bad

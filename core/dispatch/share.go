@@ -170,6 +170,8 @@ func (s *Share) admit(b *batch) (fresh int) {
 		switch m.phase {
 		case ready:
 			s.retries.push(seq)
+		case lone:
+			s.waitAlone(seq)
 		case dying:
 			s.group.dead.push(deadRef{s, seq})
 		case leaving:
@@ -185,9 +187,11 @@ func (s *Share) move(m *message, to phase) {
 	s.count[to]++
 	if m.phase == inFlight {
 		s.group.inFlight--
+		s.group.holds(m.session, -1)
 	}
 	if to == inFlight {
 		s.group.inFlight++
+		s.group.holds(m.session, 1)
 	}
 	m.phase = to
 }
@@ -267,7 +271,7 @@ func (s *Share) Full() bool { return s.full }
 func (s *Share) Depth() Depth {
 	kept := s.kept()
 	d := Depth{
-		Ready:    s.buffered - kept + s.of(ready, unsaved, unbegun, handed),
+		Ready:    s.buffered - kept + s.of(ready, unsaved, lone, unbegun, handed),
 		InFlight: s.of(inFlight),
 		Delayed:  kept + s.of(delayed, early, withheld),
 		Parked:   s.of(parking, leaving, stranded, lodging),
@@ -280,13 +284,18 @@ func (s *Share) Depth() Depth {
 	}
 	older := func(seq core.Seq) bool {
 		m := s.table.get(seq)
-		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unbegun {
+		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != lone && m.phase != unbegun {
 			return false
 		}
 		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
 			d.OldestReady = since
 		}
 		return true
+	}
+	for _, x := range s.group.loners() {
+		if x.share == s {
+			older(x.seq)
+		}
 	}
 	_ = slices.ContainsFunc(s.unbegun.all(), older)
 	_ = slices.ContainsFunc(s.retries.all(), older)

@@ -155,7 +155,7 @@ func (g *Group) stall() {
 		g.counters.Excused += uint64(x.fails)
 		x.share.excuse(x.seq, m, x.fails)
 		x.share.changed = true
-		if (m.phase == dying || m.phase == blocked) && m.failure != Rejected {
+		if (m.phase == dying || m.phase == blocked || m.phase == lone) && m.failure != Rejected {
 			x.share.judge(x.seq, m, 0)
 			x.share.wake()
 		}
@@ -203,9 +203,9 @@ func (g *Group) nextProbe() (at int64, ok bool) {
 		consider(k.next)
 	}
 	switch {
-	case k.doubt() && (k.failed || g.postponed > 0):
+	case k.doubt() && (k.failed || g.lastsWait() && g.now < k.began+int64(stallAge)):
 		consider(k.began + int64(stallAge))
-	case !k.probing() && g.postponed > 0 && g.now < k.fresh+int64(stallPatience):
+	case !k.probing() && g.lastsWait() && g.now < k.fresh+int64(stallPatience):
 		consider(k.fresh + int64(stallPatience))
 	}
 	return at, ok
@@ -310,6 +310,9 @@ func (s *Share) postpone(seq core.Seq) {
 	s.lasts.push(seq)
 	s.group.postponed++
 }
+
+// lastsWait reports whether last attempts may wait for the group to be decided.
+func (g *Group) lastsWait() bool { return g.postponed > 0 || g.alone != nil }
 
 // resume lets last attempts go on that wait for nothing any more.
 func (g *Group) resume() {

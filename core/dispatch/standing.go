@@ -18,13 +18,14 @@ const (
 	PlaceParked   Place = "parked"    // waits in the retry queue, or is on its way there
 	PlaceUnsaved  Place = "unsaved"   // waits for a checkpoint that counts its next attempt
 	PlaceReady    Place = "ready"     // may be handed out again
+	PlaceAlone    Place = "alone"     // waits to be handed out to a consumer that holds nothing else
 	PlaceDying    Place = "dying"     // on its way to the dead letter queue
 	PlaceBlocked  Place = "blocked"   // exhausted in a group that blocks
 )
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
-	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed,
+	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed, lone: PlaceAlone,
 	parking: PlaceParked, leaving: PlaceParked, stranded: PlaceParked, lodging: PlaceParked,
 }
 

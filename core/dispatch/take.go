@@ -38,7 +38,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		session: session, messages: most, bytes: credit.Bytes, oversize: credit.Oversize,
 		due: now64 + int64(g.spec.LockTimeout), runs: runs,
 	}
-	for h.messages > 0 && !h.stopped {
+	for over := g.takeAlone(&h); !over && h.messages > 0 && !h.stopped; {
 		s := g.nextInTurn()
 		if s == nil {
 			break
@@ -103,23 +103,27 @@ func (s *Share) takeRetries(h *handout, most int) (n int) {
 		if !h.fits(s.size(m.batch, seq)) {
 			break
 		}
-		s.retries.pop()
-		if m.attempts < math.MaxUint16 {
-			m.attempts++
-		}
-		if m.attempts > 1 {
-			s.group.counters.Redelivered++
-		}
-		m.session, m.due = h.session, h.due
-		if s.group.once() {
-			s.give(seq, m)
-		} else {
-			s.move(m, inFlight)
-		}
-		s.handed(h, m.batch, seq, 1, m.attempts)
+		s.again(h, s.retries.pop(), m)
 		n++
 	}
 	return n
+}
+
+// again hands out a message whose next attempt is counted.
+func (s *Share) again(h *handout, seq core.Seq, m *message) {
+	if m.attempts < math.MaxUint16 {
+		m.attempts++
+	}
+	if m.attempts > 1 {
+		s.group.counters.Redelivered++
+	}
+	m.session, m.due = h.session, h.due
+	if s.group.once() {
+		s.give(seq, m)
+	} else {
+		s.move(m, inFlight)
+	}
+	s.handed(h, m.batch, seq, 1, m.attempts)
 }
 
 // fits reports whether a message of size may be handed out next.
@@ -236,6 +240,7 @@ func (s *Share) begin(b *batch, first core.Seq, count int, h *handout) {
 	s.table.n += count
 	s.count[inFlight] += int32(count)
 	s.group.inFlight += count
+	s.group.holds(h.session, count)
 	s.buffered -= count
 	s.cursor = first + core.Seq(count)
 	if s.rate > 0 {

@@ -80,4 +80,12 @@ func (g *Group) nextPace() (next int64, ok bool) {
 func (g *Group) Throttled(session SessionID) bool { return g.most(session, 1) == 0 }
 
 // Leave forgets a session that is over.
-func (g *Group) Leave(session SessionID) { delete(g.paces, session) }
+func (g *Group) Leave(session SessionID) {
+	delete(g.paces, session)
+	if a := g.alone; a != nil {
+		delete(a.given, session)
+		if a.draining == session {
+			a.draining = 0
+		}
+	}
+}

@@ -73,7 +73,9 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
-		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.lasts.all(), seq)
+		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.lasts.all(), seq) || s.group.alone.isNext(s, seq)
+	case lone:
+		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
 	case unbegun:
 		queued = slices.Contains(s.unbegun.all(), seq)
 	case dying:
@@ -114,7 +116,7 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 	if m == nil {
 		return s.canBegin() && s.size(s.holding(seq), seq) <= bytes
 	}
-	may := m.phase == ready && !slices.Contains(s.lasts.all(), seq) || m.phase == unbegun && s.canBegin()
+	may := m.phase == ready && !slices.Contains(s.lasts.all(), seq) && !s.group.alone.isNext(s, seq) || m.phase == unbegun && s.canBegin()
 	return may && m.batch != nil && s.size(m.batch, seq) <= bytes
 }
 
@@ -129,6 +131,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	old := s.table
 	s.releaseAll()
 	s.forgetLasts()
+	g.leaveAlone(s)
 	g.locks.filter(func(l *lock) bool { return l.share != s })
 	g.turn.filter(func(t **Share) bool { return *t != s })
 	g.mergedTurn.filter(func(t **Share) bool { return *t != s })
@@ -178,7 +181,7 @@ func (s *Share) replace(seq core.Seq, was *message) {
 	case inFlight, delayed, retaken:
 		s.move(m, was.phase)
 		s.group.wakeAt(s, seq, m.due)
-	case unsaved:
+	case unsaved, lone:
 		s.retry(seq, m)
 	case taken:
 		if s.lent[seq] != nil {
@@ -190,7 +193,13 @@ func (s *Share) replace(seq core.Seq, was *message) {
 		s.die(seq, m)
 	case parking, leaving, stranded, lodging:
 		s.replacePark(seq, m, was.phase)
-	default: // ready, blocked
+	case ready:
+		if s.isLone(seq, m) {
+			s.setApart(seq, m)
+			return
+		}
+		s.move(m, ready)
+	default: // blocked
 		s.move(m, was.phase)
 	}
 }
