@@ -64,6 +64,8 @@ func TestView_Reasons(t *testing.T) {
 		"delayed, stalled":         {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.Stalled = true }), []Reason{Delayed, Stalled}},
 		"ready, lapsed":            {with(ready, func(v *View) { v.Lapsed, v.Takers = true, 0 }), []Reason{LeaseLapsed}},
 		"ready is not ordered":     {with(ready, func(v *View) { v.ChainWaits = true }), []Reason{Ready}},
+		"alone":                    {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Credit, v.Stalled = 0, true }), []Reason{Alone}},
+		"alone, nobody":            {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, nobody":         {with(buffered, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, out of order":   {with(buffered, func(v *View) { v.ChainWaits = true }), []Reason{ChainOrder}},
 		"buffered, full":           {with(buffered, func(v *View) { v.Full = true }), []Reason{CheckpointFull}},
@@ -82,7 +84,7 @@ func TestView_Reasons(t *testing.T) {
 func TestView_ThereIsAlwaysAReason(t *testing.T) {
 	places := []dispatch.Place{
 		dispatch.PlaceDone, dispatch.PlaceUnread, dispatch.PlaceBuffered, dispatch.PlaceInFlight, dispatch.PlaceDelayed,
-		dispatch.PlaceUnsaved, dispatch.PlaceReady, dispatch.PlaceDying, dispatch.PlaceBlocked,
+		dispatch.PlaceUnsaved, dispatch.PlaceReady, dispatch.PlaceAlone, dispatch.PlaceDying, dispatch.PlaceBlocked,
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		is := func() bool { return rapid.Bool().Draw(t, "is") }

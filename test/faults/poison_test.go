@@ -36,8 +36,9 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 		w := r.work(poison)
 		select {
 		case attempt := <-w.poisoned:
-			// A bystander that it has not done when it dies would share the poison's fate.
-			process.Eventually(t, "the others are done", func() bool { undone, _ := r.undone("g"); return undone == 1 })
+			if len(attempts) == most-1 { // what it has of the other output host is not alone
+				process.Eventually(t, "the others are done", func() bool { undone, _ := r.undone("g"); return undone == 1 })
+			}
 			w.Kill()
 			attempts = append(attempts, attempt)
 		case <-time.After(process.Patience):

@@ -187,6 +187,40 @@ func TestRuleByCommand_MaxDeliveries(t *testing.T) {
 	})
 }
 
+func TestRuleByCommand_Alone(t *testing.T) {
+	w := newWorld(t)
+	w.make("g", "--lock-timeout", "1s", "--max-deliveries", "2")
+	w.say("a", "b", "poison", "d")
+	h := w.hold("g", "--ack", "none")
+	w.holds(h, 4)
+	h.Kill()
+	h = w.hold("g", "--ack", "tokens") // one after another, as each is settled, and then nothing beside the poison
+	for n := 1; ; n++ {
+		m := w.holds(h, n)[n-1]
+		if m.Attempt != 2 {
+			t.Errorf("%+v, want attempt 2", m)
+		}
+		if m.Payload == "poison" {
+			break
+		}
+		pause(200 * time.Millisecond)
+		if got := h.held(); len(got) > n {
+			t.Fatalf("%+v came beside %+v", got[n:], m)
+		}
+		w.server.Must("", "ack", m.Token)
+	}
+	h.Kill()
+	left := 4 - len(h.held())
+	w.settles("g", depth{Ready: uint64(left)})
+	if l := w.letters("g", 1)[0]; l.Payload != "poison" || l.Attempts != 2 {
+		t.Errorf("dead letter %+v, want the poison after 2 attempts", l)
+	}
+	for range left {
+		w.get("g", 1)
+	}
+	w.settles("g", depth{})
+}
+
 func TestRuleByCommand_Nack(t *testing.T) {
 	w := newWorld(t)
 	w.make("g")
