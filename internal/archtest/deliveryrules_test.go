@@ -11,7 +11,7 @@ import (
 
 // deliveryRules are the rows of the table of delivery rules. Each is shown in process and by the binary's commands.
 var deliveryRules = []string{
-	"LockTimeout", "MaxDeliveries", "Nack", "Reject", "ShortWaits", "LongWaits", "NotWritable", "Credits", "ConsumerGoesAway", "OutstandingLimit",
+	"LockTimeout", "MaxDeliveries", "Alone", "Nack", "Reject", "ShortWaits", "LongWaits", "NotWritable", "Credits", "ConsumerGoesAway", "OutstandingLimit",
 	"DeliveryMode", "Exhausted", "SmartRetry", "NackThrottle", "Start", "GroupDelay", "SkipOlder", "ExpireAt", "Order",
 }
 
