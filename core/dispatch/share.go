@@ -220,6 +220,20 @@ func (s *Share) canBegin() bool {
 	return s.buffered > 0 && !s.full && !s.waits && s.opens == 0 && s.table.n-s.missing < MaxOutstanding
 }
 
+// Wait keeps first deliveries back while it is on; what was handed out before goes on. So the shares of a chain of extents begin one after
+// another, and within one of them what came back goes before what was never handed out.
+func (s *Share) Wait(on bool) {
+	s.chained = true
+	if s.waits == on {
+		return
+	}
+	s.waits = on
+	s.wake()
+}
+
+// Begun reports whether every message up to last was handed out, or needs not be.
+func (s *Share) Begun(last core.Seq) bool { return s.buffered == 0 && s.ReadFrom() > last }
+
 // rest gives back the memory of busier times, when nothing is outstanding.
 func (s *Share) rest() {
 	if s.outstanding() > 0 {
