@@ -135,7 +135,7 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 		p.fail(core.Errorf(core.CodeTooLarge, "a publish frame of %d bytes; at most %d", len(pub.Records), wire.MaxBatchBytes))
 		return
 	}
-	count, timed, err := wire.CheckPublished(pub.Records, p.maxPayload)
+	count, timed, err := wire.CheckPublished(pub.Records, p.maxPayload, p.internal)
 	if err == nil && (count == 0 || count > wire.MaxBatchRecords) {
 		err = core.Errorf(core.CodeBadFrame, "a publish frame of %d records; 1 to %d are allowed", count, wire.MaxBatchRecords)
 	}

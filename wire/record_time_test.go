@@ -30,7 +30,7 @@ func TestCheckPublished_FindsTimesInAnyRecord(t *testing.T) {
 		"none": {nil, false}, "plain ones": {[]Record{plain, id, plain}, false},
 		"deliver_at": {[]Record{plain, {DeliverAt: 1}, id}, true}, "delay": {[]Record{id, plain, {Delay: 1}}, true},
 	} {
-		count, timed, err := CheckPublished(encoded(t, c.records...), 10)
+		count, timed, err := CheckPublished(encoded(t, c.records...), 10, true)
 		if err != nil || count != len(c.records) || timed != c.timed {
 			t.Errorf("%s: %d records, timed %v, %v", name, count, timed, err)
 		}

@@ -19,12 +19,13 @@ func NextRecord(b []byte) (record, rest []byte, err error) {
 // The codes are those of DecodeRecord, and CodeTooLarge for a payload over maxPayload or more than MaxBatchRecords records.
 // Never allocates on success.
 func CheckRecords(b []byte, maxPayload int) (count int, err error) {
-	count, _, err = CheckPublished(b, maxPayload)
+	count, _, err = CheckPublished(b, maxPayload, true)
 	return count, err
 }
 
-// CheckPublished is CheckRecords, and reports whether any record has a deliver_at or a delay.
-func CheckPublished(b []byte, maxPayload int) (count int, timed bool, err error) {
+// CheckPublished is CheckRecords, and reports whether any record has a deliver_at or a delay. What a record says of a life before its publish only a
+// host may say: of others it is CodeBadArgument.
+func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool, err error) {
 	var r Record
 	for len(b) > 0 {
 		if count == MaxBatchRecords {
@@ -39,6 +40,9 @@ func CheckPublished(b []byte, maxPayload int) (count int, timed bool, err error)
 		if err != nil {
 			return 0, false, core.Errorf(core.CodeOf(err), "record %d of the batch: %w", count+1, err)
 		}
+		if !host && r.hasPast() {
+			return 0, false, core.Errorf(core.CodeBadArgument, "record %d of the batch has attempts, an origin, or something else of a life before its publish; only hosts may say that, publish it without", count+1)
+		}
 		if len(r.Payload) > maxPayload {
 			return 0, false, core.Errorf(core.CodeTooLarge, "payload of record %d of the batch has %d bytes; this queue takes at most %d",
 				count+1, len(r.Payload), maxPayload)
@@ -48,6 +52,11 @@ func CheckPublished(b []byte, maxPayload int) (count int, timed bool, err error)
 		count++
 	}
 	return count, timed, nil
+}
+
+// hasPast reports whether the record says of the message what only a host knows that appends it to a built-in queue.
+func (r *Record) hasPast() bool {
+	return r.Attempts != 0 || r.Polls != 0 || r.FirstEnqueue != 0 || r.Origin != core.Receipt{} || len(r.ReasonCode)+len(r.Reason)+len(r.LastConsumer) > 0
 }
 
 // idOnlyRecord is the size of the first record of b if that is sound and has no attribute but an id, as most do; else 0.

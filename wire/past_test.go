@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"testing"
+
+	"github.com/columbamq/columba/core"
+)
+
+// TestCheckPublished_PastIsOfHosts refuses from publishers what a host says of a message that it dead-letters or parks.
+func TestCheckPublished_PastIsOfHosts(t *testing.T) {
+	plain := Record{ID: core.MessageID{ID: core.ID{15: 1}}, Payload: []byte("a"), Key: []byte("k"), Metadata: []byte("m"), ExpireAt: 7, DeliverAt: 5}
+	for name, edit := range map[string]func(*Record){
+		"attempts":      func(r *Record) { r.Attempts = 1 },
+		"polls":         func(r *Record) { r.Polls = 1 },
+		"first enqueue": func(r *Record) { r.FirstEnqueue = 1 },
+		"origin":        func(r *Record) { r.Origin = core.Receipt{Extent: core.ExtentID{ID: core.ID{15: 2}}, Seq: 1} },
+		"reason code":   func(r *Record) { r.ReasonCode = []byte("nack") },
+		"reason":        func(r *Record) { r.Reason = []byte("no") },
+		"last consumer": func(r *Record) { r.LastConsumer = []byte("worker") },
+		"":              func(*Record) {},
+	} {
+		r := plain
+		edit(&r)
+		b, err := AppendRecord(nil, &plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err = AppendRecord(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		if n, timed, err := CheckPublished(b, MaxPayload, true); n != 2 || !timed || err != nil {
+			t.Errorf("%q of a host: %d, %v, %v", name, n, timed, err)
+		}
+		want := core.CodeBadArgument
+		if name == "" {
+			want = ""
+		}
+		if _, _, err := CheckPublished(b, MaxPayload, false); core.CodeOf(err) != want {
+			t.Errorf("%q of a publisher: %v, want %q", name, err, want)
+		}
+	}
+}
