@@ -199,8 +199,9 @@ func (m *machine) stalls(t *rapid.T) {
 		if int(n) > f.attempts {
 			t.Fatalf("%d of %d attempts of seq %d are excused", n, f.attempts, seq)
 		}
-		if (f.dying || f.blocked) && !f.rejected && m.counted(seq) < m.spec.MaxDeliveries {
-			f.dying, f.blocked, f.until = false, false, time.Time{}
+		expired := m.s.table.get(seq).failure == Lapsed
+		if (f.dying || f.blocked) && !f.rejected && !expired && m.counted(seq) < m.spec.MaxDeliveries {
+			f.dying, f.blocked, f.until, f.leaves = false, false, time.Time{}, f.replaced
 		}
 	}
 	m.excused = maps.Clone(m.s.excused)

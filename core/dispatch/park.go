@@ -259,13 +259,13 @@ func (g *Group) TakeParking(most int, out []Parking) []Parking {
 		if m == nil || m.phase != leaving || m.batch == nil {
 			continue
 		}
-		if s.lapsed(m.batch, seq) {
+		d := s.departures[seq]
+		if !d.away && s.lapsed(m.batch, seq) { // one that may be in the retry queue ends there
 			s.lapse(seq, m)
 			continue
 		}
 		s.move(m, lodging)
 		s.lend(seq, m.batch)
-		d := s.departures[seq]
 		out = append(out, Parking{
 			Share: s, Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Failure: m.failure, Text: s.texts[seq], Metadata: d.metadata,
 			Session: m.session, Enqueued: s.enqueued(m.batch, seq), Due: g.instant(d.due), Again: d.away, Record: s.record(m.batch, seq),
