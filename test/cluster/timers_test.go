@@ -166,7 +166,7 @@ func (w *world) onTime(con *client.Consumer, late time.Duration, timers ...timer
 // TestTimers_ComeInTheirOrderAndOnTime has due times in no order, before and after the consumer comes, over seconds and minutes.
 func TestTimers_ComeInTheirOrderAndOnTime(t *testing.T) {
 	bubble(t, Options{Stores: 3}, func(w *world) {
-		w.group("g", func(g *core.GroupSpec) { g.Delay = 24 * time.Hour }) // does not count for timers
+		w.group("g", nil)
 		x := w.timerExtent()
 		defer x.peers.Close()
 		now := time.Now().Truncate(time.Millisecond)
