@@ -278,7 +278,7 @@ func (r *Runner) decide(ctx context.Context, m metadata.SealRecord, verdict rete
 			err = r.recordExpiry(ctx, m, lost)
 		}
 		if err != nil {
-			return core.Errorf(core.CodeOf(err), "retire Extent %s: %w", id, err)
+			return core.Errorf(core.CodeOf(err), "retire extent %s: %w", id, err)
 		}
 	}
 	row, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), func(row *metadata.SealRecord) error {
@@ -290,7 +290,7 @@ func (r *Runner) decide(ctx context.Context, m metadata.SealRecord, verdict rete
 	})
 	r.owner.Took(row)
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "retire Extent %s: %w", id, err)
+		return core.Errorf(core.CodeOf(err), "retire extent %s: %w", id, err)
 	}
 	if to == core.ExtentSealed {
 		r.cfg.Log.Info("an extent stays: a group needs it, or the clocks differ", "extent", id)

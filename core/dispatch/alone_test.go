@@ -168,3 +168,24 @@ func TestAlone_NobodyIsIdle(t *testing.T) {
 	}
 	t.Errorf("it was never handed out: %+v", s.Standing(1))
 }
+
+// TestAlone_SomebodyComes has somebody come to take messages when all that there is waits to be handed out alone: it is handed out once that is saved, without
+// another call that has nothing to do with it.
+func TestAlone_SomebodyComes(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 1)
+	take(g, 1, start)
+	g.Leave(1)
+	g.Want(false)
+	save(s, start)
+	now := start.Add(10 * time.Second)
+	g.Tick(now)
+	save(s, now)
+	now = now.Add(time.Minute)
+	g.Tick(now) // as all events are: it comes before who has come counts
+	g.Want(true)
+	if s.Unsaved() == 0 || !s.Changed() {
+		t.Errorf("nothing is to be saved: %+v", s.Standing(1))
+	}
+	save(s, now)
+	want(t, "it is its turn", take(g, 1, now), "1+1@2")
+}

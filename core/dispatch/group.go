@@ -159,6 +159,7 @@ func (g *Group) Want(wanted bool) {
 	for _, s := range g.shares {
 		s.changed = s.changed || s.count[ready]+s.count[unsaved] > 0
 	}
+	g.chooseNext()
 }
 
 // Ready reports whether Take has something to hand out.

@@ -151,16 +151,8 @@ func (s *Share) stays(d *departure) bool {
 // Parting is how many messages wait for a checkpoint that says that they leave. While it is not 0, save a checkpoint soon.
 func (s *Share) Parting() int {
 	n := s.of(parking)
-	if n == 0 || !s.group.streak.gathers() {
-		return n
-	}
-	for _, seq := range s.partingSeqs() { // in the order in which they failed
-		if m := s.table.get(seq); m != nil && m.phase == parking {
-			if s.stays(s.departures[seq]) {
-				return 0
-			}
-			return n
-		}
+	if n > 0 && !s.mayPart(1) {
+		return 0
 	}
 	return n
 }
@@ -169,7 +161,25 @@ func (s *Share) Parting() int {
 // not wait for checkpoints, and those are no more than its number asks for.
 func (s *Share) PartingMany() bool {
 	waiting := s.of(parking)
-	return waiting >= departAtOnce/2 && min(waiting, departAtOnce-s.of(leaving, lodging, stranded))-s.told >= departAtOnce/2
+	return waiting >= departAtOnce/2 && min(waiting, departAtOnce-s.of(leaving, lodging, stranded))-s.told >= departAtOnce/2 && s.mayPart(s.told+departAtOnce/2)
+}
+
+// mayPart reports whether none of the first n messages that wait for such a checkpoint stays until it is known whether its attempt counts.
+func (s *Share) mayPart(n int) bool {
+	if !s.group.streak.gathers() {
+		return true
+	}
+	for _, seq := range s.partingSeqs() { // in the order in which they failed
+		if m := s.table.get(seq); m != nil && m.phase == parking {
+			if s.stays(s.departures[seq]) {
+				return false
+			}
+			if n--; n == 0 {
+				break
+			}
+		}
+	}
+	return true
 }
 
 // partingSeqs are the messages that wait for that, and some that do not any more.

@@ -116,6 +116,33 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 	}
 }
 
+// TestPark_ManyStay nacks a mass of messages for long while nothing succeeds: no checkpoint can tell of any before it is known whether the attempts count, so none
+// is worth its cost at once.
+func TestPark_ManyStay(t *testing.T) {
+	const n = departAtOnce
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true}, n)
+	for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
+		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
+			if err := s.Nack(seq, r.Attempt, time.Hour, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	save(s, start)
+	if parting, many := s.Parting(), s.PartingMany(); parting > 0 || many {
+		t.Errorf("a checkpoint that can tell of none is to be saved: %d, at once %v", parting, many)
+	}
+	over := start.Add(parkPatience)
+	g.Tick(over)
+	if !s.PartingMany() {
+		t.Error("they stay no longer, and a checkpoint is not to be saved at once")
+	}
+	save(s, over)
+	if parks := g.TakeParking(n, nil); len(parks) != n {
+		t.Errorf("%d of %d leave", len(parks), n)
+	}
+}
+
 // TestPark_OriginsOfOthers: only what comes back from the retry queue is compared with what came before.
 func TestPark_OriginsOfOthers(t *testing.T) {
 	g, s := newTimers(t, core.GroupSpec{})
