@@ -142,10 +142,10 @@ func (g *Group) patience(x *loner) int64 {
 }
 
 // impatient reports whether the time that lone messages wait counts: not while nobody takes messages, nor while they hold up nothing, since only a few
-// messages probe, and no attempt counts.
+// messages probe, and no attempt counts. A round of which no probe is handed out may be held up by them.
 func (g *Group) impatient() bool {
 	k := g.streak
-	return !g.unwanted && (k == nil || !k.stalled || k.rounds >= stallRounds)
+	return !g.unwanted && (k == nil || !k.stalled || k.rounds >= stallRounds || k.next == 0)
 }
 
 // chooseNext has the next attempt of one lone message counted.

@@ -189,3 +189,33 @@ func TestAlone_SomebodyComes(t *testing.T) {
 	save(s, now)
 	want(t, "it is its turn", take(g, 1, now), "1+1@2")
 }
+
+// TestAlone_StalledBesideOneThatHangs has the only session of a stalled group hold a message for ever: what is to be handed out alone, and all that there is beside it,
+// is handed out nevertheless.
+func TestAlone_StalledBesideOneThatHangs(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
+	hangs := g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil)[0]
+	take(g, 1, start)
+	now := start.Add(10*time.Second - time.Millisecond)
+	if err := s.Extend(hangs.Base, hangs.Attempt, 10*time.Second, now); err != nil {
+		t.Fatal(err)
+	}
+	now = start.Add(10 * time.Second)
+	g.Tick(now)
+	save(s, now)
+	g.failing().begin(g.now) // of another share, which has left since
+	for end := now.Add(10 * time.Minute); now.Before(end); now = now.Add(time.Second) {
+		g.Tick(now)
+		if err := s.Extend(hangs.Base, hangs.Attempt, 10*time.Second, now); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range g.Take(1, Credit{Messages: 5, Bytes: 1 << 20}, now, nil) {
+			if waited := now.Sub(start); waited < patient || waited > 2*patient {
+				t.Errorf("seq %d came after %s", r.Base, waited)
+			}
+			return
+		}
+		save(s, now)
+	}
+	t.Errorf("it was never handed out: %+v", s.Standing(2))
+}

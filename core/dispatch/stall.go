@@ -265,6 +265,9 @@ func (g *Group) tickStall() {
 	if !k.stalled {
 		return
 	}
+	if g.alone != nil && k.rounds < stallRounds {
+		g.alone.began = g.now
+	}
 	if k.rounds++; k.rounds > stallRounds {
 		k.rounds = stallRounds
 		waiting := -g.inFlight
