@@ -89,7 +89,7 @@ func (g *Group) TakeDead(most int, dead []Dead) []Dead {
 		ref.share.move(m, taken)
 		ref.share.lend(ref.seq, m.batch)
 		dead = append(dead, Dead{
-			Share: ref.share, Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq], Metadata: ref.share.metadataOf(ref.seq),
+			Share: ref.share, Of: ref.share.source(), Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq], Metadata: ref.share.metadataOf(ref.seq),
 			Session: m.session, Enqueued: ref.share.enqueued(m.batch, ref.seq), Record: ref.share.record(m.batch, ref.seq),
 		})
 		n++

@@ -94,9 +94,17 @@ func (f Failure) String() string {
 	return ""
 }
 
+// Source is what the messages of a share are. It stays true of one that is on its way elsewhere when its share is given up.
+type Source struct {
+	Extent    core.ExtentID
+	Returning bool // they were parked
+	Merged    bool // they were merged into the group
+}
+
 // Dead is a message on its way to the dead letter queue.
 type Dead struct {
 	Share    *Share
+	Of       Source
 	Seq      core.Seq
 	Attempts uint16
 	Failure  Failure // the last one

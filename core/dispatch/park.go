@@ -61,6 +61,7 @@ type Past struct {
 // Parking is a message on its way to the retry queue.
 type Parking struct {
 	Share    *Share
+	Of       Source
 	Seq      core.Seq
 	Attempts uint16 // here: see Past
 	Excused  uint16 // of these
@@ -277,7 +278,7 @@ func (g *Group) TakeParking(most int, out []Parking) []Parking {
 		s.move(m, lodging)
 		s.lend(seq, m.batch)
 		out = append(out, Parking{
-			Share: s, Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Failure: m.failure, Text: s.texts[seq], Metadata: d.metadata,
+			Share: s, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Failure: m.failure, Text: s.texts[seq], Metadata: d.metadata,
 			Session: m.session, Enqueued: s.enqueued(m.batch, seq), Due: g.instant(d.due), Again: d.away, Record: s.record(m.batch, seq),
 		})
 		n++
@@ -354,6 +355,10 @@ func (s *Share) replacePark(seq core.Seq, m *message, was phase) {
 
 // Returning makes s a share of the group's retry queue, before anything is offered to it.
 func (s *Share) Returning() { s.returning = true }
+
+func (s *Share) source() Source {
+	return Source{Extent: s.extent, Returning: s.returning, Merged: s.merged}
+}
 
 // IsReturning reports whether the share's messages were parked.
 func (s *Share) IsReturning() bool { return s.returning }

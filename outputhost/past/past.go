@@ -11,9 +11,9 @@ import (
 
 // Letter is the record for the dead letter queue of a message and what became of it.
 func Letter(d dispatch.Dead, consumer string) (*wire.Record, error) {
-	r, before, err := decode(d.Share, d.Seq, d.Record, d.Enqueued)
+	r, before, err := decode(d.Of, d.Seq, d.Record, d.Enqueued)
 	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "dead letter %d of extent %s: %w", d.Seq, d.Share.Extent(), err)
+		return nil, core.Errorf(core.CodeOf(err), "dead letter %d of extent %s: %w", d.Seq, d.Of.Extent, err)
 	}
 	live(r, before, d.Attempts, d.Enqueued)
 	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
@@ -30,12 +30,15 @@ func Letter(d dispatch.Dead, consumer string) (*wire.Record, error) {
 
 // Parked is the record for the retry queue of a message that waits, in an epoch of its group.
 func Parked(p dispatch.Parking, consumer string, epoch uint64) (*wire.Record, error) {
-	r, before, err := decode(p.Share, p.Seq, p.Record, p.Enqueued)
+	r, before, err := decode(p.Of, p.Seq, p.Record, p.Enqueued)
 	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, to be parked: %w", p.Seq, p.Share.Extent(), err)
+		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, to be parked: %w", p.Seq, p.Of.Extent, err)
 	}
-	if p.Share.IsReturning() { // two lives of a message, of different epochs, stay apart
+	switch { // two lives of a message, of different epochs, stay apart
+	case p.Of.Returning:
 		epoch = wire.ReadPast(r.Extra).Epoch
+	case p.Of.Merged: // it has one life in all epochs
+		epoch = 0
 	}
 	live(r, before, p.Attempts, p.Enqueued)
 	r.DeliverAt, r.Delay = core.UnixMillis(p.Due), 0
@@ -49,18 +52,18 @@ func Parked(p dispatch.Parking, consumer string, epoch uint64) (*wire.Record, er
 
 // decode reads a record, and how many of its attempts are of a life before this one: one that was merged back from the dead letter queue begins
 // to count anew, and its record keeps how that one ended.
-func decode(s *dispatch.Share, seq core.Seq, record []byte, since int64) (r *wire.Record, before uint16, err error) {
+func decode(of dispatch.Source, seq core.Seq, record []byte, since int64) (r *wire.Record, before uint16, err error) {
 	r = new(wire.Record)
 	if _, err := wire.DecodeRecord(record, r); err != nil {
 		return nil, 0, err
 	}
-	if s.IsReturning() {
+	if of.Returning {
 		return r, wire.ReadPast(r.Extra).Settled, nil
 	}
 	if len(r.ReasonCode) > 0 {
 		r.Extra = withLife(r, since)
 	}
-	r.Origin = core.Receipt{Extent: s.Extent(), Seq: seq}
+	r.Origin = core.Receipt{Extent: of.Extent, Seq: seq}
 	return r, r.Attempts, nil
 }
 

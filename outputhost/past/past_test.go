@@ -14,13 +14,10 @@ import (
 
 var now = time.UnixMilli(1_700_000_000_000)
 
-func shares() (own, returning *dispatch.Share) {
-	g := dispatch.NewGroup(core.GroupSpec{}.WithDefaults())
-	own = g.AddShare(core.ExtentID{ID: core.ID{1}}, dispatch.State{}, now)
-	returning = g.AddTimers(core.ExtentID{ID: core.ID{2}}, dispatch.State{}, now)
-	returning.Returning()
-	return own, returning
-}
+var (
+	own       = dispatch.Source{Extent: core.ExtentID{ID: core.ID{1}}}
+	returning = dispatch.Source{Extent: core.ExtentID{ID: core.ID{2}}, Returning: true}
+)
 
 func encode(t *testing.T, r *wire.Record) []byte {
 	t.Helper()
@@ -34,23 +31,22 @@ func encode(t *testing.T, r *wire.Record) []byte {
 // TestParked_AndOn follows a message through two parkings to its dead letter: attempts, first enqueue time, origin and id go on, and so do those of
 // a life before it was merged back.
 func TestParked_AndOn(t *testing.T) {
-	own, returning := shares()
 	id := core.MessageID{ID: core.NewID(now)}
 	due := now.Add(10 * time.Minute)
 	for _, before := range []uint16{0, 7} { // attempts before it was merged back
 		record := encode(t, &wire.Record{ID: id, Attempts: before, Payload: []byte("x"), ExpireAt: 5, DeliverAt: 4})
-		r, err := Parked(dispatch.Parking{Share: own, Seq: 9, Attempts: 2, Excused: 1, Failure: dispatch.Nacked, Text: "later", Enqueued: 77, Due: due, Record: record}, "worker", 3)
+		r, err := Parked(dispatch.Parking{Of: own, Seq: 9, Attempts: 2, Excused: 1, Failure: dispatch.Nacked, Text: "later", Enqueued: 77, Due: due, Record: record}, "worker", 3)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, origin := wire.Past{Settled: before, Excused: 1, Epoch: 3}, core.Receipt{Extent: own.Extent(), Seq: 9}
+		want, origin := wire.Past{Settled: before, Excused: 1, Epoch: 3}, core.Receipt{Extent: own.Extent, Seq: 9}
 		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+2 || r.Origin != origin {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 		if r.ID != id || r.DeliverAt != due.UnixMilli() || r.FirstEnqueue != 77 || r.ExpireAt != 5 || string(r.Reason) != "later" || string(r.ReasonCode) != "nack" || string(r.LastConsumer) != "worker" {
 			t.Fatalf("parked as %+v", r)
 		}
-		r, err = Parked(dispatch.Parking{Share: returning, Seq: 4, Attempts: 3, Metadata: []byte("m"), Enqueued: 99, Due: due, Record: encode(t, r)}, "", 4)
+		r, err = Parked(dispatch.Parking{Of: returning, Seq: 4, Attempts: 3, Metadata: []byte("m"), Enqueued: 99, Due: due, Record: encode(t, r)}, "", 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,18 +54,66 @@ func TestParked_AndOn(t *testing.T) {
 		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+3 || r.Origin != origin || r.FirstEnqueue != 77 || string(r.Metadata) != "m" || len(r.Reason) > 0 {
 			t.Fatalf("parked again as %+v (-want +got):\n%s", r, diff)
 		}
-		letter, err := Letter(dispatch.Dead{Share: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "")
+		letter, err := Letter(dispatch.Dead{Of: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "")
 		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || len(letter.Extra) > 0 || string(letter.Metadata) != "m" {
 			t.Fatalf("the dead letter is %+v, %v", letter, err)
 		}
 	}
 }
 
+// TestParked_ShareGivenUp parks a message of the retry queue whose share is given up while it is on its way: its record is the same, so that whoever has the share next finds it.
+func TestParked_ShareGivenUp(t *testing.T) {
+	origin := core.Receipt{Extent: core.ExtentID{ID: core.ID{7}}, Seq: 70}
+	record := encode(t, &wire.Record{
+		Origin: origin, Attempts: 2, DeliverAt: now.UnixMilli(), Payload: []byte("x"), Extra: wire.WithPast(nil, wire.Past{Settled: 1, Epoch: 5}),
+	})
+	g := dispatch.NewGroup(core.GroupSpec{}.WithDefaults())
+	s := g.AddTimers(core.ExtentID{ID: core.ID{2}}, dispatch.State{}, now)
+	s.Returning()
+	due := dispatch.DueRecords{Seqs: []core.Seq{1}, Offsets: []uint32{0, uint32(len(record))}, Bytes: record, DeliverAt: []int64{now.UnixMilli()}, Enqueued: []int64{now.UnixMicro()}}
+	due.Past = []dispatch.Past{{Origin: origin, Attempts: 2, Settled: 1, Epoch: 5}}
+	if err := s.OfferDue(due, now); err != nil {
+		t.Fatal(err)
+	}
+	save := func() {
+		_, token := s.Checkpoint(nil, false, now)
+		s.Saved(token)
+	}
+	g.Take(1, dispatch.Credit{Messages: 1, Bytes: 1 << 20}, now, nil) // a claim
+	save()
+	runs := g.Take(1, dispatch.Credit{Messages: 1, Bytes: 1 << 20}, now, nil)
+	if len(runs) != 1 {
+		t.Fatalf("handed out %v", runs)
+	}
+	if err := s.Nack(1, runs[0].Attempt, time.Hour, nil, 0, now); err != nil {
+		t.Fatal(err)
+	}
+	save()
+	parks := g.TakeParking(1, nil)
+	if len(parks) != 1 {
+		t.Fatalf("%d are to be parked", len(parks))
+	}
+	want, err := Parked(parks[0], "", 9)
+	if err != nil || want.Origin != origin || want.Attempts != 3 {
+		t.Fatalf("parked as %+v, %v", want, err)
+	}
+	if again, err := Parked(parks[0], "", 10); err != nil || cmp.Diff(want, again) != "" {
+		t.Fatalf("parked in a later epoch as %+v, %v", again, err)
+	}
+	g.RemoveShare(s)
+	got, err := Parked(parks[0], "", 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("once its share is given up (-want +got):\n%s", diff)
+	}
+}
+
 // A dead letter of a delayed message is not delayed again.
 func TestLetter_HasNoTime(t *testing.T) {
-	own, _ := shares()
 	record := encode(t, &wire.Record{DeliverAt: now.Add(time.Hour).UnixMilli(), Payload: []byte("x")})
-	letter, err := Letter(dispatch.Dead{Share: own, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record}, "")
+	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record}, "")
 	if err != nil || letter.DeliverAt != 0 || letter.Attempts != 3 {
 		t.Errorf("letter %+v, %v", letter, err)
 	}
@@ -77,18 +121,17 @@ func TestLetter_HasNoTime(t *testing.T) {
 
 // A message whose attributes leave no room for its history is stored all the same.
 func TestRecords_AlwaysFit(t *testing.T) {
-	own, _ := shares()
 	headers, err := wire.AppendHeaders(nil, [2]string{"h", strings.Repeat("x", 64_500)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	record := encode(t, &wire.Record{Headers: headers, Payload: []byte("x")})
 	text := strings.Repeat("y", wire.MaxReason)
-	letter, err := Letter(dispatch.Dead{Share: own, Seq: 1, Attempts: 3, Failure: dispatch.Nacked, Text: text, Record: record}, "worker")
+	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Nacked, Text: text, Record: record}, "worker")
 	if err != nil {
 		t.Fatal(err)
 	}
-	parked, err := Parked(dispatch.Parking{Share: own, Seq: 1, Attempts: 3, Text: text, Metadata: make([]byte, core.MaxMetadata), Due: now, Record: record}, "worker", 1)
+	parked, err := Parked(dispatch.Parking{Of: own, Seq: 1, Attempts: 3, Text: text, Metadata: make([]byte, core.MaxMetadata), Due: now, Record: record}, "worker", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,5 +140,19 @@ func TestRecords_AlwaysFit(t *testing.T) {
 	}
 	if string(letter.LastConsumer) != "worker" || len(letter.Reason) > 0 {
 		t.Errorf("the letter keeps %d bytes of reason, consumer %q", len(letter.Reason), letter.LastConsumer)
+	}
+}
+
+// TestParked_MergedInAnyEpoch: a seek leaves a merged message as it is, so its record says the same before it and after it, and an append that is repeated is
+// known as such.
+func TestParked_MergedInAnyEpoch(t *testing.T) {
+	p := dispatch.Parking{Of: dispatch.Source{Extent: own.Extent, Merged: true}, Seq: 9, Attempts: 1, Due: now, Record: encode(t, &wire.Record{Attempts: 5, Payload: []byte("x")})}
+	before, err := Parked(p, "", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := Parked(p, "", 4)
+	if err != nil || cmp.Diff(before, after) != "" {
+		t.Errorf("before a seek %+v, after it %+v, %v", before, after, err)
 	}
 }
