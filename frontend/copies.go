@@ -8,8 +8,31 @@ import (
 )
 
 // passCopiesOn has the built-in queues of a queue's groups, and of groups on these, kept in as many copies and as durably as the queue: nobody can say so
-// for each of them. It may be done again.
-func (s *service) passCopiesOn(ctx context.Context, queue core.QueueID, of core.QueueSpec) error {
+// for each of them. It may be done again. Of updates that overtake each other the last one is passed on last.
+func (s *service) passCopiesOn(ctx context.Context, q metadata.QueueRecord) error {
+	for {
+		if err := s.setBuiltIn(ctx, q.ID, q.Spec); err != nil {
+			return err
+		}
+		now, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(q.ID), metadata.Serial)
+		switch {
+		case core.CodeOf(err) == core.CodeNotFound:
+			return nil
+		case err != nil:
+			return core.Errorf(core.CodeOf(err), "queue %s is changed, but not known whether its groups' queues have the same copies; update it again: %w", q.Spec.Path, err)
+		case sameCopies(now.Spec, q.Spec) || now.Spec.Status == core.StatusDeleted:
+			return nil
+		}
+		q = now
+	}
+}
+
+func sameCopies(a, b core.QueueSpec) bool {
+	return a.Durability == b.Durability && a.Replicas == b.Replicas && a.MinReplicas == b.MinReplicas
+}
+
+// setBuiltIn sets the copies of the built-in queues of a queue's groups, and of groups on these.
+func (s *service) setBuiltIn(ctx context.Context, queue core.QueueID, of core.QueueSpec) error {
 	for g, err := range metadata.All[metadata.GroupRecord](ctx, s.meta, metadata.Groups, queue.String(), metadata.Serial) {
 		if err != nil {
 			return core.Errorf(core.CodeOf(err), "list the groups of queue %s: %w", of.Path, err)
@@ -25,7 +48,7 @@ func (s *service) passCopiesOn(ctx context.Context, queue core.QueueID, of core.
 		if g.Value.DLQ.IsZero() {
 			continue
 		}
-		if err := s.passCopiesOn(ctx, g.Value.DLQ, of); err != nil {
+		if err := s.setBuiltIn(ctx, g.Value.DLQ, of); err != nil {
 			return err
 		}
 	}
@@ -38,8 +61,7 @@ func (s *service) setCopies(ctx context.Context, queue core.QueueID, of core.Que
 		return nil
 	}
 	_, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error {
-		same := q.Spec.Durability == of.Durability && q.Spec.Replicas == of.Replicas && q.Spec.MinReplicas == of.MinReplicas
-		if same || q.Spec.Status == core.StatusDeleted {
+		if sameCopies(q.Spec, of) || q.Spec.Status == core.StatusDeleted {
 			return metadata.ErrNoChange
 		}
 		q.Spec.Durability, q.Spec.Replicas, q.Spec.MinReplicas = of.Durability, of.Replicas, of.MinReplicas

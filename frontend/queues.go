@@ -186,7 +186,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		return s.checkStores(q.Spec)
 	})
 	if err == nil {
-		err = s.passCopiesOn(ctx, q.ID, q.Spec)
+		err = s.passCopiesOn(ctx, q)
 	}
 	if err != nil {
 		return nil, err

@@ -1,0 +1,51 @@
+package frontend
+
+import (
+	"context"
+	"testing"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// overtaken is a store before which something happens ahead of the next change of a row.
+type overtaken struct {
+	metadata.Store
+	key  metadata.Key
+	then func()
+}
+
+func (s *overtaken) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+	if then := s.then; then != nil && t.Name == metadata.Queues.Name && k == s.key {
+		s.then = nil
+		then()
+	}
+	return s.Store.Update(ctx, t, k, old, value)
+}
+
+// TestCopies_OvertakenUpdate has an update of a queue overtake another one, which is passing its copies on to a dead letter queue: in the end that has as many copies
+// as the queue.
+func TestCopies_OvertakenUpdate(t *testing.T) {
+	store := &overtaken{Store: memory.New()}
+	c := newCluster(t, store)
+	must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Replicas: 3, MinReplicas: 1}}))(t)
+	c.createGroup("/t/a", "g")
+	dlq := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: core.DLQPath("/t/a", "g")}))(t)
+	id, err := core.ParseID(dlq.GetId())
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := func(replicas int32) {
+		spec := &pb.QueueSpec{Path: "/t/a", Replicas: replicas, MinReplicas: 1}
+		must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: spec, Fields: []string{"replicas", "min_replicas"}}))(t)
+	}
+	store.key, store.then = metadata.QueueKey(core.QueueID{ID: id}), func() { update(2) }
+	update(1)
+	for _, path := range []string{"/t/a", core.DLQPath("/t/a", "g")} {
+		if q := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: path}))(t); q.GetSpec().GetReplicas() != 2 {
+			t.Errorf("%s has %d copies, want 2", path, q.GetSpec().GetReplicas())
+		}
+	}
+}
