@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/core/cancel"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/frontend/lengths"
+	"github.com/columbamq/columba/frontend/removal"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -61,7 +62,10 @@ func (s *service) GetMessage(ctx context.Context, req *connect.Request[pb.GetMes
 	for _, id := range l.Readers() {
 		out.Stores = append(out.Stores, string(id))
 	}
-	if out.Stored != storedGone {
+	if out.Detail, err = removal.Told(ctx, s.meta, l.Seal, at.Seq); err != nil {
+		return nil, err
+	}
+	if out.Stored != storedGone && out.Detail == "" {
 		s.readMessage(ctx, at, out)
 	}
 	if out.Groups, err = s.standings(ctx, at, l, out); err != nil {

@@ -95,7 +95,7 @@ func (r *Runner) work(ctx context.Context, object core.QueueID) {
 	if err == nil {
 		err = r.clear(ctx, &o)
 	}
-	if err == nil && o.Ended() && o.Selection != nil { // what was found here while another one came to the end
+	if err == nil && o.Ended() && o.Selection != nil && !o.Decided { // what was found here while another one came to the end
 		err = r.forgetFound(ctx, o.ID)
 	}
 	switch {

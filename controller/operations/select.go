@@ -239,7 +239,7 @@ func (r *Runner) rehome(ctx context.Context, id core.ExtentID, op core.ID, to co
 // unclean reports whether an operation that has ended left something that only it needed.
 func unclean(o metadata.OperationRecord) bool { return o.Ended() && o.Selection != nil && !o.Cleared }
 
-// clear removes what an operation that has ended leaves: copies that nobody is to see, and what it found.
+// clear removes what an operation that has ended leaves: copies that nobody is to see, and what it found without taking it.
 func (r *Runner) clear(ctx context.Context, o *metadata.OperationRecord) error {
 	if !unclean(*o) {
 		return nil
@@ -262,8 +262,10 @@ func (r *Runner) clear(ctx context.Context, o *metadata.OperationRecord) error {
 			}
 		}
 	}
-	if err := r.forgetFound(ctx, o.ID); err != nil {
-		return err
+	if !o.Decided { // else it tells who took a message, as long as the operation is kept
+		if err := r.forgetFound(ctx, o.ID); err != nil {
+			return err
+		}
 	}
 	row, err := metadata.Change(ctx, r.Meta, metadata.Operations, metadata.OperationKey(o.Object.ID), func(now *metadata.OperationRecord) error {
 		if now.ID != o.ID || now.Cleared {
