@@ -1249,7 +1249,8 @@ type ListDeadLettersRequest struct {
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token: a receipt
 	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // only this message
+	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`         // only this message
+	Taken         bool                   `protobuf:"varint,95,opt,name=taken,proto3" json:"taken,omitempty"` // also those that selections have merged or purged, while their extent is there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1319,10 +1320,18 @@ func (x *ListDeadLettersRequest) GetId() string {
 	return ""
 }
 
+func (x *ListDeadLettersRequest) GetTaken() bool {
+	if x != nil {
+		return x.Taken
+	}
+	return false
+}
+
 type ListDeadLettersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeadLetters   []*DeadLetter          `protobuf:"bytes,1,rep,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`       // a page may be empty though another one follows
+	Looked        uint64                 `protobuf:"varint,95,opt,name=looked,proto3" json:"looked,omitempty"` // how many messages the page was chosen of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1369,6 +1378,13 @@ func (x *ListDeadLettersResponse) GetNext() string {
 		return x.Next
 	}
 	return ""
+}
+
+func (x *ListDeadLettersResponse) GetLooked() uint64 {
+	if x != nil {
+		return x.Looked
+	}
+	return 0
 }
 
 type CancelRequest struct {
@@ -1862,7 +1878,7 @@ func (x *StoredMessage) GetMessage() *Message {
 type PeekResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Messages      []*StoredMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // a page may be empty though another one follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3173,16 +3189,18 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"=\n" +
 	"\x10GetDepthResponse\x12)\n" +
-	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06groups\"\x80\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06groups\"\x96\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x0e\n" +
-	"\x02id\x18\x05 \x01(\tR\x02id\"h\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12\x14\n" +
+	"\x05taken\x18_ \x01(\bR\x05taken\"\x80\x01\n" +
 	"\x17ListDeadLettersResponse\x129\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x16.columba.v1.DeadLetterR\vdeadLetters\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"A\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12\x16\n" +
+	"\x06looked\x18_ \x01(\x04R\x06looked\"A\n" +
 	"\rCancelRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
 	"\breceipts\x18\x02 \x03(\tR\breceipts\"D\n" +

@@ -1199,6 +1199,7 @@ type DeadLetter struct {
 	DeadSince     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=dead_since,json=deadSince,proto3" json:"dead_since,omitempty"`
 	LastConsumer  string                 `protobuf:"bytes,9,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
 	Origin        string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"`   // receipt in the queue it came from
+	Taken         bool                   `protobuf:"varint,95,opt,name=taken,proto3" json:"taken,omitempty"`    // a selection has merged or purged it
 	History       []*DeadLetterLife      `protobuf:"bytes,60,rep,name=history,proto3" json:"history,omitempty"` // how it died before, each time until it was merged; the oldest first, the last eight
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1302,6 +1303,13 @@ func (x *DeadLetter) GetOrigin() string {
 		return x.Origin
 	}
 	return ""
+}
+
+func (x *DeadLetter) GetTaken() bool {
+	if x != nil {
+		return x.Taken
+	}
+	return false
 }
 
 func (x *DeadLetter) GetHistory() []*DeadLetterLife {
@@ -1789,7 +1797,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\ftrace_parent\x18\b \x01(\tR\vtraceParent\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb6\x03\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -1803,7 +1811,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"dead_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
 	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12\x16\n" +
 	"\x06origin\x18\n" +
-	" \x01(\tR\x06origin\x124\n" +
+	" \x01(\tR\x06origin\x12\x14\n" +
+	"\x05taken\x18_ \x01(\bR\x05taken\x124\n" +
 	"\ahistory\x18< \x03(\v2\x1a.columba.v1.DeadLetterLifeR\ahistory\"\xba\x01\n" +
 	"\x0eDeadLetterLife\x12\x1a\n" +
 	"\battempts\x18\x01 \x01(\x05R\battempts\x12\x16\n" +
