@@ -156,14 +156,14 @@ func (a *Admin) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[
 
 // GetDeadLetter is one dead letter of a group by its message id; ErrNotFound if there is none.
 func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (DeadLetter, error) {
-	res, err := read(ctx, a.c, a.c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, Id: id, Limit: 1})
-	if err != nil {
-		return DeadLetter{}, err
+	found := pages(func(after string) ([]*pb.DeadLetter, string, error) { // each is a part of a large dead letter queue
+		res, err := read(ctx, a.c, a.c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after, Id: id, Limit: 1})
+		return res.GetDeadLetters(), res.GetNext(), err
+	}, deadLetterOf)
+	for d, err := range found {
+		return d, err
 	}
-	if len(res.DeadLetters) == 0 {
-		return DeadLetter{}, core.Errorf(core.CodeNotFound, "message %s is not a dead letter of group %s of %s", id, group, queue)
-	}
-	return deadLetterOf(res.DeadLetters[0])
+	return DeadLetter{}, core.Errorf(core.CodeNotFound, "message %s is not a dead letter of group %s of %s", id, group, queue)
 }
 
 // Parked yields the messages that wait in a group's retry queue, in the order in which they were parked. Their bodies are left out.

@@ -186,20 +186,8 @@ func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at c
 // explainSettled finds out what became of a message that a group has settled, as far as that can be told.
 func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) {
 	out.State = stateSettled
-	if id := m.GetMessage().GetId(); id != "" {
-		req := &pb.ListDeadLettersRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, Id: id}
-		letters, err := ask(ctx, s.ranked(roleOutput, group.DLQ.ID), roleOutput, req, func(addr string) rpc[pb.ListDeadLettersRequest, pb.ListDeadLettersResponse] {
-			return s.peers.Output(addr).ListDeadLetters
-		})
-		if err != nil {
-			s.log.Debug("cannot look for a dead letter", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
-		}
-		for _, d := range letters.GetDeadLetters() {
-			if d.GetOrigin() == m.Receipt {
-				out.State, out.DeadLetter, out.Attempts, out.LastFailure, out.LastText = stateDead, d.GetReceipt(), d.GetAttempts(), d.GetReason(), d.GetError()
-				return
-			}
-		}
+	if s.explainDead(ctx, group, m, out) {
+		return
 	}
 	if m.Enqueued == nil || s.explainParked(ctx, group, m, out) {
 		return
@@ -208,6 +196,60 @@ func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord
 	if start.Mode == core.StartTime && enqueued.Before(start.At) || start.Mode == core.StartLatest && enqueued.Before(group.Created) {
 		out.State = stateBeforeStart
 	}
+}
+
+// explainDead finds out whether a message is a dead letter of the group, which it reports, or was one that an operation took.
+func (s *service) explainDead(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) bool {
+	id := m.GetMessage().GetId()
+	if id == "" || group.Spec.OnDLQ() {
+		return false
+	}
+	req := &pb.ListDeadLettersRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, Id: id, Taken: true}
+	letters, err := ask(ctx, s.ranked(roleOutput, group.DLQ.ID), roleOutput, req, func(addr string) rpc[pb.ListDeadLettersRequest, pb.ListDeadLettersResponse] {
+		return s.peers.Output(addr).ListDeadLetters
+	})
+	if err != nil {
+		s.log.Debug("cannot look for a dead letter", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
+		return false
+	}
+	taken := ""
+	for _, d := range letters.GetDeadLetters() {
+		switch {
+		case d.GetOrigin() != m.Receipt:
+		case d.GetTaken():
+			taken = d.GetReceipt()
+		default:
+			out.State, out.DeadLetter, out.Attempts, out.LastFailure, out.LastText = stateDead, d.GetReceipt(), d.GetAttempts(), d.GetReason(), d.GetError()
+			return true
+		}
+	}
+	switch {
+	case taken != "":
+		out.Detail = "it was dead letter " + taken + "; `columba show message` of that says what became of it"
+		if why, err := s.taken(ctx, taken); err == nil && why != "" {
+			out.Detail = "it was dead letter " + taken + ": " + why
+		}
+	case letters.GetNext() != "":
+		out.Detail = fmt.Sprintf("not among the first %d dead letters of the group; dlq list --id looks through all", letters.GetLooked())
+	}
+	return false
+}
+
+// taken says what took a message out of its queue.
+func (s *service) taken(ctx context.Context, receipt string) (string, error) {
+	at, err := core.ParseReceipt(receipt)
+	if err != nil {
+		return "", err
+	}
+	e, err := s.findExtent(ctx, at.Extent)
+	if err != nil {
+		return "", err
+	}
+	l, err := s.gauge().Sealed(ctx, e)
+	if err != nil {
+		return "", err
+	}
+	return removal.Told(ctx, s.meta, l.Seal, at.Seq)
 }
 
 // readersOf are the groups that read a queue, which has that id; none when it was deleted.
@@ -253,7 +295,7 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 	}
 	if last == nil {
 		if found.GetNext() != "" {
-			out.Detail = fmt.Sprintf("not among the first %d messages that the group has parked; list parked --id looks through all", found.GetLooked())
+			out.Detail = joined(out.Detail, fmt.Sprintf("not among the first %d messages that the group has parked; list parked --id looks through all", found.GetLooked()))
 		}
 		return false
 	}
@@ -273,6 +315,14 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 		out.State, out.Until = string(dispatch.PlaceParked), last.Until
 	}
 	return true
+}
+
+// joined is one detail behind another.
+func joined(before, detail string) string {
+	if before == "" {
+		return detail
+	}
+	return before + "; " + detail
 }
 
 // standingAt is where a message of a queue that the group reads stands in it.

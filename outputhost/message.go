@@ -14,7 +14,6 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
@@ -221,9 +220,6 @@ func parkedOf(record []byte, at core.Receipt, parked int64) (*pb.ParkedMessage, 
 	}, nil
 }
 
-// searchBytes is how much one call looks through for a message that it was told the id of.
-const searchBytes = 4 * maxPullBytes
-
 // dueRounds bounds the questions to one extent for what is due at one time.
 const dueRounds = 16
 
@@ -305,67 +301,4 @@ func (h *Host) isParked(ctx context.Context, g *group, want *wire.Record) bool {
 		h.log.Debug("cannot look whether a message is parked", "queue", g.queuePath, "group", g.name, "err", err)
 	}
 	return found
-}
-
-// listParked lists what waits in a group's retry queue. There is none before a message is parked first.
-func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
-	g, err := h.lookUp(ctx, req.Queue, req.Group)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
-	out := &pb.ListParkedResponse{}
-	queue, after, limit, err := h.page(ctx, core.RetryPath(req.Queue, req.Group), req.After, req.Limit)
-	if core.CodeOf(err) == core.CodeNotFound {
-		return out, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if req.Until != nil {
-		return out, h.lookUpDue(ctx, queue, g.id, req.Until.AsTime(), func(at core.Receipt, enqueued int64, record []byte) error {
-			out.Looked++
-			m, err := parkedOf(record, at, enqueued)
-			if err == nil && (req.Id == "" || m.Id == req.Id) && len(out.Messages) < limit {
-				out.Messages = append(out.Messages, m)
-			}
-			return err
-		})
-	}
-	now, most := h.deps.Now(), maxPullBytes
-	if req.Id != "" {
-		most = searchBytes
-	}
-	looked, last := 0, after
-	var decided cancels.Decided // of the extent that is looked through
-	var of core.ExtentID
-	skip := func(e core.Extent) (bool, error) { return h.allDue(ctx, e, now) }
-	if req.Due {
-		skip = nil
-	}
-	err = h.scan(ctx, queue, g.id, after, skip, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
-		if len(out.Messages) == limit || looked > most {
-			out.Next = last.String()
-			return false, nil
-		}
-		out.Looked++
-		looked, last = looked+len(record), at
-		if of != at.Extent {
-			var err error
-			if decided, err = h.cancels.Read(ctx, at.Extent); err != nil {
-				return false, err
-			}
-			of = at.Extent
-		}
-		if !req.Due && decided.ForAll(at.Seq) {
-			return true, nil
-		}
-		m, err := parkedOf(record, at, enqueued)
-		if err != nil || !req.Due && !m.GetUntil().AsTime().After(now) || req.Id != "" && m.Id != req.Id {
-			return true, err
-		}
-		out.Messages = append(out.Messages, m)
-		return true, nil
-	})
-	return out, err
 }

@@ -26,7 +26,7 @@ const peekBytes = 1 << 20
 
 // scan calls f for the stored messages of a queue that a group reads (the zero one: any of its own) behind the given receipt, extent by extent, oldest first, until it says false. Extents that skip is true
 // for are left out; nil: none is.
-func (h *Host) scan(ctx context.Context, queue core.QueueID, group core.GroupID, after core.Receipt, skip func(core.Extent) (bool, error), f func(at core.Receipt, enqueued int64, record []byte) (bool, error)) error {
+func (h *Host) scan(ctx context.Context, queue core.QueueID, group core.GroupID, after core.Receipt, skip func(core.Extent) (bool, error), f func(stored) (bool, error)) error {
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func (h *Host) scan(ctx context.Context, queue core.QueueID, group core.GroupID,
 	return nil
 }
 
-func (h *Host) scanExtent(ctx context.Context, e core.Extent, group core.GroupID, from core.Seq, f func(core.Receipt, int64, []byte) (bool, error)) (more bool, err error) {
+func (h *Host) scanExtent(ctx context.Context, e core.Extent, group core.GroupID, from core.Seq, f func(stored) (bool, error)) (more bool, err error) {
 	upTo, stores, gone, err := h.readable(ctx, e, group)
 	if err != nil {
 		return false, err
@@ -78,10 +78,10 @@ func (h *Host) scanExtent(ctx context.Context, e core.Extent, group core.GroupID
 			batches = rest
 			stop := false
 			err = eachRecord(batch.Records, batch.Base, func(seq core.Seq, record []byte) error {
-				if seq < from || stop || gone.Done(seq) {
+				if seq < from || stop {
 					return nil
 				}
-				more, err := f(core.Receipt{Extent: e.ID, Seq: seq}, batch.AppendTime, record)
+				more, err := f(stored{core.Receipt{Extent: e.ID, Seq: seq}, batch.AppendTime, record, gone.Done(seq)})
 				stop = !more
 				return err
 			})
@@ -204,37 +204,6 @@ func readableOf(r *pb.Replica) core.Seq {
 	return min(core.Seq(r.Committed), core.Seq(r.Last))
 }
 
-// peek lists stored messages of a queue.
-func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse, error) {
-	if req.Timers {
-		return h.peekTimers(ctx, req)
-	}
-	queue, after, limit, err := h.page(ctx, req.Queue, req.After, req.Limit)
-	if err != nil {
-		return nil, err
-	}
-	reader, err := h.readerOf(ctx, req.Queue)
-	if err != nil {
-		return nil, err
-	}
-	out := &pb.PeekResponse{}
-	bytes := 0
-	err = h.scan(ctx, queue, reader, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
-		if len(out.Messages) == limit || bytes > maxPullBytes {
-			out.Next = out.Messages[len(out.Messages)-1].Receipt
-			return false, nil
-		}
-		m, _, err := messageOf(record)
-		if err != nil {
-			return false, err
-		}
-		bytes += len(record)
-		out.Messages = append(out.Messages, &pb.StoredMessage{Receipt: at.String(), Enqueued: unixMicro(enqueued), Message: m})
-		return true, nil
-	})
-	return out, err
-}
-
 // readerOf is the group that reads a retry queue; zero for any other, whose groups all do.
 func (h *Host) readerOf(ctx context.Context, path string) (core.GroupID, error) {
 	queue, name, ok := core.SplitRetryPath(path)
@@ -262,33 +231,6 @@ func (h *Host) allDue(ctx context.Context, e core.Extent, now time.Time) (bool, 
 		return false, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
 	}
 	return row.State.HasEnd() && !row.LastDue().After(now), nil
-}
-
-// listLetters lists a group's dead letters.
-func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
-	queue, after, limit, err := h.page(ctx, core.DLQPath(req.Queue, req.Group), req.After, req.Limit)
-	if err != nil {
-		return nil, err
-	}
-	out := &pb.ListDeadLettersResponse{}
-	bytes := 0
-	err = h.scan(ctx, queue, core.GroupID{}, after, nil, func(at core.Receipt, enqueued int64, record []byte) (bool, error) {
-		if len(out.DeadLetters) == limit || bytes > maxPullBytes {
-			out.Next = out.DeadLetters[len(out.DeadLetters)-1].Receipt
-			return false, nil
-		}
-		d, err := letterOf(record, at, enqueued)
-		if err != nil {
-			return false, err
-		}
-		if req.Id != "" && d.Id != req.Id {
-			return true, nil
-		}
-		bytes += len(record)
-		out.DeadLetters = append(out.DeadLetters, d)
-		return true, nil
-	})
-	return out, err
 }
 
 // selectPage is how much of an extent is compared with a selection by one call.
@@ -353,17 +295,4 @@ func (h *Host) stage(ctx context.Context, to *pb.Extent, batches []byte) error {
 		})
 	}
 	return g.Wait()
-}
-
-// page reads the common parts of a listing.
-func (h *Host) page(ctx context.Context, path, after string, limit int32) (core.QueueID, core.Receipt, int, error) {
-	var at core.Receipt
-	id, err := h.queueID(ctx, path)
-	if err == nil && after != "" {
-		at, err = core.ParseReceipt(after)
-	}
-	if limit <= 0 || limit > maxPull {
-		limit = maxPull
-	}
-	return id, at, int(limit), err
 }

@@ -81,8 +81,8 @@ func (b *bench) serveStores(stores map[core.HostID]*heldTo) {
 
 // seqsOf are what a listing of an extent shows.
 func (b *bench) seqsOf(e core.Extent) (seqs []core.Seq, err error) {
-	_, err = b.scanExtent(b.t.Context(), e, core.GroupID{}, 1, func(at core.Receipt, _ int64, _ []byte) (bool, error) {
-		seqs = append(seqs, at.Seq)
+	_, err = b.scanExtent(b.t.Context(), e, core.GroupID{}, 1, func(m stored) (bool, error) {
+		seqs = append(seqs, m.at.Seq)
 		return true, nil
 	})
 	return seqs, err

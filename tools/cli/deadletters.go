@@ -83,9 +83,12 @@ func (a *app) dlqShowCommand() *cobra.Command {
 			if _, err := core.ParseID(id); err != nil {
 				return err
 			}
-			page, err := ask(ctx, a, a.admin().ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, Id: id, Limit: 1})
-			if err != nil {
-				return err
+			page := &pb.ListDeadLettersResponse{}
+			for next := true; next; next = page.GetNext() != "" && len(page.GetDeadLetters()) == 0 {
+				page, err = ask(ctx, a, a.admin().ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: page.GetNext(), Id: id, Limit: 1})
+				if err != nil {
+					return err
+				}
 			}
 			if len(page.GetDeadLetters()) == 0 {
 				return core.Errorf(core.CodeNotFound, "message %s is not among the dead letters of group %s of %s; see `columba dlq list %s %s`", id, group, queue, queue, group)
