@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: telemetry.WaitBuckets(),
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_timer_lateness_seconds", Help: "From a delayed message's due time to its first delivery, one observation for messages delivered together.",
+			Name: "columba_outputhost_timer_lateness_seconds", Help: "From a delayed message's due time to its first delivery, one observation for messages that were due and delivered together.",
 			Buckets: telemetry.WaitBuckets(),
 		}),
 		attempts: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -69,8 +69,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // handedOut counts one run of messages.
 func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
 	m.delivered.Add(float64(r.Count))
-	if r.Attempt == 1 && r.Due > 0 {
-		m.lateness.Observe(now.Sub(time.UnixMicro(r.Due)).Seconds())
+	if r.Attempt == 1 && len(r.Due) > 0 {
+		for i, due := range r.Due {
+			if i == 0 || due != r.Due[i-1] {
+				m.lateness.Observe(now.Sub(time.UnixMicro(due)).Seconds())
+			}
+		}
 	} else if r.Attempt == 1 && !r.Share.IsMerged() {
 		m.latency.Observe(now.Sub(time.UnixMicro(r.Enqueued)).Seconds())
 	}

@@ -55,10 +55,10 @@ type Run struct {
 	Base     core.Seq
 	Count    uint32
 	Attempt  uint16
-	Enqueued int64  // unix µs
-	Due      int64  // of a timer extent: when the first one was due, unix µs; else 0
-	Bytes    []byte // the encoded records, back to back; valid until the next call on the group …
-	Buffer   Buffer // … or for as long as the caller keeps this alive by its own means; nil: for ever
+	Enqueued int64   // unix µs
+	Due      []int64 // of a timer extent: when each was due, unix µs, rising; valid until the next call on the group; else nil
+	Bytes    []byte  // the encoded records, back to back; valid until the next call on the group …
+	Buffer   Buffer  // … or for as long as the caller keeps this alive by its own means; nil: for ever
 }
 
 // Refusal is Count settlements from seq Base that were not applied, because of Code.

@@ -157,12 +157,15 @@ func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attemp
 		if r := &h.runs[n-1]; r.Attempt == attempt && r.Base+core.Seq(r.Count) == base && r.Enqueued == enqueued {
 			r.Count += count
 			r.Bytes = r.Bytes[:len(r.Bytes)+len(bytes)] // both are of the batch's
+			if b.due != nil {
+				r.Due = r.Due[:r.Count]
+			}
 			return
 		}
 	}
 	run := Run{Share: s, Base: base, Count: count, Attempt: attempt, Enqueued: enqueued, Bytes: bytes, Buffer: b.Buffer}
 	if b.due != nil {
-		run.Due = b.due.since[i]
+		run.Due = b.due.since[i : i+int(count)]
 	}
 	h.runs = append(h.runs, run)
 }
