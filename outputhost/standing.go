@@ -227,6 +227,7 @@ func (g *group) standing(at core.Receipt) (*pb.Standing, error) {
 // states are the words that users have for the places of messages.
 var states = map[dispatch.Place]string{
 	dispatch.PlaceBuffered: string(dispatch.PlaceReady), dispatch.PlaceUnsaved: string(dispatch.PlaceReady), dispatch.PlaceAlone: string(dispatch.PlaceReady),
+	dispatch.PlaceHeld: string(dispatch.PlaceReady),
 }
 
 // standingLocked is a standing as users see it.

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -19,6 +20,7 @@ const (
 	PlaceUnsaved  Place = "unsaved"   // waits for a checkpoint that counts its next attempt
 	PlaceReady    Place = "ready"     // may be handed out again
 	PlaceAlone    Place = "alone"     // waits to be handed out to a consumer that holds nothing else
+	PlaceHeld     Place = "held"      // has its last attempt, which waits until it is known whether the workers are to blame
 	PlaceDying    Place = "dying"     // on its way to the dead letter queue
 	PlaceBlocked  Place = "blocked"   // exhausted in a group that blocks
 )
@@ -71,6 +73,9 @@ func (s *Share) Standing(seq core.Seq) Standing {
 // standing describes a message that has a phase.
 func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	st.Place, st.Attempts, st.Failure, st.Text, st.Session = places[m.phase], m.attempts, m.failure, s.texts[seq], m.session
+	if m.phase == ready && slices.Contains(s.lasts.all(), seq) {
+		st.Place = PlaceHeld
+	}
 	if b := m.batch; b != nil {
 		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)
 	}

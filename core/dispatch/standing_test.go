@@ -103,3 +103,26 @@ func TestState_Standing(t *testing.T) {
 		}
 	}
 }
+
+// TestShare_BlockingHeld: a last attempt that waits until it is known whether the workers are to blame stands as such, and not as ready.
+func TestShare_BlockingHeld(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 1)
+	take(g, 9, start)
+	if err := s.Nack(1, 1, 0, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	save(s, start)
+	place := func(want Place) {
+		t.Helper()
+		if got := s.Blocking().Place; got != want {
+			t.Fatalf("it stands at %s, want %s", got, want)
+		}
+	}
+	place(PlaceReady)
+	want(t, "while it is not known", take(g, 9, start))
+	place(PlaceHeld)
+	g.Tick(start.Add(stallPatience))
+	place(PlaceReady)
+	want(t, "afterwards", take(g, 9, start.Add(stallPatience)), "1+1@2")
+	place(PlaceInFlight)
+}

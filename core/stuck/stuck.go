@@ -27,6 +27,7 @@ const (
 	Stalled            Reason = "stalled"
 	Throttled          Reason = "throttled"
 	Alone              Reason = "alone"
+	Held               Reason = "last_attempt_held"
 	NoReplica          Reason = "no_readable_replica"
 	OutstandingLimit   Reason = "outstanding_limit"
 	CheckpointFull     Reason = "checkpoint_full"
@@ -57,6 +58,7 @@ var texts = map[Reason]string{
 	Stalled:            "nothing that the group hands out succeeds: no attempt counts, and a few messages at a time probe until one is acked. Look after the workers and what they depend on",
 	Throttled:          "the consumers nacked all they got lately, and get the next messages after a pause; an ack ends that, and `columba update group --no-nack-throttle` switches it off",
 	Alone:              "its lock ran out the time before, and this is its last attempt: it is made alone, by the next consumer that holds nothing else. One is given nothing more until it is idle; after the lock timeout (30 s at least, 5 min at most) it is handed out like any other",
+	Held:               "messages fail and none has succeeded since, so it may be the workers: it has one attempt left, which waits until one is acked, or enough have failed to tell; 5 s at least after a message failed for the first time, and until what was never tried is. Look after the workers and what they depend on",
 	NoReplica:          "no store that has it can be read from; bring one of them back",
 	OutstandingLimit:   "as many messages are read and not settled as may be at once; nothing more of this extent is read until some are",
 	CheckpointFull:     "so much is settled out of order that its record is full; nothing more of this extent is read until older messages are settled",
@@ -196,6 +198,8 @@ func (v *View) waits() Reason {
 		return CheckpointNotSaved
 	case v.Place == dispatch.PlaceAlone: // whoever is to have it may be kept without credit until then
 		return Alone
+	case v.Place == dispatch.PlaceHeld:
+		return Held
 	case v.Credit == 0:
 		return NoCredit
 	case v.Stalled:

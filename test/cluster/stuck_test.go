@@ -364,3 +364,21 @@ func TestWhyStuck_CheckpointsCannotBeSaved(t *testing.T) {
 		w.close(con)
 	})
 }
+
+// TestWhyStuck_LastAttemptHeld: while it is not known whether the workers are to blame, a last attempt waits, and why-stuck says so.
+func TestWhyStuck_LastAttemptHeld(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoNackThrottle = 2, true })
+		con := w.consumer("g")
+		r := w.receipts("a")[0]
+		w.ok(w.next(con, "a", 1).Nack())
+		sleep(2 * time.Second)
+		if why := w.stuck("g", "last_attempt_held"); !names(why.Message, r) || why.Message.State != "ready" || why.Message.Attempts != 1 {
+			t.Errorf("it stands at %+v, want %s", why.Message, r)
+		}
+		d := w.next(con, "a", 2)
+		w.stuck("g", "in_flight")
+		w.ok(d.Ack())
+		w.close(con)
+	})
+}
