@@ -86,12 +86,16 @@ func (p Progress) Consumed(id core.ExtentID) []time.Time {
 }
 
 // Unconsumed is how many messages of a sealed extent the group that is furthest behind has not consumed, or a little more: what it consumed
-// out of order is not counted. Without a group it is all of them.
+// out of order is not counted. Without a group it is all of them. What selections have taken is nobody's any more.
 func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metadata.SealRecord) (uint64, error) {
 	if len(p) == 0 {
 		return uint64(row.Remaining()), nil
 	}
-	most := core.Seq(0)
+	gone, err := row.Gone()
+	if err != nil {
+		return 0, err
+	}
+	most := uint64(0)
 	for _, g := range p {
 		if _, done := g.done[row.Extent.ID]; done {
 			continue
@@ -100,9 +104,11 @@ func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metad
 		if err != nil {
 			return 0, err
 		}
-		most = max(most, row.L-min(upTo, row.L))
+		if upTo < row.L {
+			most = max(most, uint64(row.L-upTo)-gone.Within(upTo+1, row.L))
+		}
 	}
-	return uint64(most), nil
+	return most, nil
 }
 
 // frontier is the seq up to which a group has consumed an extent.

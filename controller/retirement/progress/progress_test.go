@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
@@ -49,6 +50,19 @@ func TestProgress(t *testing.T) {
 	}
 	if n, err := (Progress{}).Unconsumed(ctx, meta, row); err != nil || n != 10 {
 		t.Errorf("without a group %d are unconsumed, %v", n, err)
+	}
+	var removed acklevel.Window
+	for _, seq := range []core.Seq{2, 6, 10} {
+		removed.Ack(seq)
+	}
+	thinned := row
+	thinned.Removed, _ = removed.Append(nil)
+	thinned.RemovedCount = 3
+	if n, err := p.Unconsumed(ctx, meta, thinned); err != nil || n != 4 { // of the six two were removed
+		t.Errorf("%d unconsumed of what selections have left, %v; want 4", n, err)
+	}
+	if n, err := (Progress{}).Unconsumed(ctx, meta, thinned); err != nil || n != 7 {
+		t.Errorf("without a group %d are unconsumed of what selections have left, %v", n, err)
 	}
 	names["gone"] = struct{}{}
 	if _, _, err := Read(ctx, meta, queue, names); core.CodeOf(err) != core.CodeUnavailable {
