@@ -53,7 +53,7 @@ const (
 
 	// consumer → output host
 	TypeConsumeHello  FrameType = 40 // columba.v1.ConsumeHello
-	TypeConsumeCredit FrameType = 41 // Credit
+	TypeConsumeCredit FrameType = 41 // Credit; with FlagRecall it is answered by the same
 	TypeAck           FrameType = 42 // Settled
 	TypeNack          FrameType = 43 // Nack
 	TypeReject        FrameType = 44 // Nack (delay unused)
@@ -83,6 +83,8 @@ const (
 	FlagTokens uint16 = 1
 	// FlagMore on TypeDue: more is due than the credit allows.
 	FlagMore uint16 = 1
+	// FlagRecall on TypeConsumeCredit: from the consumer, give back the messages that it may still be sent; from the host, so many were.
+	FlagRecall uint16 = 1
 )
 
 // knownFrameFlags are the flag bits this build understands on a frame of type t.
@@ -92,6 +94,8 @@ func knownFrameFlags(t FrameType) uint16 {
 		return FlagTokens
 	case TypeDue:
 		return FlagMore
+	case TypeConsumeCredit:
+		return FlagRecall
 	}
 	return 0
 }

@@ -20,6 +20,7 @@ func TestNextFrame_SplitsMessages(t *testing.T) {
 	want := []Frame{
 		{Type: TypeDrain, Version: 1, Stream: 1, Body: []byte{}},
 		{Type: TypeDeliver, Version: 1, Flags: FlagTokens, Stream: 2, Body: []byte("body")},
+		{Type: TypeConsumeCredit, Version: 1, Flags: FlagRecall, Stream: 2, Body: []byte("body")},
 		{Type: TypeCommitted, Version: 1, Stream: 3, Body: []byte{9, 0, 0, 0, 0, 0, 0, 0}},
 	}
 	var got []Frame
