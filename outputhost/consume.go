@@ -129,7 +129,7 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 	c.name = clipName(hello.Client)
 	c.joined = c.h.deps.Now()
 	g.mu.Lock()
-	spec, paused := g.mu.record.Spec, g.mu.paused
+	paused := g.mu.paused
 	if g.mu.closed {
 		paused = core.Errorf(core.CodeDraining, "output host is stopping")
 	}
@@ -143,21 +143,37 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 		c.fail(paused)
 		return
 	}
-	lock := convert.DurationToProto(spec.LockTimeout)
-	if spec.Delivery == core.AtMostOnce { // there is no lock: what waits at the consumer must not come back
-		lock = nil
-	}
-	body, err := proto.Marshal(&pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String(), LockTimeout: lock})
-	if err != nil {
-		c.fail(core.Errorf(core.CodeInternal, "encode hello: %w", err))
-		return
-	}
-	c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeHelloOK, c.stream, body))
+	c.greet(g)
 	if c.closed.Load() { // the connection ended meanwhile
 		c.leave()
 		return
 	}
 	g.pump()
+}
+
+// greet answers the hello, and again whenever the group's lock timeout has changed.
+func (c *consumer) greet(g *group) {
+	for {
+		g.mu.Lock()
+		spec := g.mu.record.Spec
+		g.mu.Unlock()
+		ok := &pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String()}
+		if spec.Delivery != core.AtMostOnce { // else there is no lock: what waits at the consumer must not come back
+			ok.LockTimeout = convert.DurationToProto(spec.LockTimeout)
+		}
+		body, err := proto.Marshal(ok)
+		if err != nil {
+			c.fail(core.Errorf(core.CodeInternal, "encode hello: %w", err))
+			return
+		}
+		c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeHelloOK, c.stream, body))
+		g.mu.Lock()
+		changed := g.mu.record.Spec.LockTimeout != spec.LockTimeout // another may have sent the newer one before this
+		g.mu.Unlock()
+		if !changed {
+			return
+		}
+	}
 }
 
 // close stops the deliveries and answers so, after those that are on their way. The consumer then returns what it will not hand out,
@@ -215,6 +231,10 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 		if err := credit.Decode(f.Body); err != nil {
 			return err
 		}
+		if f.Flags&wire.FlagRecall != 0 {
+			c.recall(g)
+			return nil
+		}
 		g.mu.Lock()
 		c.credit.messages = int(min(int64(c.credit.messages)+int64(credit.Messages), 1<<20))
 		c.credit.bytes = int(min(uint64(c.credit.bytes)+min(credit.Bytes, 1<<40), uint64(c.h.cfg.MaxCredit)))
@@ -240,6 +260,18 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 		return nil
 	}
 	return core.Errorf(core.CodeBadFrame, "unexpected frame %d on a consume stream", f.Type)
+}
+
+// recall takes back the messages that the consumer may still be sent, and tells it how many those are: it may ask another host for them.
+func (c *consumer) recall(g *group) {
+	g.mu.Lock()
+	back := wire.Credit{Messages: uint32(max(0, c.credit.messages))}
+	c.credit.messages = 0
+	g.mu.Unlock()
+	b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, c.stream)
+	b = back.Append(b)
+	wire.EndFrame(b, at)
+	c.s.mux.Conn.TrySend(b)
 }
 
 func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {

@@ -163,6 +163,7 @@ func (g *group) apply(record metadata.GroupRecord, at metadata.Version, there bo
 		g.mu.recordAt = at
 	}
 	rewound := there && record.Epoch > g.mu.record.Epoch
+	relocked := there && record.Spec.LockTimeout != g.mu.record.Spec.LockTimeout
 	changed, before := record.Spec != g.mu.record.Spec || rewound, g.mu.record.Epoch
 	if changed && there {
 		g.mu.record = record
@@ -194,6 +195,9 @@ func (g *group) apply(record metadata.GroupRecord, at metadata.Version, there bo
 			c.fail(paused)
 		case (was == nil) != (paused == nil):
 			c.tellPause(paused)
+		}
+		if relocked && core.CodeOf(paused) != core.CodeNotFound {
+			c.greet(g)
 		}
 	}
 	if changed || paused == nil && was != nil {
