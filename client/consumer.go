@@ -46,6 +46,8 @@ const (
 	defaultPrefetchBytes = 8 << 20
 	// closeTimeout bounds how long Close and Work try to hand in what they hold when their context has no end.
 	closeTimeout = 10 * time.Second
+	// maxAsked is what a host keeps of the credit of one stream: the rest of a limit would be forgotten.
+	maxAsked = 1 << 20
 )
 
 // Consumer connects to the output hosts of a group. It fails at once if queue or group is not there, else it tries until ctx
@@ -71,8 +73,11 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 	if o.prefetchBytes <= 0 {
 		o.prefetchBytes = defaultPrefetchBytes
 	}
+	if o.limit > 0 {
+		o.prefetch = min(o.prefetch, maxAsked)
+	}
 	con := &Consumer{
-		c: c, queue: queue, group: group, opts: o, inbox: newInbox(),
+		c: c, queue: queue, group: group, opts: o, inbox: newInbox(o.limit),
 		wake: make(chan struct{}, 1), connected: make(chan struct{}), done: make(chan struct{}),
 	}
 	con.mu.streams = make(map[core.HostID]*consumeStream)
@@ -103,7 +108,7 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 	}
 }
 
-// Deliveries yields messages until ctx ends, the consumer is closed (both without an error) or it fails for good. Every
+// Deliveries yields messages until ctx ends, the consumer is closed or has yielded its Limit (all without an error), or it fails for good. Every
 // delivery has to be settled: Ack, Nack or Reject; else it comes again after the group's lock timeout. Several goroutines may
 // range at once; each message goes to one of them. A message that waited here for a quarter of the lock timeout is given back, not
 // yielded.
@@ -121,7 +126,7 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// LockTimeout is the group's, as the host told it.
+// LockTimeout is the group's, as a host told it last: when it is changed, within seconds. 0: there is none, or it is not known yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
 // Flush waits until every settlement made before it has been sent, or its connection was lost.

@@ -261,6 +261,15 @@ func (s *fakeStream) HandleFrame(fr wire.Frame, _ *ws.Message) {
 	case wire.TypeConsumeCredit:
 		var c wire.Credit
 		err = c.Decode(fr.Body)
+		if fr.Flags == wire.FlagRecall {
+			back := wire.Credit{Messages: s.credit.Messages}
+			s.credit.Messages = 0
+			b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, s.number)
+			b = back.Append(b)
+			wire.EndFrame(b, at)
+			s.conn.TrySend(b)
+			break
+		}
 		s.credit.Messages += c.Messages
 		s.credit.Bytes += c.Bytes
 	case wire.TypeAck, wire.TypeReturn:

@@ -28,6 +28,9 @@ func (c *Consumer) run() {
 	defer timer.Stop()
 	stale := time.NewTicker(time.Second)
 	defer stale.Stop()
+	if c.opts.limit > 0 {
+		c.wg.Go(c.takeTurns)
+	}
 	var last time.Time
 	for failures := 0; ; {
 		select {
@@ -59,6 +62,22 @@ func (c *Consumer) run() {
 		}
 		if err != nil {
 			c.noteError(err)
+		}
+	}
+}
+
+// takeTurns asks other hosts for what those that were asked do not send.
+func (c *Consumer) takeTurns() {
+	turn := time.NewTicker(turnTime)
+	defer turn.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.inbox.ended:
+			return
+		case <-turn.C:
+			c.inbox.turn()
 		}
 	}
 }
@@ -120,7 +139,7 @@ func (c *Consumer) follow() error {
 	}
 	for _, h := range hosts {
 		if s := live[h.id]; s != nil {
-			s.out.resumeCredit()
+			s.goOn()
 			delete(live, h.id)
 			continue
 		}
@@ -133,7 +152,7 @@ func (c *Consumer) follow() error {
 		}
 	}
 	for _, s := range live { // no longer in the route: it stays for the settlements of what it delivered
-		s.out.stopCredit()
+		s.rest()
 		c.inbox.giveBack(func(b *slab) bool { return b.stream == s })
 	}
 	return nil
@@ -240,7 +259,7 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 	if s.number, err = mux.Open(s); err != nil {
 		return err
 	}
-	s.out.stream = s.number
+	s.out.stream, s.out.budget = s.number, c.opts.limit > 0
 	body, err := proto.Marshal(&pb.ConsumeHello{Queue: c.queue, Group: c.group, Client: c.c.opts.name, Tokens: c.opts.tokens})
 	if err == nil {
 		err = mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypeConsumeHello, s.number, body))
@@ -270,6 +289,7 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 	}
 	c.resume()
 	s.out.taken(int(limit.Messages), int(limit.Bytes))
+	c.inbox.join(s, int(limit.Messages))
 	c.connectOnce.Do(func() { close(c.connected) })
 	return nil
 }

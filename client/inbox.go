@@ -20,6 +20,7 @@ type inbox struct {
 		pauses  int           // so far
 		told    bool          // somebody was told of this one
 		news    chan struct{} // closed with the next pause
+		budget  *budget       // of a consumer with a limit; else nil
 	}
 }
 
@@ -35,9 +36,12 @@ type slab struct {
 // taken is deliveries that have left the inbox.
 type taken struct{ messages, bytes int }
 
-func newInbox() *inbox {
+func newInbox(limit int) *inbox {
 	b := &inbox{wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	b.mu.news = make(chan struct{})
+	if limit > 0 {
+		b.mu.budget = newBudget(limit)
+	}
 	return b
 }
 
@@ -79,6 +83,7 @@ func (b *inbox) push(s *slab) {
 	over := b.mu.over
 	if !over {
 		b.mu.slabs = append(b.mu.slabs, s)
+		b.arrivedLocked(s)
 	}
 	wake := b.mu.waiting > 0
 	b.mu.Unlock()
@@ -110,6 +115,7 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 		}
 		news := b.mu.news
 		d, out := b.popLocked()
+		asks := b.yieldedLocked(d)
 		if d == nil {
 			b.mu.waiting++
 		}
@@ -119,6 +125,7 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 			if again {
 				signal(b.wake)
 			}
+			perform(asks)
 			if out.messages > 0 {
 				d.stream.out.taken(out.messages, out.bytes)
 			}
@@ -162,15 +169,18 @@ func (b *inbox) giveBack(which func(*slab) bool) {
 	for _, s := range b.mu.slabs {
 		if which(s) {
 			back = append(back, s)
+			b.returnedLocked(s)
 		} else {
 			keep = append(keep, s)
 		}
 	}
 	b.mu.slabs = keep
+	asks := b.planLocked()
 	b.mu.Unlock()
 	for _, s := range back {
 		s.giveBack()
 	}
+	perform(asks)
 }
 
 // giveBack returns what was not yielded of a slab that nobody else sees.
@@ -189,6 +199,10 @@ func (s *slab) giveBack() {
 func (b *inbox) end(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.endLocked(err)
+}
+
+func (b *inbox) endLocked(err error) {
 	if !b.mu.over {
 		b.mu.over, b.mu.err = true, err
 		close(b.ended)

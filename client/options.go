@@ -64,6 +64,7 @@ type ConsumerOption interface {
 type consumerOptions struct {
 	prefetch      int
 	prefetchBytes int
+	limit         int
 	tokens        bool
 	refused       func(Refusal)
 }
@@ -92,6 +93,13 @@ func Prefetch(messages int) ConsumerOption {
 // PrefetchBytes bounds the same in bytes of messages. Default 8 MiB; one larger message is still delivered.
 func PrefetchBytes(bytes int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.prefetchBytes = bytes })
+}
+
+// Limit is how many messages a consumer yields in all; then Deliveries, and Work, end. No more are asked for at any time, from all hosts
+// together, so none is locked in vain, nor lost in a group that delivers at most once. Only what is given back unseen, or was on its way on a lost
+// connection, is asked for again. Default: no limit.
+func Limit(messages int) ConsumerOption {
+	return consumerOption(func(o *consumerOptions) { o.limit = messages })
 }
 
 // WithTokens asks for an ack token with each delivery, by which another process can settle it.

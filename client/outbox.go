@@ -15,6 +15,7 @@ import (
 type outbox struct {
 	stream uint32
 	grant  wire.Credit // when this much was taken it is granted again
+	budget bool        // grants messages, then; bytes are granted here
 	wake   chan struct{}
 	mu     struct {
 		sync.Mutex
@@ -72,9 +73,13 @@ func (o *outbox) giveBack(handle uint32, seq core.Seq, attempt uint16) {
 
 // frame sends a frame whose body is appended by body.
 func (o *outbox) frame(t wire.FrameType, body func([]byte) []byte) error {
+	return o.flagged(t, 0, body)
+}
+
+func (o *outbox) flagged(t wire.FrameType, flags uint16, body func([]byte) []byte) error {
 	return o.change(func() {
 		var at int
-		o.mu.frames, at = wire.BeginFrame(o.mu.frames, t, 0, o.stream)
+		o.mu.frames, at = wire.BeginFrame(o.mu.frames, t, flags, o.stream)
 		o.mu.frames = body(o.mu.frames)
 		wire.EndFrame(o.mu.frames, at)
 	})
@@ -87,6 +92,9 @@ func (o *outbox) isStep(t taken) bool {
 
 // taken counts deliveries that left the inbox. When it is due they are granted again.
 func (o *outbox) taken(messages, bytes int) {
+	if o.budget {
+		messages = 0
+	}
 	o.mu.Lock()
 	o.mu.back.Messages += uint32(messages)
 	o.mu.back.Bytes += uint64(bytes)

@@ -34,6 +34,8 @@ type consumeStream struct {
 	lost  atomic.Bool
 	// number is the stream's on its connection.
 	number uint32
+	// account is of a consumer with a limit; the inbox's mutex guards it.
+	account *account
 
 	greeted   bool
 	quietOnce sync.Once
@@ -84,8 +86,13 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	case wire.TypeConsumeClose:
 		s.quietOnce.Do(func() { close(s.quiet) })
 	case wire.TypeDrain:
-		s.out.stopCredit()
+		s.rest()
 		s.con.lookAgain()
+	case wire.TypeConsumeCredit:
+		var back wire.Credit
+		if err = back.Decode(f.Body); err == nil {
+			s.con.inbox.recalled(s, int(back.Messages))
+		}
 	case wire.TypeError:
 		s.fail(convert.FrameError(f.Body))
 		return
@@ -197,6 +204,7 @@ func (s *consumeStream) end(err error) {
 	}
 	s.out.end()
 	close(s.ended)
+	s.con.inbox.leave(s)
 	s.hello <- err // buffered; read while greeting only
 	s.con.streamEnded(s, err)
 }
@@ -222,6 +230,18 @@ func (s *consumeStream) leave() {
 	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
 	s.out.end()
 	close(s.ended)
+	s.con.inbox.leave(s)
+}
+
+// rest has the host not asked for more until goOn.
+func (s *consumeStream) rest() {
+	s.out.stopCredit()
+	s.con.inbox.setStopped(s, true)
+}
+
+func (s *consumeStream) goOn() {
+	s.out.resumeCredit()
+	s.con.inbox.setStopped(s, false)
 }
 
 // send writes what the outbox gathers, until the stream ends.

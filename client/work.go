@@ -169,7 +169,7 @@ func settleBy(d *Delivery, err error) error {
 func (w *work) keepLocked(idle <-chan struct{}) {
 	for {
 		lock := w.con.LockTimeout()
-		pause := max(lock/4, 50*time.Millisecond)
+		pause := min(max(lock/4, 50*time.Millisecond), time.Second) // it may become shorter meanwhile
 		if lock <= 0 {
 			pause = time.Second
 		}

@@ -1,0 +1,156 @@
+package client
+
+import (
+	"slices"
+	"time"
+)
+
+// turnTime is how long a host may be asked for messages that it does not have while another could be asked.
+const turnTime = 100 * time.Millisecond
+
+// budget is what a consumer with a limit may still ask its hosts for. What one host does not send it is told to give back, and another is asked:
+// hosts are never asked for more than the limit at once. Pure; its owner is the inbox, under its mutex.
+//
+//	left + asked and held of all accounts + yielded = the limit
+type budget struct {
+	left     int // may be asked for
+	missing  int // not yielded yet
+	accounts []*account
+}
+
+// account is what one stream has of the budget.
+type account struct {
+	stream    *consumeStream
+	most      int       // asked and held
+	asked     int       // of the host, and not arrived
+	held      int       // in the inbox
+	recalling bool      // the host was told to give back what it was asked for, and has not answered
+	stopped   bool      // not to be asked for now
+	fed       bool      // something arrived since it was asked last
+	since     time.Time // when it was asked last, or something arrived
+}
+
+// ask is for the host of a stream: messages more, or with 0 to give back what is left of those it was asked for.
+type ask struct {
+	stream   *consumeStream
+	messages int
+}
+
+// hungry reports whether the host could be asked for more, and is asked for nothing.
+func (a *account) hungry() bool {
+	return !a.stopped && !a.recalling && a.asked == 0 && a.held < a.most
+}
+
+// open reports whether so little is asked for and held that more is worth a frame.
+func (a *account) open() bool {
+	return !a.stopped && !a.recalling && a.asked+a.held <= a.most/2
+}
+
+func newBudget(limit int) *budget { return &budget{left: limit, missing: limit} }
+
+func (b *budget) join(s *consumeStream, most int) *account {
+	a := &account{stream: s, most: most}
+	b.accounts = append(b.accounts, a)
+	return a
+}
+
+// leave frees what the stream was asked for and what of it was never yielded: it comes again, from whoever has it then.
+func (b *budget) leave(a *account) {
+	b.left += a.asked + a.held
+	b.accounts = slices.DeleteFunc(b.accounts, func(o *account) bool { return o == a })
+}
+
+func (b *budget) arrived(a *account, n int, now time.Time) {
+	expected := min(n, a.asked)
+	a.asked, a.held = a.asked-expected, a.held+n
+	b.left -= n - expected // a host that sends what it was not asked for
+	a.fed, a.since = true, now
+}
+
+// yielded counts one message; due: the stream is to be asked for more.
+func (b *budget) yielded(a *account) (due bool) {
+	b.missing--
+	if a == nil { // of a host that was asked for nothing
+		b.left--
+		return false
+	}
+	a.held--
+	return b.left > 0 && a.open()
+}
+
+// returned frees what is given back out of the inbox.
+func (b *budget) returned(a *account, n int) {
+	a.held -= n
+	b.left += n
+}
+
+// recalled takes a host's answer.
+func (b *budget) recalled(a *account, n int) {
+	n = min(n, a.asked)
+	a.asked, a.recalling = a.asked-n, false
+	b.left += n
+}
+
+// plan shares out what is left. Each host that is asked for nothing is asked for one, those that wait longest first; the rest is for those that
+// sent what they were asked for, or for all when there are none such.
+func (b *budget) plan(now time.Time) []ask {
+	var asks []ask
+	var open, fed []*account
+	for _, a := range b.accounts {
+		if a.stopped {
+			asks = b.recall(a, asks)
+		} else if a.open() {
+			open = append(open, a)
+		}
+	}
+	if b.left <= 0 || len(open) == 0 {
+		return asks
+	}
+	slices.SortStableFunc(open, func(x, y *account) int { return x.since.Compare(y.since) })
+	before := make([]int, len(open))
+	for i, a := range open {
+		before[i] = a.asked
+		if a.fed {
+			fed = append(fed, a)
+		}
+		if a.asked == 0 && b.left > 0 {
+			a.asked, b.left = 1, b.left-1
+		}
+	}
+	if len(fed) == 0 {
+		fed = open
+	}
+	for i, a := range fed {
+		others := len(fed) - i
+		n := min((b.left+others-1)/others, a.most-a.asked-a.held)
+		a.asked, b.left = a.asked+n, b.left-n
+	}
+	for i, a := range open {
+		if n := a.asked - before[i]; n > 0 {
+			a.fed, a.since = false, now
+			asks = append(asks, ask{a.stream, n})
+		}
+	}
+	return asks
+}
+
+// turn takes from those who have sent nothing for a while, when nothing is left for one who might.
+func (b *budget) turn(now time.Time) (asks []ask) {
+	if b.left > 0 || !slices.ContainsFunc(b.accounts, (*account).hungry) {
+		return nil
+	}
+	for _, a := range b.accounts {
+		if now.Sub(a.since) >= turnTime {
+			asks = b.recall(a, asks)
+		}
+	}
+	return asks
+}
+
+func (b *budget) recall(a *account, asks []ask) []ask {
+	if a.asked == 0 || a.recalling {
+		return asks
+	}
+	a.recalling = true
+	return append(asks, ask{stream: a.stream})
+}

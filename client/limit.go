@@ -1,0 +1,112 @@
+package client
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/wire"
+)
+
+// The inbox of a consumer with a limit keeps its budget: what was yielded, what waits and what was asked for change together. Without a limit
+// these do nothing.
+
+// join asks the host of a new stream, unless the stream was lost meanwhile.
+func (b *inbox) join(s *consumeStream, most int) {
+	b.change(func(u *budget) {
+		if !s.lost.Load() {
+			s.account = u.join(s, most)
+		}
+	})
+}
+
+// leave comes after the stream was marked as lost: nothing of it is yielded any more.
+func (b *inbox) leave(s *consumeStream) {
+	b.change(func(u *budget) {
+		if s.account != nil {
+			u.leave(s.account)
+			s.account = nil
+		}
+	})
+}
+
+func (b *inbox) recalled(s *consumeStream, n int) {
+	b.change(func(u *budget) {
+		if s.account != nil {
+			u.recalled(s.account, n)
+		}
+	})
+}
+
+func (b *inbox) setStopped(s *consumeStream, stopped bool) {
+	b.change(func(*budget) {
+		if s.account != nil {
+			s.account.stopped = stopped
+		}
+	})
+}
+
+// change applies f to the budget and asks whom it says then.
+func (b *inbox) change(f func(*budget)) {
+	b.mu.Lock()
+	if b.mu.budget != nil {
+		f(b.mu.budget)
+	}
+	asks := b.planLocked()
+	b.mu.Unlock()
+	perform(asks)
+}
+
+func (b *inbox) turn() {
+	b.mu.Lock()
+	var asks []ask
+	if b.mu.budget != nil && !b.mu.over {
+		asks = b.mu.budget.turn(time.Now())
+	}
+	b.mu.Unlock()
+	perform(asks)
+}
+
+func (b *inbox) planLocked() []ask {
+	if b.mu.budget == nil || b.mu.over {
+		return nil
+	}
+	return b.mu.budget.plan(time.Now())
+}
+
+func (b *inbox) arrivedLocked(s *slab) {
+	if a := s.stream.account; a != nil {
+		b.mu.budget.arrived(a, len(s.deliveries), s.received)
+	}
+}
+
+func (b *inbox) returnedLocked(s *slab) {
+	if a := s.stream.account; a != nil {
+		b.mu.budget.returned(a, len(s.deliveries)-s.next)
+	}
+}
+
+// yieldedLocked counts a delivery that is being yielded; the last one ends the inbox.
+func (b *inbox) yieldedLocked(d *Delivery) []ask {
+	if b.mu.budget == nil || d == nil {
+		return nil
+	}
+	due := b.mu.budget.yielded(d.stream.account)
+	if b.mu.budget.missing == 0 {
+		b.endLocked(nil)
+	}
+	if !due {
+		return nil
+	}
+	return b.planLocked()
+}
+
+// perform tells the hosts; a stream that was lost meanwhile has left the budget, or is about to.
+func perform(asks []ask) {
+	for _, a := range asks {
+		flags := uint16(0)
+		if a.messages == 0 {
+			flags = wire.FlagRecall
+		}
+		credit := wire.Credit{Messages: uint32(a.messages)}
+		a.stream.out.flagged(wire.TypeConsumeCredit, flags, credit.Append)
+	}
+}
