@@ -43,7 +43,7 @@ func (a *app) consumeCommand() *cobra.Command {
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.consume(ctx, args, flags) }),
 	}
 	f := cmd.Flags()
-	f.Int64Var(&flags.count, "count", 0, "end after this many messages; 0 for no end")
+	f.Int64Var(&flags.count, "count", 0, "end after this many messages, and ask for no more; 0 for no end")
 	f.DurationVar(&flags.timeout, "timeout", 0, "end after this long; 0 for no end")
 	f.DurationVar(&flags.idle, "idle", 0, "end after this long without a message; 0 for no end")
 	f.IntVar(&flags.prefetch, "prefetch", 500, "hold at most this many messages that were not printed yet")
@@ -103,13 +103,11 @@ const unboundedPrefetch = 1 << 20
 func (r *consumeRun) options() []client.ConsumerOption {
 	prefetch := r.flags.prefetch
 	opts := []client.ConsumerOption{client.OnRefused(func(client.Refusal) { r.refused.Add(1) })}
-	switch {
-	case r.flags.count > 0 && (r.flags.ack != ackAuto || r.flags.count < int64(prefetch)):
-		prefetch = int(min(r.flags.count, math.MaxInt32))
-	case r.flags.ack != ackAuto:
-		prefetch = max(prefetch, unboundedPrefetch)
+	if r.flags.count > 0 {
+		opts = append(opts, client.Limit(int(min(r.flags.count, math.MaxInt))))
 	}
 	if r.flags.ack != ackAuto {
+		prefetch = max(prefetch, unboundedPrefetch)
 		opts = append(opts, client.PrefetchBytes(math.MaxInt32))
 	}
 	if r.flags.ack == ackTokens {
