@@ -15,6 +15,9 @@ func TestNextFrame_SplitsMessages(t *testing.T) {
 	msg, at := BeginFrame(msg, TypeDeliver, FlagTokens, 2)
 	msg = append(msg, "body"...)
 	EndFrame(msg, at)
+	msg, at = BeginFrame(msg, TypeConsumeCredit, FlagRecall, 2)
+	msg = append(msg, "body"...)
+	EndFrame(msg, at)
 	msg = AppendFrame(msg, TypeCommitted, 3, AppendPosition(nil, 9))
 
 	want := []Frame{
