@@ -16,9 +16,6 @@ type stored struct {
 	taken    bool   // singly, by a selection
 }
 
-// searchBytes is how much one call looks through for a message that it was told the id of.
-const searchBytes = 4 * maxPullBytes
-
 // listing is one call's way through the messages of a queue: it ends with a full page, or when enough was read.
 type listing struct {
 	limit, most int
@@ -28,10 +25,10 @@ type listing struct {
 }
 
 // newListing goes on after a receipt; with an id it looks for one message, and has more to read.
-func newListing(after core.Receipt, limit int, id string) listing {
+func (h *Host) newListing(after core.Receipt, limit int, id string) listing {
 	l := listing{limit: limit, most: maxPullBytes, last: after}
 	if id != "" {
-		l.most = searchBytes
+		l.most = h.cfg.SearchBytes
 	}
 	return l
 }
@@ -80,7 +77,7 @@ func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) 
 	if err != nil {
 		return nil, err
 	}
-	out, l := &pb.ListDeadLettersResponse{}, newListing(after, limit, req.Id)
+	out, l := &pb.ListDeadLettersResponse{}, h.newListing(after, limit, req.Id)
 	err = h.scan(ctx, queue, core.GroupID{}, after, nil, func(s stored) (more bool, err error) {
 		if out.Next, more = l.take(s, len(out.DeadLetters)); !more || s.taken && !req.Taken {
 			return more, nil
@@ -121,7 +118,7 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 			return err
 		})
 	}
-	now, l := h.deps.Now(), newListing(after, limit, req.Id)
+	now, l := h.deps.Now(), h.newListing(after, limit, req.Id)
 	var decided cancels.Decided // of the extent that is looked through
 	var of core.ExtentID
 	skip := func(e core.Extent) (bool, error) { return h.allDue(ctx, e, now) }

@@ -39,6 +39,7 @@ type Config struct {
 	ReadMemory      int           // the same for all shares of the host together
 	HoldMemory      int           // bytes of messages read and not settled, of all shares together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
+	SearchBytes     int           // how much one call looks through for a message of which it was told the id
 }
 
 // DefaultConfig is right for most clusters.
@@ -54,6 +55,7 @@ func DefaultConfig() Config {
 		ReadMemory:      256 << 20,
 		HoldMemory:      512 << 20,
 		MaxCredit:       32 << 20,
+		SearchBytes:     32 << 20,
 	}
 }
 

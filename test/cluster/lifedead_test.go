@@ -10,6 +10,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/outputhost"
 )
 
 // TestShowMessage_DeadLetterThatWasTaken asks for dead letters that operations took, by the receipts that they had there, and where they came from: each
@@ -81,9 +82,9 @@ func TestShowMessage_DeadLetterThatWasTaken(t *testing.T) {
 // TestShowMessage_FindingALetterIsBounded has more dead letters than one call looks through: what is said of a message that was acked says so, and who looks
 // for one by its id goes on page by page.
 func TestShowMessage_FindingALetterIsBounded(t *testing.T) {
-	bubble(t, Options{}, func(w *world) {
+	bubble(t, Options{Output: func(c *outputhost.Config) { c.SearchBytes = 32 << 10 }}, func(w *world) {
 		const n = 40
-		large := strings.Repeat("y", 900<<10)
+		large := strings.Repeat("y", 900)
 		w.group("g", nil)
 		at := w.receipts("x")[0]
 		con := w.consumer("g", client.Prefetch(4))

@@ -9,18 +9,19 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/outputhost"
 )
 
 // TestPark_FindingOneIsBounded parks more than one call looks through: what is said of a message that was done with says so, a listing goes on page by page,
 // and what is known to be due at a time is looked up.
 func TestPark_FindingOneIsBounded(t *testing.T) {
-	bubble(t, Options{}, func(w *world) {
+	bubble(t, Options{Output: func(c *outputhost.Config) { c.SearchBytes = 32 << 10 }}, func(w *world) {
 		const n = 40
 		w.group("g", patient)
 		at := w.receipts("x")[0]
 		con := w.consumer("g", client.Prefetch(4))
 		w.ok(w.next(con, "x", 1).Ack())
-		large := strings.Repeat("y", 900<<10)
+		large := strings.Repeat("y", 900)
 		ids := make([]client.MessageID, n)
 		for i := range n {
 			w.publish(large)
