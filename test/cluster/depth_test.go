@@ -128,9 +128,9 @@ func TestCluster_DepthFollowsEachState(t *testing.T) {
 		}
 		w.ok(con.Flush(w.t.Context()))
 		sleep(2 * time.Second)
-		// Three are held, and one more is on its way.
-		if got := counts(w.depth("g")); got != "79 4 4 0 3" && got != "80 3 4 0 3" {
-			t.Errorf("ready, in flight, delayed, blocked, dead are %s; want 79 4 4 0 3", got)
+		// Three are held, and each of the two hosts may have one more on its way.
+		if got := counts(w.depth("g")); got != "80 3 4 0 3" && got != "79 4 4 0 3" && got != "78 5 4 0 3" {
+			t.Errorf("ready, in flight, delayed, blocked, dead are %s; want 80 3 4 0 3, or one or two of the ready ones in flight", got)
 		}
 		w.close(con)
 	})
