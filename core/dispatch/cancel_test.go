@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,7 +85,7 @@ func (m *machine) resumeWithheld(t *rapid.T) {
 	if c.kept == nil {
 		c.kept, c.withheld = make(map[core.Seq]bool), make(map[core.Seq]bool)
 	}
-	for seq := range c.withheld {
+	for _, seq := range slices.Sorted(maps.Keys(c.withheld)) { // the order tells
 		if m.s.Withhold(seq, m.now) != Held {
 			delete(c.withheld, seq)
 		}

@@ -65,7 +65,7 @@ func (m *machine) start(t *rapid.T) {
 				f.locked, f.until = true, time.UnixMilli(e.due)
 			case waiting:
 				f.until = time.UnixMilli(e.due)
-				f.leaves = f.until.Sub(m.now) > ParkAfter
+				f.leaves = f.replaced || f.until.Sub(m.now) > ParkAfter
 				if m.counted(seq) >= m.spec.MaxDeliveries {
 					m.failed(seq, time.Time{}, false)
 				}
