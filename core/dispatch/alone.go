@@ -213,28 +213,39 @@ func (g *Group) takeAlone(h *handout) (over bool) {
 		return false
 	}
 	if h.session != 0 && g.holding(h.session) > 0 {
-		if a.draining == 0 && !g.someAlone() {
-			a.draining = h.session
-		}
-		return a.draining == h.session
+		return g.drain(h.session)
 	}
 	if !g.loneReady() {
 		return a.draining == h.session && h.session != 0 // until it is saved that it is counted
 	}
 	x := a.counted
 	m := x.share.table.get(x.seq)
-	a.counted = loner{}
 	if x.share.lapsed(m.batch, x.seq) {
+		a.counted = loner{}
 		x.share.lapse(x.seq, m)
 		g.chooseNext()
 		return false
 	}
-	h.oversize = true // it holds nothing
-	h.fits(x.share.size(m.batch, x.seq))
+	if !h.fits(x.share.size(m.batch, x.seq)) { // its window is not free: it still has messages whose locks ran out
+		h.stopped = false
+		return g.drain(h.session)
+	}
+	a.counted = loner{}
 	x.share.again(h, x.seq, m)
 	a.given[h.session], a.draining = x.deadRef, h.session
 	g.chooseNext()
 	return true
+}
+
+// drain has a session, given nothing from now on, come to hold nothing, unless another one is to. It reports whether this one is.
+func (g *Group) drain(session SessionID) bool {
+	if session == 0 {
+		return false
+	}
+	if g.alone.draining == 0 && !g.someAlone() {
+		g.alone.draining = session
+	}
+	return g.alone.draining == session
 }
 
 // someAlone reports whether some session has a lone message now.

@@ -219,3 +219,4 @@ func TestAlone_StalledBesideOneThatHangs(t *testing.T) {
 	}
 	t.Errorf("it was never handed out: %+v", s.Standing(2))
 }
+
