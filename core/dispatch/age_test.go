@@ -247,3 +247,45 @@ func TestGroup_ExpiredMessages(t *testing.T) {
 		t.Errorf("the frontier is %d, want 8; released %d times", s.Frontier(), b.released)
 	}
 }
+
+// TestGroup_DeadLettersSayWhy resumes a message that expired on its way to the dead letters, and one that was nacked, in a group that lowered max
+// deliveries since, also from a checkpoint that had no room for reasons: each dies of something, and what expired of that.
+func TestGroup_DeadLettersSayWhy(t *testing.T) {
+	for level, other := range map[detail]Failure{everything: Nacked, attemptsOnly: LockExpired} {
+		spec := core.GroupSpec{MaxDeliveries: 3, Expired: core.ExpiredDLQ}
+		g, s := newShare(t, spec, 0)
+		offer := func(s *Share) {
+			t.Helper()
+			r := records(1, 2, nil)
+			r.Expire = []int64{second(5).UnixMilli(), 0}
+			if err := s.Offer(r, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+		offer(s)
+		take(g, 2, start)
+		for seq := core.Seq(1); seq <= 2; seq++ {
+			if err := s.Nack(seq, 1, 0, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+		save(s, start)
+		want(t, "what has not expired", take(g, 2, second(5)), "2+1@2")
+		if err := s.Nack(2, 2, 0, nil, 0, second(5)); err != nil {
+			t.Fatal(err)
+		}
+		blob, _ := appendState(nil, &s.done, reduce(s.entries(true, second(5).UnixNano()), level), false)
+		st, err := DecodeState(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec.MaxDeliveries = 1
+		g = NewGroup(spec.WithDefaults())
+		s = g.AddShare(extent(1), st, second(6))
+		offer(s)
+		dead := g.TakeDead(9, nil)
+		if len(dead) != 2 || dead[0].Failure != Lapsed || dead[1].Failure != other {
+			t.Errorf("with detail %d got %+v, want one that expired and one for %q", level, dead, other)
+		}
+	}
+}

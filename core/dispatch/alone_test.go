@@ -220,3 +220,19 @@ func TestAlone_StalledBesideOneThatHangs(t *testing.T) {
 	t.Errorf("it was never handed out: %+v", s.Standing(2))
 }
 
+// TestAlone_FitsTheWindow has a session come for a message that is to be handed out alone, while the one whose lock ran out still fills its window: it is
+// given nothing, and the message once there is room.
+func TestAlone_FitsTheWindow(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
+	take(g, 2, start)
+	g.Tick(second(10))
+	s.Ack(2, 1, 1, second(11), nil) // so that the group is not stalled
+	g.Tick(second(12))
+	save(s, second(12))
+	offer(t, s, 1)
+	if got := g.Take(1, Credit{Messages: 5, Bytes: 1}, second(12), nil); len(got) > 0 {
+		t.Fatalf("got %+v with a window of one byte", got)
+	}
+	want(t, "with room again", take(g, 5, second(13)), "1+1@2")
+	want(t, "beside it", take(g, 5, second(13)))
+}

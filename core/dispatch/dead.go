@@ -89,12 +89,24 @@ func (g *Group) TakeDead(most int, dead []Dead) []Dead {
 		ref.share.move(m, taken)
 		ref.share.lend(ref.seq, m.batch)
 		dead = append(dead, Dead{
-			Share: ref.share, Of: ref.share.source(), Seq: ref.seq, Attempts: m.attempts, Failure: m.failure, Text: ref.share.texts[ref.seq], Metadata: ref.share.metadataOf(ref.seq),
+			Share: ref.share, Of: ref.share.source(), Seq: ref.seq, Attempts: m.attempts, Failure: ref.share.diedOf(ref.seq, m), Text: ref.share.texts[ref.seq], Metadata: ref.share.metadataOf(ref.seq),
 			Session: m.session, Enqueued: ref.share.enqueued(m.batch, ref.seq), Record: ref.share.record(m.batch, ref.seq),
 		})
 		n++
 	}
 	return dead
+}
+
+// diedOf is why a message became a dead letter. A checkpoint does not say that one expired, nor, when it is crowded, how any failed: where max deliveries was
+// lowered since, such a message dies without another attempt.
+func (s *Share) diedOf(seq core.Seq, m *message) Failure {
+	switch {
+	case m.failure != NoFailure:
+		return m.failure
+	case s.lapsed(m.batch, seq):
+		return Lapsed
+	}
+	return LockExpired // all that is known: it was handed out, and nobody settled it
 }
 
 // DeadLettered settles a message that TakeDead yielded: the dead letter queue has it durably. No effect if a late ack

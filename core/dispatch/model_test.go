@@ -69,6 +69,7 @@ type machine struct {
 	token   uint64
 	lent    []Dead                  // yielded, not answered
 	parks   []Parking               // the same
+	expires map[core.Seq]time.Time  // of a log, of what was offered ever
 	timers  map[core.Seq]timerTimes // of a timer extent, of what was offered ever; nil: a log
 	nacks   map[SessionID]int       // in a row
 	paused  map[SessionID]time.Time // throttled sessions, until
@@ -102,15 +103,19 @@ func (m *machine) offer(t *rapid.T) {
 	b.bytes = r.Bytes
 	appended := m.now.Add(-time.Duration(rapid.IntRange(0, 20).Draw(t, "age")) * time.Second)
 	r.Enqueued = appended.UnixMicro()
-	if rapid.Bool().Draw(t, "some expire") {
-		r.Expire = make([]int64, n)
-	}
+	some := rapid.Bool().Draw(t, "some expire")
 	for seq := from; seq < base+core.Seq(n); seq++ {
 		f := m.fate(seq)
-		f.appended, f.expire = appended, time.Time{}
-		if r.Expire != nil && rapid.Bool().Draw(t, "expires") {
-			f.expire = m.now.Add(time.Duration(rapid.IntRange(-5, 20).Draw(t, "left")) * time.Second)
-			r.Expire[seq-base] = f.expire.UnixMilli()
+		at, known := m.expires[seq]
+		if !known && some && rapid.Bool().Draw(t, "expires") {
+			at = m.now.Add(time.Duration(rapid.IntRange(-5, 20).Draw(t, "left")) * time.Second)
+		}
+		f.appended, f.expire, m.expires[seq] = appended, at, at
+		if !at.IsZero() {
+			if r.Expire == nil {
+				r.Expire = make([]int64, n)
+			}
+			r.Expire[seq-base] = at.UnixMilli()
 		}
 	}
 	if err := m.s.Offer(r, m.now); err != nil {
@@ -298,7 +303,7 @@ var ages = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, 25 * time.S
 
 func TestGroup_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{now: time.Unix(1_700_000_000, 0), spec: core.GroupSpec{
+		m := &machine{now: time.Unix(1_700_000_000, 0), expires: map[core.Seq]time.Time{}, spec: core.GroupSpec{
 			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"), SkipOlder: ages.Draw(t, "skip older"),
 			Exhausted: policies.Draw(t, "exhausted"), Expired: ends.Draw(t, "expired"),
 		}.WithDefaults()}
