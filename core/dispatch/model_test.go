@@ -285,10 +285,13 @@ func (m *machine) update(t *rapid.T) {
 	}
 	m.g.Update(m.spec, m.now)
 	for seq, f := range m.fates {
-		rejected := f.blocked && f.rejected
+		blocked := f.blocked
 		f.blocked = false
-		if (m.counted(seq) >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying && !f.leaves {
+		switch rejected := blocked && f.rejected; {
+		case (m.counted(seq) >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying && !f.leaves:
 			m.failed(seq, time.Time{}, rejected)
+		case blocked:
+			f.leaves = f.replaced
 		}
 	}
 }
