@@ -141,7 +141,9 @@ func (s *Share) park(seq core.Seq, m *message, until int64) {
 	if s.stays(d) {
 		m.due = min(m.due, d.failed+int64(parkPatience))
 	}
-	s.group.wakeAt(s, seq, m.due)
+	if m.due > s.group.now || s.mayStay(d) { // else it only waits for the checkpoint
+		s.group.wakeAt(s, seq, m.due)
+	}
 }
 
 // stays reports whether a message waits to be parked until it is known whether its attempt counts.

@@ -234,3 +234,18 @@ func TestPark_MetadataBeforeTexts(t *testing.T) {
 		t.Errorf("the checkpoint has %d bytes of metadata, want %d", len(e.metadata), len(metadata))
 	}
 }
+
+// TestPark_AtOnceHasNoDeadline nacks a message for at once, with metadata: all that it waits for is a checkpoint, and no Tick.
+func TestPark_AtOnceHasNoDeadline(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	if err := s.Replace(1, 1, []byte("step 2"), start); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Nack(1, 1, 0, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	if at, ok := g.NextDeadline(); ok || s.Parting() != 1 {
+		t.Errorf("the next deadline is %s, %v; %d wait for a checkpoint, want 1", at, ok, s.Parting())
+	}
+}
