@@ -2,8 +2,6 @@ package dispatch
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -21,18 +19,10 @@ import (
 //
 // That it leaves is durable before anything is appended: an owner that takes over appends it again, and does not hand out a second one of it. From
 // the first append on, an ack or a nack of the delivery that was is stale.
-//
-// A share of the retry queue's extents takes such messages in, when their time has come, with the attempts that their records tell of. They
-// are retries: their next attempts are counted durably first, a claim at a time as in a group that delivers at most once, and only while somebody
-// takes messages. An append whose outcome was not known is repeated, so there may be two of one: the second one that comes is settled unseen.
 
 const (
 	// ParkAfter is the longest wait in memory; a message that has to wait longer is parked.
 	ParkAfter = 30 * time.Second
-	// CopiesKnownFor is for how long a second copy of a parked message is known as such …
-	CopiesKnownFor = 10 * time.Minute
-	// copiesKnown … if no more than that many come meanwhile: some 4 MiB.
-	copiesKnown = 32_768
 	// parkPatience is how long a message stays while it is not the only one that failed and nothing has succeeded since: when the group turns out to
 	// be stalled, the attempt does not count, and what is parked says so.
 	parkPatience = 2 * time.Second
@@ -47,15 +37,6 @@ type departure struct {
 	told     uint64 // token of the first checkpoint that says that it leaves; 0: none does
 	failed   int64  // ns: when the attempt did after which it is to be parked
 	away     bool   // an append of it may have come to pass
-}
-
-// Past is what the record of a parked message says of its life before.
-type Past struct {
-	Origin   core.Receipt // where it was when it was parked first
-	Attempts uint16       // deliveries so far, in all
-	Settled  uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
-	Excused  uint16       // of the others, those that do not count
-	Epoch    uint64       // of the group, when it was parked
 }
 
 // Parking is a message on its way to the retry queue.
@@ -355,77 +336,6 @@ func (s *Share) replacePark(seq core.Seq, m *message, was phase) {
 	}
 }
 
-// Returning makes s a share of the group's retry queue, before anything is offered to it.
-func (s *Share) Returning() { s.returning = true }
-
 func (s *Share) source() Source {
 	return Source{Extent: s.extent, Returning: s.returning, Merged: s.merged}
-}
-
-// IsReturning reports whether the share's messages were parked.
-func (s *Share) IsReturning() bool { return s.returning }
-
-// admitParked takes the messages of a batch of a log extent of the retry queue.
-func (s *Share) admitParked(b *batch) {
-	for seq := b.first; seq <= b.last; seq++ {
-		s.admitDue(b, int(seq-b.Base), seq)
-	}
-	s.cursor = s.next
-}
-
-// came notes that record i of a batch has come. It answers what its past is, and false if it came before under another seq.
-func (s *Share) came(b *batch, i int, seq core.Seq) (past Past, fresh bool) {
-	if b.Past == nil || !s.returning { // whoever publishes may name an origin
-		return Past{}, true
-	}
-	past = b.Past[i]
-	return past, s.group.parks().copies.fresh(past, placeOf(s.extent, seq), s.group.now)
-}
-
-// goOn has a parked message go on where it left off.
-func (s *Share) goOn(seq core.Seq, m *message, past Past) {
-	m.attempts = past.Attempts - min(past.Settled, past.Attempts)
-	m.failure = Nacked
-	delete(s.excused, seq) // of before the share was rebuilt
-	if past.Excused > 0 {
-		s.excuse(seq, m, past.Excused)
-	}
-}
-
-// placeOf tells places apart, as far as need be: two that look the same only keep a copy.
-func placeOf(extent core.ExtentID, seq core.Seq) uint64 {
-	return binary.LittleEndian.Uint64(extent.ID[8:]) ^ uint64(seq)*0x9e3779b97f4a7c15
-}
-
-// parted tells one parking of a message from all others.
-type parted struct {
-	origin   core.Receipt
-	attempts uint16
-	epoch    uint64
-}
-
-// copies are the parked messages that came lately, and where from. Two generations bound them: what is in neither came long ago.
-type copies struct {
-	now, before map[parted]uint64
-	began       int64 // ns: the present generation
-}
-
-// fresh notes that a parked message came from a place, and reports whether it is the first of its parking, or came from there before.
-func (c *copies) fresh(p Past, place uint64, now int64) bool {
-	if p.Origin.Seq == 0 || p.Attempts == math.MaxUint16 { // attempts that are not counted any further do not tell one parking from the next
-		return true
-	}
-	if c.now == nil || now-c.began > int64(CopiesKnownFor) || len(c.now) >= copiesKnown {
-		c.now, c.before, c.began = make(map[parted]uint64), c.now, now
-	}
-	k := parted{p.Origin, p.Attempts, p.Epoch}
-	first, known := c.now[k]
-	if !known {
-		first, known = c.before[k]
-	}
-	if known {
-		return first == place
-	}
-	c.now[k] = place
-	return true
 }
