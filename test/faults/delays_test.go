@@ -38,9 +38,9 @@ func TestClusterDelaysByAClockAhead(t *testing.T) {
 		name   string
 		host   int
 		timers bool          // whether the clock decides when what was published with a delay is due
-		nacks  time.Duration // what was given back for longer than that may come early by it, as it waits in a store
+		nacks  time.Duration // what was given back for longer than that may come early by it: it is parked, an input host sees whether it is due, and it waits in a store
 	}{
-		{"no host", -1, false, math.MaxInt64}, {"a store", store, true, 30 * time.Second}, {"an input host", input, false, math.MaxInt64}, {"an output host", output, false, 0},
+		{"no host", -1, false, math.MaxInt64}, {"a store", store, true, parkedAfter}, {"an input host", input, false, parkedAfter}, {"an output host", output, false, 0},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
@@ -77,6 +77,9 @@ func TestClusterDelaysByAClockAhead(t *testing.T) {
 		})
 	}
 }
+
+// parkedAfter is the longest wait in the memory of an output host: what is given back for longer is parked.
+const parkedAfter = 30 * time.Second
 
 // delays is messages for later, and what is known of when each may come.
 type delays struct {
@@ -204,14 +207,17 @@ func (d *delays) came(_ string, got *client.Delivery) (verify.Settled, error) {
 		d.mu.Unlock()
 		return verify.Done, got.Ack()
 	}
-	delay := d.some(max(time.Second, d.longest/2))
+	delay, how := d.some(max(time.Second, d.longest/2)), verify.Back
 	w = waiting{due: now.Add(delay), nacked: now}
 	if delay > d.nackedFor {
 		w.may = d.nacks
 	}
+	if delay > parkedAfter {
+		how = verify.Parked
+	}
 	d.wait[string(got.Body)] = w
 	d.mu.Unlock()
-	return verify.Back, got.Nack(client.After(delay), client.Reason("later"))
+	return how, got.Nack(client.After(delay), client.Reason("later"))
 }
 
 // near reports whether a kill was between two times, or shortly before.

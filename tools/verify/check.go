@@ -156,19 +156,25 @@ func (c *checker) group(g Left, received []*Received) {
 }
 
 // message checks the deliveries of one message to one group. A publisher that lost an answer stores a message twice: each copy has a
-// life of its own.
+// life of its own. One that was parked goes on with its life elsewhere.
 func (c *checker) message(count *Count, p *Published, list []*Received) {
 	slices.SortStableFunc(list, func(a, b *Received) int { return a.At.Compare(b.At) })
-	copies := make(map[core.Receipt][]*Received)
+	copies := make(map[core.Receipt][]*Received) // by where they were first
+	homes := make(map[core.Receipt]core.Receipt) // where a copy was first, by where it is
 	dead := false
 	for i, r := range list {
-		if i > 0 && copies[r.Receipt] == nil {
+		home, known := homes[r.Receipt]
+		if !known {
+			home = parkedFrom(copies, r)
+			homes[r.Receipt] = home
+		}
+		if i > 0 && copies[home] == nil {
 			count.Duplicates++
 			if !c.crashed(p.At.Add(-tried), p.At) {
 				c.find(Duplicated, r.Group, r.Key, "stored twice, the second time as %s, without a crash before it was acknowledged", r.Receipt)
 			}
 		}
-		copies[r.Receipt] = append(copies[r.Receipt], r)
+		copies[home] = append(copies[home], r)
 		dead = dead || r.Settled == Dead
 	}
 	if dead {
@@ -177,6 +183,17 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 	for _, deliveries := range copies {
 		c.stored(count, p, deliveries)
 	}
+}
+
+// parkedFrom is where the copy was first that a delivery from a new place goes on with: the one that was parked last, and else itself.
+func parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
+	home, at := r.Receipt, time.Time{}
+	for first, list := range copies {
+		if last := list[len(list)-1]; last.Settled == Parked && last.At.After(at) {
+			home, at = first, last.At
+		}
+	}
+	return home
 }
 
 // tried is how long a publisher tries a message.

@@ -119,6 +119,16 @@ func TestCheck_Sabotage(t *testing.T) {
 		"stored twice": {Duplicated, "h", 2, func(h *History) {
 			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq = 50 }))
 		}},
+		"lost after it was parked": {Lost, "h", 6, func(h *History) { h.first("h", 6).Settled = Parked }},
+		"parked in two places": {Duplicated, "h", 2, func(h *History) {
+			h.first("h", 2).Settled = Parked
+			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt = 50, 2 }))
+			add(h, delivery("h", 2, 61).change(func(r *Received) { r.Receipt.Seq = 51 }))
+		}},
+		"parked, its attempts begun anew": {Miscounted, "h", 2, func(h *History) {
+			h.first("h", 2).Settled = Parked
+			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq = 50 }))
+		}},
 		"attempt not counted":  {Miscounted, "g", 3, func(h *History) { h.Received[len(h.Received)-3].Attempt = 1 }},
 		"attempt counted late": {Miscounted, "h", 7, func(h *History) { h.first("h", 7).Attempt = 2 }},
 		"back from the dead":   {Resurrected, "g", 4, func(h *History) { add(h, delivery("g", 4, 50).change(func(r *Received) { r.Attempt = 3 })) }},
@@ -261,5 +271,21 @@ func TestHistory_WrittenAndRead(t *testing.T) {
 		if err := new(History).Read(strings.NewReader(text)); core.CodeOf(err) != core.CodeCorrupt {
 			t.Errorf("%s: %v, want corrupt", name, err)
 		}
+	}
+}
+
+// TestCheck_Parked has a message go on elsewhere, twice, and die there.
+func TestCheck_Parked(t *testing.T) {
+	h := good()
+	h.first("h", 2).Settled, h.first("h", 5).Settled = Parked, Parked
+	h.Groups[1].Dead = 1
+	h.Received = append(h.Received,
+		delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt, r.Settled = 50, 2, Parked }),
+		delivery("h", 2, 70).change(func(r *Received) { r.Receipt.Seq, r.Attempt = 51, 3 }),
+		delivery("h", 5, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt, r.Settled = 52, 2, Back }),
+		delivery("h", 5, 80).change(func(r *Received) { r.Settled, r.Attempt = Dead, 2 }),
+	)
+	if r := Check(h, time.Second); !r.OK() || r.Counts[1].Duplicates != 0 || r.Counts[1].Retries != 3 {
+		t.Errorf("parked messages:\n%s", r)
 	}
 }
