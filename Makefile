@@ -57,7 +57,7 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 	exec bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
 
 .PHONY: test
-test: ## all tests under the race detector, and a hundred schedules without it, at most 5 minutes on 2 cores
+test: ## all tests under the race detector, and a hundred schedules without it, about 7 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
 	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 $(RACE) -timeout 600s $(TESTFLAGS) $(PACKAGES)
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -timeout 600s $(TESTFLAGS) -run '^Test(Seeds|Chains)$$' ./test/cluster

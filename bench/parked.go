@@ -19,42 +19,46 @@ const (
 	parkedFor   = time.Hour
 	// freshRound is how many fresh messages are drained at once: for seconds, as connections take their time to begin and to end.
 	freshRound = 512 << 10
-	// freshRounds are measured, before and after, and one more before that: until stores write tables they read from memory.
+	// freshRounds are measured, and one more goes before all: until stores write tables they read from memory.
 	freshRounds = 2
 )
 
-// parked compares how fast fresh messages go through a group with how fast they do once a million others are parked.
+// parked compares how fast fresh messages go through a group that has a million others parked with how fast they go through one that was done with the
+// same million: stores that hold more are slower to read, whatever became of it.
 func (r *rig) parked() error {
-	var ratios, cheaper, before, after, parking, memory []float64
+	var ratios, cheaper, plain, beside, parking, memory []float64
 	for i := range min(r.pairs, 3) {
-		m, err := r.parkedOnce(fmt.Sprint("parked", i))
+		p, err := r.freshAfter(fmt.Sprint("acked", i), r.ackAll)
 		if err != nil {
 			return err
 		}
-		before, after, parking, memory = append(before, m.before.rate), append(after, m.after.rate), append(parking, m.parking), append(memory, m.memory)
-		ratios, cheaper = append(ratios, m.after.rate/m.before.rate), append(cheaper, m.before.cpu/m.after.cpu)
+		m, err := r.freshAfter(fmt.Sprint("parked", i), r.parkAll)
+		if err != nil {
+			return err
+		}
+		plain, beside, parking, memory = append(plain, p.fresh.rate), append(beside, m.fresh.rate), append(parking, m.before.rate), append(memory, m.memory-p.memory)
+		ratios, cheaper = append(ratios, m.fresh.rate/p.fresh.rate), append(cheaper, p.fresh.cpu/m.fresh.cpu)
 		r.report.say("repetition %d: %.0f fresh messages a second (%.2f µs of all processes' CPU each), %.0f beside a million parked ones (%.2f µs); parked at %.0f/s (%.1f µs); output host %+.0f MiB",
-			i+1, m.before.rate, m.before.cpu, m.after.rate, m.after.cpu, m.parking, m.parkCPU, m.memory)
+			i+1, p.fresh.rate, p.fresh.cpu, m.fresh.rate, m.fresh.cpu, m.before.rate, m.before.cpu, m.memory-p.memory)
 	}
-	r.report.info("fresh messages consumed, 1 KiB, before", median(before), "msg/s", fmt.Sprintf("beside a million parked ones %.0f/s", median(after)))
+	r.report.info("fresh messages consumed, 1 KiB, after a million acked ones", median(plain), "msg/s", fmt.Sprintf("beside a million parked ones %.0f/s", median(beside)))
 	r.report.info("parked", median(parking), "msg/s", fmt.Sprintf("%d messages of %d bytes, for %s; output host %+.0f MiB", parkedCount, parkedSize, parkedFor, median(memory)))
-	r.report.info("CPU time a fresh message, before ÷ beside a million parked", median(cheaper), "×", "what a busy machine leaves of the comparison")
+	r.report.info("CPU time a fresh message, after acked ÷ beside parked ones", median(cheaper), "×", "what a busy machine leaves of the comparison")
 	r.report.atLeast("fresh beside a million parked ÷ fresh", median(ratios), 0.9, "×")
 	return nil
 }
 
-// parkedTimes is one repetition.
-type parkedTimes struct {
-	before, after freshTimes
-	parking       float64 // messages per second
-	parkCPU       float64 // µs of all processes a message that is parked
-	memory        float64 // MiB that the output host has more
+// afterTimes are of one cluster: what became of the million, and the fresh ones after that.
+type afterTimes struct {
+	before, fresh freshTimes
+	memory        float64 // MiB of the output host
 }
 
 // freshTimes are messages per second, and µs of all processes' CPU a message.
 type freshTimes struct{ rate, cpu float64 }
 
-func (r *rig) parkedOnce(name string) (m parkedTimes, err error) {
+// freshAfter has a million messages stored and settled in one of two ways, in a cluster of its own, and then fresh ones drained.
+func (r *rig) freshAfter(name string, settle func(c *cluster, stored int64) (measure.Outcome, error)) (m afterTimes, err error) {
 	c, err := r.cluster(name, true)
 	if err != nil {
 		return m, err
@@ -75,48 +79,50 @@ func (r *rig) parkedOnce(name string) (m parkedTimes, err error) {
 	if _, err := r.fresh(c, 1); err != nil {
 		return m, err
 	}
-	if m.before, err = r.fresh(c, freshRounds); err != nil {
-		return m, err
-	}
-	idle, err := c.output.memory()
-	if err != nil {
-		return m, err
-	}
-	if err := r.parkAll(c, &m); err != nil {
-		return m, err
-	}
-	if m.after, err = r.fresh(c, freshRounds); err != nil {
-		return m, err
-	}
-	rss, err := c.output.memory()
-	m.memory = (rss - idle) / (1 << 20)
-	return m, err
-}
-
-// parkAll publishes a million messages, and waits until the group has parked them.
-func (r *rig) parkAll(c *cluster, m *parkedTimes) error {
 	stored, err := r.store(c, parkedCount, parkedSize)
 	if err != nil {
-		return err
+		return m, err
 	}
 	used, err := c.cpu()
 	if err != nil {
-		return err
+		return m, err
 	}
+	o, err := settle(c, stored)
+	if err != nil {
+		return m, err
+	}
+	now, err := c.cpu()
+	if err != nil {
+		return m, err
+	}
+	m.before = freshTimes{o.PerSecond(), 1e6 * (now - used + o.CPU) / float64(stored)}
+	if m.fresh, err = r.fresh(c, freshRounds); err != nil {
+		return m, err
+	}
+	rss, err := c.output.memory()
+	m.memory = rss / (1 << 20)
+	return m, err
+}
+
+// ackAll has the group done with what is stored.
+func (r *rig) ackAll(c *cluster, stored int64) (measure.Outcome, error) {
+	return r.worker(measure.Job{
+		Kind: "drain", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch,
+	})
+}
+
+// parkAll waits until the group has parked what is stored.
+func (r *rig) parkAll(c *cluster, stored int64) (measure.Outcome, error) {
 	o, err := r.worker(measure.Job{
 		Kind: "park", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch,
 	})
 	if err != nil {
-		return err
+		return o, err
 	}
 	began := time.Now()
-	if err := r.awaitParked(c.output, float64(stored)); err != nil {
-		return err
-	}
-	m.parking = float64(stored) / (o.Seconds + time.Since(began).Seconds())
-	now, err := c.cpu()
-	m.parkCPU = 1e6 * (now - used + o.CPU) / float64(stored)
-	return err
+	err = r.awaitParked(c.output, float64(stored))
+	o.Seconds += time.Since(began).Seconds()
+	return o, err
 }
 
 // store publishes at least so many messages, and answers how many.
