@@ -33,8 +33,8 @@ func TestSaver_BusyGroupsAreSavedSoonerButNotTooOften(t *testing.T) {
 	}
 }
 
-// share gives the host one share, with n records read, the first taken of them handed out.
-func (b *bench) share(n, taken int) (*group, *share) {
+// given gives the host one share.
+func (b *bench) given() (*group, *share) {
 	b.t.Helper()
 	_, a := b.group()
 	if err := b.give(1, a); err != nil {
@@ -44,17 +44,26 @@ func (b *bench) share(n, taken int) (*group, *share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.mu.shares {
-		r := dispatch.Records{Base: 1, Offsets: make([]uint32, n+1), Bytes: make([]byte, n)}
-		for i := range r.Offsets {
-			r.Offsets[i] = uint32(i)
-		}
-		if err := s.rules.Offer(r, b.deps.Now()); err != nil {
-			b.t.Fatal(err)
-		}
-		g.mu.rules.Take(1, dispatch.Credit{Messages: taken, Bytes: 1 << 20}, b.deps.Now(), nil)
 		return g, s
 	}
 	panic("no share")
+}
+
+// share is given, with n records read, the first taken of them handed out.
+func (b *bench) share(n, taken int) (*group, *share) {
+	b.t.Helper()
+	g, s := b.given()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := dispatch.Records{Base: 1, Offsets: make([]uint32, n+1), Bytes: make([]byte, n)}
+	for i := range r.Offsets {
+		r.Offsets[i] = uint32(i)
+	}
+	if err := s.rules.Offer(r, b.deps.Now()); err != nil {
+		b.t.Fatal(err)
+	}
+	g.mu.rules.Take(1, dispatch.Credit{Messages: taken, Bytes: 1 << 20}, b.deps.Now(), nil)
+	return g, s
 }
 
 // TestShare_LateAcksReachTheNewOwner moves a share from one host to another while messages are in flight, and acks them at the old one.

@@ -140,16 +140,7 @@ func TestHost_OneBadShareStopsNoOther(t *testing.T) {
 // TestShare_HandlesForgetGivenUpShares looks at what a consumer that stays keeps of extents that come and go.
 func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 	b := newBench(t)
-	r, a := b.group()
-	if err := b.give(1, a); err != nil {
-		t.Fatal(err)
-	}
-	g := b.groupList()[0]
-	e, err := convert.Extent(a.Extent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := g.mu.shares[e.ID]
+	g, s := b.given()
 	c := &consumer{h: b.Host, handles: map[*share]uint32{s: 0}, shares: []*share{s}}
 	g.mu.consumers = append(g.mu.consumers, c)
 	if c.shareLocked(0) != s || c.shareLocked(1) != nil {
@@ -159,12 +150,12 @@ func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.shareLocked(0) != nil || c.lateLocked(0) != s || len(g.mu.byRules) != 0 {
-		t.Errorf("a share of %s that was given away is still delivered, or its late acks are not taken", r.ID)
+		t.Errorf("a share of %s that was given away is still delivered, or its late acks are not taken", g.id)
 	}
 	b.saver.save(t.Context(), b.saver.all(), false)
 	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
 	if c.shares[0] != nil || len(c.handles) != 0 || len(g.mu.given) != 0 {
-		t.Errorf("the consumer of %s keeps a share that was given away long ago", r.ID)
+		t.Errorf("the consumer of %s keeps a share that was given away long ago", g.id)
 	}
 	g.mu.consumers = nil
 }

@@ -98,16 +98,8 @@ func TestReader_PausesAfterARound(t *testing.T) {
 // TestGroup_LooksForHoldersAndEnd reads a seal row that repair has changed.
 func TestGroup_LooksForHoldersAndEnd(t *testing.T) {
 	b := newBench(t)
-	_, a := b.group()
-	if err := b.give(1, a); err != nil {
-		t.Fatal(err)
-	}
-	g := b.groupList()[0]
-	e, err := convert.Extent(a.Extent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := g.mu.shares[e.ID]
+	g, s := b.given()
+	e := s.extent
 	if err := g.look(t.Context(), s); err != nil || s.end {
 		t.Fatalf("not sealed: %v, end %v", err, s.end)
 	}
