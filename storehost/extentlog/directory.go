@@ -142,7 +142,7 @@ func (e *Engine) ensureDirectory() error {
 // until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          walFS{patientFS{e.fs, e}},
+		FS:                          walFS{newPacedFS(patientFS{e.fs, e}, &e.space.taken, e.stop)},
 		Logger:                      pebbleLog{e.log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
