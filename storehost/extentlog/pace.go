@@ -9,12 +9,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// How slowly a table is written while there is time: with a pause after each step, which makes 16 MiB last a third of a second. Not if the log takes more
-// than half as much meanwhile, nor if it lately took paceMost, for then the next memtable is full before.
+// How slowly a table is written while there is time: with a pause after each step, which makes 16 MiB last a third of a second. Not if the log takes nearly
+// as much meanwhile, nor if it lately took paceMost, for then the next memtable is full before.
 const (
 	paceStep  = 64 << 10
 	pacePause = time.Millisecond
-	paceLead  = 2
+	paceLead  = 1.25     // bytes of a table for each that the log takes meanwhile
 	paceMost  = 64 << 20 // bytes a second
 	paceLook  = 100 * time.Millisecond
 )
@@ -28,18 +28,18 @@ type pacedFS struct {
 	stop  <-chan struct{} // closed when it shall be fast
 
 	mu   *sync.Mutex
-	last *look
+	last *intake
 }
 
-// look is how much the log had taken at a time, and how fast by then.
-type look struct {
+// intake is how much the log had taken at a time, and how fast by then.
+type intake struct {
 	at    time.Time
 	taken int64
 	rate  float64 // bytes a second
 }
 
 func newPacedFS(fs vfs.FS, taken *atomic.Int64, stop <-chan struct{}) pacedFS {
-	return pacedFS{FS: fs, taken: taken, stop: stop, mu: new(sync.Mutex), last: new(look)}
+	return pacedFS{FS: fs, taken: taken, stop: stop, mu: new(sync.Mutex), last: new(intake)}
 }
 
 // Create implements vfs.FS.
@@ -57,7 +57,7 @@ func (p pacedFS) busy(now time.Time) bool {
 	defer p.mu.Unlock()
 	if since := now.Sub(p.last.at); since >= paceLook {
 		taken := p.taken.Load()
-		*p.last = look{at: now, taken: taken, rate: float64(taken-p.last.taken) / since.Seconds()}
+		*p.last = intake{at: now, taken: taken, rate: float64(taken-p.last.taken) / since.Seconds()}
 	}
 	return p.last.rate > paceMost
 }
@@ -75,7 +75,7 @@ type pacedFile struct {
 func (f *pacedFile) Write(b []byte) (int, error) {
 	if steps := (f.written - f.paused) / paceStep; steps > 0 {
 		f.paused = f.written
-		if f.written >= paceLead*(f.fs.taken.Load()-f.began) {
+		if float64(f.written) >= paceLead*float64(f.fs.taken.Load()-f.began) {
 			f.pause(time.Duration(steps) * pacePause)
 		}
 	}
