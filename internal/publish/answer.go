@@ -81,6 +81,9 @@ func (p *Publisher) answerRunLocked(s *session, r *wire.AckRun, now int64) (move
 		}
 		s.inflight = slices.Delete(s.inflight, i, i+1)
 		s.bytes -= len(b.buf)
+		if b.left == 0 && err == nil {
+			s.pace.stored += len(b.buf)
+		}
 		p.answeredLocked(b)
 	}
 	return move

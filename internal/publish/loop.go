@@ -122,6 +122,9 @@ func (p *Publisher) turnLocked(now int64) turn {
 	case now < p.mu.pausedUntil:
 		t.until = min(t.until, p.mu.pausedUntil)
 		return t
+	case now < s.pace.next:
+		t.until = min(t.until, s.pace.next)
+		return t
 	case !s.takes(b, b == p.mu.current):
 		p.mu.stuck = true // an answer or the end of a write wakes the loop
 		return t

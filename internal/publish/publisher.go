@@ -187,7 +187,7 @@ func (p *Publisher) dropEmptyLocked(b *batch) {
 // addLocked gives the record that buf holds beyond b.buf its slot, in a new batch if b is full.
 func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64, timeout time.Duration, done Done) {
 	size := len(buf) - len(b.buf)
-	if len(buf) > batchTarget && len(b.slots) > 0 || len(b.slots) == wire.MaxBatchRecords {
+	if len(buf) > p.targetLocked() && len(b.slots) > 0 || len(b.slots) == wire.MaxBatchRecords {
 		record := buf[len(b.buf):]
 		p.mu.queue = append(p.mu.queue, b)
 		p.mu.current = nil
@@ -206,6 +206,14 @@ func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64
 	p.mu.records++
 	p.mu.bytes += size
 	p.mu.nextExpiry = min(p.mu.nextExpiry, deadline)
+}
+
+// targetLocked is the size of a batch above which it is full.
+func (p *Publisher) targetLocked() int {
+	if p.mu.active == nil {
+		return batchTarget
+	}
+	return p.mu.active.pace.target()
 }
 
 // unlockAndWake wakes the loop if it waits for records.

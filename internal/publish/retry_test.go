@@ -204,6 +204,40 @@ func TestPublisher_ThrottledWaits(t *testing.T) {
 	}
 }
 
+// A publisher that was refused again sends small pieces, until the host has refused nothing for a while.
+func TestPublisher_ThrottledSendsAtAPace(t *testing.T) {
+	var batches, largest atomic.Int64
+	h := &publishtest.Host{}
+	h.OnBatch = func(b *publishtest.Batch) {
+		switch n := batches.Add(1); {
+		case n == 1 || n == 3:
+			b.Throttle(20 * time.Millisecond)
+			b.Refuse(core.CodeThrottled)
+			return
+		case n > 4: // what was made before the second refusal has its size
+			largest.Store(max(largest.Load(), int64(len(b.Payloads()))))
+		}
+		b.Ack()
+	}
+	publishtest.Start(t, h)
+	r := start(t, Config{}, h)
+	payload := make([]byte, 1<<10)
+	send := func(n int) {
+		for range n {
+			if err := r.Append(limited(t), &wire.Record{Payload: payload}, 0, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.flush(t)
+	}
+	send(1) // refused, then stored
+	send(1) // refused, then stored
+	send(600)
+	if n := batches.Load(); largest.Load() > paceLeast>>10 || n < 10 {
+		t.Errorf("%d messages of 1 KiB in a batch, of %d; want at most %d", largest.Load(), n, paceLeast>>10)
+	}
+}
+
 func TestPublisher_ThrottledToTheEnd(t *testing.T) {
 	h := publishtest.Start(t, &publishtest.Host{OnBatch: func(b *publishtest.Batch) {
 		b.Throttle(time.Hour)

@@ -33,8 +33,9 @@ type session struct {
 	next     uint64   // number of the next record
 	inflight []*batch // by first number
 	bytes    int      // of them
-	why      error    // the host refuses records
-	writing  int      // batches that the connection has not written
+	pace     pacing
+	why      error // the host refuses records
+	writing  int   // batches that the connection has not written
 }
 
 var _ ws.StreamHandler = (*session)(nil)
@@ -61,6 +62,7 @@ func (s *session) startLocked(b *batch, now int64) (first uint64) {
 	s.next += uint64(len(b.slots))
 	s.inflight = append(s.inflight, b)
 	s.bytes += len(b.buf)
+	s.pace.sent(now, len(b.buf))
 	s.writing++
 	return b.first
 }
@@ -154,6 +156,7 @@ func (s *session) explained(why error) {
 func (s *session) throttled(d time.Duration) {
 	s.p.mu.Lock()
 	why := s.why
+	s.pace.throttled(s.p.now(), d)
 	s.p.mu.Unlock()
 	text := "input host throttles the queue"
 	if core.CodeOf(why) == core.CodeThrottled {
