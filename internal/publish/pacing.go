@@ -59,7 +59,8 @@ func (p *pacing) sent(now int64, bytes int) {
 		return
 	}
 	pace := p.rate * paceMore * (1 + float64(calm)/float64(paceDouble))
-	p.next = min(max(p.next, now-int64(paceSlack))+int64(float64(bytes)/pace), now+int64(paceWait))
+	wait := int64(min(float64(bytes)/pace, float64(paceWait)))
+	p.next = min(max(p.next, now-int64(paceSlack))+wait, now+int64(paceWait))
 }
 
 // target is the size above which a batch is full.
