@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -254,7 +253,7 @@ func (r *dueRead) damaged(k DueKey) error {
 // stageDue adds the records of a batch of a timer extent to its index: the rows in order, since a memtable finds the place of a key soonest from that of
 // the one before it.
 func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
-	e.entries = e.entries[:0]
+	e.entries.reset()
 	seq := b.Base
 	for records := b.Records; len(records) > 0; seq++ {
 		record, rest, err := wire.NextRecord(records)
@@ -262,10 +261,9 @@ func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 			return err
 		}
 		records = rest
-		e.entries = append(e.entries, dueEntry{DueKey{wire.DeliverAt(record), seq}, record})
+		e.entries.add(dueEntry{DueKey{wire.DeliverAt(record), seq}, record})
 	}
-	slices.SortFunc(e.entries, compareDue)
-	for rows := e.entries; len(rows) > 0; {
+	for rows := e.entries.inOrder(); len(rows) > 0; {
 		n, size := dueRowOf(rows)
 		op := g.batch.SetDeferred(dueKeyLen, size)
 		putDueKey(op.Key, x.id, rows[0].DueKey)
@@ -275,7 +273,7 @@ func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 		}
 		rows = rows[n:]
 	}
-	clear(e.entries)
+	e.entries.reset()
 	if x.next.indexed+1 == b.Base { // else what is before is missing, too: see reindex
 		x.next.indexed = b.Last()
 	}

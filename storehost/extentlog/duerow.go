@@ -2,6 +2,7 @@ package extentlog
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
@@ -22,11 +23,42 @@ type dueEntry struct {
 	record []byte
 }
 
-func compareDue(a, b dueEntry) int {
-	if a.Beyond(b.DueKey) {
-		return 1
+// dueEntries are those of a batch, added in the order of their seqs. What is sorted is small, and moves often: the entries are moved once.
+type dueEntries struct {
+	added, sorted []dueEntry
+	places        []duePlace
+}
+
+// duePlace is when an entry is due, and where it was added.
+type duePlace struct {
+	at int64
+	i  int32
+}
+
+func (d *dueEntries) add(e dueEntry) {
+	d.places = append(d.places, duePlace{e.At, int32(len(d.added))})
+	d.added = append(d.added, e)
+}
+
+// inOrder are the entries in the order in which they are due, until reset.
+func (d *dueEntries) inOrder() []dueEntry {
+	slices.SortFunc(d.places, func(a, b duePlace) int {
+		if a.at > b.at || a.at == b.at && a.i > b.i {
+			return 1
+		}
+		return -1
+	})
+	for _, p := range d.places {
+		d.sorted = append(d.sorted, d.added[p.i])
 	}
-	return -1
+	return d.sorted
+}
+
+// reset forgets all, and keeps the room.
+func (d *dueEntries) reset() {
+	clear(d.added)
+	clear(d.sorted)
+	d.added, d.sorted, d.places = d.added[:0], d.sorted[:0], d.places[:0]
 }
 
 // dueRowOf is how many of the entries, which are in order, make the next row, and the size of its value.

@@ -24,8 +24,11 @@ func entryOf(t rapid.TB, k DueKey, size int) dueEntry {
 
 // rowsOf is what stageDue makes of a batch.
 func rowsOf(entries []dueEntry, enqueued int64) (keys []DueKey, values [][]byte) {
-	slices.SortFunc(entries, compareDue)
-	for len(entries) > 0 {
+	var sorted dueEntries
+	for _, e := range entries {
+		sorted.add(e)
+	}
+	for entries = sorted.inOrder(); len(entries) > 0; {
 		n, size := dueRowOf(entries)
 		value := make([]byte, size)
 		putDueRow(value, entries[:n], enqueued)
@@ -58,7 +61,12 @@ func TestDueRow_Merge(t *testing.T) {
 				rows = append(rows, row{k, values[i]})
 			}
 		}
-		slices.SortFunc(rows, func(a, b row) int { return compareDue(dueEntry{DueKey: a.key}, dueEntry{DueKey: b.key}) })
+		slices.SortFunc(rows, func(a, b row) int {
+			if a.key.Beyond(b.key) {
+				return 1
+			}
+			return -1
+		})
 		last := DueKey{At: -1}
 		merge := dueMerge{most: rapid.SampledFrom([]int{0, 3 * dueRowSize, math.MaxInt}).Draw(t, "most")}
 		stored := make(map[DueKey][]byte)

@@ -53,7 +53,7 @@ type Engine struct {
 	excised     atomic.Bool                // ranges were cut out since the last flush that housekeep asked for
 	scrubbed    atomic.Uint64              // bytes
 	quarantined atomic.Uint64              // extents
-	entries     []dueEntry                 // commitLoop's scratch
+	entries     dueEntries                 // commitLoop's scratch
 	stop        chan struct{}
 	settled     chan struct{} // closed when all is answered
 	tasks       sync.WaitGroup
