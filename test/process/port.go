@@ -1,29 +1,33 @@
 package process
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strconv"
 	"testing"
 )
 
-// FreePort is a port that nobody listens on, neither by TCP nor by UDP. It is below those that systems give to outgoing connections,
-// so that none of them takes it while its server is down.
+// Ports that are given out are below those that systems give to outgoing connections, so that none of them takes one while its server is down. Who has
+// one listens on the port that is claimAt higher, and so keeps it from other tests and other processes until its own server has it.
+const (
+	lowestPort = 10000
+	claimAt    = 10000
+)
+
+// FreePort is a port that nobody listens on, neither by TCP nor by UDP, and that nobody else is given until the test ends.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	return FreePorts(t, 1, 0)
 }
 
-// FreePorts is the first of count ports in a row that are free, as are those that are higher by offset.
+// FreePorts is the first of count such ports in a row, and of those that are higher by offset.
 func FreePorts(t testing.TB, count, offset int) int {
 	t.Helper()
 	for range 100 {
-		first := 10000 + rand.IntN(20000)
-		free := true
-		for i := range count {
-			free = free && isFree(first+i) && (offset == 0 || isFree(first+i+offset))
-		}
-		if free {
+		first := lowestPort + rand.IntN(claimAt-offset-count)
+		if release, err := claim(first, count, offset); err == nil {
+			t.Cleanup(release)
 			return first
 		}
 	}
@@ -31,16 +35,46 @@ func FreePorts(t testing.TB, count, offset int) int {
 	return 0
 }
 
-func isFree(port int) bool {
-	addr := "127.0.0.1:" + strconv.Itoa(port)
-	tcp, err := net.Listen("tcp", addr)
-	if err != nil {
-		return false
+// claim takes ports until release is called. It fails if one of them is not free.
+func claim(first, count, offset int) (release func(), err error) {
+	var claims []net.Listener
+	release = func() {
+		for _, l := range claims {
+			l.Close()
+		}
 	}
-	defer tcp.Close()
-	udp, err := net.ListenPacket("udp", addr)
-	if err != nil {
-		return false
+	ports := make([]int, 0, 2*count)
+	for i := range count {
+		ports = append(ports, first+i)
+		if offset != 0 {
+			ports = append(ports, first+i+offset)
+		}
 	}
-	return udp.Close() == nil
+	for _, port := range ports {
+		l, err := net.Listen("tcp", address(port+claimAt))
+		if err == nil {
+			claims = append(claims, l)
+			err = free(port)
+		}
+		if err != nil {
+			release()
+			return nil, err
+		}
+	}
+	return release, nil
 }
+
+// free fails if somebody listens on the port.
+func free(port int) error {
+	tcp, err := net.Listen("tcp", address(port))
+	if err != nil {
+		return err
+	}
+	udp, err := net.ListenPacket("udp", address(port))
+	if err == nil {
+		err = udp.Close()
+	}
+	return errors.Join(err, tcp.Close())
+}
+
+func address(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
