@@ -73,6 +73,9 @@ func (p *Publisher) answerRunLocked(s *session, r *wire.AckRun, now int64) (move
 		if again {
 			b.reopenLocked(lo, hi, r.Status == wire.AckUnknown)
 		} else {
+			if err == nil {
+				s.pace.stored += int(b.slots[hi-1].end - b.start(lo))
+			}
 			p.settleLocked(b, lo, hi, core.Receipt{Extent: r.Extent, Seq: base}, err, true)
 		}
 		if b.open > 0 {
@@ -81,9 +84,6 @@ func (p *Publisher) answerRunLocked(s *session, r *wire.AckRun, now int64) (move
 		}
 		s.inflight = slices.Delete(s.inflight, i, i+1)
 		s.bytes -= len(b.buf)
-		if b.left == 0 && err == nil {
-			s.pace.stored += len(b.buf)
-		}
 		p.answeredLocked(b)
 	}
 	return move
