@@ -19,89 +19,161 @@ const (
 	parkedFor   = time.Hour
 	// freshRound is how many fresh messages are drained at once: for seconds, as connections take their time to begin and to end.
 	freshRound = 512 << 10
-	// freshRounds are measured, and one more goes before all: until stores write tables they read from memory.
-	freshRounds = 2
+	// freshRounds are measured of each side, and one more goes before all: until stores write tables they read from memory.
+	freshRounds = 4
 )
 
 // parked compares how fast fresh messages go through a group that has a million others parked with how fast they go through one that was done with the
-// same million: stores that hold more are slower to read, whatever became of it.
+// same million: stores that hold more are slower to read, whatever became of it. Both clusters live at once and take turns, as the machine is not the same
+// from one minute to the next; the one with parked messages goes first, right after the parking.
 func (r *rig) parked() error {
-	var ratios, cheaper, plain, beside, parking, memory []float64
-	for i := range min(r.pairs, 3) {
-		p, err := r.freshAfter(fmt.Sprint("acked", i), r.ackAll)
+	var ratios, cheaper, published, plain, beside, parking, memory []float64
+	for i := range r.pairs {
+		acked, parked, err := r.parkedPair(i)
 		if err != nil {
 			return err
 		}
-		m, err := r.freshAfter(fmt.Sprint("parked", i), r.parkAll)
-		if err != nil {
-			return err
-		}
-		plain, beside, parking, memory = append(plain, p.fresh.rate), append(beside, m.fresh.rate), append(parking, m.before.rate), append(memory, m.memory-p.memory)
-		ratios, cheaper = append(ratios, m.fresh.rate/p.fresh.rate), append(cheaper, p.fresh.cpu/m.fresh.cpu)
-		r.report.say("repetition %d: %.0f fresh messages a second (%.2f µs of all processes' CPU each), %.0f beside a million parked ones (%.2f µs); parked at %.0f/s (%.1f µs); output host %+.0f MiB",
-			i+1, p.fresh.rate, p.fresh.cpu, m.fresh.rate, m.fresh.cpu, m.before.rate, m.before.cpu, m.memory-p.memory)
+		a, p := acked.drained, parked.drained
+		plain, beside, parking, memory = append(plain, a.rate()), append(beside, p.rate()), append(parking, parked.settled.rate()), append(memory, parked.memory-acked.memory)
+		ratios, cheaper = append(ratios, p.rate()/a.rate()), append(cheaper, a.cpuEach()/p.cpuEach())
+		published = append(published, parked.published.rate()/acked.published.rate())
+		r.report.say("repetition %d: %.0f fresh messages a second (%.2f µs of all processes' CPU each), %.0f beside a million parked ones (%.2f µs); published at %.0f/s and %.0f/s; parked at %.0f/s (%.1f µs); output host %+.0f MiB",
+			i+1, a.rate(), a.cpuEach(), p.rate(), p.cpuEach(), acked.published.rate(), parked.published.rate(), parked.settled.rate(), parked.settled.cpuEach(), parked.memory-acked.memory)
 	}
 	r.report.info("fresh messages consumed, 1 KiB, after a million acked ones", median(plain), "msg/s", fmt.Sprintf("beside a million parked ones %.0f/s", median(beside)))
 	r.report.info("parked", median(parking), "msg/s", fmt.Sprintf("%d messages of %d bytes, for %s; output host %+.0f MiB", parkedCount, parkedSize, parkedFor, median(memory)))
 	r.report.info("CPU time a fresh message, after acked ÷ beside parked ones", median(cheaper), "×", "what a busy machine leaves of the comparison")
+	r.report.info("fresh ones published beside a million parked ÷ after acked ones", median(published), "×", "what the input host and the stores see of it")
 	r.report.atLeast("fresh beside a million parked ÷ fresh", median(ratios), 0.9, "×")
 	return nil
 }
 
-// afterTimes are of one cluster: what became of the million, and the fresh ones after that.
-type afterTimes struct {
-	before, fresh freshTimes
-	memory        float64 // MiB of the output host
+// parkedPair measures a cluster that was done with a million messages, and one that parked as many.
+func (r *rig) parkedPair(i int) (acked, parked side, err error) {
+	a, err := r.groupCluster(fmt.Sprint("acked", i))
+	if err != nil {
+		return acked, parked, err
+	}
+	defer a.remove()
+	if acked.settled, err = r.settle(a, r.ackAll); err != nil {
+		return acked, parked, err
+	}
+	p, err := r.groupCluster(fmt.Sprint("parked", i))
+	if err != nil {
+		return acked, parked, err
+	}
+	defer p.remove()
+	if parked.settled, err = r.settle(p, r.parkAll); err != nil {
+		return acked, parked, err
+	}
+	for range freshRounds {
+		if err := r.fresh(p, &parked); err != nil {
+			return acked, parked, err
+		}
+		if err := r.fresh(a, &acked); err != nil {
+			return acked, parked, err
+		}
+	}
+	if acked.memory, err = a.output.memory(); err == nil {
+		parked.memory, err = p.output.memory()
+	}
+	acked.memory, parked.memory = acked.memory/(1<<20), parked.memory/(1<<20)
+	return acked, parked, err
 }
 
-// freshTimes are messages per second, and µs of all processes' CPU a message.
-type freshTimes struct{ rate, cpu float64 }
+// side is what one cluster did: with the million, and with fresh messages after that, in all rounds together.
+type side struct {
+	settled, published, drained phase
+	memory                      float64 // MiB of the output host
+}
 
-// freshAfter has a million messages stored and settled in one of two ways, in a cluster of its own, and then fresh ones drained.
-func (r *rig) freshAfter(name string, settle func(c *cluster, stored int64) (measure.Outcome, error)) (m afterTimes, err error) {
+// phase sums up what was done, in how many seconds, and how many of all processes' CPU.
+type phase struct{ messages, seconds, cpu float64 }
+
+func (p *phase) add(q phase) {
+	p.messages, p.seconds, p.cpu = p.messages+q.messages, p.seconds+q.seconds, p.cpu+q.cpu
+}
+
+// rate is messages a second.
+func (p phase) rate() float64 { return p.messages / p.seconds }
+
+// cpuEach is µs a message.
+func (p phase) cpuEach() float64 { return 1e6 * p.cpu / p.messages }
+
+// groupCluster starts a cluster with a queue and a group through which a round has gone.
+func (r *rig) groupCluster(name string) (*cluster, error) {
 	c, err := r.cluster(name, true)
 	if err != nil {
-		return m, err
+		return nil, err
 	}
-	defer c.remove()
-	if err := c.createQueue(r, queuePath); err != nil {
-		return m, err
-	}
-	if err := r.admin(c.controller, func(ctx context.Context, a admin) error {
-		_, err := a.CreateGroup(ctx, core.GroupSpec{
-			Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}, MaxDeliveries: core.UnlimitedDeliveries,
-			NoSmartRetry: true, NoNackThrottle: true,
+	err = c.createQueue(r, queuePath)
+	if err == nil {
+		err = r.admin(c.controller, func(ctx context.Context, a admin) error {
+			_, err := a.CreateGroup(ctx, core.GroupSpec{
+				Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}, MaxDeliveries: core.UnlimitedDeliveries,
+				NoSmartRetry: true, NoNackThrottle: true,
+			})
+			return err
 		})
-		return err
-	}); err != nil {
-		return m, err
 	}
-	if _, err := r.fresh(c, 1); err != nil {
-		return m, err
+	if err == nil {
+		err = r.fresh(c, &side{})
 	}
+	if err != nil {
+		c.remove()
+		return nil, err
+	}
+	return c, nil
+}
+
+// settle stores a million messages and has the group done with them in one of two ways.
+func (r *rig) settle(c *cluster, how func(c *cluster, stored int64) (measure.Outcome, error)) (p phase, err error) {
 	stored, err := r.store(c, parkedCount, parkedSize)
 	if err != nil {
-		return m, err
+		return p, err
 	}
+	err = c.during(&p, func() (measure.Outcome, error) { return how(c, int64(stored.messages)) })
+	return p, err
+}
+
+// fresh publishes and drains a round, and counts both. A round that is slow because of what came before counts.
+func (r *rig) fresh(c *cluster, s *side) error {
+	stored, err := r.store(c, freshRound, messageSize)
+	if err != nil {
+		return err
+	}
+	s.published.add(stored)
+	return c.during(&s.drained, func() (measure.Outcome, error) { return r.ackAll(c, int64(stored.messages)) })
+}
+
+// store publishes at least so many messages.
+func (r *rig) store(c *cluster, least float64, size int) (p phase, err error) {
+	for p.messages < least && err == nil {
+		err = c.during(&p, func() (measure.Outcome, error) {
+			return r.worker(measure.Job{
+				Kind: "produce", Addr: c.controller.addr, Queue: queuePath, Size: size, For: r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight,
+			})
+		})
+	}
+	return p, err
+}
+
+// during adds what was done, and what it cost the cluster.
+func (c *cluster) during(p *phase, do func() (measure.Outcome, error)) error {
 	used, err := c.cpu()
 	if err != nil {
-		return m, err
+		return err
 	}
-	o, err := settle(c, stored)
+	o, err := do()
 	if err != nil {
-		return m, err
+		return err
 	}
 	now, err := c.cpu()
 	if err != nil {
-		return m, err
+		return err
 	}
-	m.before = freshTimes{o.PerSecond(), 1e6 * (now - used + o.CPU) / float64(stored)}
-	if m.fresh, err = r.fresh(c, freshRounds); err != nil {
-		return m, err
-	}
-	rss, err := c.output.memory()
-	m.memory = rss / (1 << 20)
-	return m, err
+	p.add(phase{float64(o.Total), o.Seconds, now - used + o.CPU})
+	return nil
 }
 
 // ackAll has the group done with what is stored.
@@ -123,47 +195,6 @@ func (r *rig) parkAll(c *cluster, stored int64) (measure.Outcome, error) {
 	err = r.awaitParked(c.output, float64(stored))
 	o.Seconds += time.Since(began).Seconds()
 	return o, err
-}
-
-// store publishes at least so many messages, and answers how many.
-func (r *rig) store(c *cluster, least int64, size int) (stored int64, err error) {
-	for stored < least {
-		o, err := r.worker(measure.Job{
-			Kind: "produce", Addr: c.controller.addr, Queue: queuePath, Size: size, For: r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight,
-		})
-		if err != nil {
-			return stored, err
-		}
-		stored += o.Total
-	}
-	return stored, nil
-}
-
-// fresh publishes and drains some rounds. What it tells is of draining, of all rounds together: one that is slow because of what came before counts.
-func (r *rig) fresh(c *cluster, rounds int) (t freshTimes, err error) {
-	var messages, seconds, cpu float64
-	for range rounds {
-		stored, err := r.store(c, freshRound, messageSize)
-		if err != nil {
-			return t, err
-		}
-		used, err := c.cpu()
-		if err != nil {
-			return t, err
-		}
-		o, err := r.worker(measure.Job{
-			Kind: "drain", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch,
-		})
-		if err != nil {
-			return t, err
-		}
-		now, err := c.cpu()
-		if err != nil {
-			return t, err
-		}
-		messages, seconds, cpu = messages+float64(o.Total), seconds+o.Seconds, cpu+now-used+o.CPU
-	}
-	return freshTimes{messages / seconds, 1e6 * cpu / messages}, nil
 }
 
 // awaitParked waits until the output host has parked so many.
