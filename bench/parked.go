@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,7 @@ const (
 
 // parked compares how fast fresh messages go through a group that has a million others parked with how fast they go through one that was done with the
 // same million: stores that hold more are slower to read, whatever became of it. Both clusters live at once and take turns, as the machine is not the same
-// from one minute to the next; the one with parked messages goes first, right after the parking.
+// from one minute to the next.
 func (r *rig) parked() error {
 	var ratios, cheaper, published, plain, beside, parking, memory []float64
 	for i := range r.pairs {
@@ -48,41 +49,42 @@ func (r *rig) parked() error {
 	return nil
 }
 
-// parkedPair measures a cluster that was done with a million messages, and one that parked as many.
+// parkedPair measures a cluster that was done with a million messages, and one that parked as many. What goes second goes first the next time.
 func (r *rig) parkedPair(i int) (acked, parked side, err error) {
-	a, err := r.groupCluster(fmt.Sprint("acked", i))
-	if err != nil {
-		return acked, parked, err
+	acked, parked = side{name: "acked", how: r.ackAll}, side{name: "parked", how: r.parkAll}
+	turns := []*side{&acked, &parked}
+	if i%2 == 1 {
+		slices.Reverse(turns)
 	}
-	defer a.remove()
-	if acked.settled, err = r.settle(a, r.ackAll); err != nil {
-		return acked, parked, err
+	for _, s := range turns {
+		if err := r.begin(s, i); err != nil {
+			return acked, parked, err
+		}
+		defer s.cluster.remove()
 	}
-	p, err := r.groupCluster(fmt.Sprint("parked", i))
-	if err != nil {
-		return acked, parked, err
-	}
-	defer p.remove()
-	if parked.settled, err = r.settle(p, r.parkAll); err != nil {
-		return acked, parked, err
-	}
+	slices.Reverse(turns)
 	for range freshRounds {
-		if err := r.fresh(p, &parked); err != nil {
-			return acked, parked, err
-		}
-		if err := r.fresh(a, &acked); err != nil {
-			return acked, parked, err
+		for _, s := range turns {
+			if err := r.fresh(s); err != nil {
+				return acked, parked, err
+			}
 		}
 	}
-	if acked.memory, err = a.output.memory(); err == nil {
-		parked.memory, err = p.output.memory()
+	for _, s := range turns {
+		m, err := s.cluster.output.memory()
+		if err != nil {
+			return acked, parked, err
+		}
+		s.memory = m / (1 << 20)
 	}
-	acked.memory, parked.memory = acked.memory/(1<<20), parked.memory/(1<<20)
-	return acked, parked, err
+	return acked, parked, nil
 }
 
-// side is what one cluster did: with the million, and with fresh messages after that, in all rounds together.
+// side is one cluster and what it did: with the million, and with fresh messages after that, in all rounds together.
 type side struct {
+	name                        string
+	how                         func(c *cluster, stored int64) (measure.Outcome, error) // the million is settled
+	cluster                     *cluster
 	settled, published, drained phase
 	memory                      float64 // MiB of the output host
 }
@@ -100,50 +102,47 @@ func (p phase) rate() float64 { return p.messages / p.seconds }
 // cpuEach is µs a message.
 func (p phase) cpuEach() float64 { return 1e6 * p.cpu / p.messages }
 
-// groupCluster starts a cluster with a queue and a group through which a round has gone.
-func (r *rig) groupCluster(name string) (*cluster, error) {
-	c, err := r.cluster(name, true)
-	if err != nil {
-		return nil, err
+// begin starts a side's cluster with a queue and a group, has a round go through it, and then a million messages stored and settled.
+func (r *rig) begin(s *side, i int) (err error) {
+	if s.cluster, err = r.cluster(fmt.Sprint(s.name, i), true); err != nil {
+		return err
 	}
-	err = c.createQueue(r, queuePath)
-	if err == nil {
-		err = r.admin(c.controller, func(ctx context.Context, a admin) error {
-			_, err := a.CreateGroup(ctx, core.GroupSpec{
-				Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}, MaxDeliveries: core.UnlimitedDeliveries,
-				NoSmartRetry: true, NoNackThrottle: true,
-			})
-			return err
+	defer func() {
+		if err != nil {
+			s.cluster.remove()
+		}
+	}()
+	if err := s.cluster.createQueue(r, queuePath); err != nil {
+		return err
+	}
+	if err := r.admin(s.cluster.controller, func(ctx context.Context, a admin) error {
+		_, err := a.CreateGroup(ctx, core.GroupSpec{
+			Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}, MaxDeliveries: core.UnlimitedDeliveries,
+			NoSmartRetry: true, NoNackThrottle: true,
 		})
+		return err
+	}); err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.fresh(c, &side{})
+	if err := r.fresh(s); err != nil {
+		return err
 	}
+	s.published, s.drained = phase{}, phase{}
+	stored, err := r.store(s.cluster, parkedCount, parkedSize)
 	if err != nil {
-		c.remove()
-		return nil, err
+		return err
 	}
-	return c, nil
-}
-
-// settle stores a million messages and has the group done with them in one of two ways.
-func (r *rig) settle(c *cluster, how func(c *cluster, stored int64) (measure.Outcome, error)) (p phase, err error) {
-	stored, err := r.store(c, parkedCount, parkedSize)
-	if err != nil {
-		return p, err
-	}
-	err = c.during(&p, func() (measure.Outcome, error) { return how(c, int64(stored.messages)) })
-	return p, err
+	return s.cluster.during(&s.settled, func() (measure.Outcome, error) { return s.how(s.cluster, int64(stored.messages)) })
 }
 
 // fresh publishes and drains a round, and counts both. A round that is slow because of what came before counts.
-func (r *rig) fresh(c *cluster, s *side) error {
-	stored, err := r.store(c, freshRound, messageSize)
+func (r *rig) fresh(s *side) error {
+	stored, err := r.store(s.cluster, freshRound, messageSize)
 	if err != nil {
 		return err
 	}
 	s.published.add(stored)
-	return c.during(&s.drained, func() (measure.Outcome, error) { return r.ackAll(c, int64(stored.messages)) })
+	return s.cluster.during(&s.drained, func() (measure.Outcome, error) { return r.ackAll(s.cluster, int64(stored.messages)) })
 }
 
 // store publishes at least so many messages.

@@ -39,7 +39,7 @@ func newExtent() core.Extent {
 }
 
 // nextBatch makes a batch of one record with size bytes of payload that follows h.
-func nextBatch(t *testing.T, h *wire.BatchHeader, size int) []byte {
+func nextBatch(t testing.TB, h *wire.BatchHeader, size int) []byte {
 	t.Helper()
 	b, err := wire.AppendRecord(make([]byte, wire.BatchHeaderLen), &wire.Record{Payload: make([]byte, size)})
 	if err != nil {

@@ -198,6 +198,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		return err
 	}
 	x.tail.drop(e.tails)
+	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
 	// The id stays taken until its range is cut out: a new replica under it would be cut too.
 	defer e.forget(id)
 	if !cut {

@@ -105,6 +105,7 @@ func (e *Engine) syncDir(name string) error {
 func (e *Engine) release() error {
 	var errs []error
 	if e.db != nil {
+		e.cursors.sweep(func(*cursor) bool { return true })
 		errs = append(errs, e.db.Close())
 		e.db = nil
 	}

@@ -28,7 +28,7 @@ type Options struct {
 // Engine is a Log on one Pebble database: a batch per value, one sync for everything that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back; housekeep
-// looks at the disk, drops idle tails and gives space back; giveUp answers what waits when the log has failed; scrub reads sealed
+// looks at the disk, drops idle tails and cursors and gives space back; giveUp answers what waits when the log has failed; scrub reads sealed
 // extents. Readers run on their callers' goroutines.
 // Lock order: no lock is taken while another is held, but for an extent's under the index's.
 type Engine struct {
@@ -45,6 +45,7 @@ type Engine struct {
 	pulse       pulse
 	index       index
 	graveyard   graveyard
+	cursors     cursors
 	broken      atomic.Pointer[core.Error]
 	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
 	failed      chan struct{}              // closed when it is broken
@@ -86,6 +87,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.mu.extents = make(map[core.ExtentID]*extent)
+	e.cursors.open = make(map[place]*cursor)
 	if err := e.acquire(); err != nil {
 		return nil, err
 	}
@@ -135,6 +137,7 @@ func (e *Engine) housekeep() {
 			e.returnToWriting()
 			e.takePulse()
 			e.tails.sweep(now)
+			e.cursors.sweep(func(c *cursor) bool { return now.Sub(c.opened) > cursorAge })
 			// Pebble keeps a cut among its memtables, and the tables it is about, until they are flushed.
 			if e.excised.Swap(false) {
 				if _, err := e.db.AsyncFlush(); err != nil {

@@ -38,7 +38,7 @@ func (f *meteredFile) ReadAt(p []byte, at int64) (int, error) {
 }
 
 // backlog writes batches of several extents in turn and flushes after each round, so that every table has a part of each.
-func backlog(t *testing.T, e *Engine, extents, rounds int) ([]core.Extent, []wire.BatchHeader) {
+func backlog(t testing.TB, e *Engine, extents, rounds int) ([]core.Extent, []wire.BatchHeader) {
 	t.Helper()
 	all, heads := make([]core.Extent, extents), make([]wire.BatchHeader, extents)
 	for i := range all {
@@ -74,18 +74,8 @@ func TestRead_LoadsWhatItNeeds(t *testing.T) {
 	before, got := meter.bytes.Load(), 0
 	for i, x := range all {
 		for next := core.Seq(1); next <= heads[i].Last(); {
-			b, err := e.Read(x.ID, next, heads[i].Last(), 256<<10)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got += len(b)
-			for len(b) > 0 {
-				var one wire.Batch
-				if one, b, err = wire.NextBatch(b); err != nil {
-					t.Fatal(err)
-				}
-				next = one.Last() + 1
-			}
+			n, to := readPiece(t, e, x, next, heads[i].Last(), 256<<10)
+			got, next = got+n, to
 		}
 	}
 	if loaded := meter.bytes.Load() - before; loaded > 3*int64(got) {

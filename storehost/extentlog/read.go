@@ -1,7 +1,6 @@
 package extentlog
 
 import (
-	"bytes"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -35,7 +34,7 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 		return nil, err
 	}
 	defer done()
-	b, err := e.readDisk(x, from, upTo, maxBytes, meanSize(s.Bytes, s.Last))
+	b, err := e.readOn(place{x, s.Sealed, from}, upTo, maxBytes, meanSize(s.Bytes, s.Last))
 	if core.CodeOf(err) == core.CodeCorrupt {
 		// A removal may have taken the bytes away meanwhile.
 		if _, ok := x.state(); !ok {
@@ -52,67 +51,30 @@ func meanSize(bytes uint64, last core.Seq) uint64 { return max(bytes/max(uint64(
 // readDisk reads batches with a base in from … upTo, of records of about a size. It looks no further ahead than for as many as may fit: every
 // table has a block to load for what comes later in it.
 func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
-	estimate := size * uint64(upTo-from+1)
-	capacity := min(estimate+estimate/8, uint64(maxBytes))
-	end := min(upTo, from+core.Seq(uint64(maxBytes)/size))
-	iter, err := e.batchesFrom(x, from, end)
+	c, err := e.openCursor(place{x: x, next: from}, min(upTo, from+core.Seq(uint64(maxBytes)/size)))
 	if err != nil {
 		return nil, err
 	}
-	defer iter.Close()
-	out := make([]byte, 0, capacity)
-	var last wire.BatchHeader
-	for ; iter.Valid(); iter.Next() {
-		b, err := current(x, iter)
-		switch {
-		case err != nil:
-			return nil, err
-		case b.Last() > upTo || len(out) > 0 && len(out)+len(b.Bytes) > maxBytes:
-			return out, nil
-		case len(out) == 0 && (b.Base > from || b.Last() < from):
-			return nil, core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", x.id, from)
-		case len(out) > 0 && (b.Base != last.Last()+1 || wire.ExtendChecksum(last.Checksum, b.Records) != b.Checksum):
-			return nil, core.Errorf(core.CodeCorrupt, "extent %s: batch %d does not continue the one that ends at %d", x.id, b.Base, last.Last())
-		}
-		if n, err := wire.CheckRecords(b.Records, wire.MaxPayload); err != nil || n != int(b.Count) {
-			return nil, core.Errorf(core.CodeCorrupt, "extent %s: batch %d with %d of %d sound records: %w", x.id, b.Base, n, b.Count, err)
-		}
-		out, last = append(out, b.Bytes...), b.BatchHeader
-		// Going on to a batch that does not fit would load it in vain: the next one is likely as large as this one.
-		if b.Last() == upTo || len(out)+len(b.Bytes) > maxBytes {
-			return out, nil
-		}
-	}
-	if err := iter.Error(); err != nil {
-		return nil, diskError(x, err)
-	}
-	if len(out) > 0 && last.Last() >= end {
-		return out, nil
-	}
-	return nil, core.Errorf(core.CodeCorrupt, "extent %s: what follows seq %d is missing on the disk", x.id, last.Last())
+	defer c.close()
+	return c.read(upTo, maxBytes, size)
 }
 
-// batchesFrom iterates from the batch that holds from on, up to upTo at least. Readers in order ask for the first seq of a batch; only others
-// pay for the step back, for which Pebble copies the value, loads the one before it, and needs blocks that begin before what is asked for.
-func (e *Engine) batchesFrom(x *extent, from, upTo core.Seq) (*pebble.Iterator, error) {
-	key := batchKey(x.id, from)
-	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: key, UpperBound: batchKey(x.id, upTo+1), PointKeyFilters: within(x.id, from, upTo)})
+// readOn is readDisk for those who go on where it ended.
+func (e *Engine) readOn(p place, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
+	c := e.cursors.take(p)
+	if c == nil {
+		var err error
+		if c, err = e.openCursor(p, min(upTo, p.next+core.Seq(cursorPieces*uint64(maxBytes)/size))); err != nil {
+			return nil, err
+		}
+	}
+	b, err := c.read(upTo, maxBytes, size)
 	if err != nil {
-		return nil, diskError(x, err)
-	}
-	if iter.First() && bytes.Equal(iter.Key(), key) {
-		return iter, nil
-	}
-	if err := iter.Close(); err != nil {
-		return nil, diskError(x, err)
-	}
-	if iter, err = e.batches(x); err != nil {
+		c.close()
 		return nil, err
 	}
-	if !iter.SeekGE(key) || !bytes.Equal(iter.Key(), key) {
-		iter.SeekLT(key)
-	}
-	return iter, nil
+	e.cursors.keep(c)
+	return b, nil
 }
 
 // batches iterates over the extent. It pins tables and memtables: close it soon.

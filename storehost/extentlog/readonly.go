@@ -90,6 +90,7 @@ func (e *Engine) returnToWriting() {
 		return
 	}
 	e.mu.readers.Wait()
+	e.cursors.sweep(func(*cursor) bool { return true })
 	err := e.db.Close()
 	var db *pebble.DB
 	var full *core.Error

@@ -20,6 +20,7 @@ type replica struct {
 	run            core.RunID
 	batches        []wire.Batch
 	committed      core.Seq
+	next           core.Seq // where a reader in order goes on
 }
 
 func (r *replica) last() core.Seq {
@@ -198,6 +199,9 @@ func (m *model) commit(rt *rapid.T) {
 func (m *model) read(rt *rapid.T) {
 	r := m.pick(rt)
 	from := core.Seq(rapid.Uint64Range(1, uint64(r.last())+2).Draw(rt, "from"))
+	if rapid.Bool().Draw(rt, "on") {
+		from = max(r.next, 1)
+	}
 	upTo := core.Seq(rapid.Uint64Range(0, uint64(r.last())+2).Draw(rt, "upTo"))
 	most := rapid.IntRange(1, 20000).Draw(rt, "most")
 	var want []byte
@@ -215,6 +219,13 @@ func (m *model) read(rt *rapid.T) {
 	// An engine may answer less than fits, but whole batches and at least one.
 	if !bytes.HasPrefix(want, got) || len(got) == 0 && len(want) > 0 {
 		rt.Fatalf("read %d…%d of at most %d bytes: got %d bytes, want a prefix of %d", from, upTo, most, len(got), len(want))
+	}
+	for len(got) > 0 {
+		var b wire.Batch
+		if b, got, err = wire.NextBatch(got); err != nil {
+			rt.Fatal(err)
+		}
+		r.next = b.Last() + 1
 	}
 }
 

@@ -1,0 +1,151 @@
+package extentlog
+
+import (
+	"bytes"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// Bounds of what is kept of readers in order. To find a batch anew costs a look into each of the tables that overlap, of which there are dozens.
+const (
+	cursorPieces = 32              // a cursor sees at most so many pieces ahead
+	cursorAge    = 1 * time.Second // then it is given up: it pins tables and memtables
+	maxCursors   = 64              // kept of one store
+)
+
+// cursor reads batches of an extent in order, from a view of the database as it was when it was opened. One goroutine uses it at a time.
+type cursor struct {
+	place
+	iter   *pebble.Iterator
+	passed bool     // the iterator is at the batch before next
+	end    core.Seq // it sees all batches up to here, and may see more
+	opened time.Time
+}
+
+// place is where a reader in order goes on. A cursor from before the seal may see what the seal cut off.
+type place struct {
+	x      *extent
+	sealed bool
+	next   core.Seq
+}
+
+// openCursor stands at the batch that holds p.next, and sees what comes up to end at least. Readers in order ask for the first seq of a batch; only
+// others pay for the step back, for which Pebble copies the value, loads the one before it, and needs blocks that begin before what is asked for.
+func (e *Engine) openCursor(p place, end core.Seq) (*cursor, error) {
+	key := batchKey(p.x.id, p.next)
+	c := &cursor{place: p, end: end, opened: time.Now()}
+	var err error
+	c.iter, err = e.db.NewIter(&pebble.IterOptions{LowerBound: key, UpperBound: batchKey(p.x.id, end+1), PointKeyFilters: within(p.x.id, p.next, end)})
+	if err != nil {
+		return nil, diskError(p.x, err)
+	}
+	if c.iter.First() && bytes.Equal(c.iter.Key(), key) {
+		return c, nil
+	}
+	if err := c.iter.Close(); err != nil {
+		return nil, diskError(p.x, err)
+	}
+	if c.iter, err = e.batches(p.x); err != nil {
+		return nil, err
+	}
+	if !c.iter.SeekGE(key) || !bytes.Equal(c.iter.Key(), key) {
+		c.iter.SeekLT(key)
+	}
+	return c, nil
+}
+
+// read answers batches with a base in next … upTo, of records of about a size, and passes them. After an error the cursor is of no use.
+func (c *cursor) read(upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
+	estimate := size * uint64(upTo-c.next+1)
+	out := make([]byte, 0, min(estimate+estimate/8, uint64(maxBytes)))
+	var last wire.BatchHeader
+	if c.passed {
+		c.iter.Next()
+	}
+	for ; c.iter.Valid(); c.iter.Next() {
+		c.passed = false
+		b, err := current(c.x, c.iter)
+		switch {
+		case err != nil:
+			return nil, err
+		case b.Last() > upTo || len(out) > 0 && len(out)+len(b.Bytes) > maxBytes:
+			return out, nil
+		case len(out) == 0 && (b.Base > c.next || b.Last() < c.next):
+			return nil, c.missing()
+		case len(out) > 0 && (b.Base != last.Last()+1 || wire.ExtendChecksum(last.Checksum, b.Records) != b.Checksum):
+			return nil, core.Errorf(core.CodeCorrupt, "extent %s: batch %d does not continue the one that ends at %d", c.x.id, b.Base, last.Last())
+		}
+		if n, err := wire.CheckRecords(b.Records, wire.MaxPayload); err != nil || n != int(b.Count) {
+			return nil, core.Errorf(core.CodeCorrupt, "extent %s: batch %d with %d of %d sound records: %w", c.x.id, b.Base, n, b.Count, err)
+		}
+		out, last = append(out, b.Bytes...), b.BatchHeader
+		c.next, c.passed = b.Last()+1, true
+		// Going on to a batch that does not fit would load it before its time: the next one is likely as large as this one.
+		if b.Last() == upTo || len(out)+len(b.Bytes) > maxBytes {
+			return out, nil
+		}
+	}
+	if err := c.iter.Error(); err != nil {
+		return nil, diskError(c.x, err)
+	}
+	if len(out) > 0 && c.next > c.end {
+		return out, nil
+	}
+	return nil, c.missing()
+}
+
+func (c *cursor) missing() error {
+	return core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", c.x.id, c.next)
+}
+
+func (c *cursor) close() { _ = c.iter.Close() } // its error was met where it stood
+
+// cursors are of readers in order, between two pieces; who reads takes one out.
+type cursors struct {
+	mu   sync.Mutex
+	open map[place]*cursor
+}
+
+// take is nil when none is there that sees more.
+func (s *cursors) take(p place) *cursor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.open[p]
+	delete(s.open, p)
+	return c
+}
+
+// keep closes a cursor that is at its end, or for which there is no room.
+func (s *cursors) keep(c *cursor) {
+	s.mu.Lock()
+	_, other := s.open[c.place]
+	kept := c.next <= c.end && !other && len(s.open) < maxCursors
+	if kept {
+		s.open[c.place] = c
+	}
+	s.mu.Unlock()
+	if !kept {
+		c.close()
+	}
+}
+
+// sweep closes those for which gone is true.
+func (s *cursors) sweep(gone func(*cursor) bool) {
+	var all []*cursor
+	s.mu.Lock()
+	for p, c := range s.open {
+		if gone(c) {
+			all = append(all, c)
+			delete(s.open, p)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		c.close()
+	}
+}
