@@ -11,27 +11,31 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Bounds of what is kept of readers in order. To find a batch anew costs a look into each of the tables that overlap, of which there are dozens.
+// Bounds of what is kept of readers in order, between two pieces. To find a batch anew costs a look into each of the tables that overlap, of which
+// there are dozens. Looking further ahead may load a block of each of the tables where that is, in vain if the reader does not go on.
 const (
-	cursorPieces = 32              // a cursor sees at most so many pieces ahead
-	cursorAge    = 1 * time.Second // then it is given up: it pins tables and memtables
-	maxCursors   = 64              // kept of one store
+	maxCursors = 256
+	maxAhead   = 128 << 20       // bytes that all cursors of a store may look ahead
+	maxWindow  = 16              // pieces that one looks ahead: twice as many as the one before it, from one on
+	cursorAge  = 1 * time.Second // after that it is given up: it pins blocks, tables and memtables
 )
 
-// cursor reads batches of an extent in order, from a view of the database as it was when it was opened. One goroutine uses it at a time.
+// cursor reads batches of an extent in order, from a view of the database as it was when it was opened: what a seal has cut off since is beyond
+// what anybody may read. One goroutine uses it at a time.
 type cursor struct {
 	place
-	iter   *pebble.Iterator
-	passed bool     // the iterator is at the batch before next
-	end    core.Seq // it sees all batches up to here, and may see more
+	iter   *pebble.Iterator // nil: it is at its end
+	passed bool             // the iterator is at the batch before next
+	end    core.Seq         // it sees all batches up to here, and may see more
+	window int              // pieces
+	ahead  int              // bytes
 	opened time.Time
 }
 
-// place is where a reader in order goes on. A cursor from before the seal may see what the seal cut off.
+// place is where a reader in order goes on.
 type place struct {
-	x      *extent
-	sealed bool
-	next   core.Seq
+	x    *extent
+	next core.Seq
 }
 
 // openCursor stands at the batch that holds p.next, and sees what comes up to end at least. Readers in order ask for the first seq of a batch; only
@@ -99,34 +103,52 @@ func (c *cursor) read(upTo core.Seq, maxBytes int, size uint64) ([]byte, error) 
 	return nil, c.missing()
 }
 
+// left is how many records it sees ahead at least.
+func (c *cursor) left() core.Seq { return max(c.end+1, c.next) - c.next }
+
 func (c *cursor) missing() error {
 	return core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", c.x.id, c.next)
 }
 
-func (c *cursor) close() { _ = c.iter.Close() } // its error was met where it stood
-
-// cursors are of readers in order, between two pieces; who reads takes one out.
-type cursors struct {
-	mu   sync.Mutex
-	open map[place]*cursor
+// close may be called again. The iterator's error was met where it stood.
+func (c *cursor) close() {
+	if c.iter != nil {
+		_ = c.iter.Close()
+		c.iter = nil
+	}
 }
 
-// take is nil when none is there that sees more.
+// cursors are of readers in order; who reads takes one out.
+type cursors struct {
+	mu    sync.Mutex
+	open  map[place]*cursor
+	ahead int // bytes, of all
+}
+
+// take is nil when nobody ended there lately.
 func (s *cursors) take(p place) *cursor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.open[p]
-	delete(s.open, p)
+	if c != nil {
+		s.dropLocked(c)
+	}
 	return c
 }
 
-// keep closes a cursor that is at its end, or for which there is no room.
+func (s *cursors) dropLocked(c *cursor) {
+	delete(s.open, c.place)
+	s.ahead -= c.ahead
+}
+
+// keep closes what there is no room for.
 func (s *cursors) keep(c *cursor) {
 	s.mu.Lock()
 	_, other := s.open[c.place]
-	kept := c.next <= c.end && !other && len(s.open) < maxCursors
+	kept := !other && len(s.open) < maxCursors && s.ahead+c.ahead <= maxAhead
 	if kept {
 		s.open[c.place] = c
+		s.ahead += c.ahead
 	}
 	s.mu.Unlock()
 	if !kept {
@@ -138,10 +160,10 @@ func (s *cursors) keep(c *cursor) {
 func (s *cursors) sweep(gone func(*cursor) bool) {
 	var all []*cursor
 	s.mu.Lock()
-	for p, c := range s.open {
+	for _, c := range s.open {
 		if gone(c) {
 			all = append(all, c)
-			delete(s.open, p)
+			s.dropLocked(c)
 		}
 	}
 	s.mu.Unlock()

@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -101,6 +102,23 @@ func TestCursors_NotBeyondTheSeal(t *testing.T) {
 	}
 }
 
+// TestCursors_LookFurther: who goes on in order finds the tables ever less often.
+func TestCursors_LookFurther(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	all, heads := backlog(t, e, 1, 30)
+	x, last := all[0], heads[0].Last()
+	var windows []int
+	for next := core.Seq(1); next <= last; {
+		_, next = readPiece(t, e, x, next, last, 128<<10)
+		if c := e.cursors.open[place{e.extent(x.ID), next}]; c != nil && (len(windows) == 0 || windows[len(windows)-1] != c.window) {
+			windows = append(windows, c.window)
+		}
+	}
+	if want := []int{1, 2, 4, 8, 16}; !slices.Equal(windows, want) {
+		t.Errorf("pieces seen ahead: %v, want %v", windows, want)
+	}
+}
+
 func TestCursors_Bounded(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
 	all, heads := backlog(t, e, maxCursors+5, 1)
@@ -121,6 +139,16 @@ func TestCursors_Bounded(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d cursors were never given up", e.cursors.count())
 		}
+	}
+	s := cursors{open: make(map[place]*cursor)}
+	for next := range core.Seq(3) {
+		s.keep(&cursor{place: place{next: next}, ahead: maxAhead / 2})
+	}
+	if s.count() != 2 || s.ahead != maxAhead {
+		t.Errorf("%d cursors look %d bytes ahead, want 2 and %d", s.count(), s.ahead, maxAhead)
+	}
+	if s.take(place{next: 1}); s.ahead != maxAhead/2 {
+		t.Errorf("%d bytes ahead after one was taken, want %d", s.ahead, maxAhead/2)
 	}
 }
 

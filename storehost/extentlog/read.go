@@ -34,7 +34,7 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 		return nil, err
 	}
 	defer done()
-	b, err := e.readOn(place{x, s.Sealed, from}, upTo, maxBytes, meanSize(s.Bytes, s.Last))
+	b, err := e.readOn(place{x, from}, upTo, maxBytes, meanSize(s.Bytes, s.Last))
 	if core.CodeOf(err) == core.CodeCorrupt {
 		// A removal may have taken the bytes away meanwhile.
 		if _, ok := x.state(); !ok {
@@ -51,7 +51,7 @@ func meanSize(bytes uint64, last core.Seq) uint64 { return max(bytes/max(uint64(
 // readDisk reads batches with a base in from … upTo, of records of about a size. It looks no further ahead than for as many as may fit: every
 // table has a block to load for what comes later in it.
 func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
-	c, err := e.openCursor(place{x: x, next: from}, min(upTo, from+core.Seq(uint64(maxBytes)/size)))
+	c, err := e.openCursor(place{x, from}, min(upTo, from+core.Seq(uint64(maxBytes)/size)))
 	if err != nil {
 		return nil, err
 	}
@@ -62,16 +62,26 @@ func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes int, size uin
 // readOn is readDisk for those who go on where it ended.
 func (e *Engine) readOn(p place, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
 	c := e.cursors.take(p)
-	if c == nil {
+	if c == nil || c.iter == nil {
+		window := 1
+		if c != nil {
+			window = min(2*c.window, maxWindow)
+		}
+		ahead := window * min(maxBytes, maxAhead)
 		var err error
-		if c, err = e.openCursor(p, min(upTo, p.next+core.Seq(cursorPieces*uint64(maxBytes)/size))); err != nil {
+		if c, err = e.openCursor(p, min(upTo, p.next+core.Seq(uint64(ahead)/size))); err != nil {
 			return nil, err
 		}
+		c.window, c.ahead = window, ahead
 	}
 	b, err := c.read(upTo, maxBytes, size)
-	if err != nil {
+	if err != nil || c.next > upTo {
 		c.close()
-		return nil, err
+		return b, err
+	}
+	if uint64(c.left())*size <= uint64(maxBytes)/2 {
+		c.close() // what is left is not worth a piece; who goes on here looks further
+		c.ahead = 0
 	}
 	e.cursors.keep(c)
 	return b, nil
