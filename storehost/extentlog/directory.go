@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 )
 
 // The database lies below the locked directory, so that a new one can be made beside its place and moved there whole: a power
@@ -143,7 +144,7 @@ func (e *Engine) ensureDirectory() error {
 // until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          walFS{newPacedFS(patientFS{e.fs, e}, &e.space.taken, e.stop)},
+		FS:                          enginefs.New(e.fs, enginefs.Options{Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Stop: e.stop}),
 		Logger:                      pebbleLog{e.log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,

@@ -1,10 +1,7 @@
 package extentlog
 
 import (
-	"strings"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
 )
@@ -13,7 +10,6 @@ const (
 	// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk makes
 	// Pebble retry for ever.
 	maxFailures = 10
-	retryPause  = 100 * time.Millisecond // before it makes another table
 	// closePatience is how long Close waits for a commitLoop that may wait in the database for ever.
 	closePatience = 5 * time.Second
 )
@@ -105,18 +101,4 @@ func (e *Engine) backgroundError(err error) {
 	if n >= maxFailures {
 		e.fail(err)
 	}
-}
-
-// patientFS pauses before a table is made after one has failed: Pebble tries again at once.
-type patientFS struct {
-	vfs.FS
-	e *Engine
-}
-
-// Create implements vfs.FS.
-func (p patientFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if strings.HasSuffix(name, ".sst") && p.e.failures.Load() > 0 {
-		time.Sleep(retryPause)
-	}
-	return p.FS.Create(name, category)
 }

@@ -1,4 +1,4 @@
-package extentlog
+package enginefs
 
 import (
 	"sync/atomic"
@@ -10,7 +10,7 @@ import (
 )
 
 // writeTable writes a file as Pebble writes one, and answers how long it took. meanwhile is called after each block.
-func writeTable(t *testing.T, fs pacedFS, name string, size int, meanwhile func(block int)) time.Duration {
+func writeTable(t *testing.T, fs FS, name string, size int, meanwhile func(block int)) time.Duration {
 	t.Helper()
 	f, err := fs.Create(name, "test")
 	if err != nil {
@@ -34,7 +34,7 @@ func writeTable(t *testing.T, fs pacedFS, name string, size int, meanwhile func(
 }
 
 // A table takes its time while appends leave it some, none when they need the next memtable soon, and none when the store closes.
-func TestPacedFS(t *testing.T) {
+func TestTable_IsPaced(t *testing.T) {
 	const size = 16 << 20
 	for _, c := range []struct {
 		name        string
@@ -56,7 +56,7 @@ func TestPacedFS(t *testing.T) {
 				if c.closed {
 					close(stop)
 				}
-				took := writeTable(t, newPacedFS(vfs.NewMem(), &taken, stop), c.file, size, func(block int) { taken.Add(int64(block) * c.taken / 100) })
+				took := writeTable(t, New(vfs.NewMem(), Options{Taken: taken.Load, Failing: func() bool { return false }, Stop: stop}), c.file, size, func(block int) { taken.Add(int64(block) * c.taken / 100) })
 				if took < c.least || took > c.most {
 					t.Errorf("%d MiB took %s, want %s to %s", size>>20, took, c.least, c.most)
 				}

@@ -1,0 +1,52 @@
+// Package enginefs is the file system that the storage engine writes to: it zeroes its logs ahead, spreads out the writing of tables, and slows
+// down an engine that cannot write them.
+package enginefs
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// retryPause goes before a table is made after one has failed: the engine tries again at once.
+const retryPause = 100 * time.Millisecond
+
+// Options of an FS.
+type Options struct {
+	Taken   func() int64    // bytes ever given to the database
+	Failing func() bool     // tables could not be written lately
+	Stop    <-chan struct{} // closed when tables shall be written fast
+}
+
+// FS adds to the one that it wraps; it is safe for concurrent use, as that is.
+type FS struct {
+	vfs.FS
+	o    Options
+	pace *intake
+}
+
+// New wraps a file system.
+func New(fs vfs.FS, o Options) FS { return FS{FS: fs, o: o, pace: new(intake)} }
+
+// Create implements vfs.FS.
+func (s FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	switch filepath.Ext(name) {
+	case ".log":
+		f, err := s.FS.Create(name, category)
+		if err != nil {
+			return nil, err
+		}
+		return &wal{File: f}, nil
+	case ".sst":
+		if s.o.Failing() {
+			time.Sleep(retryPause)
+		}
+		f, err := s.FS.Create(name, category)
+		if err != nil || s.pace.busy(time.Now(), s.o.Taken()) {
+			return f, err
+		}
+		return &table{File: f, o: s.o, began: s.o.Taken()}, nil
+	}
+	return s.FS.Create(name, category)
+}
