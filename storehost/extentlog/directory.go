@@ -144,7 +144,9 @@ func (e *Engine) ensureDirectory() error {
 // until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          enginefs.New(e.fs, enginefs.Options{Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Stop: e.stop}),
+		FS: enginefs.New(e.fs, enginefs.Options{
+			Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop,
+		}),
 		Logger:                      pebbleLog{e.log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
@@ -158,7 +160,11 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		DisableTableStats:           true, // for the choice of compactions, which there are hardly any of; a damaged table is tried for ever
 		EventListener: &pebble.EventListener{
 			BackgroundError: e.backgroundError,
+			FlushBegin:      func(info pebble.FlushInfo) { e.hurry.behind.Store(info.Input > 1 && !info.Ingest) },
+			WriteStallBegin: func(pebble.WriteStallBeginInfo) { e.hurry.stalled.Store(true) },
+			WriteStallEnd:   func() { e.hurry.stalled.Store(false) },
 			FlushEnd: func(info pebble.FlushInfo) {
+				e.hurry.behind.Store(false)
 				if info.Err == nil {
 					e.failures.Store(0)
 				}

@@ -42,6 +42,7 @@ type Engine struct {
 	rounds      chan *round
 	tails       *tails
 	space       space
+	hurry       hurry
 	pulse       pulse
 	index       index
 	graveyard   graveyard

@@ -74,6 +74,8 @@ func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 func (e *Engine) openHome() (db *pebble.DB, full *core.Error, err error) {
 	home := e.fs.PathJoin(e.dir, databaseDir)
 	full = e.lacksRoom(home)
+	e.hurry.opening.Store(true)
+	defer e.hurry.opening.Store(false)
 	if db, err = e.openPebble(home, full != nil); err == nil && full != nil {
 		e.log.Warn("reading only, the disk is full", "dir", e.dir, "err", full)
 	}

@@ -12,10 +12,14 @@ import (
 // retryPause goes before a table is made after one has failed: the engine tries again at once.
 const retryPause = 100 * time.Millisecond
 
+// flush is Pebble's category of what it makes of memtables. Compactions are not paced: they have to rewrite a multiple of what the log takes.
+const flush = "pebble-memtable-flush"
+
 // Options of an FS.
 type Options struct {
 	Taken   func() int64    // bytes ever given to the database
 	Failing func() bool     // tables could not be written lately
+	Hurry   func() bool     // somebody waits for tables
 	Stop    <-chan struct{} // closed when tables shall be written fast
 }
 
@@ -43,7 +47,7 @@ func (s FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error
 			time.Sleep(retryPause)
 		}
 		f, err := s.FS.Create(name, category)
-		if err != nil || s.pace.busy(time.Now(), s.o.Taken()) {
+		if err != nil || category != flush || s.pace.busy(time.Now(), s.o.Taken()) {
 			return f, err
 		}
 		return &table{File: f, o: s.o, began: s.o.Taken()}, nil

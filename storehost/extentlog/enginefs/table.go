@@ -51,14 +51,17 @@ type table struct {
 func (f *table) Write(b []byte) (int, error) {
 	if steps := (f.written - f.paused) / paceStep; steps > 0 {
 		f.paused = f.written
-		if float64(f.written) >= paceLead*float64(f.o.Taken()-f.began) {
-			f.pause(time.Duration(steps) * pacePause)
+		for ; steps > 0 && f.early() && !f.o.Hurry(); steps-- {
+			f.pause(pacePause)
 		}
 	}
 	n, err := f.File.Write(b)
 	f.written += int64(n)
 	return n, err
 }
+
+// early is that the log leaves it time.
+func (f *table) early() bool { return float64(f.written) >= paceLead*float64(f.o.Taken()-f.began) }
 
 func (f *table) pause(d time.Duration) {
 	timer := time.NewTimer(d)

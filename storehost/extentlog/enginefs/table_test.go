@@ -10,9 +10,9 @@ import (
 )
 
 // writeTable writes a file as Pebble writes one, and answers how long it took. meanwhile is called after each block.
-func writeTable(t *testing.T, fs FS, name string, size int, meanwhile func(block int)) time.Duration {
+func writeTable(t *testing.T, fs FS, name string, category vfs.DiskWriteCategory, size int, meanwhile func(block int)) time.Duration {
 	t.Helper()
-	f, err := fs.Create(name, "test")
+	f, err := fs.Create(name, category)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,15 +39,19 @@ func TestTable_IsPaced(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		file        string
+		category    vfs.DiskWriteCategory
 		taken       int64 // by the log, for each byte of the table, in percent
 		closed      bool
+		hurry       bool
 		least, most time.Duration
 	}{
-		{"an idle log", "000001.sst", 0, false, 200 * time.Millisecond, 400 * time.Millisecond},
-		{"a log that takes a third", "000001.sst", 33, false, 200 * time.Millisecond, 400 * time.Millisecond},
-		{"a log that takes as much", "000001.sst", 100, false, 0, 5 * time.Millisecond},
-		{"a store that closes", "000001.sst", 0, true, 0, 0},
-		{"a write-ahead log", "000001.log", 0, false, 0, 0},
+		{"an idle log", "000001.sst", flush, 0, false, false, 200 * time.Millisecond, 400 * time.Millisecond},
+		{"a log that takes a third", "000001.sst", flush, 33, false, false, 200 * time.Millisecond, 400 * time.Millisecond},
+		{"a log that takes as much", "000001.sst", flush, 100, false, false, 0, 5 * time.Millisecond},
+		{"a store that closes", "000001.sst", flush, 0, true, false, 0, 0},
+		{"somebody waits", "000001.sst", flush, 0, false, true, 0, 0},
+		{"a compaction", "000001.sst", "pebble-compaction", 0, false, false, 0, 0},
+		{"a write-ahead log", "000001.log", "", 0, false, false, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -56,7 +60,7 @@ func TestTable_IsPaced(t *testing.T) {
 				if c.closed {
 					close(stop)
 				}
-				took := writeTable(t, New(vfs.NewMem(), Options{Taken: taken.Load, Failing: func() bool { return false }, Stop: stop}), c.file, size, func(block int) { taken.Add(int64(block) * c.taken / 100) })
+				took := writeTable(t, New(vfs.NewMem(), Options{Taken: taken.Load, Failing: func() bool { return false }, Hurry: func() bool { return c.hurry }, Stop: stop}), c.file, c.category, size, func(block int) { taken.Add(int64(block) * c.taken / 100) })
 				if took < c.least || took > c.most {
 					t.Errorf("%d MiB took %s, want %s to %s", size>>20, took, c.least, c.most)
 				}
