@@ -166,6 +166,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 		if err := g.batch.DeleteRange(batchKey(x.id, l+1), afterExtent(prefixBatch, x.id), nil); err != nil {
 			return e.fail(err)
 		}
+		x.truncate(l)
 		g.touch(x)
 		g.touched[len(g.touched)-1].truncated = true // alone in its group
 	}
@@ -197,6 +198,11 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	if err != nil || x == nil {
 		return err
 	}
+	done, err := e.reading()
+	if err != nil {
+		return nil // it is removed; to give space back is of no use to a log that closes
+	}
+	defer done()
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
 	// The id stays taken until its range is cut out: a new replica under it would be cut too.

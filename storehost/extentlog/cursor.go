@@ -27,8 +27,10 @@ type cursor struct {
 	iter   *pebble.Iterator // nil: it is at its end
 	passed bool             // the iterator is at the batch before next
 	end    core.Seq         // it sees all batches up to here, and may see more
+	wide   bool             // it looks into tables of all of the extent
 	window int              // pieces
 	ahead  int              // bytes
+	size   uint64           // of a record, of the larger ones
 	opened time.Time
 }
 
@@ -54,6 +56,7 @@ func (e *Engine) openCursor(p place, end core.Seq) (*cursor, error) {
 	if err := c.iter.Close(); err != nil {
 		return nil, diskError(p.x, err)
 	}
+	c.wide = true
 	if c.iter, err = e.batches(p.x); err != nil {
 		return nil, err
 	}
@@ -108,6 +111,12 @@ func (c *cursor) left() core.Seq { return max(c.end+1, c.next) - c.next }
 
 func (c *cursor) missing() error {
 	return core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", c.x.id, c.next)
+}
+
+// look reckons what is ahead after n bytes were read from a place on: in parts of an extent, records may be much larger than the mean.
+func (c *cursor) look(from core.Seq, n int) {
+	c.size = max(c.size, uint64(n)/max(uint64(c.next-from), 1))
+	c.ahead = int(uint64(c.left()) * c.size)
 }
 
 // close may be called again. The iterator's error was met where it stood.

@@ -25,6 +25,8 @@ type extent struct {
 		indexed   core.Seq // of a timer extent
 		known     bool     // a row of it is durable
 		removed   bool
+		cut       bool        // a seal takes away what is beyond …
+		end       core.Seq    // … this, before state says so
 		followers []*follower // replaced, never changed in place
 	}
 }
@@ -99,6 +101,18 @@ func (x *extent) isRemoved() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.mu.removed
+}
+
+func (x *extent) truncate(end core.Seq) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mu.cut, x.mu.end = true, end
+}
+
+func (x *extent) truncated() (end core.Seq, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.end, x.mu.cut
 }
 
 func (x *extent) follow(wake func()) *follower {

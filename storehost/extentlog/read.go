@@ -2,6 +2,7 @@ package extentlog
 
 import (
 	"errors"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -36,9 +37,12 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 	defer done()
 	b, err := e.readOn(place{x, from}, upTo, maxBytes, meanSize(s.Bytes, s.Last))
 	if core.CodeOf(err) == core.CodeCorrupt {
-		// A removal may have taken the bytes away meanwhile.
+		// A removal may have taken the bytes away meanwhile, or a seal those beyond it.
 		if _, ok := x.state(); !ok {
 			return nil, notFound(id)
+		}
+		if end, ok := x.truncated(); ok && end < upTo {
+			return e.Read(id, from, end, maxBytes)
 		}
 		e.quarantine(x, err.Error())
 	}
@@ -65,21 +69,22 @@ func (e *Engine) readOn(p place, upTo core.Seq, maxBytes int, size uint64) ([]by
 	if c == nil || c.iter == nil {
 		window := 1
 		if c != nil {
-			window = min(2*c.window, maxWindow)
+			window, size = min(2*c.window, maxWindow), max(size, c.size)
 		}
-		ahead := window * min(maxBytes, maxAhead)
+		ahead := min(window*min(maxBytes, maxAhead), maxAhead)
 		var err error
 		if c, err = e.openCursor(p, min(upTo, p.next+core.Seq(uint64(ahead)/size))); err != nil {
 			return nil, err
 		}
-		c.window, c.ahead = window, ahead
+		c.window, c.size = window, size
 	}
 	b, err := c.read(upTo, maxBytes, size)
-	if err != nil || c.next > upTo {
+	if err != nil || c.next > upTo || time.Since(c.opened) > cursorAge {
 		c.close()
 		return b, err
 	}
-	if uint64(c.left())*size <= uint64(maxBytes)/2 {
+	c.look(p.next, len(b))
+	if c.wide || c.ahead <= maxBytes/2 {
 		c.close() // what is left is not worth a piece; who goes on here looks further
 		c.ahead = 0
 	}
