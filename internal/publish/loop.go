@@ -122,7 +122,7 @@ func (p *Publisher) turnLocked(now int64) turn {
 	case now < p.mu.pausedUntil:
 		t.until = min(t.until, p.mu.pausedUntil)
 		return t
-	case now < s.pace.next:
+	case now < s.pace.next && !p.urgentLocked(s, b):
 		t.until = min(t.until, s.pace.next)
 		return t
 	case !s.takes(b, b == p.mu.current):
@@ -132,6 +132,13 @@ func (p *Publisher) turnLocked(now int64) turn {
 	p.takeLocked(b)
 	t.batch, t.session, t.first = b, s, s.startLocked(b, now)
 	return t
+}
+
+// urgentLocked reports whether a record of the batch would fail because of the session's pace.
+func (p *Publisher) urgentLocked(s *session, b *batch) bool {
+	return s.pace.tooLate(p.mu.nextExpiry) && slices.ContainsFunc(b.slots, func(r slot) bool {
+		return r.state&slotSettled == 0 && s.pace.tooLate(r.deadline)
+	})
 }
 
 // headLocked is the next batch to send, nil if there is none.

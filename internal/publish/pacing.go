@@ -53,7 +53,7 @@ func (p *pacing) sent(now int64, bytes int) {
 	if p.rate == 0 {
 		return
 	}
-	calm := now - p.refused
+	calm := max(now-p.refused, 0) // the sender may have looked at the clock before
 	if calm > int64(paceFor) {
 		*p = pacing{}
 		return
@@ -62,6 +62,9 @@ func (p *pacing) sent(now int64, bytes int) {
 	wait := int64(min(float64(bytes)/pace, float64(paceWait)))
 	p.next = min(max(p.next, now-int64(paceSlack))+wait, now+int64(paceWait))
 }
+
+// tooLate is that a record with that deadline has no time to wait: its answer takes some, too.
+func (p *pacing) tooLate(deadline int64) bool { return deadline < p.next+int64(paceWait) }
 
 // target is the size above which a batch is full.
 func (p *pacing) target() int {

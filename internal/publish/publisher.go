@@ -55,7 +55,7 @@ type Publisher struct {
 		settled []outcome
 		records int // taken, without an outcome that its owner is being told
 		bytes   int
-		hungry  bool          // the loop waits for records
+		hungry  bool          // the loop waits for records, or shall not wait for a pace
 		stuck   bool          // the loop waits for room on the active session
 		room    chan struct{} // closed when there is room again; nil when nobody waits
 		flushes []flush
@@ -206,6 +206,9 @@ func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64
 	p.mu.records++
 	p.mu.bytes += size
 	p.mu.nextExpiry = min(p.mu.nextExpiry, deadline)
+	if s := p.mu.active; s != nil && now < s.pace.next && s.pace.tooLate(deadline) {
+		p.mu.hungry = true
+	}
 }
 
 // targetLocked is the size of a batch above which it is full.
