@@ -30,7 +30,7 @@ type cursor struct {
 	wide   bool             // it looks into tables of all of the extent
 	window int              // pieces
 	ahead  int              // bytes
-	size   uint64           // of a record, of the larger ones
+	size   uint64           // of a record: of those read last, at least the mean
 	opened time.Time
 }
 
@@ -114,8 +114,8 @@ func (c *cursor) missing() error {
 }
 
 // look reckons what is ahead after n bytes were read from a place on: in parts of an extent, records may be much larger than the mean.
-func (c *cursor) look(from core.Seq, n int) {
-	c.size = max(c.size, uint64(n)/max(uint64(c.next-from), 1))
+func (c *cursor) look(from core.Seq, n int, mean uint64) {
+	c.size = max(mean, uint64(n)/max(uint64(c.next-from), 1))
 	c.ahead = int(uint64(c.left()) * c.size)
 }
 

@@ -67,23 +67,23 @@ func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes int, size uin
 func (e *Engine) readOn(p place, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
 	c := e.cursors.take(p)
 	if c == nil || c.iter == nil {
-		window := 1
+		window, about := 1, size
 		if c != nil {
-			window, size = min(2*c.window, maxWindow), max(size, c.size)
+			window, about = min(2*c.window, maxWindow), max(size, c.size)
 		}
 		ahead := min(window*min(maxBytes, maxAhead), maxAhead)
 		var err error
-		if c, err = e.openCursor(p, min(upTo, p.next+core.Seq(uint64(ahead)/size))); err != nil {
+		if c, err = e.openCursor(p, min(upTo, p.next+core.Seq(uint64(ahead)/about))); err != nil {
 			return nil, err
 		}
-		c.window, c.size = window, size
+		c.window = window
 	}
 	b, err := c.read(upTo, maxBytes, size)
 	if err != nil || c.next > upTo || time.Since(c.opened) > cursorAge {
 		c.close()
 		return b, err
 	}
-	c.look(p.next, len(b))
+	c.look(p.next, len(b), size)
 	if c.wide || c.ahead <= maxBytes/2 {
 		c.close() // what is left is not worth a piece; who goes on here looks further
 		c.ahead = 0
