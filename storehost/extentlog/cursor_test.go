@@ -40,7 +40,7 @@ func (s *cursors) count() int {
 
 func TestCursors_AreForReadersInOrder(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, 2, 6)
+	all, heads := backlog(t, e, 2, 6, largeBatches)
 	x, last := all[0], heads[0].Last()
 	const piece = 256 << 10
 	_, next := readPiece(t, e, x, 1, last, piece)
@@ -63,7 +63,7 @@ func TestCursors_AreForReadersInOrder(t *testing.T) {
 
 func TestCursors_SeeWhatIsAppendedLater(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, 1, 4)
+	all, heads := backlog(t, e, 1, 4, largeBatches)
 	x, h := all[0], heads[0]
 	_, next := readPiece(t, e, x, 1, h.Last(), 128<<10)
 	for range 3 {
@@ -81,7 +81,7 @@ func TestCursors_SeeWhatIsAppendedLater(t *testing.T) {
 // TestCursors_NotBeyondTheSeal: a reader that was in the middle does not see what is cut off, though its cursor does.
 func TestCursors_NotBeyondTheSeal(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, 1, 4)
+	all, heads := backlog(t, e, 1, 4, largeBatches)
 	x, last := all[0], heads[0].Last()
 	_, next := readPiece(t, e, x, 1, last, 64<<10)
 	if _, err := e.Fence(x, 1); err != nil {
@@ -105,7 +105,7 @@ func TestCursors_NotBeyondTheSeal(t *testing.T) {
 // TestCursors_LookFurther: who goes on in order finds the tables ever less often.
 func TestCursors_LookFurther(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, 1, 30)
+	all, heads := backlog(t, e, 1, 30, largeBatches)
 	x, last := all[0], heads[0].Last()
 	var windows []int
 	for next := core.Seq(1); next <= last; {
@@ -121,9 +121,9 @@ func TestCursors_LookFurther(t *testing.T) {
 
 func TestCursors_Bounded(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, maxCursors+5, 1)
+	all, heads := backlog(t, e, maxCursors+5, 1, 6<<10)
 	for i, x := range all {
-		readPiece(t, e, x, 1, heads[i].Last(), 16<<10)
+		readPiece(t, e, x, 1, heads[i].Last(), 1<<10)
 	}
 	if n := e.cursors.count(); n != maxCursors {
 		t.Errorf("%d cursors, want %d", n, maxCursors)
@@ -159,7 +159,7 @@ func BenchmarkRead_Backlog(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	all, heads := backlog(b, e, 4, 60)
+	all, heads := backlog(b, e, 4, 60, largeBatches)
 	next := core.Seq(1)
 	b.ReportAllocs()
 	for b.Loop() {

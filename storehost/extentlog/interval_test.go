@@ -37,8 +37,11 @@ func (f *meteredFile) ReadAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// backlog writes batches of several extents in turn and flushes after each round, so that every table has a part of each.
-func backlog(t testing.TB, e *Engine, extents, rounds int) ([]core.Extent, []wire.BatchHeader) {
+// largeBatches is the size of batches of which a table holds few.
+const largeBatches = 120 << 10
+
+// backlog writes batches of up to size bytes of several extents in turn and flushes after each round, so that every table has a part of each.
+func backlog(t testing.TB, e *Engine, extents, rounds, size int) ([]core.Extent, []wire.BatchHeader) {
 	t.Helper()
 	all, heads := make([]core.Extent, extents), make([]wire.BatchHeader, extents)
 	for i := range all {
@@ -52,7 +55,7 @@ func backlog(t testing.TB, e *Engine, extents, rounds int) ([]core.Extent, []wir
 		for i, x := range all {
 			for range 3 {
 				done := make(chan error, 1)
-				e.Append(x.ID, nextBatch(t, &heads[i], 20<<10+random.IntN(100<<10)), 0, func(_ core.Seq, err error) { done <- err })
+				e.Append(x.ID, nextBatch(t, &heads[i], size/6+random.IntN(size-size/6)), 0, func(_ core.Seq, err error) { done <- err })
 				if err := <-done; err != nil {
 					t.Fatal(err)
 				}
@@ -70,7 +73,7 @@ func backlog(t testing.TB, e *Engine, extents, rounds int) ([]core.Extent, []wir
 func TestRead_LoadsWhatItNeeds(t *testing.T) {
 	meter := &readMeter{FS: vfs.NewMem()}
 	e := newEngine(t, "store", meter)
-	all, heads := backlog(t, e, 4, 12)
+	all, heads := backlog(t, e, 4, 12, largeBatches)
 	before, got := meter.bytes.Load(), 0
 	for i, x := range all {
 		for next := core.Seq(1); next <= heads[i].Last(); {
