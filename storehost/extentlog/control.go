@@ -198,6 +198,8 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	if err != nil || x == nil {
 		return err
 	}
+	// The id stays taken until its range is cut out: a new replica under it would be cut too.
+	defer e.forget(id)
 	done, err := e.reading()
 	if err != nil {
 		return nil // it is removed; to give space back is of no use to a log that closes
@@ -205,8 +207,6 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	defer done()
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
-	// The id stays taken until its range is cut out: a new replica under it would be cut too.
-	defer e.forget(id)
 	if !cut {
 		return nil
 	}

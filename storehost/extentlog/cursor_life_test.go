@@ -195,7 +195,7 @@ func TestEngine_RemovalsWhileItCloses(t *testing.T) {
 func TestCursors_Age(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, "store", vfs.NewMem())
-		all, heads := backlog(t, e, 1, 20)
+		all, heads := backlog(t, e, 1, 20, largeBatches)
 		x, last := all[0], heads[0].Last()
 		next := core.Seq(1)
 		for range 4 { // until it looks some pieces ahead
