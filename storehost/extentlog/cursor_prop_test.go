@@ -26,7 +26,7 @@ func TestCursors_AnyReader(t *testing.T) {
 	for i := range 120 {
 		size := 10
 		if i/30%2 == 1 {
-			size = 30 << 10
+			size = 3 << 10
 		}
 		done := make(chan error, 1)
 		e.Append(x.ID, recordsBatch(t, &h, 1+random.IntN(4), size), 0, func(_ core.Seq, err error) { done <- err })
@@ -52,7 +52,7 @@ func TestCursors_AnyReader(t *testing.T) {
 					next[r] = core.Seq(rapid.IntRange(1, int(h.Last())).Draw(t, "from"))
 				}
 				upTo := rapid.OneOf(rapid.Just(h.Last()), rapid.Just(core.Seq(math.MaxUint64)), rapid.Map(rapid.IntRange(int(next[r]), int(h.Last())), func(n int) core.Seq { return core.Seq(n) })).Draw(t, "up to")
-				most := rapid.SampledFrom([]int{0, 1, 1000, 64 << 10, 256 << 10, 1 << 20, math.MaxInt}).Draw(t, "most")
+				most := rapid.SampledFrom([]int{0, 1, 1000, 8 << 10, 32 << 10, 128 << 10, math.MaxInt}).Draw(t, "most")
 				b, err := e.Read(x.ID, next[r], upTo, most)
 				if err != nil {
 					t.Fatal(err)
