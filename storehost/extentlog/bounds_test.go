@@ -41,15 +41,24 @@ func newExtent() core.Extent {
 // nextBatch makes a batch of one record with size bytes of payload that follows h.
 func nextBatch(t testing.TB, h *wire.BatchHeader, size int) []byte {
 	t.Helper()
-	b, err := wire.AppendRecord(make([]byte, wire.BatchHeaderLen), &wire.Record{Payload: make([]byte, size)})
-	if err != nil {
-		t.Fatal(err)
+	return recordsBatch(t, h, 1, size)
+}
+
+// recordsBatch makes one of some records.
+func recordsBatch(t testing.TB, h *wire.BatchHeader, records, size int) []byte {
+	t.Helper()
+	b := make([]byte, wire.BatchHeaderLen)
+	for range records {
+		var err error
+		if b, err = wire.AppendRecord(b, &wire.Record{Payload: make([]byte, size)}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	base := h.Last() + 1
 	if h.Count == 0 {
 		base = 1
 	}
-	*h = wire.BatchHeader{Count: 1, Base: base, Checksum: wire.ExtendChecksum(h.Checksum, b[wire.BatchHeaderLen:])}
+	*h = wire.BatchHeader{Count: uint32(records), Base: base, Checksum: wire.ExtendChecksum(h.Checksum, b[wire.BatchHeaderLen:])}
 	wire.PutBatchHeader(b, *h)
 	return b
 }

@@ -54,25 +54,6 @@ func TestCursors_InsideABatch(t *testing.T) {
 	}
 }
 
-// recordsBatch makes a batch of some records of a size.
-func recordsBatch(t testing.TB, h *wire.BatchHeader, records, size int) []byte {
-	t.Helper()
-	b := make([]byte, wire.BatchHeaderLen)
-	for range records {
-		var err error
-		if b, err = wire.AppendRecord(b, &wire.Record{Payload: make([]byte, size)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	base := h.Last() + 1
-	if h.Count == 0 {
-		base = 1
-	}
-	*h = wire.BatchHeader{Count: uint32(records), Base: base, Checksum: wire.ExtendChecksum(h.Checksum, b[wire.BatchHeaderLen:])}
-	wire.PutBatchHeader(b, *h)
-	return b
-}
-
 // appendBatches of one record each, of these sizes, and answers the last seq.
 func appendBatches(t testing.TB, e *Engine, x core.Extent, n, size int) core.Seq {
 	t.Helper()
