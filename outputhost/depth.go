@@ -36,7 +36,7 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		d := s.rules.Depth()
 		unread := uint64(0)
 		if !s.retired {
-			unread = s.rules.Unread(s.last)
+			unread = s.rules.Uncounted(s.last)
 		}
 		out.InFlight += uint64(d.InFlight)
 		out.Delayed += uint64(d.Delayed + d.Dying)

@@ -158,3 +158,27 @@ func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
 		t.Errorf("%d shares after a list without it", n)
 	}
 }
+
+// TestReader_ReadsWhatWasRestored resumes a share of which only messages are left that an earlier owner handed out: their bytes are still to be read,
+// also when the end of the extent is known before anything was.
+func TestReader_ReadsWhatWasRestored(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(10, 10)
+	s.rules.Ack(1, 8, 1, b.deps.Now(), nil)
+	state := s.rules.State(b.deps.Now())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.rules.RemoveShare(s.rules)
+	s.rules = g.mu.rules.AddShare(s.extent.ID, state, b.deps.Now())
+	s.restored, s.reader = true, &reader{g: g, s: s, told: true}
+	s.last = 10
+	if s.caughtUp() || !s.reader.owedLocked() {
+		t.Errorf("read to its end so far: %v, more is owed: %v; two messages are missing", s.caughtUp(), s.reader.owedLocked())
+	}
+	s.reader, s.end, s.l = nil, true, 10
+	g.readLocked()
+	if s.reader == nil {
+		t.Error("it is not read")
+	}
+	s.reader = nil
+}

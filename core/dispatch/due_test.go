@@ -110,6 +110,9 @@ func (m *machine) checkKnown(t *rapid.T) {
 	if got := m.s.Unread(m.written); got != missing {
 		t.Fatalf("%d are unread, want %d", got, missing)
 	}
+	if got := m.s.Uncounted(m.written); got != missing-uint64(m.s.missing) {
+		t.Fatalf("%d are not counted, want %d less the %d that were restored", got, missing, m.s.missing)
+	}
 }
 
 func newTimers(t *testing.T, spec core.GroupSpec) (*Group, *Share) {

@@ -138,14 +138,19 @@ func (st *State) Standing(seq core.Seq) Standing {
 	return out
 }
 
-// Unread is how many messages up to last are neither done nor counted by Depth: nobody has read them here.
+// Unread is how many messages up to last are not done, and whose bytes were not read here: those that were restored, too.
 func (s *Share) Unread(last core.Seq) uint64 {
 	if s.timers { // those were not read in the order of seqs
 		have := uint64(s.done.Frontier()) + s.done.Above() + uint64(s.table.n-s.missing)
 		return uint64(last) - min(have, uint64(last))
 	}
-	n := undone(&s.done, s.next, last)
-	return n - min(n, uint64(s.missing)) // restored ones are counted, and lie here until they are read
+	return undone(&s.done, s.next, last)
+}
+
+// Uncounted is how many of the unread ones Depth does not count: it counts those that were restored.
+func (s *Share) Uncounted(last core.Seq) uint64 {
+	n := s.Unread(last)
+	return n - min(n, uint64(s.missing))
 }
 
 // Depth is what a share counts that resumes from the state and has read everything up to last.

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShare_UnreadIsWhatDepthLacks compares both, and the depth of the state alone, with a count seq by seq, however much of the extent
-// was read.
-func TestShare_UnreadIsWhatDepthLacks(t *testing.T) {
+// TestShare_UncountedIsWhatDepthLacks compares both, what is unread, and the depth of the state alone, with a count seq by seq, however much of the
+// extent was read.
+func TestShare_UncountedIsWhatDepthLacks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		last := core.Seq(rapid.IntRange(0, 60).Draw(t, "last"))
 		var st State
@@ -53,10 +53,18 @@ func TestShare_UnreadIsWhatDepthLacks(t *testing.T) {
 		s := g.AddShare(extent(1), st, now)
 		for {
 			d := s.Depth()
-			if got := uint64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + s.Unread(last); got != uint64(len(left)) {
-				t.Fatalf("read from %d: %+v and %d unread are %d, want %d", s.ReadFrom(), d, s.Unread(last), got, len(left))
+			if got := uint64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + s.Uncounted(last); got != uint64(len(left)) {
+				t.Fatalf("read from %d: %+v and %d uncounted are %d, want %d", s.ReadFrom(), d, s.Uncounted(last), got, len(left))
 			}
-			from := s.ReadFrom()
+			from, unread := s.ReadFrom(), uint64(0)
+			for seq := range left {
+				if from > 0 && seq >= from {
+					unread++
+				}
+			}
+			if got := s.Unread(last); got != unread {
+				t.Fatalf("%d are unread from %d on, restored ones too, want %d", got, from, unread)
+			}
 			if from == 0 || from > last {
 				return
 			}

@@ -104,7 +104,7 @@ func (t *trial) drain() {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.t.Errorf("stuck: %d deliveries of acknowledged messages are missing; %s", missing, left)
+			t.t.Errorf("stuck: %d deliveries of acknowledged messages are missing; %s%s", missing, left, t.why())
 			return
 		}
 		time.Sleep(2 * time.Second)
@@ -121,6 +121,18 @@ func (t *trial) left() string {
 		}
 	}
 	return strings.Join(out, ", ")
+}
+
+// why says what holds up the groups that have something left, as the servers see it.
+func (t *trial) why() string {
+	var b strings.Builder
+	for _, g := range t.load.groups {
+		d, err := t.Client.Admin().Depth(t.t.Context(), g.Queue, g.Name)
+		fmt.Fprintf(&b, "\n%s %s: depth %+v, %v", g.Queue, g.Name, d, err)
+		reasons, err := t.Client.Admin().WhyStuck(t.t.Context(), g.Queue, g.Name)
+		fmt.Fprintf(&b, "\n\tstuck: %+v, %v", reasons, err)
+	}
+	return b.String()
 }
 
 func (t *trial) depth(g core.GroupSpec) (undone, dead uint64, err error) {
