@@ -36,6 +36,7 @@ type ExtentInfo struct {
 	Replicas []string
 	Holders  []string
 	LastSeq  core.Seq
+	LostFrom core.Seq // from here to LastSeq no store has it any more, and readers skip it; 0: nothing is known to be lost
 	Bytes    uint64
 	Created  time.Time
 	Home     string
@@ -154,7 +155,7 @@ func extentOf(p *pb.ExtentInfo) (ExtentInfo, error) {
 	id, err := parseID(p.Extent)
 	return ExtentInfo{
 		Extent: core.ExtentID{ID: id}, Queue: p.Queue, Kind: core.ExtentKind(p.Kind), Horizon: core.Horizon(p.Horizon), Due: timeFromProto(p.Due), State: core.ExtentState(p.State),
-		Input: p.Input, Replicas: p.Replicas, Holders: p.Holders, LastSeq: core.Seq(p.LastSeq), Bytes: p.Bytes,
+		Input: p.Input, Replicas: p.Replicas, Holders: p.Holders, LastSeq: core.Seq(p.LastSeq), LostFrom: core.Seq(p.LostFrom), Bytes: p.Bytes,
 		Created: timeFromProto(p.Created), Home: p.Home,
 	}, err
 }

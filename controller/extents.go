@@ -27,6 +27,7 @@ type extent struct {
 	home     core.Home    // who reads it
 	rate     int          // of those, messages per second; 0: no bound
 	removed  uint64       // messages that selections took of it
+	givenUp  bool         // some of it is on no store any more, and was given up
 }
 
 // reader is the queue whose groups read the extent; of one that nobody reads, its own.
@@ -52,6 +53,7 @@ func (e extent) took(row metadata.SealRecord) extent {
 	}
 	e.state, e.floor, e.l, e.bytes, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Bytes, row.Checksum, row.Version, row.Forced
 	e.holders, e.kept, e.home, e.rate, e.removed = row.Places(), row.KeptFrom(), row.Home, row.Rate, row.RemovedCount
+	e.givenUp = row.LostFrom > 0
 	return e
 }
 

@@ -8,16 +8,22 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// sealedAlone makes an extent of so many records that only the first of its replicas was known to hold when it was sealed. That one is
-// killed and loses its disk; the others hang.
+// sealedAlone makes an extent of so many records, all acknowledged, that only the first of its replicas was known to hold when it was sealed. That
+// one is killed and loses its disk; the others hang.
 func (r *rig) sealedAlone(records int) (e core.Extent, others []*fakeStore) {
+	r.t.Helper()
+	return r.sealedAloneOf(records, core.Seq(records))
+}
+
+// sealedAloneOf is sealedAlone with so many that are acknowledged.
+func (r *rig) sealedAloneOf(records int, acknowledged core.Seq) (e core.Extent, others []*fakeStore) {
 	r.t.Helper()
 	e = r.extent(r.queue(3, 2), records)
 	holder, others := r.replicas(e)[0], r.replicas(e)[1:]
 	for _, s := range others {
 		r.hang(s)
 	}
-	got, err := r.seal(e, core.Seq(records))
+	got, err := r.seal(e, acknowledged)
 	r.ok(err)
 	if !slices.Equal(got.Holders, []string{string(holder.id)}) {
 		r.t.Fatalf("holders %v, want %s alone", got.Holders, holder.id)

@@ -88,7 +88,9 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	}
 	out := &pb.SealExtentResponse{L: uint64(r.L), Bytes: r.Bytes}
 	for _, holder := range r.Holders {
-		out.Holders = append(out.Holders, string(holder))
+		if r.LostFrom == 0 { // else nobody is known to have all of it
+			out.Holders = append(out.Holders, string(holder))
+		}
 	}
 	return connect.NewResponse(out), nil
 }

@@ -67,7 +67,7 @@ func (h *Host) sealed(ctx context.Context, o order) (metadata.SealRecord, error)
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s: %w", o.extent.ID, err)
 	}
-	if len(row.Holders) < min(2, len(row.Extent.Replicas)) {
+	if !row.Enough() && row.LostFrom == 0 {
 		h.repairs.Want(row.Extent.ID)
 	}
 	return h.answerEnd(ctx, row, o)
@@ -277,6 +277,7 @@ func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, h
 		r.State, r.L, r.Checksum, r.Bytes, r.Changed = core.ExtentSealed, d.L, d.Checksum, bytes, h.deps.now()
 		r.Forced, r.Lost, r.Version, r.Ended = d.Forced, d.Lost, r.Version+1, r.Changed
 		r.SetPlaces(holders)
+		r.Unacked = !r.Enough()
 		return nil
 	})
 	if err != nil {
@@ -318,12 +319,12 @@ func (h *Host) answerEnd(ctx context.Context, row metadata.SealRecord, o order) 
 		row = h.noteDue(ctx, row, o.due)
 	}
 	switch {
-	case row.Forced, row.State == core.ExtentRetired, row.L >= o.floor && !o.force:
+	case row.State == core.ExtentRetired:
 		return row, nil
-	case row.L >= max(o.floor, row.Floor):
-		return row, core.Errorf(core.CodeConflict, "extent %s is sealed already at %d, with all that is known to be acknowledged; there is nothing to accept", row.Extent.ID, row.L)
 	case o.force:
 		return h.acceptLoss(ctx, row, o.floor)
+	case row.Forced, row.L >= o.floor:
+		return row, nil
 	}
 	return row, h.refuseEnd(ctx, row, o.floor)
 }
@@ -365,7 +366,18 @@ func (h *Host) refuseEnd(ctx context.Context, row metadata.SealRecord, floor cor
 	return core.Errorf(core.CodeConflict, "extent %s was sealed at %d, below the acknowledged %d; `columba seal --force` accepts the loss", row.Extent.ID, row.L, floor)
 }
 
+// acceptLoss takes an operator's word for what is lost: what was acknowledged beyond the end, or else what lies within it and no store has any more.
 func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, floor core.Seq) (metadata.SealRecord, error) {
+	if row.Forced || row.L >= max(floor, row.Floor) {
+		next, err := h.repairs.GiveUp(ctx, row)
+		if core.CodeOf(err) != core.CodeConflict {
+			return next, err
+		}
+		if row.Forced {
+			return row, nil
+		}
+		return row, core.Errorf(core.CodeConflict, "extent %s is sealed already at %d, with all that is known to be acknowledged, and nothing of it is known to be lost: %w", row.Extent.ID, row.L, err)
+	}
 	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(r *metadata.SealRecord) error {
 		if r.Forced {
 			return metadata.ErrNoChange

@@ -28,7 +28,7 @@ func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
 	for range targets {
 		all = <-told && all
 	}
-	if all {
+	if all || row.LostFrom > 0 { // no holder may be left to be told
 		h.finished(ctx, row)
 	}
 }

@@ -176,7 +176,7 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 			info.Holders = append(info.Holders, string(h))
 		}
 		if seal.State.HasEnd() {
-			info.LastSeq, info.Bytes, info.Due = uint64(seal.L), seal.Bytes, convert.Time(seal.LastDue())
+			info.LastSeq, info.Bytes, info.Due, info.LostFrom = uint64(seal.L), seal.Bytes, convert.Time(seal.LastDue()), uint64(seal.LostFrom)
 			return info, nil
 		}
 	}

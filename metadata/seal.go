@@ -19,6 +19,8 @@ type SealRecord struct {
 	// holder is no copy.
 	Holders     []core.HostID `json:"holders"`
 	HolderDisks []core.DiskID `json:"holder_disks,omitempty"`
+	// Unacked: the holders have never been as many as an acknowledgement by this row needs, so nothing was acknowledged by it.
+	Unacked bool `json:"unacked,omitempty"`
 	// Version counts the changes of the holders; a store told a newer one refuses deletions decided by an older.
 	Version uint64 `json:"version,omitempty"`
 	// Forced: an operator's word decided L; Lost is how many records above it were known to be committed.
@@ -34,10 +36,13 @@ type SealRecord struct {
 	Homed time.Time `json:"homed,omitzero"`
 	// Rate bounds how many messages per second its home begins with; 0: no bound.
 	Rate int `json:"rate,omitempty"`
-	// Removed is which of its messages selections have taken, an ack window, RemovedCount how many: whoever reads the extent skips them, whatever
-	// its home. Neither gets less.
+	// Removed is which of its messages selections have taken, or are lost, an ack window, RemovedCount how many: whoever reads the extent skips them,
+	// whatever its home. Neither gets less.
 	Removed      []byte `json:"removed,omitempty"`
 	RemovedCount uint64 `json:"removed_count,omitempty"`
+	// LostFrom is the first seq that no store has any more, which was given up, with all after it: they are among the removed ones, and no store
+	// becomes a holder any more; 0: none.
+	LostFrom core.Seq `json:"lost_from,omitempty"`
 	// Due is when the last record of a timer extent is due, or later, by its writer's word; zero when that did not come to say it.
 	Due time.Time `json:"due,omitzero"`
 }
@@ -62,7 +67,7 @@ func (r *SealRecord) SetPlaces(all []core.Place) {
 	}
 }
 
-// Gone is what selections have taken of it.
+// Gone is what selections have taken of it, and what is lost.
 func (r SealRecord) Gone() (*acklevel.Window, error) {
 	if len(r.Removed) == 0 {
 		return &acklevel.Window{}, nil
@@ -72,6 +77,28 @@ func (r SealRecord) Gone() (*acklevel.Window, error) {
 		err = core.Errorf(core.CodeCorrupt, "%d bytes follow what was removed of extent %s", len(rest), r.Extent.ID)
 	}
 	return w, err
+}
+
+// Enough reports whether the holders are as many as an acknowledgement by this row needs.
+func (r SealRecord) Enough() bool { return len(r.Holders) >= min(2, len(r.Extent.Replicas)) }
+
+// GiveUp takes out what no store has any more, from a seq on to the end. An extent of which nothing is left is read by nobody any more.
+func (r *SealRecord) GiveUp(from core.Seq, now time.Time) error {
+	gone, err := r.Gone()
+	if err != nil {
+		return err
+	}
+	gone.AckRange(from, uint64(r.L-from)+1)
+	r.Removed, _ = gone.Append(nil)
+	r.RemovedCount = uint64(gone.Frontier()) + gone.Above()
+	if r.LostFrom == 0 || from < r.LostFrom {
+		r.LostFrom = from
+	}
+	if r.Remaining() == 0 && r.Home.Kind == core.HomeOwn {
+		r.Home, r.Homed = core.Home{Kind: core.HomePurged}, now.UTC()
+	}
+	r.Version, r.Attempt, r.Changed = r.Version+1, core.NewID(now), now
+	return nil
 }
 
 // Remaining is how many messages it has that nobody has removed.

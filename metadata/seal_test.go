@@ -52,3 +52,30 @@ func TestSealRecord_Gone(t *testing.T) {
 		}
 	}
 }
+
+// TestSealRecord_GiveUp takes what is lost out of an extent, beside what selections took of it. What was given up once stays so.
+func TestSealRecord_GiveUp(t *testing.T) {
+	now := time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC)
+	row := SealRecord{State: core.ExtentSealed, L: 10, Version: 3, Home: core.Home{Kind: core.HomeOwn}}
+	var taken acklevel.Window
+	taken.Ack(2)
+	taken.Ack(9)
+	row.Removed, _ = taken.Append(nil)
+	row.RemovedCount = 2
+	for _, step := range []struct{ from, lostFrom, remaining core.Seq }{{8, 8, 6}, {9, 8, 6}, {4, 4, 2}, {1, 1, 0}} {
+		version := row.Version
+		if err := row.GiveUp(step.from, now); err != nil {
+			t.Fatal(err)
+		}
+		if row.LostFrom != step.lostFrom || row.Remaining() != step.remaining || row.Version != version+1 || row.L != 10 {
+			t.Errorf("from %d on: %+v, want it lost from %d on, and %d to remain", step.from, row, step.lostFrom, step.remaining)
+		}
+		if purged := row.Home.Kind == core.HomePurged; purged != (step.remaining == 0) {
+			t.Errorf("from %d on: its home is %s", step.from, row.Home)
+		}
+	}
+	gone, err := row.Gone()
+	if err != nil || gone.Frontier() != 10 || gone.Above() != 0 {
+		t.Errorf("gone: %v, %v", gone, err)
+	}
+}

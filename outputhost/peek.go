@@ -117,8 +117,14 @@ func untilHeard[T any](ctx context.Context, ask func() (T, error)) (answer T, er
 	}
 }
 
-// readRange reads from the first store that answers with whole batches: as many as fit into bytes, one at least.
+// readRange reads from the first store that answers with whole batches: as many as fit into bytes, one at least. When none does, the error says
+// that one is behind, if one is, else what the first of them said.
 func (h *Host) readRange(ctx context.Context, stores []sources.Source, extent core.ExtentID, from, upTo core.Seq, bytes uint32) (batches []byte, err error) {
+	note := func(e error) {
+		if err == nil || core.CodeOf(e) == core.CodeIncomplete {
+			err = e
+		}
+	}
 	for i, s := range stores {
 		cctx, cancel := ctx, context.CancelFunc(func() {})
 		if i < len(stores)-1 {
@@ -129,16 +135,18 @@ func (h *Host) readRange(ctx context.Context, stores []sources.Source, extent co
 		}))
 		cancel()
 		if rerr != nil {
-			err = convert.FromRPC(rerr)
+			note(convert.FromRPC(rerr))
 			continue
 		}
 		if len(resp.Msg.Batches) == 0 { // it is behind: not the end of what may be read
-			err = core.Errorf(core.CodeIncomplete, "store %s has nothing of extent %s from seq %d on; try again", s.ID, extent, from)
+			note(core.Errorf(core.CodeIncomplete, "store %s has nothing of extent %s from seq %d on; try again", s.ID, extent, from))
 			continue
 		}
-		if _, _, _, err = intake.Batch(resp.Msg.Batches); err == nil {
+		_, _, _, bad := intake.Batch(resp.Msg.Batches)
+		if bad == nil {
 			return resp.Msg.Batches, nil
 		}
+		note(bad)
 	}
 	return nil, err
 }
@@ -158,8 +166,8 @@ func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) 
 	case err == nil && (seal.State == core.ExtentRetired || !seal.Home.ReadBy(group)): // nothing of it is there any more, or not for long
 		return 0, nil, gone, nil
 	case err == nil && seal.State.HasEnd():
-		if from = h.sources.Of(e, seal.Holders, nil, now); len(from) == 0 && seal.L > 0 {
-			return 0, nil, gone, core.Errorf(core.CodeUnavailable, "no store that holds extent %s is there", e.ID)
+		if from = h.sources.All(e, seal.Holders, now); len(from) == 0 && seal.L > 0 {
+			return 0, nil, gone, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
 		}
 		gone, err = seal.Gone()
 		return seal.L, from, gone, err

@@ -45,6 +45,19 @@ func TestSources_LiveHoldersInTurn(t *testing.T) {
 	if got := idsOf(b.sources.Of(e, []core.HostID{"d", "b"}, nil, now)); len(got) != 2 || slices.Contains(got, "a") {
 		t.Errorf("sealed: %v, want the holders, a repaired one too, and no other", got)
 	}
+	for lost, failed := range map[string]map[core.HostID]time.Time{"failed": {"d": now.Add(time.Second)}, "not there": nil} {
+		holders := []core.HostID{"d"}
+		if failed == nil {
+			holders[0] = "gone"
+		}
+		got := idsOf(b.sources.Of(e, holders, failed, now))
+		if len(got) < 3 || slices.Contains(got[:3], "d") {
+			t.Errorf("sealed, and the only holder is %s: %v, want the other replicas in front", lost, got)
+		}
+	}
+	if got := idsOf(b.sources.All(e, []core.HostID{"d", "b"}, now)); len(got) != 4 || slices.Contains(got[2:], "b") || slices.Contains(got[2:], "d") {
+		t.Errorf("all: %v, want the holders in front", got)
+	}
 	b.sources.Shun(first[0], now)
 	if got := idsOf(b.sources.Of(e, nil, nil, now)); got[2] != first[0] || got[0] != first[1] {
 		t.Errorf("after %s failed: %v", first[0], got)

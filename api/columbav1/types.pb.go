@@ -830,10 +830,11 @@ type ExtentInfo struct {
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created,proto3" json:"created,omitempty"`
 	Home          string                 `protobuf:"bytes,11,opt,name=home,proto3" json:"home,omitempty"`
-	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"`  // copies that it shall have, once there are stores for them
-	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`    // place in the chain of a cp queue, from 1; 0 in an ap queue
-	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"` // of a timer extent: how far ahead its messages are due at most: 1h, 1d, 30d, 1y
-	Due           *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=due,proto3" json:"due,omitempty"`         // of a sealed timer extent: by then its last message is due
+	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"`                     // copies that it shall have, once there are stores for them
+	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`                       // place in the chain of a cp queue, from 1; 0 in an ap queue
+	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"`                    // of a timer extent: how far ahead its messages are due at most: 1h, 1d, 30d, 1y
+	Due           *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=due,proto3" json:"due,omitempty"`                            // of a sealed timer extent: by then its last message is due
+	LostFrom      uint64                 `protobuf:"varint,27,opt,name=lost_from,json=lostFrom,proto3" json:"lost_from,omitempty"` // from here to last_seq no store has it any more, and readers skip it; 0: nothing is known to be lost
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -971,6 +972,13 @@ func (x *ExtentInfo) GetDue() *timestamppb.Timestamp {
 		return x.Due
 	}
 	return nil
+}
+
+func (x *ExtentInfo) GetLostFrom() uint64 {
+	if x != nil {
+		return x.LostFrom
+	}
+	return 0
 }
 
 // StoreIdentity is which disk under which name, in which run.
@@ -1759,7 +1767,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05disks\x18\t \x03(\fR\x05disks\x12\x14\n" +
 	"\x05chain\x18\n" +
 	" \x01(\x04R\x05chain\x12\x18\n" +
-	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\xa1\x03\n" +
+	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\xbe\x03\n" +
 	"\n" +
 	"ExtentInfo\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
@@ -1777,7 +1785,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x06wanted\x18\f \x01(\x05R\x06wanted\x12\x14\n" +
 	"\x05chain\x18\r \x01(\x04R\x05chain\x12\x18\n" +
 	"\ahorizon\x18\x19 \x01(\tR\ahorizon\x12,\n" +
-	"\x03due\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"K\n" +
+	"\x03due\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x1b\n" +
+	"\tlost_from\x18\x1b \x01(\x04R\blostFrom\"K\n" +
 	"\rStoreIdentity\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
 	"\x04disk\x18\x02 \x01(\fR\x04disk\x12\x10\n" +

@@ -3,10 +3,7 @@ package repair
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/columbamq/columba/controller/repair/backlog"
 	"github.com/columbamq/columba/core"
@@ -31,7 +28,7 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 	}
 	r.owner.Took(row)
 	e, ok := r.owner.Extent(id)
-	if !ok || row.State != core.ExtentSealed {
+	if !ok || row.State != core.ExtentSealed || row.LostFrom > 0 {
 		return nil
 	}
 	known := r.owner.Stores()
@@ -113,14 +110,17 @@ func answeringHolders(e Extent, known map[core.HostID]Store) (out []core.Place) 
 func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add core.Place, known map[core.HostID]Store) (metadata.SealRecord, error) {
 	for {
 		next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
-			if s.State != core.ExtentSealed {
+			switch {
+			case s.State != core.ExtentSealed:
 				return metadata.ErrNoChange
-			}
-			if s.Version != row.Version {
+			case s.LostFrom > 0:
+				return core.Errorf(core.CodeConflict, "its end was given up")
+			case s.Version != row.Version:
 				return errMoved
 			}
 			holders := slices.DeleteFunc(s.Places(), func(x core.Place) bool { return x.Store == add.Store || contradicts(x, known) })
 			s.SetPlaces(append(holders, add))
+			s.Unacked = s.Unacked && !s.Enough()
 			s.Version, s.Changed = s.Version+1, r.cfg.Now()
 			return nil
 		})
@@ -212,89 +212,4 @@ func victim(e Extent, from []core.Place, known map[core.HostID]Store) core.Place
 func readsAsLost(err error) bool {
 	var broken sourceError
 	return errors.As(err, &broken) && (core.CodeOf(err) == core.CodeCorrupt || core.CodeOf(err) == core.CodeNotFound)
-}
-
-// promote makes a holder of a replica that has everything up to the end and is none, when no holder can be copied from: its rolling checksum
-// at the end is the row's, so its bytes are the extent's. Stores that never heard of the extent are asked, but not changed. When nobody is
-// away who may have it, the extent is lost, which is kept until somebody turns up.
-func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) error {
-	var left []string
-	away := mayComeBack(e, known)
-	for _, st := range mayHave(e, known) {
-		has, whole, err := r.hasAll(ctx, row, st.place())
-		if whole {
-			var made metadata.SealRecord
-			if made, err = r.copyTo(ctx, row, core.Place{}, st, nil); err == nil {
-				r.cfg.Log.Warn("a replica that was no holder is made one: no holder can be read", "extent", e.ID, "store", st.ID, "holders", row.Holders)
-				return r.gained(ctx, made, st.place(), known, true)
-			}
-		}
-		switch {
-		case err != nil && !readsAsOther(err):
-			away = append(away, st.ID)
-		case has != "":
-			left = append(left, has)
-		}
-	}
-	there := "there is nothing of it"
-	if len(left) > 0 {
-		there = "there is " + strings.Join(left, ", ")
-	}
-	if len(away) > 0 {
-		r.backlog.Found(e.ID)
-		return core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", row.L, away, there)
-	}
-	if r.backlog.Lost(e.ID) {
-		r.cfg.Log.Error("the end of an extent is lost: no store has it any more", "extent", e.ID, "queue", e.Queue, "l", row.L, "replicas", e.Replicas, "left", left)
-	}
-	return core.Errorf(core.CodeUnavailable, "no store has it up to seq %d any more, bring back a disk that had it; %s", row.L, there)
-}
-
-// readsAsOther reports whether a replica turned out to be another than the row's when it was to become a holder.
-func readsAsOther(err error) bool {
-	return core.CodeOf(err) == core.CodeCorrupt || core.CodeOf(err) == core.CodeIncomplete
-}
-
-// mayHave are the stores that answer and are no holders, the extent's first ones first.
-func mayHave(e Extent, known map[core.HostID]Store) (out []Store) {
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		st := known[id]
-		if st.Answers && !slices.ContainsFunc(e.Holders, st.place().Same) {
-			out = append(out, st)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b Store) int { return boolInt(isReplica(e, b.ID)) - boolInt(isReplica(e, a.ID)) })
-	return out
-}
-
-// mayComeBack are the stores that had a replica and do not answer; those that came back with another disk will not.
-func mayComeBack(e Extent, known map[core.HostID]Store) (out []core.HostID) {
-	places := slices.Clone(e.Holders)
-	for _, id := range e.Replicas {
-		if !e.holds(id) {
-			places = append(places, core.Place{Store: id, Disk: e.Disk(id)})
-		}
-	}
-	for _, x := range places {
-		if !known[x.Store].Answers && !contradicts(x, known) {
-			out = append(out, x.Store)
-		}
-	}
-	return out
-}
-
-// hasAll asks a store how far its replica goes; whole says that it may be a copy. has is empty when there is nothing, else a text.
-func (r *Runner) hasAll(ctx context.Context, row metadata.SealRecord, at core.Place) (has string, whole bool, err error) {
-	is, err := r.replicas.Get(ctx, row.Extent.ID, at)
-	switch {
-	case core.CodeOf(err) == core.CodeNotFound:
-		return "", row.L == 0, nil // whoever has nothing has all of nothing
-	case err != nil:
-		return "", false, err
-	case is.Damaged:
-		return fmt.Sprintf("%s up to %d, damaged", at.Store, is.Last), false, nil
-	case core.Seq(is.Last) == row.L && is.Checksum != row.Checksum:
-		return fmt.Sprintf("%s up to %d, of another content", at.Store, is.Last), false, nil
-	}
-	return fmt.Sprintf("%s up to %d", at.Store, is.Last), core.Seq(is.Last) >= row.L, nil
 }

@@ -59,7 +59,7 @@ var texts = map[Reason]string{
 	Throttled:          "the consumers nacked all they got lately, and get the next messages after a pause; an ack ends that, and `columba update group --no-nack-throttle` switches it off",
 	Alone:              "its lock ran out the time before, and this is its last attempt: it is made alone, by the next consumer that holds nothing else. One is given nothing more until it is idle; after the lock timeout (30 s at least, 5 min at most) it is handed out like any other",
 	Held:               "messages fail and none has succeeded since, so it may be the workers: it has one attempt left, which waits until one is acked, or enough have failed to tell; 5 s at least after a message failed for the first time, and until what was never tried is. Look after the workers and what they depend on",
-	NoReplica:          "no store that has it can be read from; bring one of them back",
+	NoReplica:          "no store that has it can be read from; bring one of them back. If their disks are lost for good, `columba seal --force` gives up what no store has any more",
 	OutstandingLimit:   "as many messages are read and not settled as may be at once; nothing more of this extent is read until some are",
 	CheckpointFull:     "so much is settled out of order that its record is full; nothing more of this extent is read until older messages are settled",
 	CheckpointNotSaved: "before it is handed out, the count of its attempts, or that it is handed out at all in a group that delivers at most once, has to be saved, and cannot be; look after the metadata",

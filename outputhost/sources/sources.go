@@ -59,12 +59,37 @@ type Source struct {
 }
 
 // Of are the live stores that have the extent, the one to be asked first in front: of a sealed extent its holders, else its
-// replicas; those that failed last come last. Readers of one extent prefer one store: it has the tail in memory.
+// replicas; those that failed last come last. Readers of one extent prefer one store: it has the tail in memory. When no holder is there, or all
+// have failed lately, the other replicas are asked, too: they may have a part of it, and be all that there is.
 func (s *Stores) Of(e core.Extent, holders []core.HostID, failed map[core.HostID]time.Time, now time.Time) []Source {
-	ids := e.Replicas
-	if len(holders) > 0 {
-		ids = holders
+	if len(holders) == 0 {
+		return s.among(e, e.Replicas, failed, now)
 	}
+	out := s.among(e, holders, failed, now)
+	if slices.ContainsFunc(out, func(x Source) bool { return x.until.IsZero() }) {
+		return out
+	}
+	return s.among(e, withOthers(holders, e.Replicas), failed, now)
+}
+
+// All is Of, and the other replicas of a sealed extent after its holders.
+func (s *Stores) All(e core.Extent, holders []core.HostID, now time.Time) []Source {
+	others := slices.DeleteFunc(slices.Clone(e.Replicas), func(id core.HostID) bool { return slices.Contains(holders, id) })
+	return append(s.among(e, holders, nil, now), s.among(e, others, nil, now)...)
+}
+
+func withOthers(holders, replicas []core.HostID) []core.HostID {
+	out := slices.Clone(holders)
+	for _, id := range replicas {
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// among are those of some stores that are live, the one to be asked first in front.
+func (s *Stores) among(e core.Extent, ids []core.HostID, failed map[core.HostID]time.Time, now time.Time) []Source {
 	zone := s.members.Self().Zone
 	var out []Source
 	for rank, id := range core.Rank(e.ID.String(), ids, func(id core.HostID) core.HostID { return id }) {

@@ -69,6 +69,9 @@ func (t *trial) replicated(s metadata.SealRecord) error {
 	if !s.State.HasEnd() {
 		return fmt.Errorf("extent %s is %s", s.Extent.ID, s.State)
 	}
+	if s.LostFrom > 0 { // what is left stays where it is
+		return nil
+	}
 	if want := len(s.Extent.Replicas); len(s.Holders) < want {
 		return fmt.Errorf("extent %s has %d copies, on %v, instead of %d", s.Extent.ID, len(s.Holders), s.Holders, want)
 	}
@@ -110,6 +113,13 @@ func (t *trial) compare(seals map[core.ExtentID]metadata.SealRecord) {
 	crcs := make(map[core.ExtentID][]uint32) // of the payloads, from seq 1
 	for id, s := range seals {
 		var first []byte
+		if s.LostFrom > 0 {
+			var err error
+			if crcs[id], err = payloads(t.rest(s)); err != nil {
+				t.t.Errorf("extent %s: %v", id, err)
+			}
+			continue
+		}
 		for i, store := range s.Holders {
 			b, err := t.readAll(store, id, s.L)
 			switch {
@@ -141,10 +151,24 @@ func (t *trial) compare(seals map[core.ExtentID]metadata.SealRecord) {
 		}
 	}
 	for _, r := range t.load.mu.history.Received {
+		if s := seals[r.Receipt.Extent]; s.LostFrom > 0 && r.Receipt.Seq >= s.LostFrom { // read before its disk was lost; nobody was told that it is stored
+			continue
+		}
 		if crc, there := at(r.Receipt); r.Settled != verify.Dead && (!there || crc != r.CRC) {
 			t.t.Errorf("%s was delivered as %s at %s, where another message or nothing is: it was never committed", r.Key, r.Receipt, r.At.Format("04:05.000"))
 		}
 	}
+}
+
+// rest is what the stores have of an extent of which some was given up: all before that.
+func (t *trial) rest(s metadata.SealRecord) []byte {
+	for _, id := range s.Extent.Replicas {
+		if b, err := t.readAll(id, s.Extent.ID, s.LostFrom-1); err == nil {
+			return b
+		}
+	}
+	t.t.Errorf("extent %s was given up from %d on, and no store has all before that", s.Extent.ID, s.LostFrom)
+	return nil
 }
 
 func (t *trial) readAll(store core.HostID, id core.ExtentID, l core.Seq) ([]byte, error) {

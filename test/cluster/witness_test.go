@@ -80,11 +80,15 @@ func (w *witness) sealLocked(k metadata.Key, value []byte) {
 		w.sayLocked("extent %s is %s without a holder", k.Row, r.State)
 	case r.State.HasEnd() && r.L < r.Floor:
 		w.sayLocked("extent %s ends at %d, below its floor %d", k.Row, r.L, r.Floor)
+	case r.LostFrom > 0 && r.LostFrom <= r.Floor:
+		w.sayLocked("extent %s was given up from %d on, its writer had acknowledged up to %d", k.Row, r.LostFrom, r.Floor)
 	case !known:
 	case !r.Extent.Equal(old.Extent):
 		w.sayLocked("the tuple of extent %s became %+v, was %+v", k.Row, r.Extent, old.Extent)
 	case old.State.HasEnd() && (!r.State.HasEnd() || r.L != old.L || r.Checksum != old.Checksum):
 		w.sayLocked("extent %s became %s at %d (%08x), was %s at %d (%08x)", k.Row, r.State, r.L, r.Checksum, old.State, old.L, old.Checksum)
+	case old.LostFrom > 0 && (r.LostFrom == 0 || r.LostFrom > old.LostFrom || len(r.Holders) > len(old.Holders)):
+		w.sayLocked("extent %s was given up from %d on, and became so from %d on, held by %v", k.Row, old.LostFrom, r.LostFrom, r.Holders)
 	case r.Version < old.Version || r.Floor < old.Floor:
 		w.sayLocked("extent %s went from version %d, floor %d to version %d, floor %d", k.Row, old.Version, old.Floor, r.Version, r.Floor)
 	}

@@ -109,7 +109,7 @@ func (a *app) sealCommand() *cobra.Command {
 			return a.printer().object(extentFields(e))
 		}),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "accept the end that the reachable replicas agree on, even if others may know more")
+	cmd.Flags().BoolVar(&force, "force", false, "accept the end that the reachable replicas agree on, even if others may know more; of a sealed extent: accept that what no store has any more is lost")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show the extent")
 	return cmd
 }

@@ -90,6 +90,7 @@ func extentFields(e *pb.ExtentInfo) []field {
 		{name: "chain", value: e.GetChain()},
 		{name: "horizon", value: e.GetHorizon()},
 		{name: "due", value: instant(e.GetDue())},
+		{name: "lost_from", value: e.GetLostFrom()},
 	}
 }
 
@@ -102,6 +103,9 @@ func listedExtent(e *pb.ExtentInfo, stores []string) []field {
 		away := slices.DeleteFunc(slices.Clone(e.GetHolders()), func(h string) bool { return stores == nil || slices.Contains(stores, h) })
 		if len(away) > 0 {
 			holders += fmt.Sprintf(", %d away", len(away))
+		}
+		if e.GetLostFrom() > 0 {
+			holders = fmt.Sprintf("lost from %d", e.GetLostFrom())
 		}
 	}
 	chain := ""

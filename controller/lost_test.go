@@ -1,0 +1,169 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// cut leaves a store the first n records of an extent.
+func (s *fakeStore) cut(e core.Extent, n int) {
+	s.edit(e.ID, func(x *fakeReplica) { x.batches = x.batches[:n] })
+}
+
+// given checks what was given up of an extent of five records.
+func (r *rig) given(row metadata.SealRecord, from core.Seq) {
+	r.t.Helper()
+	gone, err := row.Gone()
+	r.ok(err)
+	if row.LostFrom != from || row.L != 5 || row.RemovedCount != uint64(6-from) || from > 1 && gone.Done(from-1) || !gone.Done(from) || !gone.Done(5) {
+		r.t.Errorf("row %+v, want that what begins at %d is given up", row, from)
+	}
+}
+
+// TestLost_NothingAcknowledged: the disk of the only holder is lost, and what others lack nobody was told to be stored. Readers go on without it.
+func TestLost_NothingAcknowledged(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e, others := r.sealedAloneOf(5, 3)
+		others[0].cut(e, 4)
+		others[1].cut(e, 3)
+		r.wake(others[0])
+		r.sleep(2 * time.Minute)
+		if row := r.row(e); row.LostFrom != 0 {
+			t.Fatalf("given up while a replica is away: %+v", row)
+		}
+		r.wake(others[1])
+		r.eventually("what is lost is given up", time.Minute, func() bool { return r.row(e).LostFrom > 0 })
+		r.given(r.row(e), 5)
+		r.sleep(time.Minute)
+		if got, err := r.seal(e, 3); err != nil || got.L != 5 || len(got.Holders) != 0 {
+			t.Errorf("its writer gets %v, %v; want that nobody has it", got, err)
+		}
+		if lost, below := r.lost(), r.value(r.ctl.metrics.below); lost != 0 || below != 0 {
+			t.Errorf("reported: %v lost, %v below the minimum", lost, below)
+		}
+		if a, b := others[0].has(e.ID), others[1].has(e.ID); a == nil || a.last() != 4 || b == nil || b.last() != 3 {
+			t.Errorf("what is left was changed: %+v, %+v", a, b)
+		}
+		// Whoever turns up with all of it comes too late: readers have gone on without it.
+		others[1].edit(e.ID, func(x *fakeReplica) {
+			for x.last() < 5 {
+				x.batches = append(x.batches, batch(x.last()+1, string('1'+rune(x.last())), x.sum()))
+			}
+		})
+		r.ctl.repairs.Want(e.ID)
+		r.sleep(time.Minute)
+		if row := r.row(e); len(row.Holders) != 1 {
+			t.Errorf("row %+v, want no other holder", row)
+		}
+	})
+}
+
+// TestLost_Acknowledged: what was, or may have been, acknowledged is given up by an operator's word only.
+func TestLost_Acknowledged(t *testing.T) {
+	for name, lose := range map[string]func(r *rig) core.Extent{
+		"by its writer": func(r *rig) core.Extent {
+			e, others := r.sealedAloneOf(5, 4)
+			for _, s := range others {
+				s.cut(e, 3)
+				r.wake(s)
+			}
+			return e
+		},
+		"known to a replica": func(r *rig) core.Extent {
+			e, others := r.sealedAloneOf(5, 0)
+			for _, s := range others {
+				s.edit(e.ID, func(x *fakeReplica) { x.batches, x.committed = x.batches[:3], 4 })
+				r.wake(s)
+			}
+			return e
+		},
+		"no replica is left": func(r *rig) core.Extent {
+			e, others := r.sealedAloneOf(5, 0)
+			for _, s := range others {
+				r.wake(s)
+				r.kill(s.id)
+				s.wipe()
+				r.restart(s)
+			}
+			return e
+		},
+		"by its end": func(r *rig) core.Extent {
+			e := r.extent(r.queue(3, 2), 5)
+			a, b, short := r.replicas(e)[0], r.replicas(e)[1], r.replicas(e)[2]
+			short.cut(e, 3)
+			r.hang(short)
+			got, err := r.seal(e, 3)
+			r.ok(err)
+			if len(got.Holders) != 2 {
+				r.t.Fatalf("holders %v", got.Holders)
+			}
+			for _, s := range []*fakeStore{a, b} {
+				r.kill(s.id)
+				s.wipe()
+				r.restart(s)
+			}
+			r.wake(short)
+			return e
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+				e := lose(r)
+				r.eventually("it is reported", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.lost) == 1 })
+				r.sleep(5 * time.Minute)
+				if row := r.row(e); row.LostFrom != 0 {
+					t.Fatalf("given up without an operator's word: %+v", row)
+				}
+				from := core.Seq(4)
+				if name == "no replica is left" {
+					from = 1
+				}
+				for range 2 { // the first answer may be lost
+					_, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, reason: "operator", force: true})
+					r.ok(err)
+				}
+				row := r.row(e)
+				r.given(row, from)
+				if purged := row.Home.Kind == core.HomePurged; purged != (from == 1) {
+					t.Errorf("home %s", row.Home)
+				}
+				if lost := r.lost(); lost != 0 {
+					t.Errorf("still reported as lost: %v", lost)
+				}
+			})
+		})
+	}
+}
+
+// TestLost_ForceIsRefused while somebody has, or may have, all of it.
+func TestLost_ForceIsRefused(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		_, err := r.seal(e, 5)
+		r.ok(err)
+		force := func() error {
+			_, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, reason: "operator", force: true})
+			return err
+		}
+		r.eventually("all copies are there", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+		if err := force(); core.CodeOf(err) != core.CodeConflict {
+			t.Errorf("nothing is lost: %v", err)
+		}
+		for _, s := range r.replicas(e)[:2] {
+			r.kill(s.id)
+			s.wipe()
+			r.restart(s)
+		}
+		r.kill(r.replicas(e)[2].id)
+		r.sleep(5 * time.Second)
+		if err := force(); core.CodeOf(err) != core.CodeConflict {
+			t.Errorf("the third may come back: %v", err)
+		}
+		if row := r.row(e); row.LostFrom != 0 {
+			t.Errorf("row %+v", row)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// left is what the stores have of an extent that none of its holders can be copied from.
+type left struct {
+	on   []remainder
+	away []core.HostID // may have all of it, and do not tell
+}
+
+// remainder is what one store has of an extent.
+type remainder struct {
+	Store
+	holder    bool
+	last      core.Seq
+	committed core.Seq // as far as it knows
+	flaw      string   // why it cannot be read; "": it can
+}
+
+// upTo is how far the longest of those goes that can be read.
+func (l *left) upTo() (last core.Seq) {
+	for _, x := range l.on {
+		if x.flaw == "" {
+			last = max(last, x.last)
+		}
+	}
+	return last
+}
+
+// String says who has how much.
+func (l *left) String() string {
+	if len(l.on) == 0 {
+		return "there is nothing of it"
+	}
+	var texts []string
+	for _, x := range l.on {
+		texts = append(texts, fmt.Sprintf("%s up to %d%s", x.ID, x.last, x.flaw))
+	}
+	return "there is " + strings.Join(texts, ", ")
+}
+
+// look asks the stores what they have of an extent. Those that never heard of it are asked, but not changed.
+func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) *left {
+	l := &left{away: mayComeBack(e, known)}
+	for _, st := range answering(e, known) {
+		is, err := r.replicas.Get(ctx, row.Extent.ID, st.place())
+		switch {
+		case core.CodeOf(err) == core.CodeNotFound && row.L > 0:
+			continue
+		case core.CodeOf(err) == core.CodeNotFound: // whoever has nothing has all of nothing
+			l.on = append(l.on, remainder{Store: st})
+			continue
+		case err != nil:
+			l.away = append(l.away, st.ID)
+			continue
+		}
+		x := remainder{Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), last: core.Seq(is.Last), committed: core.Seq(is.Committed)}
+		switch {
+		case is.Damaged:
+			x.flaw = ", damaged"
+		case x.last == row.L && is.Checksum != row.Checksum:
+			x.flaw = ", of another content"
+		}
+		l.on = append(l.on, x)
+	}
+	return l
+}
+
+// promote makes a holder of a replica that has everything up to the end and is none, when no holder can be copied from: its rolling checksum
+// at the end is the row's, so its bytes are the extent's. When nobody is away who may have it, the end of the extent is lost: it is given up if
+// nothing that is lost can have been acknowledged, else kept until somebody turns up.
+func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) error {
+	l := r.look(ctx, e, row, known)
+	for i, x := range l.on {
+		if x.flaw != "" || x.last < row.L {
+			continue
+		}
+		if x.holder { // it could not be copied from just now
+			l.away = append(l.away, x.ID)
+			continue
+		}
+		made, err := r.copyTo(ctx, row, core.Place{}, x.Store, nil)
+		if err == nil {
+			r.cfg.Log.Warn("a replica that was no holder is made one: no holder can be read", "extent", e.ID, "store", x.ID, "holders", row.Holders)
+			return r.gained(ctx, made, x.place(), known, true)
+		}
+		if !readsAsOther(err) {
+			l.away = append(l.away, x.ID)
+		}
+		l.on[i].flaw = ", of another content"
+	}
+	if len(l.away) > 0 {
+		r.backlog.Found(e.ID)
+		return core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", row.L, l.away, l)
+	}
+	if unacknowledged(e, row, l) {
+		_, err := r.giveUp(ctx, row, l)
+		return err
+	}
+	if r.backlog.Lost(e.ID) {
+		r.cfg.Log.Error("the end of an extent is lost: no store has it any more", "extent", e.ID, "queue", e.Queue, "l", row.L, "replicas", e.Replicas, "left", l.String())
+	}
+	return core.Errorf(core.CodeUnavailable, "no store has it up to seq %d any more, bring back a disk that had it, or give up what is lost by `columba seal --force`; %s", row.L, l)
+}
+
+// unacknowledged reports whether nothing beyond what is left was acknowledged: not by the end of the extent, for that many holders there never were,
+// and not before it, for then every replica had it, and one of them is there, as it was.
+func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
+	upTo, survives := l.upTo(), false
+	for _, x := range l.on {
+		if x.committed > upTo {
+			return false
+		}
+		survives = survives || x.flaw == "" && isReplica(e, x.ID) && (core.Place{Store: x.ID, Disk: e.Disk(x.ID)}).Same(x.place())
+	}
+	return row.Unacked && survives && upTo >= row.Floor
+}
+
+// GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it, or may have.
+func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord) (metadata.SealRecord, error) {
+	e, ok := r.owner.Extent(row.Extent.ID)
+	if !ok {
+		return row, core.Errorf(core.CodeNotFound, "extent %s is gone", row.Extent.ID)
+	}
+	l := r.look(ctx, e, row, r.owner.Stores())
+	switch {
+	case len(l.away) > 0:
+		return row, core.Errorf(core.CodeConflict, "%v may have what is lacking, and do not answer; start them, or stores of their names with empty directories", l.away)
+	case l.upTo() >= row.L:
+		return row, core.Errorf(core.CodeConflict, "all of it is there: %s", l)
+	}
+	return r.giveUp(ctx, row, l)
+}
+
+// giveUp takes what is lost out of the extent: its readers go on.
+func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left) (metadata.SealRecord, error) {
+	from := l.upTo() + 1
+	next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
+		switch {
+		case s.State != core.ExtentSealed || s.Version != row.Version:
+			return core.Errorf(core.CodeConflict, "its holders, or its state, changed meanwhile")
+		case s.LostFrom > 0 && s.LostFrom <= from:
+			return metadata.ErrNoChange
+		}
+		return s.GiveUp(from, r.cfg.Now())
+	})
+	if err != nil {
+		return row, core.Errorf(core.CodeOf(err), "give up what is lost of extent %s: %w", row.Extent.ID, err)
+	}
+	r.owner.Took(next)
+	r.backlog.Found(row.Extent.ID)
+	r.owner.Moved(next.Extent)
+	r.cfg.Log.Warn("the end of an extent is given up: no store has it any more", "extent", row.Extent.ID, "queue", row.Extent.Queue, "from", from, "l", row.L, "acknowledged", !row.Unacked, "left", l.String())
+	return next, nil
+}
+
+// readsAsOther reports whether a replica turned out to be another than the row's when it was to become a holder.
+func readsAsOther(err error) bool {
+	return core.CodeOf(err) == core.CodeCorrupt || core.CodeOf(err) == core.CodeIncomplete
+}
+
+// answering are the stores that answer, the extent's first ones first.
+func answering(e Extent, known map[core.HostID]Store) (out []Store) {
+	for _, id := range slices.Sorted(maps.Keys(known)) {
+		if st := known[id]; st.Answers {
+			out = append(out, st)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Store) int { return boolInt(isReplica(e, b.ID)) - boolInt(isReplica(e, a.ID)) })
+	return out
+}
+
+// mayComeBack are the stores that had a replica and do not answer; those that came back with another disk will not.
+func mayComeBack(e Extent, known map[core.HostID]Store) (out []core.HostID) {
+	places := slices.Clone(e.Holders)
+	for _, id := range e.Replicas {
+		if !e.holds(id) {
+			places = append(places, core.Place{Store: id, Disk: e.Disk(id)})
+		}
+	}
+	for _, x := range places {
+		if !known[x.Store].Answers && !contradicts(x, known) {
+			out = append(out, x.Store)
+		}
+	}
+	return out
+}

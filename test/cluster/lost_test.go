@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/storehost/extentlog/memdisk"
+)
+
+// sealsOf are the seal rows of the queue's extents.
+func (w *world) sealsOf() (out []metadata.SealRecord) {
+	w.t.Helper()
+	for e, err := range w.Client.Admin().ListExtents(w.t.Context(), queue) {
+		w.ok(err)
+		if s, _, err := metadata.Read[metadata.SealRecord](w.t.Context(), w.Meta, metadata.Seals, metadata.SealKey(e.Extent), metadata.Serial); err == nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// separated loses all packets between some hosts and the others.
+func (w *world) separated(side ...core.HostID) (heal func()) {
+	var paths []path
+	for _, in := range side {
+		for _, out := range w.All() {
+			if a, b := string(in)+":1", string(out)+":1"; !slices.Contains(side, out) {
+				paths = append(paths, path{a, b}, path{b, a})
+			}
+		}
+	}
+	return w.net.drop(paths...)
+}
+
+// TestLost_TailThatNobodyWasToldOf: two stores are cut off while the third is sent more, which becomes the end of the extent; then the third loses
+// its disk. All that was acknowledged is delivered, nothing waits for ever, and the queue goes on.
+func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
+	for name, spec := range map[string]core.QueueSpec{"ap": {Path: queue}, "cp": {Path: queue, Consistency: core.CP}} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOf(t, Options{Stores: 3}, spec, func(w *world) {
+				w.group("g", nil)
+				told := numbers(1, 5)
+				w.publish(told...)
+				sleep(time.Second)
+				heal := w.separated(Store(0), Store(1))
+				sent := make(chan error, 3)
+				ctx, cancel := context.WithTimeout(w.t.Context(), 15*time.Second)
+				defer cancel()
+				p := w.publisher()
+				for _, b := range numbers(6, 8) {
+					w.ok(p.PublishAsync(ctx, client.Message{Body: []byte(b)}, func(_ client.Receipt, err error) { sent <- err }))
+				}
+				alone := func(s metadata.SealRecord) bool {
+					return s.State == core.ExtentSealed && s.L == 8 && slices.Equal(s.Holders, []core.HostID{Store(2)})
+				}
+				w.eventually("the third store alone has the end", time.Minute, func() bool { return slices.ContainsFunc(w.sealsOf(), alone) })
+				for _, id := range []core.HostID{Store(0), Store(1)} { // what is on its way to them is lost
+					w.Cut(InputOf(0), id)
+				}
+				w.eachDown([]core.HostID{Store(2)}, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
+				for range cap(sent) {
+					if err := <-sent; err == nil {
+						t.Error("a message was acknowledged that two stores lack")
+					}
+				}
+				p.Close(w.t.Context())
+				w.Up(Store(2))
+				heal()
+				w.eventually("what is lost is given up", 2*time.Minute, func() bool {
+					return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 6 && s.L == 8 })
+				})
+				w.publish("after")
+				con := w.consumer("g")
+				w.all(w.collect(con, len(told)+1), append(told, "after"), true)
+				w.eventually("nothing is left", time.Minute, func() bool {
+					d, err := w.Client.Admin().Depth(w.t.Context(), queue, "g")
+					w.ok(err)
+					return d[0].Ready+d[0].InFlight+d[0].Delayed == 0 && d[0].UnknownExtents == 0
+				})
+				w.close(con)
+			})
+		})
+	}
+}
