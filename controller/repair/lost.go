@@ -120,7 +120,8 @@ func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 		if x.committed > upTo {
 			return false
 		}
-		survives = survives || x.flaw == "" && isReplica(e, x.ID) && (core.Place{Store: x.ID, Disk: e.Disk(x.ID)}).Same(x.place())
+		asItWas := isReplica(e, x.ID) && !x.Disk.IsZero() && x.Disk == e.Disk(x.ID) && !x.holder // a holder has lost what it was seen to have
+		survives = survives || asItWas && x.flaw == ""
 	}
 	return row.Unacked && survives && upTo >= row.Floor
 }
