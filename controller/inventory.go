@@ -266,6 +266,8 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		h.sealSoon(e.Extent, "replica damaged")
 	case e.state != core.ExtentSealed:
 		return !r.Damaged && !r.Sealed
+	case e.givenUp: // whatever is left stays
+		return true
 	case r.Sealed && core.Seq(r.L) != e.l:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "l", r.L, "row", e.l)
@@ -290,7 +292,7 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 func (h *Host) findMissing(st store, m *mirror) bool {
 	at := core.Place{Store: st.ID, Disk: st.identity.Disk}
 	missing := h.extents.pick(func(e *extent) bool {
-		if e.state != core.ExtentSealed || !e.holds(at.Store) {
+		if e.state != core.ExtentSealed || e.givenUp || !e.holds(at.Store) {
 			return false
 		}
 		_, listed := m.replicas[e.ID]

@@ -32,7 +32,7 @@ func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
 	e, ok := r.owner.Extent(id)
-	if err != nil || !ok || row.State != core.ExtentSealed {
+	if err != nil || !ok || row.State != core.ExtentSealed || row.LostFrom > 0 {
 		return
 	}
 	good := 0
