@@ -55,7 +55,7 @@ type Publisher struct {
 		settled []outcome
 		records int // taken, without an outcome that its owner is being told
 		bytes   int
-		hungry  bool          // the loop waits for records, or shall not wait for a pace
+		rouse   bool          // who has taken a record wakes the loop: it waits for one, or this one cannot wait for the pace
 		stuck   bool          // the loop waits for room on the active session
 		room    chan struct{} // closed when there is room again; nil when nobody waits
 		flushes []flush
@@ -207,7 +207,7 @@ func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64
 	p.mu.bytes += size
 	p.mu.nextExpiry = min(p.mu.nextExpiry, deadline)
 	if s := p.mu.active; s != nil && now < s.pace.next && s.pace.tooLate(deadline) {
-		p.mu.hungry = true
+		p.mu.rouse = true
 	}
 }
 
@@ -221,10 +221,10 @@ func (p *Publisher) targetLocked() int {
 
 // unlockAndWake wakes the loop if it waits for records.
 func (p *Publisher) unlockAndWake() {
-	hungry := p.mu.hungry
-	p.mu.hungry = false
+	rouse := p.mu.rouse
+	p.mu.rouse = false
 	p.mu.Unlock()
-	if hungry {
+	if rouse {
 		signal(p.wake)
 	}
 }
