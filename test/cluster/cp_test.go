@@ -54,7 +54,7 @@ func tryChains(t *testing.T, seed uint64) {
 	patience := []time.Duration{2 * time.Second, 30 * time.Second}
 	publish, wait := patience[random.IntN(2)], patience[random.IntN(2)]
 	synctest.Test(t, func(t *testing.T) {
-		r := &trial{t: t, plan: s, load: newChains(), calm: make(chan struct{})}
+		r := &trial{t: t, plan: s, load: newChains(s), calm: make(chan struct{})}
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
 			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep,
@@ -84,10 +84,10 @@ func aimAtInputs(s *schedule, random *rand.Rand) {
 }
 
 // newChains is the load of two queues, each with a group that consumes at once and one that consumes when all is over.
-func newChains() *load {
+func newChains(s *schedule) *load {
 	l := &load{queues: []core.QueueSpec{
 		{Path: "/s/strict", Consistency: core.CP, Replicas: 3, MinReplicas: 2},
-		{Path: "/s/loose", Consistency: core.CP, Replicas: 3, MinReplicas: 1},
+		{Path: "/s/loose", Consistency: core.CP, Replicas: 3, MinReplicas: s.copies()},
 	}}
 	l.mu.receipts = make(map[verify.Key]core.Receipt)
 	l.mu.got = make(map[string]map[verify.Key]bool)

@@ -32,11 +32,7 @@ type load struct {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func newLoad(s *schedule) *load {
-	least := 1
-	if s.destroy { // what has one copy may be lost
-		least = 2
-	}
-	l := &load{queues: []core.QueueSpec{{Path: "/s/three", Replicas: 3, MinReplicas: 2}, {Path: "/s/any", Replicas: 3, MinReplicas: least}}}
+	l := &load{queues: []core.QueueSpec{{Path: "/s/three", Replicas: 3, MinReplicas: 2}, {Path: "/s/any", Replicas: 3, MinReplicas: s.copies()}}}
 	if s.single {
 		l.queues = append(l.queues, core.QueueSpec{Path: "/s/one", Replicas: 1, MinReplicas: 1})
 	}

@@ -122,6 +122,14 @@ func draw(seed uint64, steps int) *schedule {
 	return s
 }
 
+// copies is how few an extent may have: what has one may be lost when a disk is.
+func (s *schedule) copies() int {
+	if s.destroy {
+		return 2
+	}
+	return 1
+}
+
 func (s *schedule) hosts() []core.HostID {
 	out := []core.HostID{Controller, Frontend, InputOf(0), InputOf(1), OutputOf(0), OutputOf(1)}
 	for i := range s.stores {
