@@ -112,6 +112,7 @@ func TestGolden_Operations(t *testing.T) {
 		{line: "seek /demo/a billing"},
 		{line: "seek /demo/a billing --to tomorrow"},
 		{line: "seek /demo/a billing --to earliest --dry-run"},
+		{line: "seek /demo/a billing --to 9999-01-02T15:04:05Z --dry-run"},
 		{line: "seek /demo/a billing --to 2026-01-02T15:04:05Z -o json"},
 		{line: "seek /demo/a nobody --to latest"},
 	}))

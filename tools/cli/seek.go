@@ -35,6 +35,9 @@ func (a *app) seekCommand() *cobra.Command {
 				to = start.At.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
 			}
 			if dryRun {
+				if start.Mode == core.StartTime && start.At.After(time.Now()) { // the server would refuse it
+					return core.Errorf(core.CodeBadArgument, "%s is in the future; use latest, or an earlier time", to)
+				}
 				a.say("would send group %s of %s to %s; nothing was changed", group, queue, to)
 				return a.showGroup(ctx, queue, group)
 			}
