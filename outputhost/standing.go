@@ -185,11 +185,21 @@ func (g *group) readOne(ctx context.Context, s *share, seq core.Seq) (enqueued i
 	return batch.AppendTime, record, err
 }
 
+// standingLocked is where the message stands. One that nobody reads here, as nobody consumes, may be kept back by the group's delay all the same.
+func (x *held) standingLocked(now time.Time) dispatch.Standing {
+	st := x.s.rules.Standing(x.seq)
+	if st.Place == dispatch.PlaceUnread && x.enqueued > 0 && !x.s.timers() && x.s.rules.KeepsBack(x.enqueued, now) {
+		st.Place, st.Enqueued = dispatch.PlaceDelayed, x.enqueued
+		st.Until = time.UnixMicro(x.enqueued).Add(x.s.group.mu.record.Spec.Delay)
+	}
+	return st
+}
+
 // viewLocked is what this host sees of the share.
 func (g *group) viewLocked(x *held, now time.Time) stuck.View {
 	s, depth := x.s, g.mu.rules.Depth()
 	v := stuck.View{
-		Standing: s.rules.Standing(x.seq),
+		Standing: x.standingLocked(now),
 		Takers:   len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Waiting: g.mu.rules.Ready(),
 		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(),
 		MemoryFull: g.h.memory.Room(s.rules.Held()) == 0, Unreadable: x.lost || s.failing(),

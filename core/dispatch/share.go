@@ -313,6 +313,7 @@ func (s *Share) Depth() Depth {
 	}
 	_ = slices.ContainsFunc(s.unbegun.all(), older)
 	_ = slices.ContainsFunc(s.retries.all(), older)
+	_ = slices.ContainsFunc(s.lasts.all(), older)
 	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
 	return d
 }

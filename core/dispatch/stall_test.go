@@ -379,3 +379,17 @@ func TestStall_ConsumerThatDied(t *testing.T) {
 		t.Error("the group stalled")
 	}
 }
+
+// TestDepth_AgeOfLastAttempts: messages whose last attempt waits until it is known who is to blame are ready, and have an age.
+func TestDepth_AgeOfLastAttempts(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 5)
+	age := g.Depth().OldestReady
+	w := newWorkers(t, g)
+	all := func(core.Seq) bool { return true }
+	if w.work(10, all) != 5 || w.work(10, all) != 0 || s.lasts.len() != 5 {
+		t.Fatalf("%d last attempts wait, want 5", s.lasts.len())
+	}
+	if d := g.Depth(); d.Ready != 5 || d.OldestReady != age || age == 0 {
+		t.Errorf("depth %+v, want 5 ready, the oldest of %d", d, age)
+	}
+}

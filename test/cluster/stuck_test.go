@@ -194,12 +194,18 @@ func TestWhyStuck_DisabledGroup(t *testing.T) {
 func TestWhyStuck_GroupDelay(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.Delay = time.Minute })
-		con := w.consumer("g")
 		r := w.receipts("a")
 		sleep(10 * time.Second)
-		m := w.stuck("g", "group_delay").Message
-		if left := time.Until(m.Until); !names(m, r[0]) || m.State != "delayed" || left < 49*time.Second || left > 51*time.Second {
-			t.Errorf("held up by %+v for %s, want %s for 50 s", m, left, r[0])
+		why := w.stuck("g", "group_delay")
+		m := why.Message
+		if left := time.Until(m.Until); !names(m, r[0]) || m.State != "delayed" || left < 49*time.Second || left > 51*time.Second || !slices.Contains(why.Also, "no_consumer") {
+			t.Errorf("nobody consumes: held up by %+v for %s, also %v; want %s for 50 s", m, left, why.Also, r[0])
+		}
+		con := w.consumer("g")
+		sleep(time.Second)
+		m = w.stuck("g", "group_delay").Message
+		if left := time.Until(m.Until); !names(m, r[0]) || m.State != "delayed" || left < 48*time.Second || left > 50*time.Second {
+			t.Errorf("held up by %+v for %s, want %s for 49 s", m, left, r[0])
 		}
 		w.close(con)
 	})
