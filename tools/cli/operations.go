@@ -202,6 +202,9 @@ func (a *app) cancelOperationCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if o.GetState() != "cancelled" {
+				a.say("it had ended before: nothing was stopped")
+			}
 			return a.printer().object(operationFields(o))
 		}),
 	}
