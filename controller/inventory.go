@@ -271,6 +271,11 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 	case r.Sealed && core.Seq(r.L) != e.l:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "l", r.L, "row", e.l)
+	case e.givenUp: // what there is of it stays as it is
+		if r.Sealed || r.Damaged || !slices.Contains(e.Replicas, st.ID) {
+			return true
+		}
+		h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
 	case held && (r.Damaged || r.Last < uint64(e.l) || r.Sealed && r.Checksum != e.checksum):
 		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, is) })
 	case held && !r.Sealed:

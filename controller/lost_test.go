@@ -167,3 +167,123 @@ func TestLost_ForceIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestLost_WhatIsLeftIsReadable: replicas that are left are told the end. Without it they show readers no more than they know as committed.
+func TestLost_WhatIsLeftIsReadable(t *testing.T) {
+	for name, acknowledged := range map[string]core.Seq{"given up": 3, "kept": 5} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+				e := r.extent(r.queue(3, 2), 5)
+				holder, others := r.replicas(e)[0], r.replicas(e)[1:]
+				for _, s := range others {
+					r.kill(s.id)
+				}
+				_, err := r.seal(e, acknowledged)
+				r.ok(err)
+				r.sleep(time.Minute) // the holder was told, and those who were to tell the others have given up
+				r.kill(holder.id)
+				holder.wipe()
+				r.restart(holder)
+				for _, s := range others {
+					s.cut(e, 4)
+					r.restart(s)
+				}
+				r.sleep(3 * time.Minute)
+				if lost := r.row(e).LostFrom; (lost > 0) != (acknowledged == 3) {
+					t.Fatalf("lost from %d", lost)
+				}
+				for _, s := range others {
+					if x := s.has(e.ID); !x.sealed || x.l != 5 || x.last() != 4 {
+						t.Errorf("store %s shows readers up to %d of %d: %+v", s.id, x.committed, x.last(), x)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestLost_ForceSeesTheNewestHolders: another controller has added a holder, which is away.
+func TestLost_ForceSeesTheNewestHolders(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		other := r.others(e)[0]
+		r.kill(other.id)
+		r.sleep(5 * time.Second)
+		_, err := r.seal(e, 5)
+		r.ok(err)
+		r.eventually("all copies are there", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+		_, err = metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error {
+			s.SetPlaces(append(s.Places(), core.Place{Store: other.id, Disk: other.disk}))
+			s.Version++
+			return nil
+		})
+		r.ok(err)
+		for _, s := range r.replicas(e) {
+			s.edit(e.ID, func(x *fakeReplica) { x.batches = x.batches[:3] })
+		}
+		_, err = r.ctl.Host.seal(r.t.Context(), order{extent: e, reason: "operator", force: true})
+		if core.CodeOf(err) != core.CodeConflict || r.row(e).LostFrom != 0 {
+			t.Errorf("%v, row %+v; store %s may come back with all of it", err, r.row(e), other.id)
+		}
+	})
+}
+
+// TestLost_PartOfACopy: a store that is no replica has more than they, of a copy that was under way. Readers do not ask it, so it is copied to one of them.
+func TestLost_PartOfACopy(t *testing.T) {
+	for name, left := range map[string]int{"replicas are shorter": 3, "no replica is left": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: 4}, func(r *rig) {
+				e, others := r.sealedAloneOf(5, 3)
+				stranger := r.others(e)[0]
+				batches := others[0].has(e.ID).batches[:4]
+				stranger.with(func() { stranger.replicas[e.ID] = &fakeReplica{tuple: e, fenced: true, batches: batches} })
+				for _, s := range others {
+					s.cut(e, left)
+					if left == 0 {
+						s.wipe()
+					}
+					r.wake(s)
+				}
+				if left == 0 {
+					r.eventually("it is reported", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.lost) == 1 })
+					_, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, reason: "operator", force: true})
+					r.ok(err)
+				}
+				r.eventually("what is lost is given up", 2*time.Minute, func() bool { return r.row(e).LostFrom > 0 })
+				row, readable := r.row(e), core.Seq(0)
+				for _, id := range e.Replicas {
+					if x := r.store(id).has(e.ID); x != nil && x.sealed && x.l == 5 {
+						readable = max(readable, x.last())
+					}
+				}
+				if readable != 4 || row.LostFrom != 5 {
+					t.Errorf("lost from %d, readers get up to %d", row.LostFrom, readable)
+				}
+			})
+		})
+	}
+}
+
+// TestLost_GivenUpIsQuiet: what is lost of an extent that was given up is not reported again and again. A replica that does not know the end, though
+// readers need it, is told.
+func TestLost_GivenUpIsQuiet(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e, others := r.sealedAloneOf(5, 3)
+		for _, s := range others {
+			s.cut(e, 4)
+			r.wake(s)
+		}
+		r.eventually("what is lost is given up", 2*time.Minute, func() bool { return r.row(e).LostFrom > 0 })
+		r.sleep(time.Minute)
+		wiped := r.replicas(e)[0]
+		before := wiped.count("GetReplica")
+		others[0].edit(e.ID, func(x *fakeReplica) { x.sealed, x.l = false, 0 })
+		r.sleep(5 * time.Minute)
+		if after := wiped.count("GetReplica"); after != before {
+			t.Errorf("the store that lost it is asked %d times", after-before)
+		}
+		if x := others[0].has(e.ID); !x.sealed || x.l != 5 {
+			t.Errorf("%+v", x)
+		}
+	})
+}

@@ -21,6 +21,7 @@ type left struct {
 type remainder struct {
 	Store
 	holder    bool
+	told      bool // the end: it shows readers all that it has
 	last      core.Seq
 	committed core.Seq // as far as it knows
 	flaw      string   // why it cannot be read; "": it can
@@ -63,7 +64,9 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 			l.away = append(l.away, st.ID)
 			continue
 		}
-		x := remainder{Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), last: core.Seq(is.Last), committed: core.Seq(is.Committed)}
+		x := remainder{
+			Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), told: is.Sealed, last: core.Seq(is.Last), committed: core.Seq(is.Committed),
+		}
 		switch {
 		case is.Damaged:
 			x.flaw = ", damaged"
@@ -73,6 +76,66 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 		l.on = append(l.on, x)
 	}
 	return l
+}
+
+// show has readers get all that is left: replicas without the end show no more than they know as committed, and who is none of the replicas, and has
+// more of it from a copy that was under way, is not asked by readers.
+func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l *left, known map[core.HostID]Store) error {
+	tell := func(x *remainder) error {
+		err := r.replicas.Seal(ctx, row, x.place(), row.Version)
+		switch core.CodeOf(err) {
+		case core.CodeIncomplete:
+			err = nil
+		case core.CodeCorrupt:
+			x.flaw, err = ", damaged", nil
+		}
+		if err != nil {
+			return core.Errorf(core.CodeOf(err), "tell store %s its end: %w", x.ID, err)
+		}
+		x.told = true
+		return nil
+	}
+	var longest, asked *remainder
+	for i := range l.on {
+		x := &l.on[i]
+		if x.flaw == "" && !x.told && x.last < row.L {
+			if err := tell(x); err != nil {
+				return err
+			}
+		}
+		if x.flaw != "" {
+			continue
+		}
+		if longest == nil || x.last > longest.last {
+			longest = x
+		}
+		if (isReplica(e, x.ID) || e.holds(x.ID)) && (asked == nil || x.last > asked.last) {
+			asked = x
+		}
+	}
+	if longest == nil || asked != nil && asked.last >= longest.last {
+		return nil
+	}
+	if asked == nil {
+		at := slices.IndexFunc(e.Replicas, func(id core.HostID) bool {
+			return known[id].Answers && !slices.ContainsFunc(l.on, func(x remainder) bool { return x.ID == id })
+		})
+		if at < 0 {
+			return nil // all of them have it damaged
+		}
+		asked = &remainder{Store: known[e.Replicas[at]]}
+		_, err := r.replicas.Fence(ctx, row.Extent, asked.place(), row.Version+1)
+		if err == nil {
+			err = tell(asked)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := r.replicas.Copy(ctx, e.ID, longest.place(), asked.place(), asked.last+1, longest.last, nil); err != nil {
+		return core.Errorf(core.CodeOf(err), "copy what is left of it from %s to %s: %w", longest.ID, asked.ID, err)
+	}
+	return nil
 }
 
 // promote makes a holder of a replica that has everything up to the end and is none, when no holder can be copied from: its rolling checksum
@@ -102,6 +165,10 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 		r.backlog.Found(e.ID)
 		return core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", row.L, l.away, l)
 	}
+	if err := r.show(ctx, e, row, l, known); err != nil {
+		r.backlog.Found(e.ID)
+		return err
+	}
 	if unacknowledged(e, row, l) {
 		_, err := r.giveUp(ctx, row, l)
 		return err
@@ -128,16 +195,21 @@ func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 
 // GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it, or may have.
 func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord) (metadata.SealRecord, error) {
+	r.owner.Took(row) // another controller may have made holders
 	e, ok := r.owner.Extent(row.Extent.ID)
 	if !ok {
 		return row, core.Errorf(core.CodeNotFound, "extent %s is gone", row.Extent.ID)
 	}
-	l := r.look(ctx, e, row, r.owner.Stores())
+	known := r.owner.Stores()
+	l := r.look(ctx, e, row, known)
 	switch {
 	case len(l.away) > 0:
 		return row, core.Errorf(core.CodeConflict, "%v may have what is lacking, and do not answer; start them, or stores of their names with empty directories", l.away)
 	case l.upTo() >= row.L:
 		return row, core.Errorf(core.CodeConflict, "all of it is there: %s", l)
+	}
+	if err := r.show(ctx, e, row, l, known); err != nil {
+		return row, core.Errorf(core.CodeOf(err), "give up what is lost of extent %s: %w", e.ID, err)
 	}
 	return r.giveUp(ctx, row, l)
 }
