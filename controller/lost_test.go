@@ -1,9 +1,14 @@
 package controller
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -284,6 +289,38 @@ func TestLost_GivenUpIsQuiet(t *testing.T) {
 		}
 		if x := others[0].has(e.ID); !x.sealed || x.l != 5 {
 			t.Errorf("%+v", x)
+		}
+	})
+}
+
+// Seek knows one time: all batches were appended at it.
+func (s *fakeStore) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) (*connect.Response[pb.SeekResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.replicas[core.ExtentID{ID: core.ID(req.Msg.Extent)}]
+	if x == nil {
+		return nil, convert.RPCError(core.Errorf(core.CodeNotFound, "no such extent"))
+	}
+	if req.Msg.Time.AsTime().UnixMicro() <= 1 {
+		return connect.NewResponse(&pb.SeekResponse{Seq: 1}), nil
+	}
+	return connect.NewResponse(&pb.SeekResponse{Seq: uint64(x.last() + 1)}), nil
+}
+
+// TestLost_StartAtATime: where a group begins in an extent that was given up is asked of those who have what is left.
+func TestLost_StartAtATime(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e, others := r.sealedAloneOf(5, 3)
+		others[0].cut(e, 4)
+		others[1].cut(e, 3)
+		for _, s := range others {
+			r.wake(s)
+		}
+		r.eventually("what is lost is given up", 2*time.Minute, func() bool { return r.row(e).LostFrom > 0 })
+		known, _ := r.ctl.extents.get(e.ID)
+		g := metadata.GroupRecord{Spec: core.GroupSpec{Start: core.Start{Mode: core.StartTime, At: time.Now()}}}
+		if before, err := r.ctl.before(r.t.Context(), g, known); err != nil || before != 4 {
+			t.Errorf("it begins behind %d, %v; want 4, all that is left is older", before, err)
 		}
 	})
 }

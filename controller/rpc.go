@@ -299,7 +299,7 @@ func (d deadLetters) SealStage(ctx context.Context, e core.Extent, last core.Seq
 // Look implements operations.Owner: the output host that has the first say in the queue is asked first.
 func (d deadLetters) Look(ctx context.Context, l operations.Look) (operations.Found, error) {
 	req := &pb.SelectDeadLettersRequest{
-		Selection: convert.SelectionToProto(l.Selection), Extent: convert.ExtentToProto(l.Extent), From: uint64(l.From), UpTo: uint64(l.Row.L), Removed: l.Row.Removed,
+		Selection: convert.SelectionToProto(l.Selection), Extent: convert.ExtentToProto(l.Extent), From: uint64(l.From), UpTo: uint64(l.Row.ReadableTo()), Removed: l.Row.Removed,
 		Base: uint64(l.At.Last), Checksum: l.At.Checksum, AppendTime: l.At.AppendTime,
 	}
 	if !l.Stage.ID.IsZero() {

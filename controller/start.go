@@ -125,6 +125,9 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 			ask = append(ask, x.Store)
 		}
 	}
+	if e.givenUp { // what is left of it is with the replicas; each of them may have less than another
+		return h.beforeInRest(ctx, g, e)
+	}
 	for _, id := range ask {
 		var store columbav1connect.StoreServiceClient
 		if store, err = h.storeAt(id); err != nil {
@@ -139,6 +142,35 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 		}
 	}
 	return 0, err
+}
+
+// beforeInRest is before in an extent of which some is on no store any more: as the longest of those says that have what is left.
+func (h *Host) beforeInRest(ctx context.Context, g metadata.GroupRecord, e extent) (before core.Seq, err error) {
+	places := slices.Clone(e.Replicas)
+	for _, x := range e.holders {
+		if !slices.Contains(places, x.Store) {
+			places = append(places, x.Store)
+		}
+	}
+	answered := false
+	var failed error
+	for _, id := range places {
+		store, err := h.storeAt(id)
+		if err == nil {
+			cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+			var seq core.Seq
+			seq, err = askBefore(cctx, store, g, e)
+			cancel()
+			before, answered = max(before, seq), answered || err == nil
+		}
+		if err != nil {
+			failed = err
+		}
+	}
+	if answered {
+		return before, nil
+	}
+	return 0, failed
 }
 
 func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e extent) (core.Seq, error) {

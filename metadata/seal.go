@@ -104,6 +104,14 @@ func (r *SealRecord) GiveUp(from core.Seq, now time.Time) error {
 // Remaining is how many messages it has that nobody has removed.
 func (r SealRecord) Remaining() core.Seq { return r.L - min(r.L, core.Seq(r.RemovedCount)) }
 
+// ReadableTo is how far it can be read at most: its end, or what is left before that.
+func (r SealRecord) ReadableTo() core.Seq {
+	if r.LostFrom > 0 {
+		return r.LostFrom - 1
+	}
+	return r.L
+}
+
 // LastDue is by when everything in a sealed timer extent is due. When its writer said nothing it goes by the horizon, from its end on. Zero:
 // it is none, or has no end.
 func (r SealRecord) LastDue() time.Time {

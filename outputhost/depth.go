@@ -50,7 +50,7 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		if s.rules.KeptBack() || s.timers() && (s.reader == nil || !s.reader.more) {
 			out.Delayed += unread
 			if s.timers() && s.reader == nil && unread > 0 {
-				asleep = append(asleep, &timersAsleep{s: s, unread: unread, known: s.knownLocked(), upTo: s.last})
+				asleep = append(asleep, &timersAsleep{s: s, unread: unread, known: s.knownLocked(), upTo: s.lastOwedLocked()})
 			}
 			unread = 0
 		}

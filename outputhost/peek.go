@@ -166,11 +166,11 @@ func (h *Host) readable(ctx context.Context, e core.Extent, group core.GroupID) 
 	case err == nil && (seal.State == core.ExtentRetired || !seal.Home.ReadBy(group)): // nothing of it is there any more, or not for long
 		return 0, nil, gone, nil
 	case err == nil && seal.State.HasEnd():
-		if from = h.sources.All(e, seal.Holders, now); len(from) == 0 && seal.L > 0 {
+		if from = h.sources.All(e, seal.Holders, now); len(from) == 0 && seal.ReadableTo() > 0 {
 			return 0, nil, gone, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
 		}
 		gone, err = seal.Gone()
-		return seal.L, from, gone, err
+		return seal.ReadableTo(), from, gone, err
 	case err != nil && core.CodeOf(err) != core.CodeNotFound:
 		return 0, nil, gone, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
 	}

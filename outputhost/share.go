@@ -63,6 +63,17 @@ func (s *share) knownLocked() []byte {
 	return known
 }
 
+// lastOwedLocked is the last message that is not settled, or held, as far as heard: what was settled unseen at the end may be on no store.
+func (s *share) lastOwedLocked() core.Seq {
+	known := s.rules.Known()
+	for r := range known.Ranges() {
+		if r.First <= s.last && s.last <= r.Last {
+			return r.First - 1
+		}
+	}
+	return s.last
+}
+
 // addShare resumes a share from what its owners saved. What is gone of the extent counts as settled, also in a share that is there.
 func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, a *pb.Assignment, gone dispatch.State) error {
 	g.mu.Lock()

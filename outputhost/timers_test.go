@@ -6,6 +6,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -155,5 +156,22 @@ func TestGroup_ReadsTimersBesideLogs(t *testing.T) {
 	}
 	if logs != readersAtOnce || timers != readersAtOnce-2 {
 		t.Errorf("%d logs and %d timer extents are read, want %d and %d", logs, timers, readersAtOnce, readersAtOnce-2)
+	}
+}
+
+// TestTimers_LastOwed: what is due is counted as far as there is something to wait for: what was given up at the end is on no store.
+func TestTimers_LastOwed(t *testing.T) {
+	b := newBench(t)
+	s, r := b.timerShare()
+	if err := r.position(false, 10); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ from, last, want core.Seq }{{3, 4, 10}, {8, 10, 7}, {5, 7, 2}} {
+		var gone acklevel.Window
+		gone.AckRange(x.from, uint64(x.last-x.from)+1)
+		s.rules.Absorb(dispatch.StateDone(&gone), b.deps.Now())
+		if got := s.lastOwedLocked(); got != x.want {
+			t.Errorf("without %d to %d: up to %d, want %d", x.from, x.last, got, x.want)
+		}
 	}
 }

@@ -74,7 +74,7 @@ func (r *Runner) look(ctx context.Context, o *metadata.OperationRecord, s *metad
 		return core.Errorf(core.CodeOf(err), "read the row of extent %s: %w", id, err)
 	}
 	from := max(s.From, 1)
-	if err != nil || row.Home.Kind != core.HomeOwn || row.State == core.ExtentRetired || from > row.L {
+	if err != nil || row.Home.Kind != core.HomeOwn || row.State == core.ExtentRetired || from > row.ReadableTo() {
 		s.Extents, s.From = s.Extents+1, 0
 		return nil
 	}
@@ -97,7 +97,7 @@ func (r *Runner) look(ctx context.Context, o *metadata.OperationRecord, s *metad
 	s.Looked, s.Found = s.Looked+found.Looked, s.Found+n
 	s.Last, s.Checksum, s.AppendTime = found.At.Last, found.At.Checksum, found.At.AppendTime
 	s.From = found.Next
-	if s.From > row.L {
+	if s.From > row.ReadableTo() {
 		s.Extents, s.From = s.Extents+1, 0
 	}
 	return nil
