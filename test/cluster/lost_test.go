@@ -87,3 +87,55 @@ func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
 		})
 	}
 }
+
+// TestLost_WhatOneReplicaHas: a replica that was cut off has more than it knows as committed, and is told the end nowhere but by who gives up what lies
+// beyond that.
+func TestLost_WhatOneReplicaHas(t *testing.T) {
+	bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
+		w.group("g", nil)
+		told := numbers(1, 5)
+		w.publish(told...)
+		sleep(time.Second)
+		sent := make(chan error, 3)
+		ctx, cancel := context.WithTimeout(w.t.Context(), 15*time.Second)
+		defer cancel()
+		p := w.publisher()
+		send := func(bodies ...string) {
+			for _, b := range bodies {
+				w.ok(p.PublishAsync(ctx, client.Message{Body: []byte(b)}, func(_ client.Receipt, err error) { sent <- err }))
+			}
+			sleep(100 * time.Millisecond)
+		}
+		heal1 := w.separated(Store(1))
+		send("6")
+		heal0 := w.separated(Store(0))
+		send("7", "8")
+		alone := func(s metadata.SealRecord) bool {
+			return s.State == core.ExtentSealed && s.L == 8 && slices.Equal(s.Holders, []core.HostID{Store(2)})
+		}
+		w.eventually("the third store alone has the end", time.Minute, func() bool { return slices.ContainsFunc(w.sealsOf(), alone) })
+		sleep(2 * time.Second) // it is told its end
+		for _, id := range []core.HostID{Store(0), Store(1)} {
+			w.Cut(InputOf(0), id)
+		}
+		w.eachDown([]core.HostID{Store(2)}, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
+		for range cap(sent) {
+			<-sent
+		}
+		p.Close(w.t.Context())
+		w.Up(Store(2))
+		heal0()
+		heal1()
+		w.eventually("what is lost is given up", 2*time.Minute, func() bool {
+			return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 7 && s.L == 8 })
+		})
+		con := w.consumer("g")
+		w.all(w.collect(con, len(told)+1), append(told, "6"), true)
+		w.eventually("nothing is left", time.Minute, func() bool {
+			d, err := w.Client.Admin().Depth(w.t.Context(), queue, "g")
+			w.ok(err)
+			return d[0].Ready+d[0].InFlight+d[0].Delayed == 0 && d[0].UnknownExtents == 0
+		})
+		w.close(con)
+	})
+}
