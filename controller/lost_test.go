@@ -85,6 +85,28 @@ func TestLost_Acknowledged(t *testing.T) {
 			}
 			return e
 		},
+		"known to the only replica, which lost it": func(r *rig) core.Extent {
+			e, others := r.sealedAloneOf(5, 0)
+			others[0].edit(e.ID, func(x *fakeReplica) { x.batches, x.committed = x.batches[:2], 3 })
+			r.wake(others[0])
+			r.wake(others[1])
+			r.kill(others[1].id)
+			batches := others[1].has(e.ID).batches[:3]
+			others[1].wipe()
+			others[1].with(func() { others[1].replicas[e.ID] = &fakeReplica{tuple: e, fenced: true, batches: batches} })
+			r.restart(others[1])
+			return e
+		},
+		"the only replica is part of a copy": func(r *rig) core.Extent {
+			e, others := r.sealedAloneOf(5, 0)
+			others[0].edit(e.ID, func(x *fakeReplica) { x.batches, x.opened = x.batches[:3], false })
+			r.wake(others[0])
+			r.wake(others[1])
+			r.kill(others[1].id)
+			others[1].wipe()
+			r.restart(others[1])
+			return e
+		},
 		"no replica is left": func(r *rig) core.Extent {
 			e, others := r.sealedAloneOf(5, 0)
 			for _, s := range others {

@@ -22,6 +22,7 @@ type remainder struct {
 	Store
 	holder    bool
 	told      bool // the end: it shows readers all that it has
+	written   bool // by the extent's writer, and not copied
 	last      core.Seq
 	committed core.Seq // as far as it knows
 	flaw      string   // why it cannot be read; "": it can
@@ -65,7 +66,7 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 			continue
 		}
 		x := remainder{
-			Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), told: is.Sealed, last: core.Seq(is.Last), committed: core.Seq(is.Committed),
+			Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), told: is.Sealed, written: is.Opened, last: core.Seq(is.Last), committed: core.Seq(is.Committed),
 		}
 		switch {
 		case is.Damaged:
@@ -187,8 +188,9 @@ func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 		if x.committed > upTo {
 			return false
 		}
-		asItWas := isReplica(e, x.ID) && !x.Disk.IsZero() && x.Disk == e.Disk(x.ID) && !x.holder // a holder has lost what it was seen to have
-		survives = survives || asItWas && x.flaw == ""
+		onItsDisk := isReplica(e, x.ID) && !x.Disk.IsZero() && x.Disk == e.Disk(x.ID)
+		asItWas := x.written && x.last >= x.committed && !x.holder // a holder has lost what it was seen to have
+		survives = survives || x.flaw == "" && onItsDisk && asItWas
 	}
 	return row.Unacked && survives && upTo >= row.Floor
 }
