@@ -191,7 +191,7 @@ func (h *Host) peekTimersOf(ctx context.Context, e core.Extent, from timersAfter
 
 // listDue asks the first store that answers.
 func (h *Host) listDue(ctx context.Context, stores []sources.Source, req *pb.ListDueRequest) (*pb.ListDueResponse, error) {
-	err := error(core.Errorf(core.CodeUnavailable, "no store of extent %x is there", req.Extent))
+	var err error
 	for i, s := range stores {
 		cctx, cancel := ctx, context.CancelFunc(func() {})
 		if i < len(stores)-1 {
@@ -202,7 +202,10 @@ func (h *Host) listDue(ctx context.Context, stores []sources.Source, req *pb.Lis
 		if rerr == nil {
 			return resp.Msg, nil
 		}
-		err = convert.FromRPC(rerr)
+		err = foremost(err, convert.FromRPC(rerr))
+	}
+	if err == nil {
+		err = core.Errorf(core.CodeUnavailable, "no store of extent %x is there", req.Extent)
 	}
 	return nil, err
 }

@@ -120,11 +120,7 @@ func untilHeard[T any](ctx context.Context, ask func() (T, error)) (answer T, er
 // readRange reads from the first store that answers with whole batches: as many as fit into bytes, one at least. When none does, the error says
 // that one is behind, if one is, else what the first of them said.
 func (h *Host) readRange(ctx context.Context, stores []sources.Source, extent core.ExtentID, from, upTo core.Seq, bytes uint32) (batches []byte, err error) {
-	note := func(e error) {
-		if err == nil || core.CodeOf(e) == core.CodeIncomplete {
-			err = e
-		}
-	}
+	note := func(e error) { err = foremost(err, e) }
 	for i, s := range stores {
 		cctx, cancel := ctx, context.CancelFunc(func() {})
 		if i < len(stores)-1 {
@@ -149,6 +145,14 @@ func (h *Host) readRange(ctx context.Context, stores []sources.Source, extent co
 		note(bad)
 	}
 	return nil, err
+}
+
+// foremost of what two stores said: that one is behind, since then it is worth asking again, else what the first said.
+func foremost(first, next error) error {
+	if first == nil || core.CodeOf(next) == core.CodeIncomplete {
+		return next
+	}
+	return first
 }
 
 const (

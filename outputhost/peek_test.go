@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/internal/peer"
@@ -149,5 +150,24 @@ func TestScan_GivenUpExtentEndsWhereItIsLost(t *testing.T) {
 	began := time.Now()
 	if seqs, err := b.seqsOf(e); err != nil || len(seqs) != 3 || time.Since(began) > 2*time.Second {
 		t.Errorf("%v, %v after %s; want 1 to 3 at once", seqs, err, time.Since(began))
+	}
+}
+
+// ListDue of a store that has not heard how far its extent goes.
+func (s *heldTo) ListDue(_ context.Context, req *connect.Request[pb.ListDueRequest]) (*connect.Response[pb.ListDueResponse], error) {
+	if core.Seq(req.Msg.UpTo) > s.last {
+		return nil, convert.RPCError(core.Errorf(core.CodeIncomplete, "known up to %d", s.last))
+	}
+	return connect.NewResponse(&pb.ListDueResponse{}), nil
+}
+
+// TestListDue_OneIsBehind: whoever asks tries again while a holder has not heard of its end, whatever stores say that are no holders.
+func TestListDue_OneIsBehind(t *testing.T) {
+	b := newBench(t)
+	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b", "c"}}
+	b.serveStores(map[core.HostID]*heldTo{"a": {last: 2}, "b": nil, "c": nil})
+	_, err := b.listDue(t.Context(), b.sources.All(e, []core.HostID{"a"}, time.Now()), &pb.ListDueRequest{Extent: e.ID.ID[:], UpTo: 5})
+	if core.CodeOf(err) != core.CodeIncomplete {
+		t.Errorf("%v, want that one is behind", err)
 	}
 }
