@@ -117,7 +117,7 @@ func (h *Host) quietReaders(now time.Time, probe bool) (lost, quiet []*reader) {
 // owedLocked reports whether there is more than the store has told of; of a log: than it has sent.
 func (r *reader) owedLocked() bool {
 	if r.s.timers() {
-		return r.s.last > r.upTo
+		return r.s.last > r.upTo && r.s.lastOwedLocked() > r.upTo
 	}
 	return r.s.rules.Unread(r.s.last) > 0
 }

@@ -171,6 +171,11 @@ func (d *dueReader) over(limit core.Seq) bool {
 	return d.inspected >= limit && d.ahead.empty() && !d.more && d.next == extentlog.NeverDue
 }
 
+// lacks reports whether the reader waits for something before the end that this replica has not.
+func (d *dueReader) lacks(s extentlog.State) bool {
+	return s.Last < s.L && d.known.Within(s.Last+1, s.L) < uint64(s.L-s.Last)
+}
+
 // serveDue is serve for a timer extent.
 func (r *readStream) serveDue(ctx context.Context, state extentlog.State, credit int64) (again bool) {
 	d, now, limit := r.due, r.s.h.now(), readable(state)
@@ -190,7 +195,7 @@ func (r *readStream) serveDue(ctx context.Context, state extentlog.State, credit
 	switch {
 	case again || d.behind(ms):
 		return true
-	case state.Sealed && (d.over(limit) || !due && state.Last < state.L):
+	case state.Sealed && (d.over(limit) || !due && d.lacks(state)):
 		r.finish(state)
 		return false
 	}

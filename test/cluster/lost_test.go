@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,5 +138,66 @@ func TestLost_WhatOneReplicaHas(t *testing.T) {
 			return d[0].Ready+d[0].InFlight+d[0].Delayed == 0 && d[0].UnknownExtents == 0
 		})
 		w.close(con)
+	})
+}
+
+// TestLost_Timers: the end of a timer extent is lost, long before what is left is due. That is listed and counted meanwhile, and delivered when it is due.
+func TestLost_Timers(t *testing.T) {
+	bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
+		w.group("g", nil)
+		due := time.Now().Add(20 * time.Minute)
+		sent := make(chan error, 8)
+		ctx, cancel := context.WithTimeout(w.t.Context(), 15*time.Second)
+		defer cancel()
+		p := w.publisher()
+		send := func(bodies ...string) {
+			for _, b := range bodies {
+				w.ok(p.PublishAsync(ctx, client.Message{Body: []byte(b), DeliverAt: due}, func(_ client.Receipt, err error) { sent <- err }))
+			}
+			sleep(time.Second)
+		}
+		send(numbers(1, 5)...)
+		heal := w.separated(Store(0), Store(1))
+		send(numbers(6, 8)...)
+		alone := func(s metadata.SealRecord) bool {
+			return s.State == core.ExtentSealed && s.Extent.Kind == core.KindTimer && s.L == 8 && slices.Equal(s.Holders, []core.HostID{Store(2)})
+		}
+		w.eventually("the third store alone has the end", time.Minute, func() bool { return slices.ContainsFunc(w.sealsOf(), alone) })
+		for _, id := range []core.HostID{Store(0), Store(1)} {
+			w.Cut(InputOf(0), id)
+		}
+		w.eachDown([]core.HostID{Store(2)}, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
+		for range cap(sent) {
+			<-sent
+		}
+		p.Close(w.t.Context())
+		w.Up(Store(2))
+		heal()
+		w.eventually("what is lost is given up", 2*time.Minute, func() bool {
+			return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 6 && s.L == 8 })
+		})
+		listed := func() (n int) {
+			for _, err := range w.Client.Admin().Timers(w.t.Context(), queue) {
+				w.ok(err)
+				n++
+			}
+			return n
+		}
+		if n := listed(); n != 5 {
+			t.Errorf("%d timers are listed, want 5", n)
+		}
+		w.eventually("what is left is counted", time.Minute, func() bool { d := w.depth("g"); return d.Delayed == 5 && d.Ready == 0 })
+		con := w.consumer("g")
+		sleep(time.Until(due.Add(-time.Minute)))
+		w.eventually("what is left is counted while it is read", time.Minute, func() bool { d := w.depth("g"); return d.Delayed == 5 && d.Ready == 0 })
+		w.all(w.collect(con, 5), numbers(1, 5), true)
+		if late := time.Since(due); late < 0 || late > 7*time.Second { // of them five to see that nothing more comes
+			t.Errorf("they came %s late", late)
+		}
+		if n := strings.Count(w.log.text(), "reading an extent was interrupted"); n > 20 {
+			t.Errorf("reading was interrupted %d times, with nothing to read", n)
+		}
+		w.close(con)
+		w.eventually("nothing is left", time.Minute, func() bool { d := w.depth("g"); return d.Ready+d.InFlight+d.Delayed == 0 && d.UnknownExtents == 0 })
 	})
 }
