@@ -339,6 +339,12 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 		r.hearLocked()
 		r.told = true
 		r.granted -= len(batch.Bytes)
+		if r.s.end && batch.Last() > r.s.l { // of a replica that has not heard of the end
+			err = core.Errorf(core.CodeCorrupt, "store %s sends batch %d of extent %s, which ends at %d", r.store, batch.Base, r.s.extent.ID, r.s.l)
+			r.g.mu.Unlock()
+			b.Release()
+			return err
+		}
 		r.s.last = max(r.s.last, batch.Last())
 		if err = r.s.rules.Offer(records, r.heard); err == nil {
 			r.s.misses = 0

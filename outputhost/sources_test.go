@@ -11,6 +11,8 @@ import (
 	"github.com/columbamq/columba/membership/static"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/sources"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 // stores makes these ids store hosts beside the output host.
@@ -194,4 +196,22 @@ func TestReader_ReadsWhatWasRestored(t *testing.T) {
 		t.Error("it is not read")
 	}
 	s.reader = nil
+}
+
+// TestReader_NothingBeyondTheEnd: a replica that is no holder may not know the end of its extent, and have more.
+func TestReader_NothingBeyondTheEnd(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(2, 0)
+	g.mu.Lock()
+	s.end, s.l = true, 2
+	g.mu.Unlock()
+	r := &reader{g: g, s: s, store: "store", granted: 1000}
+	body, err := wire.AppendRecord(make([]byte, wire.BatchHeaderLen), &wire.Record{Payload: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire.PutBatchHeader(body, wire.BatchHeader{Count: 1, Base: 3})
+	if err := r.batches(body, ws.Copy(body)); err == nil || s.rules.ReadFrom() != 3 {
+		t.Errorf("%v, and it is read from %d on", err, s.rules.ReadFrom())
+	}
 }
