@@ -346,3 +346,22 @@ func TestLost_StartAtATime(t *testing.T) {
 		}
 	})
 }
+
+// TestLost_GivenUpByAnother: readers hear of it from a controller that finds it in the row.
+func TestLost_GivenUpByAnother(t *testing.T) {
+	bubble(t, rigOptions{stores: 3, outputs: 1}, func(r *rig) {
+		e, others := r.sealedAloneOf(5, 3)
+		r.group(e.Queue, "g")
+		for _, s := range others {
+			s.cut(e, 4)
+		}
+		out := r.outputs[0]
+		r.eventually("the group reads it", time.Minute, func() bool { return out.shares()[e.ID] != nil })
+		_, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error { return s.GiveUp(5, time.Now()) })
+		r.ok(err)
+		for _, s := range others {
+			r.wake(s)
+		}
+		r.eventually("its owner hears of it", 5*time.Minute, func() bool { a := out.shares()[e.ID]; return a == nil || a.Removed == 1 })
+	})
+}

@@ -28,7 +28,12 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 	}
 	r.owner.Took(row)
 	e, ok := r.owner.Extent(id)
-	if !ok || row.State != core.ExtentSealed || row.LostFrom > 0 {
+	if !ok || row.State != core.ExtentSealed {
+		return nil
+	}
+	if row.LostFrom > 0 { // another controller gave it up: its readers are to hear of it
+		r.backlog.Found(id)
+		r.owner.Moved(row.Extent)
 		return nil
 	}
 	known := r.owner.Stores()
