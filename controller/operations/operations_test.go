@@ -30,6 +30,7 @@ type bench struct {
 
 	copies  map[core.ExtentID][]copyOf // in staging extents
 	broken  map[core.ExtentID]bool     // of those
+	losing  int                        // so many ends of staging extents from now on that one's last message is lost; 0: none is
 	unlucky int                        // so many looks from now on the staging extent breaks; 0: none does
 }
 

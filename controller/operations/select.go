@@ -148,7 +148,7 @@ func (r *Runner) complete(ctx context.Context, o *metadata.OperationRecord) erro
 	switch {
 	case err != nil:
 		return core.Errorf(core.CodeOf(err), "fix the end of staging extent %s: %w", s.Stage.ID, err)
-	case row.L != s.Last || row.Checksum != s.Checksum || row.Home.Kind != core.HomeStaging:
+	case row.L != s.Last || row.LostFrom > 0 || row.Checksum != s.Checksum || row.Home.Kind != core.HomeStaging:
 		return core.Errorf(core.CodeConflict, "staging extent %s ends at %d, not at %d, or is another", s.Stage.ID, row.L, s.Last)
 	}
 	return nil

@@ -59,12 +59,17 @@ func (b *bench) Usable(e core.Extent) bool {
 func (b *bench) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (metadata.SealRecord, error) {
 	b.mu.Lock()
 	n := core.Seq(len(b.copies[e.ID]))
+	lose := b.losing == 1
+	b.losing = max(b.losing-1, 0)
 	b.mu.Unlock()
 	return metadata.Change(ctx, b.meta, metadata.Seals, metadata.SealKey(e.ID), func(r *metadata.SealRecord) error {
 		if r.State.HasEnd() {
 			return metadata.ErrNoChange
 		}
 		r.State, r.L = core.ExtentSealed, n
+		if lose {
+			return r.GiveUp(n, time.Now())
+		}
 		return nil
 	})
 }
@@ -117,7 +122,7 @@ func (b *bench) places() (own, merged, removed map[copyOf]int) {
 		b.ok(err)
 		if copies, staged := b.copies[r.Value.Extent.ID]; staged {
 			if r.Value.Home.Kind == core.HomeMerged {
-				for _, c := range copies[:r.Value.L] {
+				for _, c := range copies[:r.Value.ReadableTo()] {
 					merged[c]++
 				}
 			}
@@ -190,7 +195,7 @@ func TestSelection_Controllers(t *testing.T) {
 			b := newBench(t, ends...)
 			shaky := faulty.New(b.meta, faulty.Faults{Seed: seed, Before: 0.03, Lost: 0.03, Stale: 0.3, Delay: 50 * time.Millisecond})
 			defer shaky.Close()
-			b.unlucky = random.IntN(6)
+			b.unlucky, b.losing = random.IntN(6), random.IntN(3)
 			kinds := []metadata.OperationKind{metadata.OperationMerge, metadata.OperationPurge}
 			o := b.order(50, kinds[random.IntN(2)])
 			o.Selection = core.Selection{MinAttempts: 1 + random.IntN(3), MaxAttempts: 3}
