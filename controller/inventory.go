@@ -266,8 +266,6 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		h.sealSoon(e.Extent, "replica damaged")
 	case e.state != core.ExtentSealed:
 		return !r.Damaged && !r.Sealed
-	case e.givenUp: // whatever is left stays
-		return true
 	case r.Sealed && core.Seq(r.L) != e.l:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "l", r.L, "row", e.l)
