@@ -171,7 +171,7 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 		return err
 	}
 	if unacknowledged(e, row, l) {
-		_, err := r.giveUp(ctx, row, l)
+		_, err := r.giveUp(ctx, row, l, false)
 		return err
 	}
 	if r.backlog.Lost(e.ID) {
@@ -213,16 +213,18 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord) (metadata.
 	if err := r.show(ctx, e, row, l, known); err != nil {
 		return row, core.Errorf(core.CodeOf(err), "give up what is lost of extent %s: %w", e.ID, err)
 	}
-	return r.giveUp(ctx, row, l)
+	return r.giveUp(ctx, row, l, true)
 }
 
-// giveUp takes what is lost out of the extent: its readers go on.
-func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left) (metadata.SealRecord, error) {
+// giveUp takes what is lost out of the extent: its readers go on. What its writer says to have acknowledged is taken by an operator's word only.
+func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, forced bool) (metadata.SealRecord, error) {
 	from := l.upTo() + 1
 	next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
 		switch {
 		case s.State != core.ExtentSealed || s.Version != row.Version:
 			return core.Errorf(core.CodeConflict, "its holders, or its state, changed meanwhile")
+		case s.Floor >= from && !forced:
+			return core.Errorf(core.CodeConflict, "its writer has acknowledged up to %d", s.Floor)
 		case s.LostFrom > 0 && s.LostFrom <= from:
 			return metadata.ErrNoChange
 		}
