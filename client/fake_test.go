@@ -108,6 +108,8 @@ func (f *fake) Pull(_ context.Context, r *connect.Request[pb.PullRequest]) (*con
 }
 
 func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
+	f.wg.Add(1) // before the connection is the websocket's: until then the server waits for it
+	defer f.wg.Done()
 	conn, err := ws.Upgrade(w, r, ws.Options{})
 	if err != nil {
 		return
@@ -118,8 +120,6 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		return &fakeStream{f: f, conn: conn, number: fr.Stream}
 	})
-	f.wg.Add(1)
-	defer f.wg.Done()
 	m.Run(context.Background())
 }
 

@@ -88,9 +88,7 @@ func TestLimit_LostConnection(t *testing.T) {
 	if n != 20 {
 		t.Errorf("%d were yielded, want 20", n)
 	}
-	if got := sent(a, b); got > 20 {
-		t.Errorf("%d are held or done, want 20 at most", got)
-	}
+	eventually(t, "20 at most are held or done", func() bool { return sent(a, b) <= 20 }) // a host may not have heard yet that its connection was lost
 }
 
 func TestLimit_EndsWork(t *testing.T) {
