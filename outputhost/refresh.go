@@ -79,7 +79,7 @@ func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 		var record metadata.GroupRecord
 		row, there := byKey[keys[i]]
 		if there {
-			if record, err = metadata.Decode[metadata.GroupRecord](metadata.Groups, row); err != nil {
+			if record, err = g.decode(row); err != nil {
 				h.log.Warn("the settings of a group stay as they are", "queue", g.queuePath, "group", g.name, "err", err)
 				continue
 			}
@@ -90,6 +90,17 @@ func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 		g.apply(record, row.Version, there && record.ID == g.id)
 	}
 	return nil
+}
+
+// decode is the record of the group's row: the one it has, unless the row has changed, or the group was gone in between.
+func (g *group) decode(row metadata.Row) (metadata.GroupRecord, error) {
+	g.mu.Lock()
+	record, at := g.mu.record, g.mu.recordAt
+	g.mu.Unlock()
+	if row.Version == at && record.Spec.Status != core.StatusDeleted {
+		return record, nil
+	}
+	return metadata.Decode[metadata.GroupRecord](metadata.Groups, row)
 }
 
 // rowsByKey reads rows of one table; those that are not there are left out.

@@ -184,3 +184,37 @@ func (o *overtaken) GetRows(ctx context.Context, t metadata.Table, keys []metada
 	}
 	return rows, err
 }
+
+// missing is a store that has no groups while it is told to.
+type missing struct {
+	metadata.Store
+	groups bool
+}
+
+func (m *missing) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
+	if m.groups && t.Name == metadata.Groups.Name {
+		return nil, nil
+	}
+	return metadata.GetRows(ctx, m.Store, t, keys, c)
+}
+
+// TestRefresh_GroupIsThereAgain has one read miss a group, whose row has not changed when the next one finds it.
+func TestRefresh_GroupIsThereAgain(t *testing.T) {
+	b := newBench(t)
+	r, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	meta := &missing{Store: b.meta}
+	b.deps.Meta = meta
+	groups := b.groupList()
+	for _, want := range []core.Status{core.StatusDeleted, r.Spec.Status, r.Spec.Status} {
+		meta.groups = want == core.StatusDeleted
+		if err := b.refreshGroups(t.Context(), groups); err != nil {
+			t.Fatal(err)
+		}
+		if got := groups[0].mu.record; got.Spec.Status != want || got.ID != r.ID {
+			t.Errorf("the group is %+v, want status %q", got, want)
+		}
+	}
+}
