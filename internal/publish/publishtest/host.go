@@ -69,6 +69,8 @@ func (h *Host) Handle(mux *http.ServeMux) {
 		h.Limits = &pb.PublishHelloOK{MaxMessage: 1 << 20, MaxBatch: 1 << 20, Window: 4 << 20}
 	}
 	mux.HandleFunc("/v1/publish", func(w http.ResponseWriter, r *http.Request) {
+		h.wg.Add(1) // before the connection is the websocket's: until then the server waits for it
+		defer h.wg.Done()
 		conn, err := ws.Upgrade(w, r, ws.Options{})
 		if err != nil {
 			return
@@ -82,8 +84,6 @@ func (h *Host) Handle(mux *http.ServeMux) {
 			}
 			return &stream{host: h, conn: conn, number: f.Stream}
 		})
-		h.wg.Add(1)
-		defer h.wg.Done()
 		m.Run(context.Background())
 	})
 }
