@@ -20,12 +20,20 @@ import (
 type load struct {
 	queues []core.QueueSpec
 	groups []core.GroupSpec
+	habits map[string]*habit                   // of groups, by name; none of the plain ones
+	chores []func(t *trial, random *rand.Rand) // that go on beside the faults and end by themselves in the calm
+	later  time.Duration                       // for which some messages are published ahead, at most; 0: none
 
 	mu struct {
 		sync.Mutex
-		history  verify.History
-		receipts map[verify.Key]core.Receipt // of what was acknowledged
-		got      map[string]map[verify.Key]bool
+		history       verify.History
+		taken         map[string][]*taken      // by groups that have a habit
+		due           map[verify.Key]time.Time // what is published for later, by the clock of its publisher
+		ahead, behind time.Duration            // that clocks of hosts were off by, at most
+		sought        []sought                 // seeks that were answered
+		off           []off
+		receipts      map[verify.Key]core.Receipt // of what was acknowledged
+		got           map[string]map[verify.Key]bool
 	}
 }
 
@@ -54,6 +62,14 @@ func group(queue, name string) core.GroupSpec {
 	return core.GroupSpec{Queue: queue, Name: name, Start: core.Start{Mode: core.StartEarliest}, LockTimeout: 3 * time.Second, MaxDeliveries: 50}
 }
 
+// consumers is how many a group has.
+func (l *load) consumers(group string) int {
+	if group == "calm" {
+		return 1
+	}
+	return 2
+}
+
 // publish publishes until stop is closed, and waits for the last outcomes.
 func (t *trial) publish(cl *client.Client, queue, name string, random *rand.Rand, stop <-chan struct{}) {
 	var p *client.Publisher
@@ -71,7 +87,11 @@ func (t *trial) publish(cl *client.Client, queue, name string, random *rand.Rand
 		key := verify.Key{Queue: queue, Publisher: name, Seq: seq}
 		body := fmt.Appendf(nil, "%s/%d/%s", name, seq, strings.Repeat("x", random.IntN(100)))
 		crc := crc32.Checksum(body, castagnoli)
-		err := p.PublishAsync(t.t.Context(), client.Message{Body: body}, func(r client.Receipt, err error) { t.outcome(key, crc, r, err) })
+		m := client.Message{Body: body}
+		if t.load.later > 0 {
+			t.postpone(&m, key, random)
+		}
+		err := p.PublishAsync(t.t.Context(), m, func(r client.Receipt, err error) { t.outcome(key, crc, r, err) })
 		if err != nil {
 			t.t.Errorf("publisher %s: %v", name, err)
 			break
@@ -169,6 +189,9 @@ func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, n
 		return
 	}
 	for d, err := range con.Deliveries(ctx) {
+		if core.CodeOf(err) == core.CodeDisabled && t.load.habits[g.Name] != nil {
+			break
+		}
 		if err != nil {
 			t.t.Errorf("consumer %s: %v", name, err)
 			break
@@ -187,6 +210,10 @@ func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, n
 
 // take writes a delivery down and settles it.
 func (t *trial) take(g core.GroupSpec, name string, d *client.Delivery, random *rand.Rand) {
+	if h := t.load.habits[g.Name]; h != nil {
+		t.takeBy(h, g, name, d, random)
+		return
+	}
 	r := verify.Received{
 		Key: keyOf(g.Queue, d.Body), Group: g.Name, Consumer: name, CRC: crc32.Checksum(d.Body, castagnoli), Receipt: d.Receipt, Attempt: d.Attempt, At: time.Now(),
 	}
@@ -226,6 +253,9 @@ func (l *load) missing() int {
 	defer l.mu.Unlock()
 	n := 0
 	for _, g := range l.groups {
+		if l.habits[g.Name].apart() { // it need not get all
+			continue
+		}
 		got := l.mu.got[g.Queue+" "+g.Name]
 		for _, p := range l.mu.history.Published {
 			if p.Queue == g.Queue && p.Outcome == verify.Acked && !got[p.Key] {

@@ -143,6 +143,7 @@ func (n *nemesis) begin(e event) {
 		n.doomed = &e
 		n.destroy()
 	case kindClock:
+		n.load.skewed(time.Duration(e.n%240-120) * time.Second)
 		h.skew.Store(int64(time.Duration(e.n%240-120) * time.Second))
 		n.crashed("clock", time.Now(), time.Now())
 	case kindSuspect:

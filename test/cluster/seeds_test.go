@@ -38,14 +38,27 @@ const chunk = 100
 //	go test ./test/cluster -run TestSeeds -seed=N -steps=K
 //	COLUMBA_SEEDS=10000 go test ./test/cluster -run TestSeeds -timeout 6h
 func TestSeeds(t *testing.T) {
+	series{"TestSeeds", "many", *seedFlag, *manyFlag, func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps)) }}.test(t)
+}
+
+// series is a test of many seeds.
+type series struct {
+	name string
+	flag string // of how many
+	seed uint64 // to run alone; 0: many
+	many int
+	try  func(t *testing.T, seed uint64, steps int)
+}
+
+func (s series) test(t *testing.T) {
 	switch {
-	case *seedFlag > 0:
-		try(t, draw(*seedFlag, steps(6)))
-	case *manyFlag > chunk:
-		inChunks(t, steps(8))
+	case s.seed > 0:
+		s.try(t, s.seed, steps(6))
+	case s.many > chunk:
+		s.inChunks(t, steps(8))
 	default:
-		for i := range *manyFlag {
-			run(t, *firstFlag+uint64(i), steps(6))
+		for i := range s.many {
+			s.run(t, *firstFlag+uint64(i), steps(6))
 		}
 	}
 }
@@ -58,15 +71,16 @@ func steps(otherwise int) int {
 	return otherwise
 }
 
-func run(t *testing.T, seed uint64, steps int) {
+func (s series) run(t *testing.T, seed uint64, steps int) {
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		t.Parallel()
-		try(t, draw(seed, steps))
+		s.try(t, seed, steps)
 	})
 }
 
 // TestFailedSeeds runs those that have failed before: lines of a seed, its steps and what was wrong.
 func TestFailedSeeds(t *testing.T) {
+	all := series{try: func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps)) }}
 	f, err := os.Open("testdata/seeds")
 	if err != nil {
 		t.Fatal(err)
@@ -81,23 +95,23 @@ func TestFailedSeeds(t *testing.T) {
 		if _, err := fmt.Sscan(lines.Text(), &seed, &steps); err != nil {
 			t.Fatalf("testdata/seeds: %q: %v", lines.Text(), err)
 		}
-		run(t, seed, steps)
+		all.run(t, seed, steps)
 	}
 }
 
-var failedSeed = regexp.MustCompile(`(?m)^\s+--- FAIL: TestSeeds/(\d+)`)
+var failedSeed = regexp.MustCompile(`(?m)^\s+--- FAIL: Test\w+/(\d+)`)
 
 // inChunks runs the seeds in processes of their own, as many at once as there are processors.
-func inChunks(t *testing.T, steps int) {
+func (s series) inChunks(t *testing.T, steps int) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for first := *firstFlag; first < *firstFlag+uint64(*manyFlag); first += chunk {
-		many := min(chunk, int(*firstFlag+uint64(*manyFlag)-first))
+	for first := *firstFlag; first < *firstFlag+uint64(s.many); first += chunk {
+		many := min(chunk, int(*firstFlag+uint64(s.many)-first))
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=20m", "-test.parallel=1",
-				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-many=%d", many), fmt.Sprintf("-steps=%d", steps))
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+s.name+"$", "-test.timeout=20m", "-test.parallel=1",
+				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-%s=%d", s.flag, many), fmt.Sprintf("-steps=%d", steps))
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				return

@@ -39,10 +39,12 @@ type trial struct {
 // slack is how long before a fault an acknowledgement may be forgotten, and how long after one its effects are seen.
 const slack = 5 * time.Second
 
-// try runs a schedule and judges what came of it.
-func try(t *testing.T, s *schedule) {
+// try runs a schedule against the plain load and judges what came of it.
+func try(t *testing.T, s *schedule) { tryLoad(t, s, newLoad(s)) }
+
+func tryLoad(t *testing.T, s *schedule, l *load) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &trial{t: t, plan: s, load: newLoad(s), calm: make(chan struct{})}
+		r := &trial{t: t, plan: s, load: l, calm: make(chan struct{})}
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
 			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep,
@@ -62,10 +64,13 @@ func (t *trial) run() {
 		t.must(err)
 	}
 	for _, g := range t.load.groups {
-		_, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
+		made, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
 		t.must(err)
+		if g.Delivery == core.AtMostOnce {
+			t.witness.claims(made.ID)
+		}
 	}
-	var publishers, consumers sync.WaitGroup
+	var publishers, consumers, chores sync.WaitGroup
 	stopPublishers, stopConsumers := make(chan struct{}), make(chan struct{})
 	seeds := rand.New(rand.NewPCG(t.plan.seed, 5))
 	for _, q := range t.load.queues {
@@ -75,20 +80,26 @@ func (t *trial) run() {
 		}
 	}
 	for _, g := range t.load.groups {
-		for i := range map[string]int{"calm": 1, "work": 2}[g.Name] {
+		for i := range t.load.consumers(g.Name) {
 			random := rand.New(rand.NewPCG(seeds.Uint64(), 0))
 			consumers.Go(func() { t.consume(g, fmt.Sprintf("%s%d", g.Name, i), random, stopConsumers) })
 		}
+	}
+	for _, do := range t.load.chores {
+		random := rand.New(rand.NewPCG(seeds.Uint64(), 0))
+		chores.Go(func() { do(t, random) })
 	}
 	newNemesis(t).run(t.plan.events)
 	t.say("calm")
 	close(t.calm)
 	close(stopPublishers)
 	publishers.Wait()
+	chores.Wait()
 	t.drain()
 	close(stopConsumers)
 	consumers.Wait()
 	t.judge()
+	t.judgeHabits()
 	t.compareAll()
 	for _, w := range t.witness.findings() {
 		t.t.Error(w)
@@ -97,7 +108,10 @@ func (t *trial) run() {
 
 // drain waits until every group has everything.
 func (t *trial) drain() {
-	deadline := time.Now().Add(10 * time.Minute)
+	deadline, look := time.Now().Add(10*time.Minute), 2*time.Second
+	if len(t.load.habits) > 0 { // there are long waits, by clocks that may be wrong
+		deadline, look = deadline.Add(10*time.Minute), 10*time.Second
+	}
 	for {
 		missing, left := t.load.missing(), t.left()
 		if missing == 0 && left == "" {
@@ -107,7 +121,7 @@ func (t *trial) drain() {
 			t.t.Errorf("stuck: %d deliveries of acknowledged messages are missing; %s%s", missing, left, t.why())
 			return
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(look)
 	}
 	time.Sleep(5 * time.Second) // to be wrong in
 }
@@ -150,6 +164,9 @@ func (t *trial) depth(g core.GroupSpec) (undone, dead uint64, err error) {
 func (t *trial) judge() {
 	h := &t.load.mu.history
 	for _, g := range t.load.groups {
+		if t.load.habits[g.Name].apart() {
+			continue
+		}
 		undone, dead, err := t.depth(g)
 		for end := time.Now().Add(2 * time.Minute); err != nil && time.Now().Before(end); { // a copy may be under way
 			time.Sleep(2 * time.Second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/columbamq/columba/core"
@@ -20,6 +21,7 @@ type witness struct {
 		sync.Mutex
 		seals  map[metadata.Key]metadata.SealRecord
 		levels map[metadata.Key]core.Seq // of acknowledgements, by checkpoint
+		once   map[string]bool           // ids of groups that deliver at most once
 		wrong  []string
 	}
 }
@@ -27,6 +29,7 @@ type witness struct {
 func newWitness(behind metadata.Store) *witness {
 	w := &witness{Store: behind}
 	w.mu.seals = make(map[metadata.Key]metadata.SealRecord)
+	w.mu.once = make(map[string]bool)
 	w.mu.levels = make(map[metadata.Key]core.Seq)
 	return w
 }
@@ -94,6 +97,14 @@ func (w *witness) sealLocked(k metadata.Key, value []byte) {
 	}
 }
 
+// claims names a group whose checkpoints say more than is done: what is to be handed out once its claim is durable too, and is given back when it
+// never was (ADR 0013). That nothing comes twice is seen by its consumers.
+func (w *witness) claims(group core.GroupID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.once[group.String()] = true
+}
+
 // level looks at a checkpoint that one run of an output host writes: what it says is acknowledged stays so.
 func (w *witness) level(r metadata.Row) {
 	w.mu.Lock()
@@ -108,6 +119,9 @@ func (w *witness) level(r metadata.Row) {
 		return
 	}
 	now := window.Frontier()
+	if group, _, _ := strings.Cut(r.Key.Partition, "/"); w.mu.once[group] {
+		return
+	}
 	if now < w.mu.levels[r.Key] {
 		w.sayLocked("the ack level of %v went back from %d to %d", r.Key, w.mu.levels[r.Key], now)
 	}

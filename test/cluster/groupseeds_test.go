@@ -1,0 +1,26 @@
+package cluster
+
+import (
+	"flag"
+	"testing"
+)
+
+var (
+	groupSeed  = flag.Uint64("groupseed", 0, "run the schedule of this seed alone against groups with habits")
+	groupSeeds = flag.Int("groupseeds", seeds(20)/5, "seeds to run against groups with habits")
+)
+
+// TestGroupSeeds runs random schedules of faults against groups that use what groups are promised: messages for later, long waits, dead
+// letters and what becomes of them, delivery at most once, seeks, changed settings. Which of it is chosen by the seed.
+//
+//	go test ./test/cluster -run TestGroupSeeds -groupseed=N -steps=K
+//	go test ./test/cluster -run TestGroupSeeds -groupseeds=10000 -timeout 6h
+func TestGroupSeeds(t *testing.T) {
+	series{"TestGroupSeeds", "groupseeds", *groupSeed, *groupSeeds, tryHabits}.test(t)
+}
+
+func tryHabits(t *testing.T, seed uint64, steps int) {
+	s := draw(seed, steps)
+	s.single = false
+	tryLoad(t, s, newHabits(s))
+}

@@ -1,0 +1,248 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/tools/verify"
+)
+
+// judgeHabits judges what tools/verify does not know of.
+func (t *trial) judgeHabits() {
+	if len(t.load.habits) == 0 {
+		return
+	}
+	ledger := make(map[verify.Key]verify.Published)
+	for _, p := range t.load.mu.history.Published {
+		ledger[p.Key] = p
+	}
+	for _, g := range t.load.groups {
+		list := t.load.mu.taken[g.Name]
+		t.judgeTimes(list)
+		if t.load.habits[g.Name].own {
+			t.judgeLedger(ledger, list)
+		}
+		switch g.Name {
+		case "patient":
+			t.judgeParked(ledger, list)
+		case "mortal":
+			t.judgeMortal(g, ledger, list)
+		case "once":
+			t.judgeOnce(ledger, list)
+		case "sought":
+			t.judgeSought(ledger, list)
+		case "switched":
+			t.judgeSwitched(list)
+		}
+	}
+}
+
+func (t *trial) wrong(w *taken, format string, args ...any) {
+	t.t.Helper()
+	t.t.Errorf("%s: %s of %s, attempt %d, taken at %s: "+format, append([]any{w.Group, w.Key, w.Receipt, w.Attempt, w.At.Format("04:05.000")}, args...)...)
+	for _, o := range t.load.mu.taken[w.Group] {
+		if o.Key == w.Key {
+			t.t.Logf("\t%s %s: %s attempt %d, %s until %s, metadata %q left %q", o.At.Format("04:05.000"), o.Consumer, o.Receipt, o.Attempt, o.Settled, o.until.Format("04:05.000"), o.saw, o.left)
+		}
+	}
+}
+
+// skew is how far apart the clocks of two hosts were at most.
+func (l *load) skew() time.Duration { return l.mu.ahead + l.mu.behind + time.Millisecond } // times are whole milliseconds
+
+// crashedBetween reports whether a fault may explain something.
+func (t *trial) crashedBetween(from, to time.Time) bool {
+	for _, c := range t.load.mu.history.Crashes {
+		if c.From.Before(to.Add(slack)) && c.To.After(from.Add(-slack)) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeLedger looks for what was not published like that.
+func (t *trial) judgeLedger(ledger map[verify.Key]verify.Published, list []*taken) {
+	for _, w := range list {
+		switch p, known := ledger[w.Key]; {
+		case !known:
+			t.wrong(w, "it is in no ledger")
+		case p.CRC != w.CRC:
+			t.wrong(w, "its payload is another one")
+		case p.Outcome == verify.Failed:
+			t.wrong(w, "its publish had failed")
+		}
+	}
+}
+
+// judgeTimes looks for what came before its time.
+func (t *trial) judgeTimes(list []*taken) {
+	for _, w := range list {
+		if due, later := t.load.mu.due[w.Key]; later && w.At.Before(due.Add(-t.load.skew())) {
+			t.wrong(w, "it is due at %s", due.Format("04:05.000"))
+		}
+	}
+}
+
+// judgeParked looks for messages that come back from the retry queue too early, or with other metadata than they were sent there with. What a
+// receipt names never changes, so its metadata do not either.
+func (t *trial) judgeParked(ledger map[verify.Key]verify.Published, list []*taken) {
+	first := make(map[core.Receipt]*taken)
+	parked := make(map[verify.Key][]*taken)
+	for _, w := range list {
+		before := first[w.Receipt]
+		switch {
+		case before != nil && before.saw != w.saw:
+			t.wrong(w, "metadata %q, were %q", w.saw, before.saw)
+		case before != nil:
+		case !t.explained(w, parked[w.Key]) && !t.crashedBetween(ledger[w.Key].At.Add(-30*time.Second), ledger[w.Key].At):
+			t.wrong(w, "no message that was sent back like that comes like this")
+		}
+		if before == nil {
+			first[w.Receipt] = w
+		}
+		if w.Settled == verify.Parked {
+			parked[w.Key] = append(parked[w.Key], w)
+		}
+	}
+}
+
+// explained reports whether a message that is seen first at a place is new, or came there from where it was sent back.
+func (t *trial) explained(w *taken, parked []*taken) bool {
+	for _, p := range parked {
+		if p.left == w.saw && !w.At.Before(p.until.Add(-t.load.skew())) {
+			return true
+		}
+	}
+	return len(parked) == 0 && w.saw == ""
+}
+
+// judgeMortal accounts for every message of a group with few attempts, whose dead letters are merged and purged: it is done, or a dead letter,
+// or was one and purged.
+func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
+	ends := make(map[core.Receipt]*taken) // rejected, or done
+	last := make(map[core.Receipt]*taken)
+	done, mayDie := make(map[verify.Key]bool), make(map[verify.Key]bool)
+	for _, w := range list {
+		if w.Attempt > g.MaxDeliveries && g.NoSmartRetry {
+			t.wrong(w, "of %d attempts", g.MaxDeliveries)
+		}
+		if end := ends[w.Receipt]; end != nil && !t.crashedBetween(end.At, w.At) {
+			t.wrong(w, "it had its end at %s, without a fault since then", end.At.Format("04:05.000"))
+		}
+		if before := last[w.Receipt]; before != nil && w.Attempt <= before.Attempt && !t.crashedBetween(before.At, w.At) {
+			t.wrong(w, "after attempt %d at %s", before.Attempt, before.At.Format("04:05.000"))
+		}
+		last[w.Receipt] = w
+		if w.rejected || w.Settled == verify.Done {
+			ends[w.Receipt] = w
+		}
+		done[w.Key] = done[w.Key] || w.Settled == verify.Done
+		mayDie[w.Key] = mayDie[w.Key] || w.rejected || w.Attempt >= g.MaxDeliveries
+	}
+	_, dead, err := t.depth(g)
+	t.must(err)
+	letters := make(map[verify.Key]bool)
+	found := t.letters(g, int(dead))
+	for _, l := range found {
+		letters[l.Key] = true
+		if p, known := ledger[l.Key]; !known || p.CRC != l.CRC {
+			t.t.Errorf("%s: dead letter %s is not as it was published", g.Name, l.Key)
+		}
+	}
+	if len(found) != int(dead) {
+		t.t.Errorf("%s counts %d dead letters, %d were found", g.Name, dead, len(found))
+	}
+	purged := t.purged()
+	var missing []verify.Key
+	for key, p := range ledger {
+		if p.Outcome != verify.Acked || done[key] || letters[key] {
+			continue
+		}
+		missing = append(missing, key)
+		if !mayDie[key] && !t.crashedBetween(p.At, time.Now()) { // nobody saw all of its attempts
+			t.t.Errorf("%s: %s is gone without a reason", g.Name, key)
+		}
+	}
+	if len(missing) > purged {
+		t.t.Errorf("%s: %d messages are neither done nor dead letters, %d were purged: %v", g.Name, len(missing), purged, missing[:min(5, len(missing))])
+		for _, w := range list {
+			if w.Key == missing[0] {
+				t.wrong(w, "it is missing")
+				break
+			}
+		}
+	}
+	t.say("%s: %d dead letters, %d gone, %d purged", g.Name, len(found), len(missing), purged)
+}
+
+// purged is how many dead letters operations have removed.
+func (t *trial) purged() (n int) {
+	all, err := t.Client.Admin().ListOperations(t.t.Context(), true)
+	t.must(err)
+	for _, o := range all {
+		t.say("%+v", o)
+		if o.State == "failed" {
+			t.t.Errorf("an operation has failed: %+v", o)
+		}
+		if o.Kind == "purge" {
+			n += int(o.Done)
+		}
+	}
+	return n
+}
+
+// judgeOnce looks for what came twice, and for what is lost without having been handed out when something failed.
+func (t *trial) judgeOnce(ledger map[verify.Key]verify.Published, list []*taken) {
+	seen, got := make(map[core.Receipt]bool), make(map[verify.Key]bool)
+	for _, w := range list {
+		if seen[w.Receipt] || w.Attempt != 1 {
+			t.wrong(w, "it may come once")
+		}
+		seen[w.Receipt], got[w.Key] = true, true
+	}
+	lost := 0
+	for key, p := range ledger {
+		if p.Outcome != verify.Acked || got[key] {
+			continue
+		}
+		lost++
+		since := p.At
+		if due := t.load.mu.due[key].Add(-t.load.skew()); due.After(since) {
+			since = due
+		}
+		if !t.crashedBetween(since, time.Now()) {
+			t.t.Errorf("once: %s, which could be handed out from %s on, never was", key, since.Format("04:05.000"))
+		}
+	}
+	t.say("once: %d of %d are lost", lost, len(ledger))
+}
+
+// judgeSought looks for what did not come since the last seek.
+func (t *trial) judgeSought(ledger map[verify.Key]verify.Published, list []*taken) {
+	var last sought
+	if n := len(t.load.mu.sought); n > 0 {
+		last = t.load.mu.sought[n-1]
+	}
+	got := make(map[verify.Key]bool)
+	for _, w := range list {
+		got[w.Key] = got[w.Key] || !w.At.Before(last.asked)
+	}
+	for key, p := range ledger {
+		if p.Outcome != verify.Acked || got[key] || last.to.Mode == core.StartTime && p.At.Add(-30*time.Second-t.load.skew()).Before(last.to.At) { // it may be stored before that
+			continue
+		}
+		t.t.Errorf("sought: %s, acknowledged at %s as %s, did not come after the seek of %s to %s %s", key, p.At.Format("04:05.000"), t.load.mu.receipts[key],
+			last.asked.Format("04:05.000"), last.to.Mode, last.to.At.Format("04:05.000"))
+	}
+}
+
+// judgeSwitched looks for what came while the group was disabled and its hosts had had the time to learn it.
+func (t *trial) judgeSwitched(list []*taken) {
+	for _, w := range list {
+		for _, o := range t.load.mu.off {
+			if from := o.from.Add(10 * time.Second); w.At.After(from) && w.At.Before(o.to) && !t.crashedBetween(o.from, w.At) {
+				t.wrong(w, "the group was disabled at %s", o.from.Format("04:05.000"))
+			}
+		}
+	}
+}
