@@ -32,6 +32,8 @@ type bench struct {
 	broken  map[core.ExtentID]bool     // of those
 	losing  int                        // so many ends of staging extents from now on that one's last message is lost; 0: none is
 	unlucky int                        // so many looks from now on the staging extent breaks; 0: none does
+	away    bool                       // every one is broken
+	stages  int                        // that were made
 }
 
 func newBench(t *testing.T, ends ...core.Seq) *bench {

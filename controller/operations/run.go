@@ -146,8 +146,15 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			sealed(o, l)
 			due = o.Sealed == len(o.Extents) || now.Sub(saved) >= saveEvery
 		case discard, stage, register, search, decide, show:
-			if err := r.selectNext(ctx, o); err != nil {
+			lost, err := r.selectNext(ctx, o)
+			if err != nil {
 				return err
+			}
+			if lost != nil { // the next one may come to nothing, too: it waits for the next round
+				if err := r.save(ctx, o); err != nil {
+					return err
+				}
+				return lost
 			}
 			due = true
 		case moveNext:

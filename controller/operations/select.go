@@ -17,8 +17,8 @@ const maxRemoved = 48 << 10
 // errScattered: a selection takes too many single messages of one extent.
 var errScattered = errors.New("it takes too many messages of one extent, too far apart, to be kept track of; select by age, or take all")
 
-// selectNext does the next step of a search, or of what it found.
-func (r *Runner) selectNext(ctx context.Context, o *metadata.OperationRecord) error {
+// selectNext does the next step of a search, or of what it found. lost says why a staging extent has come to nothing; another one is made then.
+func (r *Runner) selectNext(ctx context.Context, o *metadata.OperationRecord) (lost, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	var s metadata.Search
@@ -26,7 +26,6 @@ func (r *Runner) selectNext(ctx context.Context, o *metadata.OperationRecord) er
 		s = *o.Search
 	}
 	s.Step++
-	var err error
 	switch at := next(o); at {
 	case discard:
 		if err = r.purge(ctx, s.Discard[0], o.ID); err == nil {
@@ -45,24 +44,23 @@ func (r *Runner) selectNext(ctx context.Context, o *metadata.OperationRecord) er
 	case decide:
 		if err = r.complete(ctx, o); err == nil {
 			o.Decided = true
-			return nil
+			return nil, nil
 		}
 	case show:
 		if err = r.show(ctx, o); err == nil {
 			o.Shown = true
 		}
-		return err
+		return nil, err
 	}
 	switch {
 	case err == nil:
 		o.Search = &s
+		return nil, nil
 	case s.Staged && (core.CodeOf(err) == core.CodeConflict || !r.Owner.Usable(s.Stage)):
-		r.Log.Info("a staging extent came to nothing; it is made again", "operation", o.ID, "extent", s.Stage.ID, "err", err)
 		o.Search = &metadata.Search{Step: s.Step, Discard: append(slices.Clone(s.Discard), s.Stage.ID)}
-	default:
-		return err
+		return core.Errorf(core.CodeOf(err), "staging extent %s came to nothing and is made again: %w", s.Stage.ID, err), nil
 	}
-	return nil
+	return nil, err
 }
 
 // look compares the next part of an extent with the selection. What was found is recorded first: a part that is looked at twice, by two

@@ -31,6 +31,9 @@ type copyOf struct {
 
 // Stage implements Owner.
 func (b *bench) Stage(_ context.Context, queue core.QueueID, op core.ID) (core.Extent, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stages++
 	return core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: queue, InputRun: core.RunID{ID: op}}, nil
 }
 
@@ -52,7 +55,7 @@ func (b *bench) Register(ctx context.Context, e core.Extent, op core.ID) error {
 func (b *bench) Usable(e core.Extent) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.broken[e.ID]
+	return !b.broken[e.ID] && !b.away
 }
 
 // SealStage implements Owner.
@@ -76,6 +79,7 @@ func (b *bench) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (metad
 
 // Look implements Owner: like stores, a staging extent takes what follows what it has, and what it has already when it is the same.
 func (b *bench) Look(_ context.Context, l Look) (Found, error) {
+	time.Sleep(time.Millisecond)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.unlucky > 0 && !l.Stage.ID.IsZero() {
@@ -83,7 +87,7 @@ func (b *bench) Look(_ context.Context, l Look) (Found, error) {
 			b.broken[l.Stage.ID] = true
 		}
 	}
-	if b.broken[l.Stage.ID] {
+	if b.broken[l.Stage.ID] || b.away {
 		return Found{}, core.Errorf(core.CodeUnavailable, "a store is gone")
 	}
 	gone, err := l.Row.Gone()
@@ -293,6 +297,38 @@ func TestSelection_TooFarApart(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		if own, merged, _ := b.places(); len(own) != 9 || len(merged) != 0 || b.staging() != 0 {
+			t.Errorf("%d are listed, %d merged, %d staging extents left", len(own), len(merged), b.staging())
+		}
+	})
+}
+
+// TestSelection_StoresAreAway: while no staging extent comes to anything they are made once a round, not one after another.
+func TestSelection_StoresAreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 9)
+		defer b.meta.Close()
+		away := func(is bool) int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.away = is
+			return b.stages
+		}
+		away(true)
+		r := b.runner(b.meta)
+		defer b.run(r)()
+		o := b.order(50, metadata.OperationMerge)
+		o.Selection.MinAttempts = 2
+		_, err := r.Start(t.Context(), o)
+		b.ok(err)
+		time.Sleep(10 * time.Second)
+		if n, most := away(false), 2+int(10*time.Second/r.Every); n < 2 || n > most {
+			t.Errorf("%d staging extents were made in ten seconds, want at most %d", n, most)
+		}
+		if o := b.wait(50); o.State != metadata.OperationDone || o.Done == 0 {
+			t.Errorf("it is %+v", o)
+		}
+		time.Sleep(5 * time.Second)
+		if own, merged, _ := b.places(); len(own)+len(merged) != 9 || b.staging() != 0 {
 			t.Errorf("%d are listed, %d merged, %d staging extents left", len(own), len(merged), b.staging())
 		}
 	})
