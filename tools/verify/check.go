@@ -165,7 +165,10 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 	for i, r := range list {
 		home, known := homes[r.Receipt]
 		if !known {
-			home = parkedFrom(copies, r)
+			home = r.Receipt
+			if r.Attempt > 1 || !c.crashed(p.At.Add(-tried), p.At) { // else it is another copy: what was parked comes back with its attempts
+				home = parkedFrom(copies, r)
+			}
 			homes[r.Receipt] = home
 		}
 		if i > 0 && copies[home] == nil {
@@ -185,12 +188,17 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 	}
 }
 
-// parkedFrom is where the copy was first that a delivery from a new place goes on with: the one that was parked last, and else itself.
+// parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked the one whose next attempt it
+// is, or the one that was parked last, and else itself.
 func parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
-	home, at := r.Receipt, time.Time{}
+	home, at, next := r.Receipt, time.Time{}, false
 	for first, list := range copies {
-		if last := list[len(list)-1]; last.Settled == Parked && last.At.After(at) {
-			home, at = first, last.At
+		last := list[len(list)-1]
+		if last.Settled != Parked {
+			continue
+		}
+		if fits := last.Attempt+1 == r.Attempt; fits && !next || fits == next && last.At.After(at) {
+			home, at, next = first, last.At, fits
 		}
 	}
 	return home

@@ -289,3 +289,21 @@ func TestCheck_Parked(t *testing.T) {
 		t.Errorf("parked messages:\n%s", r)
 	}
 }
+
+// TestCheck_ParkedCopies has a message stored twice, and both copies parked: each goes on with its own attempts.
+func TestCheck_ParkedCopies(t *testing.T) {
+	h := good()
+	h.Published[1].At = at(100.5) // an answer was lost in the crash
+	h.Received = slices.DeleteFunc(h.Received, func(r Received) bool { return r.Seq == 2 && r.Group == "h" })
+	for i, d := range []struct {
+		attempt int
+		settled Settled
+	}{{1, Parked}, {1, Parked}, {2, Parked}, {2, Done}, {3, Done}} {
+		h.Received = append(h.Received, delivery("h", 2, 120+float64(40*i)).change(func(r *Received) {
+			r.Receipt.Seq, r.Attempt, r.Settled = core.Seq(50+i), d.attempt, d.settled
+		}))
+	}
+	if r := Check(h, time.Second); !r.OK() {
+		t.Errorf("findings:\n%s", r)
+	}
+}
