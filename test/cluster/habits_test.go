@@ -143,6 +143,7 @@ func newHabits(s *schedule) *load {
 		q.Consistency = core.CP
 	}
 	l := &load{queues: []core.QueueSpec{q}, habits: make(map[string]*habit), later: []time.Duration{0, 10 * time.Second, time.Minute, 4 * time.Minute}[random.IntN(4)]}
+	l.pace = []time.Duration{0, 10 * time.Millisecond, 150 * time.Millisecond}[random.IntN(3)]
 	l.mu.receipts = make(map[verify.Key]core.Receipt)
 	l.mu.got = make(map[string]map[verify.Key]bool)
 	l.mu.taken = make(map[string][]*taken)
@@ -183,6 +184,9 @@ func (t *trial) postpone(m *client.Message, key verify.Key, random *rand.Rand) {
 
 // takeBy is take for a group with a habit.
 func (t *trial) takeBy(h *habit, g core.GroupSpec, name string, d *client.Delivery, random *rand.Rand) {
+	if t.load.pace > 0 {
+		sleep(millis(random, 2*t.load.pace))
+	}
 	saw := string(d.Metadata())
 	w := &taken{d: d, saw: saw, left: saw, Received: verify.Received{
 		Key: keyOf(g.Queue, d.Body), Group: g.Name, Consumer: name, CRC: crc32.Checksum(d.Body, castagnoli), Receipt: d.Receipt, Attempt: d.Attempt, At: time.Now(),

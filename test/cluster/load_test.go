@@ -22,6 +22,7 @@ type load struct {
 	groups []core.GroupSpec
 	habits map[string]*habit                   // of groups, by name; none of the plain ones
 	chores []func(t *trial, random *rand.Rand) // that go on beside the faults and end by themselves in the calm
+	pace   time.Duration                       // that consumers take for a message, on average
 	later  time.Duration                       // for which some messages are published ahead, at most; 0: none
 
 	mu struct {
@@ -176,7 +177,11 @@ func (t *trial) consume(g core.GroupSpec, name string, random *rand.Rand, stop <
 }
 
 func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, name string, random *rand.Rand) {
-	con, err := cl.Consumer(ctx, g.Queue, g.Name, client.Prefetch(100), client.OnRefused(func(r client.Refusal) {
+	prefetch := 100
+	if t.load.pace > 0 { // so that no lock runs out because its consumer is slow
+		prefetch = 4
+	}
+	con, err := cl.Consumer(ctx, g.Queue, g.Name, client.Prefetch(prefetch), client.OnRefused(func(r client.Refusal) {
 		if core.CodeOf(r.Err) != core.CodeStale {
 			t.say("%s: settlement of %s refused: %v", name, r.Receipt, r.Err)
 		}
