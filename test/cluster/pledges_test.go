@@ -24,7 +24,7 @@ func (t *trial) judgeHabits() {
 		}
 		switch g.Name {
 		case "patient":
-			t.judgeParked(ledger, list)
+			t.judgeParked(g, list)
 		case "mortal":
 			t.judgeMortal(g, ledger, list)
 		case "once":
@@ -85,17 +85,28 @@ func (t *trial) judgeTimes(list []*taken) {
 
 // judgeParked looks for messages that come back from the retry queue too early, or with other metadata than they were sent there with. What a
 // receipt names never changes, so its metadata do not either.
-func (t *trial) judgeParked(ledger map[verify.Key]verify.Published, list []*taken) {
+func (t *trial) judgeParked(g core.GroupSpec, list []*taken) {
+	retry := make(map[core.ExtentID]bool)
+	for e, err := range t.Client.Admin().ListExtents(t.t.Context(), core.RetryPath(g.Queue, g.Name)) {
+		if core.CodeOf(err) == core.CodeNotFound { // nothing was parked
+			break
+		}
+		t.must(err)
+		retry[e.Extent] = true
+	}
 	first := make(map[core.Receipt]*taken)
 	parked := make(map[verify.Key][]*taken)
 	for _, w := range list {
 		before := first[w.Receipt]
 		switch {
-		case before != nil && before.saw != w.saw:
-			t.wrong(w, "metadata %q, were %q", w.saw, before.saw)
 		case before != nil:
-		case !t.explained(w, parked[w.Key]) && !t.crashedBetween(ledger[w.Key].At.Add(-30*time.Second), ledger[w.Key].At):
-			t.wrong(w, "no message that was sent back like that comes like this")
+			if before.saw != w.saw {
+				t.wrong(w, "metadata %q, were %q", w.saw, before.saw)
+			}
+		case retry[w.Receipt.Extent] && !t.sentBack(w, parked[w.Key]):
+			t.wrong(w, "nobody sent it back like that, with metadata %q", w.saw)
+		case !retry[w.Receipt.Extent] && w.saw != "":
+			t.wrong(w, "it was published without metadata %q", w.saw)
 		}
 		if before == nil {
 			first[w.Receipt] = w
@@ -104,16 +115,17 @@ func (t *trial) judgeParked(ledger map[verify.Key]verify.Published, list []*take
 			parked[w.Key] = append(parked[w.Key], w)
 		}
 	}
+	t.say("patient: %d places in %d extents of the retry queue", len(first), len(retry))
 }
 
-// explained reports whether a message that is seen first at a place is new, or came there from where it was sent back.
-func (t *trial) explained(w *taken, parked []*taken) bool {
+// sentBack reports whether a message that comes from the retry queue was sent there, for not longer.
+func (t *trial) sentBack(w *taken, parked []*taken) bool {
 	for _, p := range parked {
-		if p.left == w.saw && !w.At.Before(p.until.Add(-t.load.skew())) {
+		if p.left == w.saw && p.Attempt < w.Attempt && !w.At.Before(p.until.Add(-t.load.skew())) {
 			return true
 		}
 	}
-	return len(parked) == 0 && w.saw == ""
+	return false
 }
 
 // judgeMortal accounts for every message of a group with few attempts, whose dead letters are merged and purged: it is done, or a dead letter,
