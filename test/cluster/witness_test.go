@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
@@ -20,8 +21,9 @@ type witness struct {
 	mu struct {
 		sync.Mutex
 		seals  map[metadata.Key]metadata.SealRecord
-		levels map[metadata.Key]core.Seq // of acknowledgements, by checkpoint
-		once   map[string]bool           // ids of groups that deliver at most once
+		levels map[metadata.Key]core.Seq  // of acknowledgements, by checkpoint
+		stamps map[metadata.Key]time.Time // of the checkpoints that say so
+		once   map[string]bool            // ids of groups that deliver at most once
 		wrong  []string
 	}
 }
@@ -29,6 +31,7 @@ type witness struct {
 func newWitness(behind metadata.Store) *witness {
 	w := &witness{Store: behind}
 	w.mu.seals = make(map[metadata.Key]metadata.SealRecord)
+	w.mu.stamps = make(map[metadata.Key]time.Time)
 	w.mu.once = make(map[string]bool)
 	w.mu.levels = make(map[metadata.Key]core.Seq)
 	return w
@@ -119,6 +122,10 @@ func (w *witness) level(r metadata.Row) {
 		return
 	}
 	now := window.Frontier()
+	if r.Written.Before(w.mu.stamps[r.Key]) { // it comes late, and the row stays as it is
+		return
+	}
+	w.mu.stamps[r.Key] = r.Written
 	if group, _, _ := strings.Cut(r.Key.Partition, "/"); w.mu.once[group] {
 		return
 	}
