@@ -203,8 +203,13 @@ func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, n
 		}
 		t.take(g, name, d, random)
 	}
-	if !closed(t.calm) {
+	switch {
+	case closed(t.calm):
+	case t.load.pace == 0:
 		return // its client ends it
+	case random.IntN(2) == 0: // so does it here, and what it settled last may not have been sent
+		t.crashed("consumer "+name, time.Now(), time.Now())
+		return
 	}
 	end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
