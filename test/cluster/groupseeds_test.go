@@ -7,7 +7,7 @@ import (
 
 var (
 	groupSeed  = flag.Uint64("groupseed", 0, "run the schedule of this seed alone against groups with habits")
-	groupSeeds = flag.Int("groupseeds", seeds(20)/10, "seeds to run against groups with habits")
+	groupSeeds = flag.Int("groupseeds", seeds(200)/10, "seeds to run against groups with habits")
 )
 
 // TestGroupSeeds runs random schedules of faults against groups that use what groups are promised: messages for later, long waits, dead
