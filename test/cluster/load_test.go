@@ -165,6 +165,9 @@ func (t *trial) consume(g core.GroupSpec, name string, random *rand.Rand, stop <
 		})
 		t.life(ctx, cl, g, fmt.Sprintf("%s-%d", name, life), random)
 		cancel()
+		if g.Delivery == core.AtMostOnce && !closed(stop) { // what it gave back unseen when it closed is lost
+			t.crashed("consumer "+name, time.Now(), time.Now())
+		}
 		if !closed(t.calm) && random.IntN(2) == 0 {
 			p.kill()
 			t.crashed("consumer "+name, time.Now(), time.Now())
