@@ -62,7 +62,7 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 	exec bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
 
 .PHONY: test
-test: ## all tests under the race detector, and a hundred schedules without it, about 7 minutes on 2 cores
+test: ## all tests under the race detector, and a hundred schedules without it, about 6 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
 	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 $(RACE) -timeout 600s -skip '^TestFailedSeeds$$' $(TESTFLAGS) $(FIRST) $(PACKAGES)
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -timeout 600s $(TESTFLAGS) -run '$(SCHEDULES)' ./test/cluster
