@@ -117,60 +117,44 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 	if g.Spec.Start.Mode == core.StartLatest && e.state.HasEnd() {
 		return e.l, nil
 	}
-	var err error
-	ask := e.Replicas
-	if e.state.HasEnd() {
+	ask := slices.Clone(e.Replicas)
+	if e.state.HasEnd() && !e.givenUp {
 		ask = nil
-		for _, x := range e.holders {
+	}
+	for _, x := range e.holders {
+		if !slices.Contains(ask, x.Store) {
 			ask = append(ask, x.Store)
 		}
 	}
-	if e.givenUp { // what is left of it is with the replicas; each of them may have less than another
-		return h.beforeInRest(ctx, g, e)
-	}
-	for _, id := range ask {
-		var store columbav1connect.StoreServiceClient
-		if store, err = h.storeAt(id); err != nil {
-			continue
-		}
-		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-		var seq core.Seq
-		seq, err = askBefore(cctx, store, g, e)
-		cancel()
-		if err == nil {
-			return seq, nil
-		}
-	}
-	return 0, err
-}
-
-// beforeInRest is before in an extent of which some is on no store any more: as the longest of those says that have what is left.
-func (h *Host) beforeInRest(ctx context.Context, g metadata.GroupRecord, e extent) (before core.Seq, err error) {
-	places := slices.Clone(e.Replicas)
-	for _, x := range e.holders {
-		if !slices.Contains(places, x.Store) {
-			places = append(places, x.Store)
-		}
-	}
+	var before core.Seq
 	answered := false
 	var failed error
-	for _, id := range places {
-		store, err := h.storeAt(id)
-		if err == nil {
-			cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-			var seq core.Seq
-			seq, err = askBefore(cctx, store, g, e)
-			cancel()
-			before, answered = max(before, seq), answered || err == nil
-		}
+	for _, id := range ask {
+		seq, err := h.beforeAt(ctx, id, g, e)
 		if err != nil {
 			failed = err
+			continue
+		}
+		before, answered = max(before, seq), true
+		if !e.givenUp { // else each may have less than another of what is left
+			break
 		}
 	}
 	if answered {
 		return before, nil
 	}
 	return 0, failed
+}
+
+// beforeAt is before as one store says.
+func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRecord, e extent) (core.Seq, error) {
+	store, err := h.storeAt(id)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	return askBefore(ctx, store, g, e)
 }
 
 func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e extent) (core.Seq, error) {
