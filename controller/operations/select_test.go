@@ -79,7 +79,7 @@ func (b *bench) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (metad
 
 // Look implements Owner: like stores, a staging extent takes what follows what it has, and what it has already when it is the same.
 func (b *bench) Look(_ context.Context, l Look) (Found, error) {
-	time.Sleep(time.Millisecond)
+	time.Sleep(time.Millisecond) // of the bubble: whoever looks again and again at once would stop its clock
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.unlucky > 0 && !l.Stage.ID.IsZero() {

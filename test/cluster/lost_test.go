@@ -38,6 +38,37 @@ func (w *world) separated(side ...core.HostID) (heal func()) {
 	return w.net.drop(paths...)
 }
 
+// loseOnlyHolder waits until the third store alone has the end, at l, and for as long as it may be told it; what is on its way to the others is lost then, and the third
+// loses its disk. It answers what publishers were told meanwhile.
+func (w *world) loseOnlyHolder(l core.Seq, told time.Duration, p *client.Publisher, sent <-chan error, n int) (outcomes []error) {
+	w.t.Helper()
+	w.eventually("the third store alone has the end", time.Minute, func() bool {
+		return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool {
+			return s.State == core.ExtentSealed && s.L == l && slices.Equal(s.Holders, []core.HostID{Store(2)})
+		})
+	})
+	sleep(told)
+	for _, id := range []core.HostID{Store(0), Store(1)} {
+		w.Cut(InputOf(0), id)
+	}
+	w.eachDown([]core.HostID{Store(2)}, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
+	for range n {
+		outcomes = append(outcomes, <-sent)
+	}
+	p.Close(w.t.Context())
+	w.Up(Store(2))
+	return outcomes
+}
+
+// nothingLeft waits until the group has nothing left by the servers' count.
+func (w *world) nothingLeft(group string) {
+	w.t.Helper()
+	w.eventually("nothing is left", time.Minute, func() bool {
+		d := w.depth(group)
+		return d.Ready+d.InFlight+d.Delayed == 0 && d.UnknownExtents == 0
+	})
+}
+
 // TestLost_TailThatNobodyWasToldOf: two stores are cut off while the third is sent more, which becomes the end of the extent; then the third loses
 // its disk. All that was acknowledged is delivered, nothing waits for ever, and the queue goes on.
 func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
@@ -56,21 +87,11 @@ func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
 				for _, b := range numbers(6, 8) {
 					w.ok(p.PublishAsync(ctx, client.Message{Body: []byte(b)}, func(_ client.Receipt, err error) { sent <- err }))
 				}
-				alone := func(s metadata.SealRecord) bool {
-					return s.State == core.ExtentSealed && s.L == 8 && slices.Equal(s.Holders, []core.HostID{Store(2)})
-				}
-				w.eventually("the third store alone has the end", time.Minute, func() bool { return slices.ContainsFunc(w.sealsOf(), alone) })
-				for _, id := range []core.HostID{Store(0), Store(1)} { // what is on its way to them is lost
-					w.Cut(InputOf(0), id)
-				}
-				w.eachDown([]core.HostID{Store(2)}, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
-				for range cap(sent) {
-					if err := <-sent; err == nil {
+				for _, err := range w.loseOnlyHolder(8, 0, p, sent, cap(sent)) {
+					if err == nil {
 						t.Error("a message was acknowledged that two stores lack")
 					}
 				}
-				p.Close(w.t.Context())
-				w.Up(Store(2))
 				heal()
 				w.eventually("what is lost is given up", 2*time.Minute, func() bool {
 					return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 6 && s.L == 8 })
@@ -78,11 +99,7 @@ func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
 				w.publish("after")
 				con := w.consumer("g")
 				w.all(w.collect(con, len(told)+1), append(told, "after"), true)
-				w.eventually("nothing is left", time.Minute, func() bool {
-					d, err := w.Client.Admin().Depth(w.t.Context(), queue, "g")
-					w.ok(err)
-					return d[0].Ready+d[0].InFlight+d[0].Delayed == 0 && d[0].UnknownExtents == 0
-				})
+				w.nothingLeft("g")
 				w.close(con)
 			})
 		})
@@ -111,20 +128,7 @@ func TestLost_WhatOneReplicaHas(t *testing.T) {
 		send("6")
 		heal0 := w.separated(Store(0))
 		send("7", "8")
-		alone := func(s metadata.SealRecord) bool {
-			return s.State == core.ExtentSealed && s.L == 8 && slices.Equal(s.Holders, []core.HostID{Store(2)})
-		}
-		w.eventually("the third store alone has the end", time.Minute, func() bool { return slices.ContainsFunc(w.sealsOf(), alone) })
-		sleep(2 * time.Second) // it is told its end
-		for _, id := range []core.HostID{Store(0), Store(1)} {
-			w.Cut(InputOf(0), id)
-		}
-		w.eachDown([]core.HostID{Store(2)}, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
-		for range cap(sent) {
-			<-sent
-		}
-		p.Close(w.t.Context())
-		w.Up(Store(2))
+		w.loseOnlyHolder(8, 2*time.Second, p, sent, cap(sent))
 		heal0()
 		heal1()
 		w.eventually("what is lost is given up", 2*time.Minute, func() bool {
@@ -132,11 +136,7 @@ func TestLost_WhatOneReplicaHas(t *testing.T) {
 		})
 		con := w.consumer("g")
 		w.all(w.collect(con, len(told)+1), append(told, "6"), true)
-		w.eventually("nothing is left", time.Minute, func() bool {
-			d, err := w.Client.Admin().Depth(w.t.Context(), queue, "g")
-			w.ok(err)
-			return d[0].Ready+d[0].InFlight+d[0].Delayed == 0 && d[0].UnknownExtents == 0
-		})
+		w.nothingLeft("g")
 		w.close(con)
 	})
 }
@@ -159,19 +159,7 @@ func TestLost_Timers(t *testing.T) {
 		send(numbers(1, 5)...)
 		heal := w.separated(Store(0), Store(1))
 		send(numbers(6, 8)...)
-		alone := func(s metadata.SealRecord) bool {
-			return s.State == core.ExtentSealed && s.Extent.Kind == core.KindTimer && s.L == 8 && slices.Equal(s.Holders, []core.HostID{Store(2)})
-		}
-		w.eventually("the third store alone has the end", time.Minute, func() bool { return slices.ContainsFunc(w.sealsOf(), alone) })
-		for _, id := range []core.HostID{Store(0), Store(1)} {
-			w.Cut(InputOf(0), id)
-		}
-		w.eachDown([]core.HostID{Store(2)}, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
-		for range cap(sent) {
-			<-sent
-		}
-		p.Close(w.t.Context())
-		w.Up(Store(2))
+		w.loseOnlyHolder(8, 0, p, sent, cap(sent))
 		heal()
 		w.eventually("what is lost is given up", 2*time.Minute, func() bool {
 			return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 6 && s.L == 8 })
@@ -198,6 +186,6 @@ func TestLost_Timers(t *testing.T) {
 			t.Errorf("reading was interrupted %d times, with nothing to read", n)
 		}
 		w.close(con)
-		w.eventually("nothing is left", time.Minute, func() bool { d := w.depth("g"); return d.Ready+d.InFlight+d.Delayed == 0 && d.UnknownExtents == 0 })
+		w.nothingLeft("g")
 	})
 }
