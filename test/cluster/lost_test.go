@@ -38,8 +38,8 @@ func (w *world) separated(side ...core.HostID) (heal func()) {
 	return w.net.drop(paths...)
 }
 
-// loseOnlyHolder waits until the third store alone has the end, at l, and for as long as it may be told it; what is on its way to the others is lost then, and the third
-// loses its disk. It answers what publishers were told meanwhile.
+// loseOnlyHolder waits until the third store alone has the end, at l, and for as long as it may be told it. Then what is on its way to the others is
+// lost, and the third loses its disk. It answers what publishers were told of n messages meanwhile.
 func (w *world) loseOnlyHolder(l core.Seq, told time.Duration, p *client.Publisher, sent <-chan error, n int) (outcomes []error) {
 	w.t.Helper()
 	w.eventually("the third store alone has the end", time.Minute, func() bool {
