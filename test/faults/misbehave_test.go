@@ -114,12 +114,11 @@ func (l *load) commandOf(group string, how verify.Settled, seen func(), flags ..
 			Seq             core.Seq
 			Attempt         int
 		}
-		if json.Unmarshal(line, &x) != nil {
-			return // it was killed while it wrote: nobody has seen it
-		}
-		at, err := client.ParseReceipt(x.Extent + ":" + strconv.FormatUint(uint64(x.Seq), 10))
-		if err != nil {
-			l.t.Errorf("consume said %s: %v", line, err)
+		err := json.Unmarshal(line, &x)
+		at, rerr := client.ParseReceipt(x.Extent + ":" + strconv.FormatUint(uint64(x.Seq), 10))
+		if err != nil || rerr != nil {
+			l.t.Errorf("consume said %q: %v %v", line, err, rerr)
+			return
 		}
 		seen()
 		l.mu.Lock()

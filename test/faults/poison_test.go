@@ -102,13 +102,11 @@ func (r *run) work(poison uint64) *worker {
 			Seq                    core.Seq
 			Attempt                int
 		}
-		if json.Unmarshal(line, &m) != nil {
-			return // it was killed while it wrote
-		}
-		at, err := client.ParseReceipt(m.Extent + ":" + strconv.FormatUint(uint64(m.Seq), 10))
+		err := json.Unmarshal(line, &m)
+		at, rerr := client.ParseReceipt(m.Extent + ":" + strconv.FormatUint(uint64(m.Seq), 10))
 		n, perr := strconv.ParseUint(m.Payload, 10, 64)
-		if err != nil || perr != nil {
-			r.t.Errorf("consume said %q: %v, %v", line, err, perr)
+		if err != nil || rerr != nil || perr != nil {
+			r.t.Errorf("consume said %q: %v %v %v", line, err, rerr, perr)
 			return
 		}
 		how := verify.Dropped

@@ -57,7 +57,7 @@ type Command struct {
 	done   chan struct{} // closed when it has ended and every line was taken
 }
 
-// Launch starts a command line. line gets each line of its stdout, on one goroutine.
+// Launch starts a command line. line gets each whole line of its stdout, on one goroutine: what a kill cut off is none.
 func (s *Server) Launch(stdin io.Reader, line func([]byte), args ...string) *Command {
 	s.t.Helper()
 	return s.LaunchProgram(Program, stdin, line, args...)
@@ -81,6 +81,7 @@ func (s *Server) LaunchProgram(program string, stdin io.Reader, line func([]byte
 	go func() { // joined by Kill, in the cleanup at the latest
 		in := bufio.NewScanner(out)
 		in.Buffer(nil, 32<<20)
+		in.Split(wholeLines)
 		for in.Scan() {
 			line(in.Bytes())
 		}
@@ -94,6 +95,17 @@ func (s *Server) LaunchProgram(program string, stdin io.Reader, line func([]byte
 		}
 	})
 	return c
+}
+
+// wholeLines is bufio.ScanLines without the rest that no end of line follows.
+func wholeLines(data []byte, atEOF bool) (int, []byte, error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
 }
 
 // Kill is kill -9; nothing if the command has ended.
