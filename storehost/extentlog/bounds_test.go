@@ -44,6 +44,16 @@ func nextBatch(t testing.TB, h *wire.BatchHeader, size int) []byte {
 	return recordsBatch(t, h, 1, size)
 }
 
+// appendBatch returns when the batch is durable.
+func appendBatch(t testing.TB, e *Engine, x core.Extent, batch []byte) {
+	t.Helper()
+	done := make(chan error, 1)
+	e.Append(x.ID, batch, 0, func(_ core.Seq, err error) { done <- err })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
 // recordsBatch makes one of some records.
 func recordsBatch(t testing.TB, h *wire.BatchHeader, records, size int) []byte {
 	t.Helper()
@@ -226,11 +236,7 @@ func TestEngine_RemoveGivesSpaceBack(t *testing.T) {
 		extents = append(extents, x)
 		var h wire.BatchHeader
 		for range 10 {
-			done := make(chan error, 1)
-			e.Append(x.ID, nextBatch(t, &h, 1<<20), 0, func(_ core.Seq, err error) { done <- err })
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			appendBatch(t, e, x, nextBatch(t, &h, 1<<20))
 		}
 	}
 	if err := e.db.Flush(); err != nil {

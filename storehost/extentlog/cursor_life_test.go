@@ -36,11 +36,7 @@ func TestCursors_InsideABatch(t *testing.T) {
 	var h wire.BatchHeader
 	const batches, records = 10, 4
 	for range batches {
-		done := make(chan error, 1)
-		e.Append(x.ID, recordsBatch(t, &h, records, 10<<10), 0, func(_ core.Seq, err error) { done <- err })
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		appendBatch(t, e, x, recordsBatch(t, &h, records, 10<<10))
 	}
 	b, err := e.Read(x.ID, 2, h.Last(), 70<<10)
 	if err != nil || len(b) == 0 {
@@ -59,41 +55,35 @@ func appendBatches(t testing.TB, e *Engine, x core.Extent, n, size int) core.Seq
 	t.Helper()
 	var h wire.BatchHeader
 	for range n {
-		done := make(chan error, 1)
-		e.Append(x.ID, nextBatch(t, &h, size), 0, func(_ core.Seq, err error) { done <- err })
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		appendBatch(t, e, x, nextBatch(t, &h, size))
 	}
 	return h.Last()
 }
 
 // TestCursors_LargeAfterSmall: what all look ahead counts by the sizes there, not by the mean of an extent that began with small records.
 func TestCursors_LargeAfterSmall(t *testing.T) {
-	e := newEngine(t, "store", vfs.NewMem())
-	x := newExtent()
-	if err := e.Open(x); err != nil {
-		t.Fatal(err)
-	}
-	const small, large, size = 600, 60, 200 << 10
-	var h wire.BatchHeader
-	for i := range small + large {
-		bytes := 10
-		if i >= small {
-			bytes = size
-		}
-		done := make(chan error, 1)
-		e.Append(x.ID, nextBatch(t, &h, bytes), 0, func(_ core.Seq, err error) { done <- err })
-		if err := <-done; err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, "store", vfs.NewMem())
+		x := newExtent()
+		if err := e.Open(x); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for next := core.Seq(small + 1); next <= h.Last(); {
-		_, next = readPiece(t, e, x, next, h.Last(), 400<<10)
-		if c := e.cursors.open[place{e.extent(x.ID), next}]; c != nil && c.iter != nil && c.ahead < int(c.left())*size {
-			t.Fatalf("a cursor at %d looks %d batches of %d bytes ahead, and counts as %d bytes", next, c.left(), size, c.ahead)
+		const small, large, size = 600, 60, 200 << 10
+		var h wire.BatchHeader
+		for i := range small + large {
+			bytes := 10
+			if i >= small {
+				bytes = size
+			}
+			appendBatch(t, e, x, nextBatch(t, &h, bytes))
 		}
-	}
+		for next := core.Seq(small + 1); next <= h.Last(); {
+			_, next = readPiece(t, e, x, next, h.Last(), 400<<10)
+			if c := e.cursors.open[place{e.extent(x.ID), next}]; c != nil && c.iter != nil && c.ahead < int(c.left())*size {
+				t.Fatalf("a cursor at %d looks %d batches of %d bytes ahead, and counts as %d bytes", next, c.left(), size, c.ahead)
+			}
+		}
+	})
 }
 
 // TestRead_WhileASealCutsOff: a reader that does not know yet where the extent ends now is no reason to take it for damaged.

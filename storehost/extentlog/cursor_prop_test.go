@@ -28,11 +28,7 @@ func TestCursors_AnyReader(t *testing.T) {
 		if i/30%2 == 1 {
 			size = 3 << 10
 		}
-		done := make(chan error, 1)
-		e.Append(x.ID, recordsBatch(t, &h, 1+random.IntN(4), size), 0, func(_ core.Seq, err error) { done <- err })
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		appendBatch(t, e, x, recordsBatch(t, &h, 1+random.IntN(4), size))
 		for range h.Count {
 			holds = append(holds, h.Base)
 		}

@@ -3,6 +3,7 @@ package extentlog
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -32,6 +33,7 @@ func readPiece(t testing.TB, e *Engine, x core.Extent, next, upTo core.Seq, maxB
 	return n, next
 }
 
+// count is of cursors that grow old: who wants to see a number of them stays in a bubble, where no time passes meanwhile.
 func (s *cursors) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,26 +41,28 @@ func (s *cursors) count() int {
 }
 
 func TestCursors_AreForReadersInOrder(t *testing.T) {
-	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, 2, 6, largeBatches)
-	x, last := all[0], heads[0].Last()
-	const piece = 256 << 10
-	_, next := readPiece(t, e, x, 1, last, piece)
-	if n := e.cursors.count(); n != 1 {
-		t.Fatalf("after the first piece of a reader: %d cursors, want 1", n)
-	}
-	if _, again := readPiece(t, e, x, 1, last, piece); again != next {
-		t.Fatalf("a second reader got up to %d, the first one up to %d", again, next)
-	}
-	if n := e.cursors.count(); n != 1 {
-		t.Fatalf("after two readers ended at one place: %d cursors, want 1", n)
-	}
-	for next <= last {
-		_, next = readPiece(t, e, x, next, last, piece)
-	}
-	if n := e.cursors.count(); n != 0 {
-		t.Fatalf("at the end of the extent: %d cursors, want 0", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, "store", vfs.NewMem())
+		all, heads := backlog(t, e, 2, 6, largeBatches)
+		x, last := all[0], heads[0].Last()
+		const piece = 256 << 10
+		_, next := readPiece(t, e, x, 1, last, piece)
+		if n := e.cursors.count(); n != 1 {
+			t.Fatalf("after the first piece of a reader: %d cursors, want 1", n)
+		}
+		if _, again := readPiece(t, e, x, 1, last, piece); again != next {
+			t.Fatalf("a second reader got up to %d, the first one up to %d", again, next)
+		}
+		if n := e.cursors.count(); n != 1 {
+			t.Fatalf("after two readers ended at one place: %d cursors, want 1", n)
+		}
+		for next <= last {
+			_, next = readPiece(t, e, x, next, last, piece)
+		}
+		if n := e.cursors.count(); n != 0 {
+			t.Fatalf("at the end of the extent: %d cursors, want 0", n)
+		}
+	})
 }
 
 func TestCursors_SeeWhatIsAppendedLater(t *testing.T) {
@@ -67,11 +71,7 @@ func TestCursors_SeeWhatIsAppendedLater(t *testing.T) {
 	x, h := all[0], heads[0]
 	_, next := readPiece(t, e, x, 1, h.Last(), 128<<10)
 	for range 3 {
-		done := make(chan error, 1)
-		e.Append(x.ID, nextBatch(t, &h, 1000), 0, func(_ core.Seq, err error) { done <- err })
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		appendBatch(t, e, x, nextBatch(t, &h, 1000))
 	}
 	for next <= h.Last() {
 		_, next = readPiece(t, e, x, next, h.Last(), 128<<10)
@@ -104,52 +104,55 @@ func TestCursors_NotBeyondTheSeal(t *testing.T) {
 
 // TestCursors_LookFurther: who goes on in order finds the tables ever less often.
 func TestCursors_LookFurther(t *testing.T) {
-	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, 1, 30, largeBatches)
-	x, last := all[0], heads[0].Last()
-	var windows []int
-	for next := core.Seq(1); next <= last; {
-		_, next = readPiece(t, e, x, next, last, 128<<10)
-		if c := e.cursors.open[place{e.extent(x.ID), next}]; c != nil && (len(windows) == 0 || windows[len(windows)-1] != c.window) {
-			windows = append(windows, c.window)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, "store", vfs.NewMem())
+		all, heads := backlog(t, e, 1, 30, largeBatches)
+		x, last := all[0], heads[0].Last()
+		var windows []int
+		for next := core.Seq(1); next <= last; {
+			_, next = readPiece(t, e, x, next, last, 128<<10)
+			if c := e.cursors.open[place{e.extent(x.ID), next}]; c != nil && (len(windows) == 0 || windows[len(windows)-1] != c.window) {
+				windows = append(windows, c.window)
+			}
 		}
-	}
-	if want := []int{1, 2, 4, 8, 16}; !slices.Equal(windows, want) {
-		t.Errorf("pieces seen ahead: %v, want %v", windows, want)
-	}
+		if want := []int{1, 2, 4, 8, 16}; !slices.Equal(windows, want) {
+			t.Errorf("pieces seen ahead: %v, want %v", windows, want)
+		}
+	})
 }
 
 func TestCursors_Bounded(t *testing.T) {
-	e := newEngine(t, "store", vfs.NewMem())
-	all, heads := backlog(t, e, maxCursors+5, 1, 6<<10)
-	for i, x := range all {
-		readPiece(t, e, x, 1, heads[i].Last(), 1<<10)
-	}
-	if n := e.cursors.count(); n != maxCursors {
-		t.Errorf("%d cursors, want %d", n, maxCursors)
-	}
-	// Those of removed extents go at once: they would keep its space.
-	if err := e.Remove(all[0].ID, 0); err != nil {
-		t.Fatal(err)
-	}
-	if n := e.cursors.count(); n != maxCursors-1 {
-		t.Errorf("after a removal: %d cursors, want %d", n, maxCursors-1)
-	}
-	for end := time.Now().Add(10 * time.Second); e.cursors.count() > 0; <-time.After(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d cursors were never given up", e.cursors.count())
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, "store", vfs.NewMem())
+		all, heads := backlog(t, e, maxCursors+5, 1, 6<<10)
+		for i, x := range all {
+			readPiece(t, e, x, 1, heads[i].Last(), 1<<10)
 		}
-	}
-	s := cursors{open: make(map[place]*cursor)}
-	for next := range core.Seq(3) {
-		s.keep(&cursor{place: place{next: next}, ahead: maxAhead / 2})
-	}
-	if s.count() != 2 || s.ahead != maxAhead {
-		t.Errorf("%d cursors look %d bytes ahead, want 2 and %d", s.count(), s.ahead, maxAhead)
-	}
-	if s.take(place{next: 1}); s.ahead != maxAhead/2 {
-		t.Errorf("%d bytes ahead after one was taken, want %d", s.ahead, maxAhead/2)
-	}
+		if n := e.cursors.count(); n != maxCursors {
+			t.Errorf("%d cursors, want %d", n, maxCursors)
+		}
+		// Those of removed extents go at once: they would keep its space.
+		if err := e.Remove(all[0].ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n := e.cursors.count(); n != maxCursors-1 {
+			t.Errorf("after a removal: %d cursors, want %d", n, maxCursors-1)
+		}
+		time.Sleep(3 * cursorAge)
+		if n := e.cursors.count(); n != 0 {
+			t.Errorf("after %s: %d cursors, want none", 3*cursorAge, n)
+		}
+		s := cursors{open: make(map[place]*cursor)}
+		for next := range core.Seq(3) {
+			s.keep(&cursor{place: place{next: next}, ahead: maxAhead / 2})
+		}
+		if s.count() != 2 || s.ahead != maxAhead {
+			t.Errorf("%d cursors look %d bytes ahead, want 2 and %d", s.count(), s.ahead, maxAhead)
+		}
+		if s.take(place{next: 1}); s.ahead != maxAhead/2 {
+			t.Errorf("%d bytes ahead after one was taken, want %d", s.ahead, maxAhead/2)
+		}
+	})
 }
 
 // BenchmarkRead_Backlog reads an extent that is spread over many overlapping tables, a piece an operation.

@@ -236,11 +236,7 @@ func TestDue_ManyAtOnce(t *testing.T) {
 	const batches, each, due = 100, 10, 1000
 	var h wire.BatchHeader
 	for range batches {
-		done := make(chan error, 1)
-		e.Append(x.ID, timerBatch(t, &h, 2<<10, slices.Repeat([]int64{due}, each)...), 0, func(_ core.Seq, err error) { done <- err })
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		appendBatch(t, e, x, timerBatch(t, &h, 2<<10, slices.Repeat([]int64{due}, each)...))
 	}
 	if err := e.db.Flush(); err != nil {
 		t.Fatal(err)

@@ -54,11 +54,7 @@ func backlog(t testing.TB, e *Engine, extents, rounds, size int) ([]core.Extent,
 	for range rounds {
 		for i, x := range all {
 			for range 3 {
-				done := make(chan error, 1)
-				e.Append(x.ID, nextBatch(t, &heads[i], size/6+random.IntN(size-size/6)), 0, func(_ core.Seq, err error) { done <- err })
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
+				appendBatch(t, e, x, nextBatch(t, &heads[i], size/6+random.IntN(size-size/6)))
 			}
 		}
 		if err := e.db.Flush(); err != nil {
