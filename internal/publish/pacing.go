@@ -38,7 +38,7 @@ func (p *pacing) throttled(now int64, pause time.Duration) {
 		*p = pacing{}
 		return
 	case p.refused == 0 || since > int64(paceFor):
-		p.rate = 0 // what came through since says nothing: the limit had saved up
+		p.rate, p.next = 0, 0 // what came through since says nothing: the limit had saved up
 	case since > 0:
 		p.rate = max(float64(p.stored)/float64(since), p.rate/2)
 	}

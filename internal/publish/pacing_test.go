@@ -138,6 +138,11 @@ func TestPacing_Ends(t *testing.T) {
 		t.Errorf("a pace long after the last refusal: %+v", p)
 	}
 	p = paced()
+	p.sent(int64(200*time.Millisecond)+int64(paceFor), 1<<20)
+	if p.throttled(int64(201*time.Millisecond)+int64(paceFor), 0); p.rate != 0 || p.next != 0 {
+		t.Errorf("a pause without a pace, by the one before: %+v", p)
+	}
+	p = paced()
 	now := int64(210 * time.Millisecond)
 	p.sent(now, 1<<30)
 	if wait := time.Duration(p.next - now); wait > paceWait {
