@@ -51,16 +51,6 @@ func TestPublisher_LostConnectionSendsAgain(t *testing.T) {
 	}
 }
 
-func TestPublisher_UnansweredIsUnknown(t *testing.T) {
-	h := publishtest.Start(t, &publishtest.Host{OnBatch: func(b *publishtest.Batch) { b.Store() }})
-	r := start(t, Config{Timeout: 100 * time.Millisecond}, h)
-	r.append(t, "a", 0)
-	r.flush(t)
-	if err := r.got["a"]; !errors.Is(err, core.ErrUnknownOutcome) {
-		t.Errorf("got %v, want unknown outcome", err)
-	}
-}
-
 func TestPublisher_RefusedAfterLostIsUnknown(t *testing.T) {
 	var n atomic.Int32
 	h := publishtest.Start(t, &publishtest.Host{OnBatch: func(b *publishtest.Batch) {
@@ -173,81 +163,6 @@ func TestPublisher_PartlyRefusedBatchSendsTheRestAgain(t *testing.T) {
 		if r.at[want[i]].Seq != seq {
 			t.Errorf("%s: seq %d, want %d", want[i], r.at[want[i]].Seq, seq)
 		}
-	}
-}
-
-func TestPublisher_ThrottledWaits(t *testing.T) {
-	var throttled atomic.Bool
-	var early atomic.Int32
-	var until atomic.Int64
-	began := time.Now()
-	h := &publishtest.Host{}
-	h.OnBatch = func(b *publishtest.Batch) {
-		if !throttled.Swap(true) {
-			b.Throttle(150 * time.Millisecond)
-			b.Refuse(core.CodeThrottled)
-			until.Store(int64(time.Since(began) + 140*time.Millisecond))
-			return
-		}
-		if int64(time.Since(began)) < until.Load() {
-			early.Add(1)
-		}
-		b.Ack()
-	}
-	publishtest.Start(t, h)
-	r := start(t, Config{}, h)
-	r.append(t, "a", 0)
-	r.flush(t)
-	r.wantAll(t, 1)
-	if early.Load() > 0 {
-		t.Errorf("%d batches came within the pause", early.Load())
-	}
-}
-
-// A publisher that was refused again sends small pieces, until the host has refused nothing for a while.
-func TestPublisher_ThrottledSendsAtAPace(t *testing.T) {
-	var batches, largest atomic.Int64
-	h := &publishtest.Host{}
-	h.OnBatch = func(b *publishtest.Batch) {
-		switch n := batches.Add(1); {
-		case n == 1 || n == 3:
-			b.Throttle(20 * time.Millisecond)
-			b.Refuse(core.CodeThrottled)
-			return
-		case n > 4: // what was made before the second refusal has its size
-			largest.Store(max(largest.Load(), int64(len(b.Payloads()))))
-		}
-		b.Ack()
-	}
-	publishtest.Start(t, h)
-	r := start(t, Config{}, h)
-	payload := make([]byte, 1<<10)
-	send := func(n int) {
-		for range n {
-			if err := r.Append(limited(t), &wire.Record{Payload: payload}, 0, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.flush(t)
-	}
-	send(1) // refused, then stored
-	send(1) // refused, then stored
-	send(600)
-	if n := batches.Load(); largest.Load() > paceLeast>>10 || n < 10 {
-		t.Errorf("%d messages of 1 KiB in a batch, of %d; want at most %d", largest.Load(), n, paceLeast>>10)
-	}
-}
-
-func TestPublisher_ThrottledToTheEnd(t *testing.T) {
-	h := publishtest.Start(t, &publishtest.Host{OnBatch: func(b *publishtest.Batch) {
-		b.Throttle(time.Hour)
-		b.Refuse(core.CodeThrottled)
-	}})
-	r := start(t, Config{Timeout: 100 * time.Millisecond}, h)
-	r.append(t, "a", 0)
-	r.flush(t)
-	if err := r.got["a"]; !errors.Is(err, core.ErrThrottled) || errors.Is(err, core.ErrUnknownOutcome) {
-		t.Errorf("got %v, want throttled", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,12 @@ func (m *memory) routed(route func(context.Context) ([]Host, error)) *Publisher 
 	})
 	m.wg.Go(func() { p.Run(m.ctx) })
 	return p
+}
+
+// only is a publisher that knows one host, this one.
+func (m *memory) only(h *publishtest.Host) *Publisher {
+	m.serve("in", h)
+	return m.publisher(func() []Host { return hostsOf("in") })
 }
 
 func (m *memory) stop() {
@@ -138,6 +145,92 @@ func TestPublisher_NoHostIsUnavailableAfterTheTimeout(t *testing.T) {
 		got := publishOne(t, p)
 		if !errors.Is(got.err, core.ErrUnavailable) || errors.Is(got.err, core.ErrUnknownOutcome) || got.in != defaultTimeout {
 			t.Errorf("got %+v, want unavailable after %s", got, defaultTimeout)
+		}
+	})
+}
+
+func TestPublisher_UnansweredIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		p := m.only(&publishtest.Host{OnBatch: func(b *publishtest.Batch) { b.Store() }})
+		defer m.stop()
+		if got := publishOne(t, p); !errors.Is(got.err, core.ErrUnknownOutcome) {
+			t.Errorf("got %+v, want unknown outcome", got)
+		}
+	})
+}
+
+func TestPublisher_ThrottledWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pause = 150 * time.Millisecond
+		var m memory
+		var throttled time.Time
+		again := time.Duration(-1)
+		p := m.only(&publishtest.Host{OnBatch: func(b *publishtest.Batch) {
+			if throttled.IsZero() {
+				throttled = time.Now()
+				b.Throttle(pause)
+				b.Refuse(core.CodeThrottled)
+				return
+			}
+			again = time.Since(throttled)
+			b.Ack()
+		}})
+		defer m.stop()
+		if got := publishOne(t, p); got.err != nil || again < pause || again > pause+tick {
+			t.Errorf("got %+v, sent again after %s, want %s", got, again, pause)
+		}
+	})
+}
+
+// A publisher that was refused again sends small pieces, until the host has refused nothing for a while.
+func TestPublisher_ThrottledSendsAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		var batches, largest atomic.Int64
+		p := m.only(&publishtest.Host{OnBatch: func(b *publishtest.Batch) {
+			switch n := batches.Add(1); {
+			case n == 1 || n == 3:
+				b.Throttle(20 * time.Millisecond)
+				b.Refuse(core.CodeThrottled)
+				return
+			case n > 4: // what was made before the second refusal has its size
+				largest.Store(max(largest.Load(), int64(len(b.Payloads()))))
+			}
+			b.Ack()
+		}})
+		defer m.stop()
+		time.Sleep(time.Millisecond) // its clock begins with it
+		payload := make([]byte, 1<<10)
+		send := func(n int) {
+			for range n {
+				if err := p.Append(t.Context(), &wire.Record{Payload: payload}, 0, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send(1) // refused, then stored
+		send(1) // refused, then stored
+		send(600)
+		if n := batches.Load(); largest.Load() > paceLeast>>10 || n < 10 {
+			t.Errorf("%d messages of 1 KiB in a batch, of %d; want at most %d", largest.Load(), n, paceLeast>>10)
+		}
+	})
+}
+
+func TestPublisher_ThrottledToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		p := m.only(&publishtest.Host{OnBatch: func(b *publishtest.Batch) {
+			b.Throttle(time.Hour)
+			b.Refuse(core.CodeThrottled)
+		}})
+		defer m.stop()
+		if got := publishOne(t, p); !errors.Is(got.err, core.ErrThrottled) || errors.Is(got.err, core.ErrUnknownOutcome) {
+			t.Errorf("got %+v, want throttled", got)
 		}
 	})
 }
