@@ -43,7 +43,7 @@ func TestClusterKeepsChainOrder(t *testing.T) {
 		Extent string
 		Chain  uint64
 	}
-	links := process.Decode[link](t, c.Controller.Must("", "list", "extents", queue, "-o", "json"))
+	links := process.Decode[link](t, c.Controller.Ask("list", "extents", queue, "-o", "json"))
 	slices.SortFunc(links, func(a, b link) int { return cmp.Compare(a.Chain, b.Chain) })
 	for i, x := range links {
 		if x.Chain != uint64(i+1) {

@@ -265,16 +265,27 @@ func keyOf(body []byte) verify.Key {
 // bury writes down the dead letters of a group.
 func (l *load) bury(group string) {
 	l.t.Helper()
-	for d, err := range l.client.Admin().DeadLetters(l.t.Context(), queue, group) {
-		if err != nil {
-			l.t.Fatal(err)
-		}
+	for _, d := range deadLettersOf(l.t, l.client, group) {
 		body := d.Message.Body
 		l.history.Received = append(l.history.Received, verify.Received{
 			Key: keyOf(body), Group: group, CRC: crc32.Checksum(body, castagnoli), Receipt: d.Origin, Attempt: d.Attempts,
 			Settled: verify.Dead, At: d.DeadSince.Add(time.Millisecond), // whole milliseconds, cut
 		})
 	}
+}
+
+// deadLettersOf are those of a group.
+func deadLettersOf(t testing.TB, c *client.Client, group string) []client.DeadLetter {
+	t.Helper()
+	return process.Answer(t, "the dead letters of group "+group, func() (all []client.DeadLetter, err error) {
+		for d, err := range c.Admin().DeadLetters(t.Context(), queue, group) {
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, d)
+		}
+		return all, nil
+	})
 }
 
 // save keeps the history of a failure.

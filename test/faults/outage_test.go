@@ -61,10 +61,7 @@ func TestOutageOfAllWorkers(t *testing.T) {
 	<-ctx.Done()
 	dying.Wait()
 	for _, g := range l.groups {
-		for d, err := range l.client.Admin().DeadLetters(t.Context(), queue, g) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, d := range deadLettersOf(t, l.client, g) {
 			if k := keyOf(d.Message.Body); !truly(k.Seq) {
 				t.Errorf("group %s: %s is dead after %d attempts, in an outage: %s", g, k, d.Attempts, d.Error)
 			}

@@ -185,7 +185,7 @@ func (r *run) undone(group string) (undone, dead uint64) {
 		Parked   uint64 `json:"parked"`
 		Dead     uint64 `json:"dead"`
 	}
-	d := process.Decode[depth](r.t, r.server.Must("", "depth", queue, group, "-o", "json"))[0]
+	d := process.Decode[depth](r.t, r.server.Ask("depth", queue, group, "-o", "json"))[0]
 	return d.Ready + d.InFlight + d.Delayed + d.Parked, d.Dead
 }
 

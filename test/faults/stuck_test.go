@@ -30,8 +30,8 @@ func TestWhyStuckNamesTheMessage(t *testing.T) {
 		s.Must("", append([]string{"create", "group", queue, group, "--start", "earliest"}, flags...)...)
 	}
 	type published struct{ ID, Receipt string }
-	p := process.Decode[published](t, s.Must("first\n", "publish", queue, "-o", "json"))[0]
 	began := time.Now()
+	p := process.Decode[published](t, s.Must("first\n", "publish", queue, "-o", "json"))[0]
 	s.Must(lines(20), "publish", queue) // all of them wait behind, and nobody is to name them
 	first := func(group string) string {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestWhyStuckNamesTheMessage(t *testing.T) {
 			if time.Now().After(end) {
 				t.Fatalf("group %s: %+v, want %s", group, w, reason)
 			}
-			w = process.Decode[standstill](t, s.Must("", "why-stuck", queue, group, "-o", "json"))[0]
+			w = process.Decode[standstill](t, s.Ask("why-stuck", queue, group, "-o", "json"))[0]
 		}
 		if age := time.Duration(w.AgeMs) * time.Millisecond; w.Receipt != p.Receipt || w.ID != p.ID || w.Text == "" || age <= 0 || age > time.Since(began)+time.Second {
 			t.Errorf("group %s: it names %s (%s), %s old: %q; want %s", group, w.Receipt, w.ID, age, w.Text, p.Receipt)
@@ -94,7 +94,7 @@ func TestWhyStuckNamesTheMessage(t *testing.T) {
 	c.Inputs[0].Kill()
 	s.Must("", "reject", token, "--reason", "bad")
 	says("dying", "dlq_not_writable", func(w standstill) bool { return w.Attempts == 1 && w.Detail != "" })
-	if out := s.Must("", "why-stuck", queue, "dying"); !strings.Contains(out, p.Receipt) {
+	if out := s.Ask("why-stuck", queue, "dying"); !strings.Contains(out, p.Receipt) {
 		t.Errorf("the table does not name the message:\n%s", out)
 	}
 }

@@ -22,7 +22,7 @@ type extent struct {
 
 func (r *run) extents() []extent {
 	r.t.Helper()
-	return process.Decode[extent](r.t, r.server.Must("", "list", "extents", queue, "-o", "json"))
+	return process.Decode[extent](r.t, r.server.Ask("list", "extents", queue, "-o", "json"))
 }
 
 // writer is an input host with an open extent, and its id.

@@ -20,7 +20,7 @@ type depth struct {
 
 func (w *world) depth(group string) depth {
 	w.t.Helper()
-	return process.Decode[depth](w.t, w.server.Must("", "depth", queue, group, "-o", "json"))[0]
+	return process.Decode[depth](w.t, w.server.Ask("depth", queue, group, "-o", "json"))[0]
 }
 
 func TestGroupDelay(t *testing.T) {

@@ -60,7 +60,7 @@ func TestRuleByCommand_SmartRetry(t *testing.T) {
 		Ms int64 `json:"stalled_ms"`
 	}
 	w.looks(func() bool {
-		return process.Decode[stalled](t, w.server.Must("", "depth", queue, "g", "-o", "json"))[0].Ms >= 1000
+		return process.Decode[stalled](t, w.server.Ask("depth", queue, "g", "-o", "json"))[0].Ms >= 1000
 	}, func() string { return "it is not stalled" })
 	got := make(map[string]bool)
 	for len(got) < n-1 { // the workers are back, and 7 is bad

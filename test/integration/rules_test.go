@@ -84,7 +84,7 @@ func (w *world) stuck(group, reason string) {
 	w.t.Helper()
 	var out string
 	w.looks(func() bool {
-		out = w.server.Must("", "why-stuck", queue, group, "-o", "json")
+		out = w.server.Ask("why-stuck", queue, group, "-o", "json")
 		return strings.Contains(out, `"reason":"`+reason+`"`)
 	}, func() string { return fmt.Sprintf("group %s: why-stuck says %s, want %s", group, out, reason) })
 }

@@ -202,7 +202,7 @@ func (w *world) letters(group string, n int) []letter {
 	w.t.Helper()
 	var out []letter
 	process.Eventually(w.t, strconv.Itoa(n)+" dead letters", func() bool {
-		out = process.Decode[letter](w.t, w.server.Must("", "dlq", "list", queue, group, "-o", "json"))
+		out = process.Decode[letter](w.t, w.server.Ask("dlq", "list", queue, group, "-o", "json"))
 		return len(out) >= n
 	})
 	if len(out) > n {

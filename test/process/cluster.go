@@ -105,7 +105,7 @@ type Host struct {
 // Hosts are the hosts that the frontend knows.
 func (c *Cluster) Hosts() []Host {
 	c.t.Helper()
-	return Decode[Host](c.t, c.Controller.Must("", "list", "hosts", "-o", "json"))
+	return Decode[Host](c.t, c.Controller.Ask("list", "hosts", "-o", "json"))
 }
 
 // AwaitHosts waits until every process says that it is ready and the list of hosts has all of them up.
