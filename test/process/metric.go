@@ -12,7 +12,8 @@ import (
 // Metric is the sum of the series of a metric that have these labels, such as `group="g"`.
 func (s *Server) Metric(name string, labels ...string) (sum float64) {
 	s.t.Helper()
-	r, err := http.Get("http://" + s.Addr + "/metrics")
+	c := http.Client{Timeout: Patience}
+	r, err := c.Get("http://" + s.Addr + "/metrics")
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func StartProgram(t testing.TB, program string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{
 		Name: "server", t: t, program: program, flags: flags, log: &Buffer{},
-		Data: filepath.Join(t.TempDir(), "data"), Addr: "127.0.0.1:0",
+		Data: filepath.Join(t.TempDir(), "data"), Addr: address(FreePort(t)),
 	}
 	s.end()
 	s.Start()
