@@ -38,7 +38,7 @@ func mergeUnderKills(t *testing.T, count, kills int) {
 		return letters["odd"]+letters["even"] >= count
 	})
 	stop()
-	<-time.After(2 * time.Second) // until it is saved that the group is past them where they came from
+	process.AwaitCheckpoints(t, c.Outputs...) // with them it is past them where they came from
 	m := consumeMerged(t, cl)
 	for _, what := range []string{"odd", ""} {
 		selection, want := core.Selection{Reasons: []string{what}}, letters[what]
