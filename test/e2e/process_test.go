@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/columbamq/columba/test/process"
 )
 
 // patience is how long anything may take before a test gives up on it.
@@ -25,7 +28,7 @@ type server struct {
 	data string
 	addr string // also that of the next start, so that clients find it again
 	cmd  *exec.Cmd
-	log  *bytes.Buffer
+	log  *process.Buffer
 	done chan error
 }
 
@@ -34,7 +37,7 @@ var readyLine = regexp.MustCompile(`^ready addr=(\S+) roles=(\S+) data=(\S+)$`)
 // startServer runs a server on a new data directory and a free port until the test ends.
 func startServer(t testing.TB, flags ...string) *server {
 	t.Helper()
-	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), addr: "127.0.0.1:0"}
+	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), addr: fmt.Sprintf("127.0.0.1:%d", process.FreePort(t)), log: &process.Buffer{}}
 	s.start(flags...)
 	t.Cleanup(func() {
 		if s.cmd != nil {
@@ -51,9 +54,6 @@ func (s *server) start(flags ...string) {
 	s.t.Helper()
 	s.cmd = exec.Command(binary, append([]string{"serve", "--data", s.data, "--listen", s.addr}, flags...)...)
 	s.cmd.Env = []string{"HOME=" + s.t.TempDir()}
-	if s.log == nil {
-		s.log = &bytes.Buffer{}
-	}
 	s.cmd.Stderr = s.log
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -79,7 +79,10 @@ func (s *server) start(flags ...string) {
 			s.kill()
 			s.t.Fatalf("server said %q instead of being ready; its log:\n%s", line, s.log)
 		}
-		s.addr = m[1]
+		if m[1] != s.addr {
+			s.kill()
+			s.t.Fatalf("server listens on %s, not on %s", m[1], s.addr)
+		}
 	case <-time.After(patience):
 		s.kill()
 		s.t.Fatalf("server is not ready after %s; its log:\n%s", patience, s.log)
