@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -52,6 +55,7 @@ func memberForTest(join string) int {
 		return 1
 	}
 	fmt.Println(m.Self().Run)
+	go func() { _, _ = io.Copy(os.Stdout, os.Stdin) }() // ends with the process: see watch
 	<-ctx.Done()
 	if err := m.Stop(context.Background()); err != nil {
 		return 1
@@ -63,6 +67,8 @@ func memberForTest(join string) int {
 type child struct {
 	t   *testing.T
 	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader // what it was sent by in
 	membership.Host
 }
 
@@ -79,6 +85,10 @@ func startChild(t *testing.T, join string) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	c.out = bufio.NewReader(out)
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +96,7 @@ func startChild(t *testing.T, join string) *child {
 		_ = c.cmd.Process.Kill() // no error: it may have ended
 		_ = c.cmd.Wait()
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
+	line, err := c.out.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +106,39 @@ func startChild(t *testing.T, join string) *child {
 	}
 	c.Host = membership.Host{ID: "child", Run: core.RunID{ID: run}}
 	return c
+}
+
+// watch asks the child again and again whether it is there, until it is dead or longest is called, which says for how long it, or this process,
+// stood still at a stretch.
+func (c *child) watch() (longest func() time.Duration) {
+	var asked atomic.Int64
+	var most time.Duration
+	var wg sync.WaitGroup
+	began, over := time.Now(), make(chan struct{})
+	wg.Go(func() {
+		for {
+			at := time.Since(began)
+			asked.Store(int64(at))
+			if _, err := c.in.Write([]byte{0}); err != nil {
+				return
+			}
+			if _, err := c.out.ReadByte(); err != nil {
+				return
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			most = max(most, time.Since(began)-at)
+		}
+	})
+	return sync.OnceValue(func() time.Duration {
+		last := time.Since(began) - time.Duration(asked.Load())
+		close(over)
+		wg.Wait()
+		return max(most, last)
+	})
 }
 
 func (c *child) signal(sig syscall.Signal) {

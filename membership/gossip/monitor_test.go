@@ -267,10 +267,10 @@ func TestMonitor_NewerOfTwoThatClaimOneID(t *testing.T) {
 	copied.Run = core.RunID{ID: core.NewID(old.Self().Run.Time().Add(time.Second))}
 	twin := start(t, copied, []string{a.Address()}, soon)
 	for _, m := range []*agent{a, old, twin} {
-		m.awaitRun(copied)
-		if n := len(m.Hosts("")); n != 2 {
-			t.Errorf("hosts: got %d, want 2", n)
-		}
+		m.await("the newer run, of two hosts", func(hosts []membership.Host) bool {
+			got, ok := membership.Find(m, copied.ID)
+			return ok && got.Run == copied.Run && len(hosts) == 2
+		})
 		eventually(t, "said in the log", func() bool { return m.log.has("two live processes claim one host id") })
 	}
 	if got := old.Self().Run; got == copied.Run {
