@@ -15,7 +15,7 @@ import (
 func TestKilledConsumerHeldMessages(t *testing.T) {
 	const n, held = 100, 60
 	crashing(t, func(w *world, crash func()) {
-		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 3 * time.Second })
+		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 6 * time.Second }) // so long may the consumer take to hold all
 		w.publish(numbers(1, held)...)
 		var mu sync.Mutex
 		var holds []string

@@ -62,6 +62,12 @@ func TestRuleByCommand_SmartRetry(t *testing.T) {
 	w.looks(func() bool {
 		return process.Decode[stalled](t, w.server.Ask("depth", queue, "g", "-o", "json"))[0].Ms >= 1000
 	}, func() string { return "it is not stalled" })
+	w.server.Must("", "update", "group", queue, "g", "--lock-timeout", "30s") // so long may a command take now
+	process.Eventually(t, "the group's host knows", func() bool {
+		c := w.consumer("g")
+		closeConsumer(c)
+		return c.LockTimeout() == 30*time.Second
+	})
 	got := make(map[string]bool)
 	for len(got) < n-1 { // the workers are back, and 7 is bad
 		for _, m := range w.get("g", 1, "--ack", "tokens") {

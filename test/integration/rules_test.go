@@ -145,19 +145,19 @@ func TestRuleByCommand_LockTimeout(t *testing.T) {
 	for _, lock := range []string{"999ms", "12h1s"} {
 		w.wrong("create", "group", queue, "wrong", "--lock-timeout", lock)
 	}
-	w.make("g", "--lock-timeout", "3s") // so long may the next command take
+	w.make("g", "--lock-timeout", "6s") // so long may the next command take
 	w.say("a")
 	began := time.Now()
 	w.one("g", "a", 1, "--ack", "none")
 	second := w.one("g", "a", 2, "--ack", "tokens")
-	w.after("it came again", began, 3*time.Second)
+	w.after("it came again", began, 6*time.Second)
 	began = time.Now()
-	w.server.Must("", "extend", second.Token, "5s")
+	w.server.Must("", "extend", second.Token, "8s")
 	third := w.one("g", "a", 3, "--ack", "tokens")
-	w.after("extended, it came again", began, 5*time.Second)
-	pause(3100 * time.Millisecond)
+	w.after("extended, it came again", began, 8*time.Second)
+	pause(6100 * time.Millisecond)
 	w.server.Must("", "ack", third.Token) // late, and in time all the same
-	w.silent("g", 3500*time.Millisecond)
+	w.silent("g", 6500*time.Millisecond)
 	w.settles("g", depth{})
 }
 
@@ -165,7 +165,7 @@ func TestRuleByCommand_LockTimeout(t *testing.T) {
 func TestRuleByCommand_MaxDeliveries(t *testing.T) {
 	const most = 3
 	crashing(t, func(w *world, crash func()) {
-		w.make("g", "--lock-timeout", "2s", "--max-deliveries", fmt.Sprint(most))
+		w.make("g", "--lock-timeout", "4s", "--max-deliveries", fmt.Sprint(most))
 		w.say("poison")
 		for attempt := 1; attempt <= most; attempt++ {
 			h := w.hold("g", "--ack", "none")
@@ -183,13 +183,13 @@ func TestRuleByCommand_MaxDeliveries(t *testing.T) {
 		if l.Attempts != most || l.Reason != "lock_expired" || l.Payload != "poison" {
 			w.t.Errorf("dead letter %+v, want %d attempts and an expired lock", l, most)
 		}
-		w.silent("g", 2500*time.Millisecond)
+		w.silent("g", 4500*time.Millisecond)
 	})
 }
 
 func TestRuleByCommand_Alone(t *testing.T) {
 	w := newWorld(t)
-	w.make("g", "--lock-timeout", "1s", "--max-deliveries", "2")
+	w.make("g", "--lock-timeout", "6s", "--max-deliveries", "2") // so long may a command take
 	w.say("a", "b", "poison", "d")
 	h := w.hold("g", "--ack", "none")
 	w.holds(h, 4)
