@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -139,18 +140,20 @@ func TestScan_RetiredExtentIsEmpty(t *testing.T) {
 
 // TestScan_GivenUpExtentEndsWhereItIsLost: nobody waits for what no store has any more.
 func TestScan_GivenUpExtentEndsWhereItIsLost(t *testing.T) {
-	b := newBench(t)
-	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
-	row := metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: []core.HostID{"c"}, Home: core.Home{Kind: core.HomeOwn}}
-	if err := row.GiveUp(4, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	b.write(metadata.Seals, metadata.SealKey(e.ID), row)
-	b.serveStores(map[core.HostID]*heldTo{"a": {last: 2}, "b": {last: 3}, "c": {}})
-	began := time.Now()
-	if seqs, err := b.seqsOf(e); err != nil || len(seqs) != 3 || time.Since(began) > 2*time.Second {
-		t.Errorf("%v, %v after %s; want 1 to 3 at once", seqs, err, time.Since(began))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
+		row := metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: []core.HostID{"c"}, Home: core.Home{Kind: core.HomeOwn}}
+		if err := row.GiveUp(4, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		b.write(metadata.Seals, metadata.SealKey(e.ID), row)
+		b.serveStores(map[core.HostID]*heldTo{"a": {last: 2}, "b": {last: 3}, "c": {}})
+		began := time.Now()
+		if seqs, err := b.seqsOf(e); err != nil || len(seqs) != 3 || time.Since(began) > 2*time.Second {
+			t.Errorf("%v, %v after %s; want 1 to 3 at once", seqs, err, time.Since(began))
+		}
+	})
 }
 
 // ListDue of a store that has not heard how far its extent goes.
