@@ -137,7 +137,7 @@ func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
 }
 
 func TestPublish_NoAnswerIsUnknown(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.CallTimeout = 500 * time.Millisecond })
+	c := newCluster(t, nil, func(cfg *Config) { cfg.CallTimeout = 2 * time.Second }) // it is sent within that
 	c.createQueue("/t/a")
 	c.input.OnBatch = func(*publishtest.Batch) {}
 	res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}}}))(t)
