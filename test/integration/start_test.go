@@ -154,8 +154,11 @@ func (w *world) checkLatest(group string, before, after, total int, acked map[in
 	con := w.consumer(group)
 	defer closeConsumer(con)
 	got := make(map[int]bool)
-	for {
+	for end := time.Now().Add(process.Patience); ; {
 		d := w.take(con, time.Second)
+		if d == nil && w.depth(group) != (depth{}) && time.Now().Before(end) {
+			continue
+		}
 		if d == nil {
 			break
 		}
