@@ -117,7 +117,12 @@ func TestRuleByCommand_ExpireAt(t *testing.T) {
 	w.server.Must("seen\n", "publish", queue, "--expire", "6s") // so long may a command take
 	w.server.Must("", "nack", w.one("g", "seen", 1, "--ack", "tokens").Token, "--delay", "6s")
 	w.silent("g", 6500*time.Millisecond)
-	w.settles("g", depth{})
+	var d depth
+	w.looks(func() bool { // it is settled unseen when its turn comes, which takes a consumer
+		w.silent("g", time.Second)
+		d = w.depth("g")
+		return d == depth{}
+	}, func() string { return fmt.Sprintf("%+v, want nothing", d) })
 	w.letters("g", 0)
 	if n := w.server.Metric(events, `group="g"`, `event="lapsed"`); n != 2 {
 		t.Errorf("lapsed are %v, want 2", n)
