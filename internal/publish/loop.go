@@ -91,7 +91,7 @@ func (p *Publisher) turnLocked(now int64) turn {
 	if len(p.mu.live) > 0 {
 		t.until = min(t.until, p.mu.nextTick)
 	}
-	p.mu.rouse, p.mu.stuck = false, false
+	p.mu.idle, p.mu.stuck = false, false
 	s := p.mu.active
 	b := p.headLocked()
 	switch {
@@ -117,7 +117,7 @@ func (p *Publisher) turnLocked(now int64) turn {
 		p.mu.better = ""
 		return t
 	case b == nil:
-		p.mu.rouse = true
+		p.mu.idle = true
 		return t
 	case now < p.mu.pausedUntil:
 		t.until = min(t.until, p.mu.pausedUntil)

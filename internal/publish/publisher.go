@@ -55,7 +55,7 @@ type Publisher struct {
 		settled []outcome
 		records int // taken, without an outcome that its owner is being told
 		bytes   int
-		rouse   bool          // who has taken a record wakes the loop: it waits for one, or this one cannot wait for the pace
+		idle    bool          // the loop waits for a record
 		stuck   bool          // the loop waits for room on the active session
 		room    chan struct{} // closed when there is room again; nil when nobody waits
 		flushes []flush
@@ -122,8 +122,8 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 		p.mu.Unlock()
 		return err
 	}
-	p.addLocked(b, buf, r.ID, now, timeout, done)
-	p.unlockAndWake()
+	urgent := p.addLocked(b, buf, r.ID, now, timeout, done)
+	p.unlockAndWake(urgent)
 	return nil
 }
 
@@ -133,8 +133,8 @@ func (p *Publisher) AppendEncoded(ctx context.Context, record []byte, id core.Me
 		return err
 	}
 	b := p.gatheringLocked()
-	p.addLocked(b, append(b.buf, record...), id, p.now(), timeout, done)
-	p.unlockAndWake()
+	urgent := p.addLocked(b, append(b.buf, record...), id, p.now(), timeout, done)
+	p.unlockAndWake(urgent)
 	return nil
 }
 
@@ -184,8 +184,8 @@ func (p *Publisher) dropEmptyLocked(b *batch) {
 	b.release()
 }
 
-// addLocked gives the record that buf holds beyond b.buf its slot, in a new batch if b is full.
-func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64, timeout time.Duration, done Done) {
+// addLocked gives the record that buf holds beyond b.buf its slot, in a new batch if b is full. An urgent record would fail if it waited for the pace.
+func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64, timeout time.Duration, done Done) (urgent bool) {
 	size := len(buf) - len(b.buf)
 	if len(buf) > p.targetLocked() && len(b.slots) > 0 || len(b.slots) == wire.MaxBatchRecords {
 		record := buf[len(b.buf):]
@@ -206,9 +206,8 @@ func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64
 	p.mu.records++
 	p.mu.bytes += size
 	p.mu.nextExpiry = min(p.mu.nextExpiry, deadline)
-	if s := p.mu.active; s != nil && now < s.pace.next && s.pace.tooLate(deadline) {
-		p.mu.rouse = true
-	}
+	s := p.mu.active
+	return s != nil && now < s.pace.next && s.pace.tooLate(deadline)
 }
 
 // targetLocked is the size of a batch above which it is full.
@@ -219,12 +218,12 @@ func (p *Publisher) targetLocked() int {
 	return p.mu.active.pace.target()
 }
 
-// unlockAndWake wakes the loop if it waits for records.
-func (p *Publisher) unlockAndWake() {
-	rouse := p.mu.rouse
-	p.mu.rouse = false
+// unlockAndWake wakes the loop if it waits for a record, or for the pace and the one that was taken is urgent.
+func (p *Publisher) unlockAndWake(urgent bool) {
+	wake := p.mu.idle || urgent
+	p.mu.idle = false
 	p.mu.Unlock()
-	if rouse {
+	if wake {
 		signal(p.wake)
 	}
 }
