@@ -233,7 +233,8 @@ func (s *service) ListHosts(context.Context, *connect.Request[pb.ListHostsReques
 	return connect.NewResponse(out), nil
 }
 
-// timersOf finds an extent that holds timers and is read, and the path of its queue, which is to be the one given, if any is.
+// timersOf finds an extent that holds timers and is read, and the path of its queue, which is to be the one given, if any is, or the retry queue of one of its
+// groups.
 func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (*lengths.Length, string, error) {
 	e, err := s.findExtent(ctx, id)
 	if err != nil {
@@ -245,10 +246,10 @@ func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (
 		return nil, "", core.Errorf(core.CodeNotFound, "the queue of extent %s was deleted", id)
 	case err != nil:
 		return nil, "", core.Errorf(core.CodeOf(err), "look up the queue of extent %s: %w", id, err)
-	case path != "" && path != q.Spec.Path:
+	case path != "" && path != q.Spec.Path && path != parkedFor(q.Spec.Path):
 		return nil, "", core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
 	case e.Kind != core.KindTimer:
-		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s holds messages that were never to wait; only one that was published for later can be cancelled", id)
+		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s holds messages that were never to wait; only one that was published for later can be cancelled, or one that is parked, by the receipt of `columba list parked`", id)
 	}
 	l, err := s.gauge().Sealed(ctx, e)
 	if err != nil {
@@ -258,6 +259,12 @@ func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (
 		return nil, "", core.Errorf(core.CodeNotFound, "the messages of extent %s are gone", id)
 	}
 	return l, q.Spec.Path, nil
+}
+
+// parkedFor is the queue whose messages a retry queue holds; of any other queue "".
+func parkedFor(path string) string {
+	queue, _, _ := core.SplitRetryPath(path)
+	return queue
 }
 
 // timer reads a message that is to be cancelled. One that was acknowledged a moment ago may take a moment to be readable.

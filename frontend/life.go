@@ -30,7 +30,7 @@ const (
 	stateSettled     = "settled"       // acked, or skipped, expired or dropped: groups keep no record of which
 	stateDead        = "dead_lettered" // and still in the dead letter queue
 	stateBeforeStart = "before_start"  // the group began behind it
-	stateCancelled   = "cancelled"     // before it was handed out
+	stateCancelled   = "cancelled"     // while it waited for its time
 )
 
 // GetMessage tells the life of a message: where it is stored, what it is, and where it stands in each group of its queue.
@@ -127,9 +127,7 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *lengths.Len
 			case out[i].State == string(dispatch.PlaceUnread) && l.Queue == group.Retry && due.AsTime().After(s.now()):
 				out[i].State, out[i].Until = string(dispatch.PlaceParked), due
 			}
-			if book.Outcome(called, at.Seq, group.ID) == cancel.Cancelled && out[i].Attempts == 0 { // also before its owner has heard
-				out[i].State, out[i].Until = stateCancelled, nil
-			}
+			callOff(out[i], book.Outcome(called, at.Seq, group.ID))
 			if m.Message != nil {
 				out[i].Id, out[i].Enqueued = m.Message.GetId(), m.Enqueued
 			}
@@ -150,6 +148,13 @@ func (s *service) cancelled(ctx context.Context, e core.Extent) (book cancel.Boo
 	}
 	called, err = book.Window()
 	return book, called, err
+}
+
+// callOff is for a message of which the outcome was decided: one that was cancelled is, also before its owner has heard.
+func callOff(st *pb.Standing, outcome cancel.Outcome) {
+	if outcome == cancel.Cancelled && st.Attempts == 0 {
+		st.State, st.Until = stateCancelled, nil
+	}
 }
 
 // standing is where a message stands in a group: as the owner of its share says, or else as it was saved last.
@@ -307,11 +312,15 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 	if err != nil || now.GetState() == string(dispatch.PlaceDone) {
 		return false
 	}
+	if now.GetState() == stateCancelled && group.Epoch > 0 { // it may have been delivered anew, and settled, after the group was sent back
+		out.Detail = joined(out.Detail, "what was parked of it, "+last.Receipt+", was cancelled")
+		return false
+	}
 	out.State, out.Parked, out.Attempts, out.LastFailure, out.LastText, out.Owner = now.GetState(), last.Receipt, last.Attempts, last.Reason, last.Error, now.GetOwner()
 	out.Until, out.Holder = now.GetUntil(), now.GetHolder()
 	if now.GetAttempts() > 0 { // it has come back
 		out.Attempts, out.LastFailure, out.LastText = now.Attempts, now.LastFailure, now.LastText
-	} else if last.GetUntil().AsTime().After(s.now()) {
+	} else if now.State != stateCancelled && last.GetUntil().AsTime().After(s.now()) {
 		out.State, out.Until = string(dispatch.PlaceParked), last.Until
 	}
 	return true
@@ -325,7 +334,7 @@ func joined(before, detail string) string {
 	return before + "; " + detail
 }
 
-// standingAt is where a message of a queue that the group reads stands in it.
+// standingAt is where a message that the group has parked stands in it.
 func (s *service) standingAt(ctx context.Context, group metadata.GroupRecord, at core.Receipt) (*pb.Standing, error) {
 	e, err := s.findExtent(ctx, at.Extent)
 	if err != nil {
@@ -335,5 +344,14 @@ func (s *service) standingAt(ctx context.Context, group metadata.GroupRecord, at
 	if err != nil {
 		return nil, err
 	}
-	return s.standing(ctx, group, at, l)
+	st, err := s.standing(ctx, group, at, l)
+	if err != nil {
+		return nil, err
+	}
+	book, called, err := s.cancelled(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	callOff(st, book.Outcome(called, at.Seq, group.ID))
+	return st, nil
 }
