@@ -15,8 +15,8 @@ func (a *app) showMessageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "message RECEIPT", Short: "Show the life of a message: where it is stored, and where it stands in each group",
 		Long: "Show the life of a message: where it is stored, what it is, and where it stands in each group of its queue: unread, ready, in_flight\n" +
-			"(who has it, since when, until when), delayed, parked (until when), blocked, dying, dead_lettered, before_start, or settled: acked, or skipped, expired or\n" +
-			"dropped, of which no record is kept.",
+			"(who has it, since when, until when), delayed, parked (until when), blocked, dying, dead_lettered, before_start, cancelled, or settled: acked, or\n" +
+			"skipped, expired or dropped, of which no record is kept.",
 		Example: "  columba show message 01890a5d-ac96-774b-bcce-b302099a8057:17",
 		Args:    exactly(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -49,6 +49,9 @@ func (a *app) showLife(m *pb.MessageLife) error {
 	out := a.printer()
 	for _, g := range m.GetGroups() {
 		out.item(lifeInGroup(g))
+		if why := g.GetDetail(); why != "" {
+			a.say("group %s: %s", g.GetGroup(), why)
+		}
 	}
 	return out.close()
 }
@@ -84,5 +87,5 @@ func lifeInGroup(m *pb.Standing) []field {
 		}
 		fields = append(fields, f)
 	}
-	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()}, field{name: "parked", value: m.GetParked(), detail: true}, field{name: "detail", value: m.GetDetail(), detail: true})
+	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()}, field{name: "parked", value: m.GetParked()}, field{name: "detail", value: m.GetDetail(), detail: true})
 }

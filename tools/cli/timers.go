@@ -52,11 +52,13 @@ func timerFields(m *pb.StoredMessage) []field {
 func (a *app) cancelTimersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel [PATH] RECEIPT…", Short: "Take messages back that wait for their time, or stop an operation",
-		Long: "Take messages back that were published for later, by their receipts: no group gets them that has not got them. With a PATH they have\n" +
-			"to be of that queue; the argument - reads the receipts from stdin, one per line. For each group it is said whether the message is\n" +
-			"cancelled, was delivered before, or was due and may have been. The exit code is 4 when it was too late for a group.",
-		Example: "  columba cancel /demo/alarms 01890a5d-ac96-774b-bcce-b302099a8057:17",
-		Args:    needsReceipts, ValidArgsFunction: a.completeQueues,
+		Long: "Take messages back that were published for later, by their receipts: no group gets them that has not got them. Or messages that a group\n" +
+			"has parked, by the receipts of `columba list parked`: they do not come back. With a PATH they have to be of that queue; the argument -\n" +
+			"reads the receipts from stdin, one per line. For each group it is said whether the message is cancelled, was delivered before, or was\n" +
+			"due and may have been. The exit code is 4 when it was too late for a group.",
+		Example: "  columba cancel /demo/alarms 01890a5d-ac96-774b-bcce-b302099a8057:17\n" +
+			"  columba list parked /demo/alarms phone -o json | jq -r .receipt | columba cancel /demo/alarms -",
+		Args: needsReceipts, ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			path := ""
 			if strings.HasPrefix(args[0], "/") {
