@@ -27,8 +27,9 @@ type app struct {
 	format  string
 	timeout time.Duration // of one request
 
-	netDial       Dial      // nil: the network
-	fakePublisher publisher // tests only: instead of the client's
+	netDial       Dial           // nil: the network
+	terminal      func(any) bool // whether it is one that a question can be asked at
+	fakePublisher publisher      // tests only: instead of the client's
 
 	ran bool // a command of ours was reached: what fails before is usage
 }
@@ -44,7 +45,7 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // MainVia is Main over connections that dial makes, for clusters that are on another network than the machine's.
 func MainVia(ctx context.Context, dial Dial, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial, terminal: isTerminal}
 	return a.main(ctx, args)
 }
 

@@ -41,7 +41,7 @@ func (a *app) depthCommand() *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "show again every second until interrupted")
+	cmd.Flags().BoolVar(&watch, "watch", false, "show again every second until interrupted; --timeout is for each time")
 	return cmd
 }
 

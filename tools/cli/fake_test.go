@@ -157,6 +157,7 @@ func (s *fakeServer) DeleteQueue(_ context.Context, r *connect.Request[pb.Delete
 	if _, err := s.queue(r.Msg.Path); err != nil {
 		return nil, err
 	}
+	s.note(r.Msg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.queues, r.Msg.Path)
@@ -217,6 +218,7 @@ func (s *fakeServer) DeleteGroup(ctx context.Context, r *connect.Request[pb.Dele
 	if _, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.Queue, Name: r.Msg.Name})); err != nil {
 		return nil, err
 	}
+	s.note(r.Msg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.groups, r.Msg.Queue+" "+r.Msg.Name)

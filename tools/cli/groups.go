@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -169,19 +170,27 @@ func (a *app) updateGroupCommand() *cobra.Command {
 }
 
 func (a *app) deleteGroupCommand() *cobra.Command {
-	var dryRun bool
+	var sure consent
 	cmd := &cobra.Command{
 		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Delete a consumer group and its dead letters",
-		Example: "  columba delete group /demo/trips billing",
+		Example: "  columba delete group /demo/trips billing --dry-run\n  columba delete group /demo/trips billing --yes",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			queue, group, err := groupName(args)
 			if err != nil {
 				return err
 			}
-			if dryRun {
+			if sure.dryRun {
 				a.say("would delete group %s of %s and its dead letters; nothing was changed", group, queue)
 				return a.showGroup(ctx, queue, group)
+			}
+			if !sure.yes {
+				if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
+					return err
+				}
+			}
+			if err := sure.ask(ctx, a, fmt.Sprintf("group %s of %s, where it is in the queue and its dead letters", group, queue)); err != nil {
+				return err
 			}
 			if _, err := change(ctx, a, a.admin().DeleteGroup, &pb.DeleteGroupRequest{Queue: queue, Name: group}); err != nil {
 				return err
@@ -190,7 +199,7 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
+	sure.bind(cmd, "only say what would be deleted")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,13 +29,15 @@ func (a *app) mergeCommand(parent, name string, aliases ...string) *cobra.Comman
 func (a *app) purgeCommand(parent, name string, aliases ...string) *cobra.Command {
 	return a.operationCommand(&cobra.Command{
 		Use: name + " PATH GROUP", Aliases: aliases, Short: "Remove the dead letters that a group has now, or some",
-		Example: "  columba " + parent + name + " /demo/trips billing --older-than 72h --dry-run",
+		Example: "  columba " + parent + name + " /demo/trips billing --older-than 72h --dry-run\n" +
+			"  columba " + parent + name + " /demo/trips billing --yes --wait",
 	}, "purge", new(uint32))
 }
 
 // operationCommand makes a command that starts an operation.
 func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *cobra.Command {
-	var wait, dryRun bool
+	var wait bool
+	var sure consent
 	var which selectionFlags
 	cmd.Args, cmd.ValidArgsFunction = exactly(2), a.completeGroups
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
@@ -46,10 +49,10 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 		if err != nil {
 			return err
 		}
-		if dryRun && selection != nil {
+		if sure.dryRun && selection != nil {
 			return a.countSelected(ctx, kind, queue, group, convert.Selection(selection))
 		}
-		if dryRun {
+		if sure.dryRun {
 			depth, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
 			if err != nil {
 				return err
@@ -60,6 +63,11 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 			}
 			a.say("would %s %d dead letters of group %s of %s; nothing was changed", kind, dead, group, queue)
 			return a.wouldTake(kind, queue, group, dead, dead)
+		}
+		if kind == "purge" {
+			if err := a.surePurge(ctx, &sure, queue, group, selection != nil); err != nil {
+				return err
+			}
 		}
 		o, err := change(ctx, a, a.admin().StartOperation, &pb.StartOperationRequest{
 			Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: *rate, Selection: selection,
@@ -76,13 +84,32 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 		}
 		return a.printer().object(operationFields(o))
 	})
-	if kind == "merge" {
+	const counts = "only say how many dead letters there are"
+	switch kind {
+	case "merge":
 		cmd.Flags().Uint32Var(rate, "rate", 0, "at most so many messages per second; 0: no bound")
+		cmd.Flags().BoolVar(&sure.dryRun, "dry-run", false, counts)
+	case "purge":
+		sure.bind(cmd, counts)
 	}
 	which.bind(cmd.Flags())
-	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended; an interrupt leaves it running")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say how many dead letters there are")
+	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended, however long; an interrupt leaves it running")
 	return cmd
+}
+
+// surePurge has the user agree to purging the dead letters of a group, or some.
+func (a *app) surePurge(ctx context.Context, sure *consent, queue, group string, some bool) error {
+	if sure.yes {
+		return nil
+	}
+	if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
+		return err
+	}
+	which := "the dead letters of group %s of %s"
+	if some {
+		which = "those dead letters of group %s of %s"
+	}
+	return sure.ask(ctx, a, fmt.Sprintf(which, group, queue))
 }
 
 // waitOperation shows an operation's progress until it has ended, and answers it.
@@ -179,7 +206,7 @@ func (a *app) showOperationCommand() *cobra.Command {
 			return a.printer().object(operationFields(o))
 		}),
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended")
+	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended, however long")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,7 @@ func (a *app) purgeQueuesCommand() *cobra.Command {
 }
 
 func (a *app) purgeQueueCommand() *cobra.Command {
-	var yes, dryRun bool
+	var sure consent
 	cmd := &cobra.Command{
 		Use: "queue PATH", Aliases: queueAliases, Short: "Take every message that a queue has now from all of its groups, for ever",
 		Long: "Every message that is stored when it begins is delivered to no group any more, and its space comes back. What is acknowledged to\n" +
@@ -27,17 +28,21 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if dryRun {
+			if sure.dryRun {
 				return a.wouldPurgeQueue(ctx, path)
 			}
-			if !yes {
-				return core.Errorf(core.CodeBadArgument, "the messages of queue %s would be gone for all groups, for ever; say --yes, or --dry-run to see how many there are", path)
+			if !sure.yes {
+				if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
+					return err
+				}
+			}
+			if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups", path)); err != nil {
+				return err
 			}
 			return a.purgeQueue(ctx, path)
 		}),
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what the groups have before them")
+	sure.bind(cmd, "only say what the groups have before them")
 	return cmd
 }
 

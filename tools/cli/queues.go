@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -130,18 +131,20 @@ func needsChange(cmd *cobra.Command) error {
 }
 
 func (a *app) deleteQueueCommand() *cobra.Command {
-	var dryRun bool
+	var sure consent
 	cmd := &cobra.Command{
 		Use: "queue PATH", Aliases: queueAliases, Short: "Delete a queue, its groups and its messages",
-		Example: "  columba delete queue /demo/trips --dry-run",
+		Example: "  columba delete queue /demo/trips --dry-run\n  columba delete queue /demo/trips --yes",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			path, err := core.ParseQueuePath(args[0])
 			if err != nil {
 				return err
 			}
-			if dryRun {
-				return a.wouldDeleteQueue(ctx, path)
+			if !sure.yes || sure.dryRun {
+				if err := a.wouldDeleteQueue(ctx, path, &sure); err != nil || sure.dryRun {
+					return err
+				}
 			}
 			if _, err := change(ctx, a, a.admin().DeleteQueue, &pb.DeleteQueueRequest{Path: path}); err != nil {
 				return err
@@ -150,11 +153,12 @@ func (a *app) deleteQueueCommand() *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
+	sure.bind(cmd, "only say what would be deleted")
 	return cmd
 }
 
-func (a *app) wouldDeleteQueue(ctx context.Context, path string) error {
+// wouldDeleteQueue says what would go with a queue, or asks whether it shall.
+func (a *app) wouldDeleteQueue(ctx context.Context, path string, sure *consent) error {
 	q, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path})
 	if err != nil {
 		return err
@@ -163,7 +167,11 @@ func (a *app) wouldDeleteQueue(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	a.say("would delete queue %s and its %s; nothing was changed", path, plural(len(groups.GetGroups()), "group"))
+	n := plural(len(groups.GetGroups()), "group")
+	if !sure.dryRun {
+		return sure.ask(ctx, a, fmt.Sprintf("queue %s, its %s and all messages", path, n))
+	}
+	a.say("would delete queue %s and its %s; nothing was changed", path, n)
 	return a.printer().object(queueFields(q))
 }
 

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/columbamq/columba/core"
+)
+
+// consent is whether a user wants what cannot be undone.
+type consent struct{ yes, dryRun bool }
+
+// bind makes the flags; counts is what --dry-run does.
+func (c *consent) bind(cmd *cobra.Command, counts string) {
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask, do it")
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, counts)
+}
+
+// ask has the user agree to what would be gone. Where there is nobody to ask, --yes is needed.
+func (c *consent) ask(ctx context.Context, a *app, gone string) error {
+	switch {
+	case c.yes:
+		return nil
+	case !a.terminal(a.stdin) || !a.terminal(a.stderr):
+		return core.Errorf(core.CodeBadArgument, "%s would be gone for ever; say --yes, or --dry-run to see what that is", gone)
+	}
+	fmt.Fprint(a.stderr, printable(gone+" would be gone for ever. Go on? [y/N] "))
+	answer, err := a.answer(ctx)
+	if err != nil {
+		return err
+	}
+	switch strings.ToLower(answer) {
+	case "y", "yes":
+		return nil
+	}
+	a.say("nothing was changed")
+	return errFailed
+}
+
+// answer is a line of stdin, without spaces around it; "" at its end.
+func (a *app) answer(ctx context.Context) (string, error) {
+	line := make(chan string, 1)
+	// The reader is not waited for when it hangs at an interrupt: nothing can end a read of a terminal.
+	go func() {
+		text, _ := bufio.NewReader(a.stdin).ReadString('\n')
+		line <- strings.TrimSpace(text)
+	}()
+	select {
+	case text := <-line:
+		return text, nil
+	case <-ctx.Done():
+		fmt.Fprintln(a.stderr)
+		a.say("nothing was changed")
+		return "", context.Canceled
+	}
+}

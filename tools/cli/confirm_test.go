@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+)
+
+// onTerminal runs a command line whose stdin and stderr are a terminal.
+func onTerminal(ctx context.Context, addr, line string, stdin io.Reader) (stderr string, code int) {
+	var talk bytes.Buffer
+	a := &app{stdin: stdin, stdout: io.Discard, stderr: &talk, env: []string{"COLUMBA_ADDR=" + addr}, terminal: func(any) bool { return true }}
+	code = a.main(ctx, strings.Fields(line))
+	return talk.String(), code
+}
+
+// TestConfirm_WhatCannotBeUndone has every command that throws messages away asked for on a terminal and without one.
+func TestConfirm_WhatCannotBeUndone(t *testing.T) {
+	s, addr := newFakeServer(t)
+	transcript(addr, []step{{line: "create queue /demo/a"}, {line: "create group /demo/a billing"}, {line: "create group /demo/a mail"}})
+	for line, does := range map[string]proto.Message{
+		"purge queue /demo/a":                               &pb.StartOperationRequest{},
+		"purge-dlq /demo/a billing":                         &pb.StartOperationRequest{},
+		"dlq purge /demo/a billing --min-attempts 3 --wait": &pb.StartOperationRequest{},
+		"delete group /demo/a mail":                         &pb.DeleteGroupRequest{},
+		"delete queue /demo/a":                              &pb.DeleteQueueRequest{},
+	} {
+		did := func() bool {
+			last := s.last
+			s.last = nil
+			return last != nil && last.ProtoReflect().Descriptor() == does.ProtoReflect().Descriptor()
+		}
+		if _, stderr, code := runCLI(addr, strings.Fields(line), "y\n"); code != 2 || !strings.Contains(stderr, "--yes") || !strings.Contains(stderr, "gone for ever") || did() {
+			t.Errorf("%s, no terminal: %q, exit code %d", line, stderr, code)
+		}
+		for _, answer := range []string{"n\n", "\n", "", "yep\n"} {
+			if stderr, code := onTerminal(t.Context(), addr, line, strings.NewReader(answer)); code != 1 || !strings.HasSuffix(stderr, "Go on? [y/N] nothing was changed\n") || did() {
+				t.Errorf("%s, answer %q: %q, exit code %d", line, answer, stderr, code)
+			}
+		}
+		missing := strings.ReplaceAll(line, "/demo/a", "/demo/missing")
+		if stderr, code := onTerminal(t.Context(), addr, missing, strings.NewReader("y\n")); code != 3 || strings.Contains(stderr, "Go on") || did() {
+			t.Errorf("%s: %q, exit code %d", missing, stderr, code)
+		}
+		if stderr, code := onTerminal(t.Context(), addr, line+" --dry-run --yes", iotest.ErrReader(io.ErrUnexpectedEOF)); code != 0 || did() {
+			t.Errorf("%s --dry-run --yes: %q, exit code %d", line, stderr, code)
+		}
+		if stderr, code := onTerminal(t.Context(), addr, line, strings.NewReader(" Y \n")); code != 0 || !did() {
+			t.Errorf("%s, agreed to: %q, exit code %d", line, stderr, code)
+		}
+		transcript(addr, []step{{line: "create queue /demo/a"}, {line: "create group /demo/a billing"}, {line: "create group /demo/a mail"}})
+		if _, stderr, code := runCLI(addr, strings.Fields(line+" --yes"), ""); code != 0 || !did() {
+			t.Errorf("%s --yes: %q, exit code %d", line, stderr, code)
+		}
+		transcript(addr, []step{{line: "create queue /demo/a"}, {line: "create group /demo/a billing"}, {line: "create group /demo/a mail"}})
+	}
+}
+
+// TestConfirm_Interrupt ends a command that waits for an answer.
+func TestConfirm_Interrupt(t *testing.T) {
+	_, addr := newFakeServer(t)
+	transcript(addr, []step{{line: "create queue /demo/a"}})
+	ctx, interrupt := context.WithCancel(t.Context())
+	silent, keyboard := io.Pipe()
+	defer keyboard.Close()
+	reads := readerFunc(func(b []byte) (int, error) {
+		interrupt()
+		return silent.Read(b)
+	})
+	if stderr, code := onTerminal(ctx, addr, "delete queue /demo/a", reads); code != 1 || !strings.HasSuffix(stderr, "\nnothing was changed\ninterrupted\n") {
+		t.Errorf("%q, exit code %d", stderr, code)
+	}
+	if _, _, code := runCLI(addr, []string{"show", "queue", "/demo/a"}, ""); code != 0 {
+		t.Error("the queue is gone")
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
