@@ -72,9 +72,7 @@ func (a *app) root() *cobra.Command {
 		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return core.Errorf(core.CodeBadArgument, "%s; %s `%s --help`", firstLine(err.Error()), flagHint(cmd, err), cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(badFlag)
 	addr := DefaultAddr
 	if v, _ := a.lookupEnv("COLUMBA_ADDR"); v != "" {
 		addr = v
@@ -84,7 +82,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json (one object per line) or yaml")
 	suggest(root, "output", formatTable, formatJSON, formatYAML)
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "give up on a request after this long")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkGlobals() }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.checkFlags(cmd) }
 	root.SetHelpCommand(a.helpCommand(root))
 	root.AddCommand(
 		a.serveCommand(), a.configCommand(), a.versionCommand(),
@@ -97,7 +95,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-func (a *app) checkGlobals() error {
+// checkFlags refuses what no command takes.
+func (a *app) checkFlags(cmd *cobra.Command) error {
 	switch a.format {
 	case formatTable, formatJSON, formatYAML:
 	default:
@@ -106,7 +105,10 @@ func (a *app) checkGlobals() error {
 	if a.timeout <= 0 {
 		return core.Errorf(core.CodeBadArgument, "timeout %s is not above 0; use something like 30s", a.timeout)
 	}
-	return nil
+	if cmd.Name() == "serve" { // whose flags are settings, of which some may be empty
+		return nil
+	}
+	return checkEmpty(cmd)
 }
 
 // run makes a cobra RunE of fn and notes that a command was reached.

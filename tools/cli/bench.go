@@ -95,14 +95,22 @@ func (b *benchFlags) register(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&b.duration, "duration", 0, "end after this long; default 10s when --count is not given")
 }
 
-func (b *benchFlags) check(workers int) error {
+func (b *benchFlags) check(kind string, workers int) error {
+	who, held := "producers", "in-flight"
+	if kind == "consume" {
+		who, held = "consumers", "prefetch"
+	}
 	switch {
-	case b.count < 0 || b.duration < 0 || b.idle < 0:
-		return core.Errorf(core.CodeBadArgument, "count, duration and idle must not be negative; use something like 10s")
+	case b.count < 0:
+		return core.Errorf(core.CodeBadArgument, "count %d is negative; use 0 for no end", b.count)
+	case b.duration < 0:
+		return core.Errorf(core.CodeBadArgument, "duration %s is negative; use something like 10s", b.duration)
+	case b.idle < 0:
+		return core.Errorf(core.CodeBadArgument, "idle %s is negative; use something like 2s", b.idle)
 	case workers < 1 || workers > 1024:
-		return core.Errorf(core.CodeBadArgument, "%d producers or consumers are not in 1 … 1024", workers)
+		return core.Errorf(core.CodeBadArgument, "%s %d is not in 1 … 1024", who, workers)
 	case b.inFlight < 1:
-		return core.Errorf(core.CodeBadArgument, "in-flight %d is not above 0", b.inFlight)
+		return core.Errorf(core.CodeBadArgument, "%s %d is not above 0", held, b.inFlight)
 	case b.size < 0 || b.size > core.MaxMaxMessage:
 		return core.Errorf(core.CodeBadArgument, "size %d is not in 0 … %d bytes", b.size, core.MaxMaxMessage)
 	}
@@ -138,7 +146,7 @@ func (a *app) bench(ctx context.Context, kind string, args []string, flags bench
 	if err != nil {
 		return err
 	}
-	if err := run.flags.check(workers); err != nil {
+	if err := run.flags.check(kind, workers); err != nil {
 		return err
 	}
 	if run.client, err = a.dial(ctx); err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type publishFlags struct {
 	idFromLine  bool
 	delay       time.Duration
 	expire      time.Duration
+	expires     bool // --expire was given
 	at          string
 	rate        float64
 	inFlight    int
@@ -56,8 +58,11 @@ func (a *app) publishCommand() *cobra.Command {
 			"  columba publish /demo/trips --file trips.jsonl --key rider-7 --header source=import -o json\n" +
 			"  columba publish /demo/images --whole < cat.jpg",
 		Args: exactly(1), ValidArgsFunction: a.completeQueues,
-		RunE: a.run(func(ctx context.Context, args []string) error { return a.publish(ctx, args[0], flags) }),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		flags.expires = cmd.Flags().Changed("expire")
+		return a.publish(ctx, args[0], flags)
+	})
 	f := cmd.Flags()
 	f.StringVarP(&flags.file, "file", "f", "", "read this file instead of stdin")
 	f.BoolVar(&flags.whole, "whole", false, "the whole input is one message")
@@ -68,7 +73,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f.DurationVar(&flags.delay, "delay", 0, "deliver this long after it was published, at most a year")
 	f.DurationVar(&flags.expire, "expire", 0, "do not deliver a message any more this long after it was published")
 	f.StringVar(&flags.at, "at", "", "deliver at this time, like 2026-01-02T15:04:05Z, at most a year ahead")
-	f.Float64Var(&flags.rate, "rate", 0, "at most this many messages per second")
+	f.Float64Var(&flags.rate, "rate", 0, "at most this many messages per second; 0: no limit")
 	f.IntVar(&flags.inFlight, "in-flight", defaultInFlight, "at most this many messages without an outcome")
 	return cmd
 }
@@ -101,12 +106,12 @@ func (p *publishFlags) message() (client.Message, error) {
 		return m, core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", p.delay)
 	case p.delay > core.MaxAhead:
 		return m, core.Errorf(core.CodeBadArgument, "delay %s is longer than a year", p.delay)
-	case p.expire < 0:
-		return m, core.Errorf(core.CodeBadArgument, "expire %s is negative; use something like 1h", p.expire)
+	case p.expire < 0 || p.expire == 0 && p.expires:
+		return m, core.Errorf(core.CodeBadArgument, "expire %s is not above 0; use something like 1h", p.expire)
 	case p.delay > 0 && p.at != "":
 		return m, core.Errorf(core.CodeBadArgument, "delay and at are both set; use one of them")
-	case !(p.rate >= 0): // NaN too
-		return m, core.Errorf(core.CodeBadArgument, "rate %g is not 0 or above; use 0 for no limit", p.rate)
+	case !(p.rate >= 0) || math.IsInf(p.rate, 1): // NaN too
+		return m, core.Errorf(core.CodeBadArgument, "rate %g is not a number of 0 or more; use 0 for no limit", p.rate)
 	case p.inFlight < 1:
 		return m, core.Errorf(core.CodeBadArgument, "in-flight %d is not above 0", p.inFlight)
 	case p.whole && p.null:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ func (a *app) baseURL() string {
 // checkAddr refuses an address that no server can have, and says where it came from.
 func (a *app) checkAddr() error {
 	u, err := url.Parse(a.baseURL())
-	if err == nil && u.Hostname() != "" && (u.Port() != "" || u.Scheme == "https") {
+	if err == nil && u.Hostname() != "" && (isPort(u.Port()) || u.Port() == "" && u.Scheme == "https") {
 		return nil
 	}
 	from := "--addr"
@@ -61,6 +62,12 @@ func (a *app) checkAddr() error {
 		from = "environment variable COLUMBA_ADDR"
 	}
 	return core.Errorf(core.CodeBadArgument, "%s: address %q is not HOST:PORT; write it like %s", from, clip(a.addr), DefaultAddr)
+}
+
+// isPort reports whether a server can be reached at a port.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }
 
 // ask makes one unary call within --timeout. Its errors are of the catalogue.

@@ -34,15 +34,6 @@ func similarFlag(cmd *cobra.Command, err error) string {
 	return "did you mean --" + near + "? See"
 }
 
-// flagHint leads to the help with what is known to be wrong about a flag.
-func flagHint(cmd *cobra.Command, err error) string {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration" {
-		return "write it like 500ms, 30s or 72h, see"
-	}
-	return similarFlag(cmd, err)
-}
-
 // distance is how many bytes must be put in, left out or replaced to make b of a.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // of the a[:i] before: row[j] is the distance to b[:j]

@@ -32,6 +32,9 @@ func (s *size) Set(text string) error {
 	if err != nil || math.IsNaN(v) || v < 0 || v*unit >= math.MaxInt64 {
 		return core.Errorf(core.CodeBadArgument, "%q is not a size like 512KiB or 1MiB", clip(text))
 	}
+	if unit == 1 && v != math.Trunc(v) {
+		return core.Errorf(core.CodeBadArgument, "%q is not a whole number of bytes", clip(text))
+	}
 	*s = size(v * unit)
 	return nil
 }
