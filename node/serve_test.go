@@ -92,10 +92,18 @@ func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 	waitUntil(t, "draining", func() bool { _, text := p.get(http.DefaultClient, "/readyz"); return text == "draining" })
 	http.DefaultClient.CloseIdleConnections()
 	began := time.Now()
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	receive(t, "end of the output", rest)
+	waitUntil(t, "the end", func() bool { // one that comes within a moment of the first is taken for the same
+		err := cmd.Process.Signal(syscall.SIGTERM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-rest:
+			return true
+		default:
+			return false
+		}
+	})
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {

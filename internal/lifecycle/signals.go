@@ -6,12 +6,17 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
+
+// echo is within how long after a signal another one is the same: `timeout` sends it to the process and to its group, a terminal and a wrapper both to
+// the process.
+const echo = 100 * time.Millisecond
 
 // signalled marks contexts that end with a signal already.
 type signalled struct{}
 
-// Signals is a context that ends with the first SIGINT or SIGTERM. Before it ends, the signals are given back to what they do by
+// Signals is a context that ends with the first SIGINT or SIGTERM. A moment later the signals are given back to what they do by
 // default: whoever sees the process drain can end it at once by a second one. stop gives them back earlier. A parent made by
 // Signals is returned as it is.
 func Signals(parent context.Context) (ctx context.Context, stop func()) {
@@ -21,16 +26,23 @@ func Signals(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.WithValue(parent, signalled{}, true))
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
+	stopped, once := make(chan struct{}), sync.Once{}
 	var wait sync.WaitGroup
 	wait.Go(func() {
+		defer signal.Stop(c)
 		select {
 		case <-c:
+			cancel()
 		case <-ctx.Done():
+			return
 		}
-		signal.Stop(c)
-		cancel()
+		select {
+		case <-time.After(echo):
+		case <-stopped:
+		}
 	})
 	return ctx, func() {
+		once.Do(func() { close(stopped) })
 		cancel()
 		wait.Wait()
 	}
