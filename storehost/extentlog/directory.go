@@ -272,7 +272,7 @@ func lockError(dir string, err error) error {
 	if errors.As(err, &path) {
 		return openError(dir, err)
 	}
-	return core.Errorf(core.CodeLocked, "%s is in use by another process; stop it or choose another directory: %w", dir, err)
+	return core.Errorf(core.CodeLocked, "%s is in use by another process (%w); stop it or choose another directory", dir, err)
 }
 
 func openError(dir string, err error) error {

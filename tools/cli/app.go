@@ -63,7 +63,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "columba",
-		Short: "A durable, replicated task queue: server, client and tools in one binary",
+		Short: "A durable, replicated task queue: server, client and tools in one binary", Version: buildVersion(),
 		Long: "Columba is a durable, replicated task queue. Producers publish messages to a queue; every consumer group of that\n" +
 			"queue gets all of them; inside a group competing consumers share the work.\n\n" +
 			"Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable or timeout.",
@@ -84,6 +84,7 @@ func (a *app) root() *cobra.Command {
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "give up on a request after this long")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.checkFlags(cmd) }
 	root.SetHelpCommand(a.helpCommand(root))
+	root.SetVersionTemplate("columba {{.Version}}\n")
 	root.AddCommand(
 		a.serveCommand(), a.configCommand(), a.versionCommand(),
 		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(), a.whyStuckCommand(),

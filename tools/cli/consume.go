@@ -3,6 +3,9 @@ package cli
 import (
 	"context"
 	"math"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,6 +81,9 @@ func (a *app) consume(ctx context.Context, args []string, flags consumeFlags) er
 	}
 	if err := flags.check(); err != nil {
 		return err
+	}
+	if _, ok := a.stdout.(*os.File); ok {
+		signal.Ignore(syscall.SIGPIPE) // a reader that has enough fails a write: what was not printed is given back before the end
 	}
 	c, err := a.dial(ctx)
 	if err != nil {

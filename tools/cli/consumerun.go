@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -204,11 +205,15 @@ func (r *consumeRun) settle() error {
 
 func (r *consumeRun) summary(ctx context.Context, err error) error {
 	took := time.Since(r.started)
+	r.total -= int64(len(r.printed)) // not written
 	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
 	if n := r.refused.Load(); n > 0 {
 		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
 	}
 	switch {
+	case errors.Is(err, syscall.EPIPE):
+		r.app.say("nobody reads the output any more; what was not written to it comes again")
+		return errFailed
 	case err != nil && !errors.Is(err, context.Canceled):
 		return err
 	case r.flags.count == 0 || r.total >= r.flags.count:

@@ -258,3 +258,9 @@ func TestHelp_EachCommandHasAnExample(t *testing.T) {
 	}
 	walk(root)
 }
+
+func TestVersion_AsAFlag(t *testing.T) {
+	if out, talk, code := runCLI("127.0.0.1:1", []string{"--version"}, ""); out != "columba "+buildVersion()+"\n" || talk != "" || code != 0 {
+		t.Errorf("got %q, %q, exit code %d", out, talk, code)
+	}
+}

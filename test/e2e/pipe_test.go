@@ -1,0 +1,45 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestOneServer_ConsumeIntoAPipeThatIsClosed reads one line of `columba consume`, as head -1 does: what was not to be printed is given back, and not locked until
+// the lock timeout is over.
+func TestOneServer_ConsumeIntoAPipeThatIsClosed(t *testing.T) {
+	const published, prefetch = 20_000, 10_000
+	s := startServer(t)
+	s.must("", "create", "queue", "/t/a")
+	s.must("", "create", "group", "/t/a", "g", "--start", "earliest", "--lock-timeout", "10m")
+	s.must(strings.Repeat(strings.Repeat("x", 100)+"\n", published), "publish", "/t/a")
+	cmd := s.command("consume", "/t/a", "g", "--prefetch", "10000")
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Errorf("no line: %v", err)
+	}
+	out.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(talk.String(), "nobody reads the output any more") {
+		t.Errorf("exit code %d (%s), stderr %q", code, cmd.ProcessState, talk.String())
+	}
+	type depth struct {
+		Ready    int
+		InFlight int `json:"in_flight"`
+	}
+	var d depth
+	eventually(t, "what was not printed is ready again", func() bool {
+		d = decode[depth](t, s.must("", "depth", "/t/a", "g", "-o", "json"))[0]
+		return d.InFlight < prefetch/4 && d.Ready > published-2*prefetch/4
+	})
+}
