@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,3 +61,87 @@ func checkEmpty(cmd *cobra.Command) (err error) {
 	})
 	return err
 }
+
+// similarFlag is "did you mean --this? See" for a flag that cmd does not have but that is close to one it has; else "see".
+func similarFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return "see"
+	}
+	name := unknown.GetSpecifiedName()
+	if len(name) > 64 {
+		return "see"
+	}
+	near, least := "", 1+min(2, len(name)/3)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		d := distance(name, f.Name)
+		if len(name) > 1 && strings.HasPrefix(f.Name, name) {
+			d = 0
+		}
+		if d < least && !f.Hidden {
+			near, least = f.Name, d
+		}
+	})
+	if near == "" {
+		return "see"
+	}
+	return "did you mean --" + near + "? See"
+}
+
+// distance is how many bytes must be put in, left out or replaced to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // of the a[:i] before: row[j] is the distance to b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := before
+			if a[i] != b[j] {
+				replaced++
+			}
+			before = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, before+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// size is a flag for a number of bytes: 1048576, 1024KiB, 1MiB or 1MB.
+type size int64
+
+var units = []struct {
+	suffix string
+	bytes  float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// Set reads the flag's text.
+func (s *size) Set(text string) error {
+	number, unit := text, 1.0
+	for _, u := range units {
+		if n, ok := strings.CutSuffix(text, u.suffix); ok {
+			number, unit = strings.TrimSpace(n), u.bytes
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || math.IsNaN(v) || v < 0 || v*unit >= math.MaxInt64 {
+		return core.Errorf(core.CodeBadArgument, "%q is not a size like 512KiB or 1MiB", clip(text))
+	}
+	if unit == 1 && v != math.Trunc(v) {
+		return core.Errorf(core.CodeBadArgument, "%q is not a whole number of bytes", clip(text))
+	}
+	*s = size(v * unit)
+	return nil
+}
+
+// String is the number of bytes.
+func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
+
+// Type names the flag's kind in help.
+func (s *size) Type() string { return "size" }
