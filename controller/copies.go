@@ -14,7 +14,7 @@ type copies struct{ h *Host }
 
 // Sealed implements repair.Owner.
 func (x copies) Sealed() []repair.Extent {
-	all := x.h.extents.pick(func(e *extent) bool { return e.state == core.ExtentSealed && !e.givenUp })
+	all := x.h.extents.pick(func(e *extent) bool { return e.state == core.ExtentSealed && !e.spent })
 	out := make([]repair.Extent, len(all))
 	for i, e := range all {
 		out[i] = toRepair(e)
@@ -29,7 +29,7 @@ func (x copies) Extent(id core.ExtentID) (repair.Extent, bool) {
 }
 
 func toRepair(e extent) repair.Extent {
-	return repair.Extent{Extent: e.Extent, Wanted: e.wanted(), Holders: e.holders}
+	return repair.Extent{Extent: e.Extent, Wanted: e.wanted(), Holders: e.holders, LostFrom: e.lostFrom}
 }
 
 // Stores implements repair.Owner.

@@ -27,7 +27,10 @@ type extent struct {
 	home     core.Home    // who reads it
 	rate     int          // of those, messages per second; 0: no bound
 	removed  uint64       // messages that selections took of it
-	givenUp  bool         // some of it is on no store any more, and was given up
+	lostFrom core.Seq     // what begins here is on no store any more, and was given up; 0: nothing was
+	heldTo   core.Seq     // how far a holder has it at least …
+	heldSum  uint32       // … its rolling checksum there …
+	spent    bool         // … and whether there is nothing of it to be held
 }
 
 // reader is the queue whose groups read the extent; of one that nobody reads, its own.
@@ -53,7 +56,9 @@ func (e extent) took(row metadata.SealRecord) extent {
 	}
 	e.state, e.floor, e.l, e.bytes, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Bytes, row.Checksum, row.Version, row.Forced
 	e.holders, e.kept, e.home, e.rate, e.removed = row.Places(), row.KeptFrom(), row.Home, row.Rate, row.RemovedCount
-	e.givenUp = row.LostFrom > 0
+	e.lostFrom = row.LostFrom
+	last, sum, some := row.HeldTo()
+	e.heldTo, e.heldSum, e.spent = last, sum, !some
 	return e
 }
 

@@ -269,12 +269,9 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 	case r.Sealed && core.Seq(r.L) != e.l:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "l", r.L, "row", e.l)
-	case e.givenUp: // what there is of it stays as it is
-		if r.Sealed || r.Damaged || !slices.Contains(e.Replicas, st.ID) {
-			return true
-		}
-		h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
-	case held && (r.Damaged || r.Last < uint64(e.l) || r.Sealed && r.Checksum != e.checksum):
+	case e.spent:
+		return h.compareLeft(st, e, r)
+	case held && e.belies(r):
 		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, is) })
 	case held && !r.Sealed:
 		h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
@@ -282,6 +279,8 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		return true
 	case len(e.holders) < e.wanted():
 		h.repairs.Want(e.ID)
+	case e.lostFrom > 0:
+		return h.compareLeft(st, e, r)
 	case core.Seq(r.Committed) > e.l && !e.forced:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
 		h.log.Error("a replica knows more as committed than the seal row has: it is kept, look at it", "extent", e.ID, "store", st.ID, "committed", r.Committed, "row", e.l)
@@ -291,11 +290,27 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 	return false
 }
 
+// belies reports whether a replica is none of a holder.
+func (e extent) belies(r *pb.Replica) bool {
+	last := core.Seq(r.Last)
+	return r.Damaged || last < e.heldTo || r.Sealed && last == e.heldTo && r.Checksum != e.heldSum || r.Sealed && last == e.l && r.Checksum != e.checksum
+}
+
+// compareLeft looks at what a store that is no holder has of an extent that was given up in part. All of it stays, as it may be more than holders have.
+// A replica is to show what it has.
+func (h *Host) compareLeft(st store, e extent, r *pb.Replica) (well bool) {
+	if r.Sealed || r.Damaged || !slices.Contains(e.Replicas, st.ID) {
+		return true
+	}
+	h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
+	return false
+}
+
 // findMissing looks for extents that a store should hold and does not list, and reports whether there are any.
 func (h *Host) findMissing(st store, m *mirror) bool {
 	at := core.Place{Store: st.ID, Disk: st.identity.Disk}
 	missing := h.extents.pick(func(e *extent) bool {
-		if e.state != core.ExtentSealed || e.givenUp || !e.holds(at.Store) {
+		if e.state != core.ExtentSealed || e.spent || !e.holds(at.Store) {
 			return false
 		}
 		_, listed := m.replicas[e.ID]

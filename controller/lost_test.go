@@ -49,7 +49,8 @@ func TestLost_NothingAcknowledged(t *testing.T) {
 		if lost, below := r.lost(), r.value(r.ctl.metrics.below); lost != 0 || below != 0 {
 			t.Errorf("reported: %v lost, %v below the minimum", lost, below)
 		}
-		if a, b := others[0].has(e.ID), others[1].has(e.ID); a == nil || a.last() != 4 || b == nil || b.last() != 3 {
+		r.allLeft(e, 3, time.Minute)
+		if a, b := others[0].has(e.ID), others[1].has(e.ID); a.last() != 4 || b.last() != 4 {
 			t.Errorf("what is left was changed: %+v, %+v", a, b)
 		}
 		// Whoever turns up with all of it comes too late: readers have gone on without it.
@@ -60,8 +61,9 @@ func TestLost_NothingAcknowledged(t *testing.T) {
 		})
 		r.ctl.repairs.Want(e.ID)
 		r.sleep(time.Minute)
-		if row := r.row(e); len(row.Holders) != 1 {
-			t.Errorf("row %+v, want no other holder", row)
+		r.given(r.row(e), 5)
+		if b := others[1].has(e.ID); b == nil || b.last() != 5 {
+			t.Errorf("what it has was changed: %+v", b)
 		}
 	})
 }
@@ -357,7 +359,7 @@ func TestLost_GivenUpByAnother(t *testing.T) {
 		}
 		out := r.outputs[0]
 		r.eventually("the group reads it", time.Minute, func() bool { return out.shares()[e.ID] != nil })
-		_, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error { return s.GiveUp(5, time.Now()) })
+		_, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error { return s.GiveUp(5, sumOf(others[0].has(e.ID).batches), time.Now()) })
 		r.ok(err)
 		for _, s := range others {
 			r.wake(s)

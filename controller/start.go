@@ -118,7 +118,7 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 		return e.l, nil
 	}
 	ask := slices.Clone(e.Replicas)
-	if e.state.HasEnd() && !e.givenUp {
+	if e.state.HasEnd() && e.lostFrom == 0 {
 		ask = nil
 	}
 	for _, x := range e.holders {
@@ -136,7 +136,7 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 			continue
 		}
 		before, answered = max(before, seq), true
-		if !e.givenUp { // else each may have less than another of what is left
+		if e.lostFrom == 0 { // else each may have less than another of what is left
 			break
 		}
 	}

@@ -41,6 +41,9 @@ func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.H
 	}
 	switch core.CodeOf(err) {
 	case core.CodeIncomplete: // it keeps the end, and is completed by repair
+		if row.LostFrom > 0 {
+			return true
+		}
 		h.repairs.Want(row.Extent.ID)
 	case core.CodeCorrupt:
 		h.repairs.Quarantine(ctx, row.Extent.ID, id, "it does not match at its end")

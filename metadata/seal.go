@@ -15,8 +15,8 @@ type SealRecord struct {
 	L        core.Seq         `json:"l"`
 	Checksum uint32           `json:"checksum"`
 	Bytes    uint64           `json:"bytes"`
-	// Holders are the stores that hold everything up to L, with their disks in the same order: another disk under the name of a
-	// holder is no copy.
+	// Holders are the stores that hold everything up to L, or all that is left of it, see HeldTo, with their disks in the same order: another disk under
+	// the name of a holder is no copy.
 	Holders     []core.HostID `json:"holders"`
 	HolderDisks []core.DiskID `json:"holder_disks,omitempty"`
 	// Unacked: the holders have never been as many as an acknowledgement by this row needs, so nothing was acknowledged by it.
@@ -40,9 +40,10 @@ type SealRecord struct {
 	// whatever its home. Neither gets less.
 	Removed      []byte `json:"removed,omitempty"`
 	RemovedCount uint64 `json:"removed_count,omitempty"`
-	// LostFrom is the first seq that no store has any more, which was given up, with all after it: they are among the removed ones, and no store
-	// becomes a holder any more; 0: none.
+	// LostFrom is the first seq that no store has any more, which was given up, with all after it: they are among the removed ones; 0: none.
 	LostFrom core.Seq `json:"lost_from,omitempty"`
+	// LeftChecksum is the rolling checksum of what is left before that; nil in rows of before copies were made of it.
+	LeftChecksum *uint32 `json:"left_checksum,omitempty"`
 	// Due is when the last record of a timer extent is due, or later, by its writer's word; zero when that did not come to say it.
 	Due time.Time `json:"due,omitzero"`
 }
@@ -79,11 +80,24 @@ func (r SealRecord) Gone() (*acklevel.Window, error) {
 	return w, err
 }
 
-// Enough reports whether the holders are as many as an acknowledgement by this row needs.
+// Enough reports whether the holders are as many as an acknowledgement by this row needs. Nothing is acknowledged by one that was given up in part.
 func (r SealRecord) Enough() bool { return len(r.Holders) >= min(2, len(r.Extent.Replicas)) }
 
-// GiveUp takes out what no store has any more, from a seq on to the end. An extent of which nothing is left is read by nobody any more.
-func (r *SealRecord) GiveUp(from core.Seq, now time.Time) error {
+// HeldTo is how far a holder has it at least, and its rolling checksum there: its end, or what is left before what was given up. Without some, nothing is
+// left of it, or nobody has noted what: there are no copies to be made.
+func (r SealRecord) HeldTo() (last core.Seq, checksum uint32, some bool) {
+	switch {
+	case r.LostFrom == 0:
+		return r.L, r.Checksum, true
+	case r.LostFrom == 1 || r.LeftChecksum == nil:
+		return 0, 0, false
+	}
+	return r.LostFrom - 1, *r.LeftChecksum, true
+}
+
+// GiveUp takes out what no store has any more, from a seq on to the end; left is the rolling checksum of all before. An extent of which nothing is left is
+// read by nobody any more.
+func (r *SealRecord) GiveUp(from core.Seq, left uint32, now time.Time) error {
 	gone, err := r.Gone()
 	if err != nil {
 		return err
@@ -92,7 +106,7 @@ func (r *SealRecord) GiveUp(from core.Seq, now time.Time) error {
 	r.Removed, _ = gone.Append(nil)
 	r.RemovedCount = uint64(gone.Frontier()) + gone.Above()
 	if r.LostFrom == 0 || from < r.LostFrom {
-		r.LostFrom = from
+		r.LostFrom, r.LeftChecksum = from, &left
 	}
 	if r.Remaining() == 0 && r.Home.Kind == core.HomeOwn {
 		r.Home, r.Homed = core.Home{Kind: core.HomePurged}, now.UTC()

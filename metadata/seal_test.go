@@ -64,8 +64,11 @@ func TestSealRecord_GiveUp(t *testing.T) {
 	row.RemovedCount = 2
 	for _, step := range []struct{ from, lostFrom, remaining core.Seq }{{8, 8, 6}, {9, 8, 6}, {4, 4, 2}, {1, 1, 0}} {
 		version := row.Version
-		if err := row.GiveUp(step.from, now); err != nil {
+		if err := row.GiveUp(step.from, uint32(100+step.from), now); err != nil {
 			t.Fatal(err)
+		}
+		if last, sum, some := row.HeldTo(); some != (step.lostFrom > 1) || some && (last != step.lostFrom-1 || sum != uint32(100+step.lostFrom)) {
+			t.Errorf("from %d on: holders have it up to %d (%d), %v", step.from, last, sum, some)
 		}
 		if row.LostFrom != step.lostFrom || row.Remaining() != step.remaining || row.Version != version+1 || row.L != 10 {
 			t.Errorf("from %d on: %+v, want it lost from %d on, and %d to remain", step.from, row, step.lostFrom, step.remaining)

@@ -71,7 +71,7 @@ func (b *bench) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (metad
 		}
 		r.State, r.L = core.ExtentSealed, n
 		if lose {
-			return r.GiveUp(n, time.Now())
+			return r.GiveUp(n, 0, time.Now())
 		}
 		return nil
 	})

@@ -24,6 +24,7 @@ type remainder struct {
 	told      bool // the end: it shows readers all that it has
 	written   bool // by the extent's writer, and not copied
 	last      core.Seq
+	checksum  uint32   // rolling, of all that
 	committed core.Seq // as far as it knows
 	flaw      string   // why it cannot be read; "": it can
 }
@@ -36,6 +37,17 @@ func (l *left) upTo() (last core.Seq) {
 		}
 	}
 	return last
+}
+
+// checksum is what a holder of all that is left has there: a replica as its writer left it goes by its own word rather than one that was copied.
+func (l *left) checksum() (sum uint32) {
+	written, last := false, l.upTo()
+	for _, x := range l.on {
+		if x.flaw == "" && x.last == last && !written {
+			sum, written = x.checksum, x.written
+		}
+	}
+	return sum
 }
 
 // String says who has how much.
@@ -53,6 +65,7 @@ func (l *left) String() string {
 // look asks the stores what they have of an extent. Those that never heard of it are asked, but not changed.
 func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) *left {
 	l := &left{away: mayComeBack(e, known)}
+	end, sum, _ := row.HeldTo()
 	for _, st := range answering(e, known) {
 		is, err := r.replicas.Get(ctx, row.Extent.ID, st.place())
 		switch {
@@ -66,12 +79,13 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 			continue
 		}
 		x := remainder{
-			Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), told: is.Sealed, written: is.Opened, last: core.Seq(is.Last), committed: core.Seq(is.Committed),
+			Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), told: is.Sealed, written: is.Opened, last: core.Seq(is.Last),
+			checksum: is.Checksum, committed: core.Seq(is.Committed),
 		}
 		switch {
 		case is.Damaged:
 			x.flaw = ", damaged"
-		case x.last == row.L && is.Checksum != row.Checksum:
+		case x.last == row.L && is.Checksum != row.Checksum, x.last == end && is.Checksum != sum:
 			x.flaw = ", of another content"
 		}
 		l.on = append(l.on, x)
@@ -144,8 +158,9 @@ func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l 
 // nothing that is lost can have been acknowledged, else kept until somebody turns up.
 func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) error {
 	l := r.look(ctx, e, row, known)
+	end, _, _ := row.HeldTo()
 	for i, x := range l.on {
-		if x.flaw != "" || x.last < row.L {
+		if x.flaw != "" || x.last < end {
 			continue
 		}
 		if x.holder { // it could not be copied from just now
@@ -164,7 +179,7 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 	}
 	if len(l.away) > 0 {
 		r.backlog.Found(e.ID)
-		return core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", row.L, l.away, l)
+		return core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", end, l.away, l)
 	}
 	if err := r.show(ctx, e, row, l, known); err != nil {
 		r.backlog.Found(e.ID)
@@ -175,9 +190,9 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 		return err
 	}
 	if r.backlog.Lost(e.ID) {
-		r.cfg.Log.Error("the end of an extent is lost: no store has it any more", "extent", e.ID, "queue", e.Queue, "l", row.L, "replicas", e.Replicas, "left", l.String())
+		r.cfg.Log.Error("the end of an extent is lost: no store has it any more", "extent", e.ID, "queue", e.Queue, "l", end, "replicas", e.Replicas, "left", l.String())
 	}
-	return core.Errorf(core.CodeUnavailable, "no store has it up to seq %d any more, bring back a disk that had it, or give up what is lost by `columba seal --force`; %s", row.L, l)
+	return core.Errorf(core.CodeUnavailable, "no store has it up to seq %d any more, bring back a disk that had it, or give up what is lost by `columba seal --force`; %s", end, l)
 }
 
 // unacknowledged reports whether nothing beyond what is left was acknowledged: not by the end of the extent, for that many holders there never were,
@@ -205,6 +220,8 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord) (metadata.
 	known := r.owner.Stores()
 	l := r.look(ctx, e, row, known)
 	switch {
+	case row.LostFrom > 0 && l.upTo() >= row.ReadableTo(): // asked again
+		return row, nil
 	case len(l.away) > 0:
 		return row, core.Errorf(core.CodeConflict, "%v may have what is lacking, and do not answer; start them, or stores of their names with empty directories", l.away)
 	case l.upTo() >= row.L:
@@ -228,7 +245,7 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 		case s.LostFrom > 0 && s.LostFrom <= from:
 			return metadata.ErrNoChange
 		}
-		return s.GiveUp(from, r.cfg.Now())
+		return s.GiveUp(from, l.checksum(), r.cfg.Now())
 	})
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "give up what is lost of extent %s: %w", row.Extent.ID, err)
@@ -236,6 +253,7 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 	r.owner.Took(next)
 	r.backlog.Found(row.Extent.ID)
 	r.owner.Moved(next.Extent)
+	r.backlog.Add(row.Extent.ID, true) // what is left may lack copies
 	r.cfg.Log.Warn("the end of an extent is given up: no store has it any more", "extent", row.Extent.ID, "queue", row.Extent.Queue, "from", from, "l", row.L, "acknowledged", !row.Unacked, "left", l.String())
 	return next, nil
 }

@@ -20,20 +20,24 @@ var errMoved = errors.New("the holders changed meanwhile")
 //
 //	row ──▶ fence the target ──▶ copy from a holder ──▶ seal there at version + 1, fsynced ──▶ CAS: holder added, version + 1
 //
+// Of an extent that was given up in part it copies what is left, and looks whether the target has just that.
 // In a hurry it does so only below the minimum, else backlog.ErrNotUrgent.
 func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error {
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
 	if err != nil {
 		return err
 	}
+	was, _ := r.owner.Extent(id)
 	r.owner.Took(row)
 	e, ok := r.owner.Extent(id)
 	if !ok || row.State != core.ExtentSealed {
 		return nil
 	}
-	if row.LostFrom > 0 { // another controller gave it up: its readers are to hear of it
+	if row.LostFrom != was.LostFrom { // another controller gave it up: its readers are to hear of it
 		r.backlog.Found(id)
 		r.owner.Moved(row.Extent)
+	}
+	if _, _, some := row.HeldTo(); !some {
 		return nil
 	}
 	known := r.owner.Stores()
@@ -113,19 +117,20 @@ func answeringHolders(e Extent, known map[core.HostID]Store) (out []core.Place) 
 
 // addHolder records a copy that is complete on its store. Holders whose disks are gone make room.
 func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add core.Place, known map[core.HostID]Store) (metadata.SealRecord, error) {
+	lostFrom := row.LostFrom // when the copy was made
 	for {
 		next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
 			switch {
 			case s.State != core.ExtentSealed:
 				return metadata.ErrNoChange
-			case s.LostFrom > 0:
-				return core.Errorf(core.CodeConflict, "its end was given up")
+			case s.LostFrom != lostFrom:
+				return core.Errorf(core.CodeConflict, "from %d on it was given up meanwhile", s.LostFrom)
 			case s.Version != row.Version:
 				return errMoved
 			}
 			holders := slices.DeleteFunc(s.Places(), func(x core.Place) bool { return x.Store == add.Store || contradicts(x, known) })
 			s.SetPlaces(append(holders, add))
-			s.Unacked = s.Unacked && !s.Enough()
+			s.Unacked = s.Unacked && (s.LostFrom > 0 || !s.Enough())
 			s.Version, s.Changed = s.Version+1, r.cfg.Now()
 			return nil
 		})
@@ -134,7 +139,7 @@ func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add cor
 		}
 		// The store must know the version that adds it, before a deletion that an older one decided.
 		row = next
-		if err := r.replicas.Seal(ctx, row, add, row.Version+1); err != nil {
+		if err := r.keep(ctx, row, add); err != nil {
 			return row, err
 		}
 	}

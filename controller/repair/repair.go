@@ -20,7 +20,7 @@ import (
 
 // Owner is the controller, as far as repair needs it.
 type Owner interface {
-	// Sealed are all extents that are sealed and not being retired.
+	// Sealed are all extents that are sealed and not being retired, but for those of which nothing is left.
 	Sealed() []Extent
 	Extent(id core.ExtentID) (Extent, bool)
 	// Stores are all stores at one moment.
@@ -55,8 +55,9 @@ type Replicas interface {
 // Extent as the controller knows it. The seal row is the truth.
 type Extent struct {
 	core.Extent
-	Wanted  int          // copies
-	Holders []core.Place // not to be changed
+	Wanted   int          // copies
+	Holders  []core.Place // not to be changed
+	LostFrom core.Seq     // what begins here was given up; the copies are of what is left before. 0: nothing was
 }
 
 // holds reports whether a store is a holder.
@@ -238,7 +239,11 @@ func (r *Runner) judge(e Extent, known map[core.HostID]Store, now time.Time) jud
 			copies = append(copies, copied{Gone: r.goneFor(known, id, now)})
 		}
 	}
-	return judge(copies, e.Wanted, patience{Blink: r.cfg.Blink, Gone: r.cfg.GoneAfter})
+	j := judge(copies, e.Wanted, patience{Blink: r.cfg.Blink, Gone: r.cfg.GoneAfter})
+	if e.LostFrom > 0 { // each may have more than the others
+		j.Surplus = 0
+	}
+	return j
 }
 
 // goneFor is how long a store has not answered; 0 when it does.

@@ -34,13 +34,14 @@ func (r *Runner) copyTo(ctx context.Context, row metadata.SealRecord, source cor
 			return row, err
 		}
 	}
+	end, _, _ := row.HeldTo()
 	switch {
 	case useless:
 		return row, core.Errorf(core.CodeConflict, "store %s cannot be believed about it", at.Store)
-	case a.Last < row.L && source.Store == "":
-		return row, core.Errorf(core.CodeIncomplete, "store %s has it up to seq %d, and it ends at %d", at.Store, a.Last, row.L)
-	case a.Last < row.L:
-		unread, err := r.replicas.Copy(ctx, row.Extent.ID, source, at, a.Last+1, row.L, pace)
+	case a.Last < end && source.Store == "":
+		return row, core.Errorf(core.CodeIncomplete, "store %s has it up to seq %d, and holders up to %d", at.Store, a.Last, end)
+	case a.Last < end:
+		unread, err := r.replicas.Copy(ctx, row.Extent.ID, source, at, a.Last+1, end, pace)
 		if unread && core.CodeOf(err) == core.CodeCorrupt {
 			r.Quarantine(ctx, row.Extent.ID, source.Store, "it cannot be read")
 		}
@@ -51,12 +52,22 @@ func (r *Runner) copyTo(ctx context.Context, row metadata.SealRecord, source cor
 			return row, err
 		}
 	}
-	return row, r.replicas.Seal(ctx, row, at, row.Version+1)
+	return row, r.keep(ctx, row, at)
+}
+
+// keep has a store that is to become a holder keep the end, and the version that makes it one. Of an extent that was given up in part a replica does not
+// come up to its end, so no store can see for itself that it has all that is left.
+func (r *Runner) keep(ctx context.Context, row metadata.SealRecord, at core.Place) error {
+	err := r.replicas.Seal(ctx, row, at, row.Version+1)
+	if row.LostFrom == 0 || err != nil && core.CodeOf(err) != core.CodeIncomplete {
+		return err
+	}
+	return r.replicas.Verify(ctx, row, at)
 }
 
 // assess fences a replica that is no holder and looks at what it has. A useless one is damaged, or differs from the extent as far as it
 // goes; one that contradicts its end is an alarm, and stays as it is: it may have what was acknowledged and is nowhere else. What lies beyond an end that an operator
-// accepted is useless, too.
+// accepted is useless, too. What is left of an extent nothing proves but that no store had more: who has another content keeps it.
 func (r *Runner) assess(ctx context.Context, row metadata.SealRecord, source, at core.Place) (a core.FenceAnswer, useless bool, err error) {
 	fctx, cancel := context.WithTimeout(ctx, targetTimeout)
 	defer cancel()
@@ -76,18 +87,22 @@ func (r *Runner) assess(ctx context.Context, row metadata.SealRecord, source, at
 		return a, false, core.Errorf(core.CodeCorrupt, "store %s persisted the end %d, the row says %d", at.Store, a.L, row.L)
 	}
 	useless, err = r.differs(ctx, row, source, at, a)
+	if useless && row.LostFrom > 0 {
+		return a, false, core.Errorf(core.CodeCorrupt, "store %s has another content than what is left of it elsewhere: what it has is kept; look at it", at.Store)
+	}
 	return a, useless, err
 }
 
 // differs reports whether a replica's batches are others than the extent's, as far as both go: rolling checksums are of all before.
 func (r *Runner) differs(ctx context.Context, row metadata.SealRecord, source, at core.Place, a core.FenceAnswer) (bool, error) {
 	id := row.Extent.ID
+	end, want, _ := row.HeldTo()
 	switch {
-	case a.Last == row.L:
-		return a.Checksum != row.Checksum, nil
-	case a.Last > row.L:
-		sum, whole, err := r.replicas.Checksum(ctx, id, at, row.L)
-		return err == nil && (!whole || sum != row.Checksum), err
+	case a.Last == end:
+		return a.Checksum != want, nil
+	case a.Last > end:
+		sum, whole, err := r.replicas.Checksum(ctx, id, at, end)
+		return err == nil && (!whole || sum != want), err
 	case a.Last == 0, source.Store == "":
 		return false, nil
 	}

@@ -104,7 +104,17 @@ func (c *Calls) Verify(ctx context.Context, row metadata.SealRecord, at core.Pla
 		return err
 	}
 	last := core.Seq(r.Last)
-	if r.Damaged || last < row.L || r.Sealed && core.Seq(r.L) != row.L || last == row.L && r.Checksum != row.Checksum {
+	end, sum, _ := row.HeldTo()
+	bad := r.Damaged || last < end || r.Sealed && core.Seq(r.L) != row.L || last == row.L && r.Checksum != row.Checksum
+	if is := r.Checksum; !bad && row.LostFrom > 0 {
+		if last > end { // it has some of what was given up
+			if is, _, err = c.Checksum(ctx, row.Extent.ID, at, end); err != nil {
+				return err
+			}
+		}
+		bad = is != sum
+	}
+	if bad {
 		return core.Errorf(core.CodeCorrupt, "store %s does not hold extent %s as the row says", at.Store, row.Extent.ID)
 	}
 	return nil

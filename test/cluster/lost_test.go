@@ -76,29 +76,68 @@ func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubbleOf(t, Options{Stores: 3}, spec, func(w *world) {
 				w.group("g", nil)
-				told := numbers(1, 5)
-				w.publish(told...)
-				sleep(time.Second)
-				heal := w.separated(Store(0), Store(1))
-				sent := make(chan error, 3)
-				ctx, cancel := context.WithTimeout(w.t.Context(), 15*time.Second)
-				defer cancel()
-				p := w.publisher()
-				for _, b := range numbers(6, 8) {
-					w.ok(p.PublishAsync(ctx, client.Message{Body: []byte(b)}, func(_ client.Receipt, err error) { sent <- err }))
-				}
-				for _, err := range w.loseOnlyHolder(8, 0, p, sent, cap(sent)) {
-					if err == nil {
-						t.Error("a message was acknowledged that two stores lack")
-					}
-				}
-				heal()
-				w.eventually("what is lost is given up", 2*time.Minute, func() bool {
-					return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 6 && s.L == 8 })
-				})
+				told := w.loseTail()
 				w.publish("after")
 				con := w.consumer("g")
 				w.all(w.collect(con, len(told)+1), append(told, "after"), true)
+				w.nothingLeft("g")
+				w.close(con)
+			})
+		})
+	}
+}
+
+// loseTail publishes five messages, and three more of which only one store hears, which then loses its disk. When those are given up it answers the five.
+func (w *world) loseTail() (told []string) {
+	w.t.Helper()
+	told = numbers(1, 5)
+	w.publish(told...)
+	sleep(time.Second)
+	heal := w.separated(Store(0), Store(1))
+	sent := make(chan error, 3)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 15*time.Second)
+	defer cancel()
+	p := w.publisher()
+	for _, b := range numbers(6, 8) {
+		w.ok(p.PublishAsync(ctx, client.Message{Body: []byte(b)}, func(_ client.Receipt, err error) { sent <- err }))
+	}
+	for _, err := range w.loseOnlyHolder(8, 0, p, sent, cap(sent)) {
+		if err == nil {
+			w.t.Error("a message was acknowledged that two stores lack")
+		}
+	}
+	heal()
+	w.eventually("what is lost is given up", 2*time.Minute, func() bool {
+		return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 6 && s.L == 8 })
+	})
+	return told
+}
+
+// TestLost_WhatIsLeftIsCopied: the stores that had what is left of an extent lose their disks, too, but not before there are copies enough.
+func TestLost_WhatIsLeftIsCopied(t *testing.T) {
+	for name, at := range map[string]int{"together": 2, "in turn": 1} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
+				w.group("g", nil)
+				told := w.loseTail()
+				copied := func() {
+					w.eventually("what is left has its copies", time.Minute, func() bool {
+						return !slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool {
+							return len(s.Holders) < 3 || slices.ContainsFunc(s.Places(), func(x core.Place) bool {
+								h := w.hosts[x.Store]
+								return h.process == nil || h.process.log == nil || h.process.log.Identity().Disk != x.Disk
+							})
+						})
+					})
+				}
+				copied()
+				for some := range slices.Chunk([]core.HostID{Store(0), Store(1)}, at) {
+					w.eachDown(some, func(h *host) { h.crash((*memdisk.Disk).Wipe) })
+					w.Up(some...)
+					copied()
+				}
+				con := w.consumer("g")
+				w.all(w.collect(con, len(told)), told, true)
 				w.nothingLeft("g")
 				w.close(con)
 			})

@@ -69,7 +69,8 @@ func (t *trial) replicated(s metadata.SealRecord) error {
 	if !s.State.HasEnd() {
 		return fmt.Errorf("extent %s is %s", s.Extent.ID, s.State)
 	}
-	if s.LostFrom > 0 { // what is left stays where it is
+	end, sum, some := s.HeldTo()
+	if !some { // nothing is left of it
 		return nil
 	}
 	if want := len(s.Extent.Replicas); len(s.Holders) < want {
@@ -84,8 +85,8 @@ func (t *trial) replicated(s metadata.SealRecord) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("holder %s: %w", id, err)
-		case state.Damaged, !state.Sealed, state.L != s.L, state.Last != s.L, state.Checksum != s.Checksum:
-			return fmt.Errorf("extent %s ends at %d (%08x), its holder %s has %+v", s.Extent.ID, s.L, s.Checksum, id, state)
+		case state.Damaged, !state.Sealed, state.L != s.L, state.Last < end, state.Last == end && state.Checksum != sum, state.Last == s.L && state.Checksum != s.Checksum:
+			return fmt.Errorf("extent %s ends at %d (%08x), is left up to %d (%08x), and its holder %s has %+v", s.Extent.ID, s.L, s.Checksum, end, sum, id, state)
 		}
 	}
 	return nil
@@ -97,7 +98,7 @@ func (t *trial) compareAll() {
 	if t.plan.destroy {
 		for id, s := range seals {
 			for _, store := range s.Holders {
-				if _, err := t.readAll(store, id, s.L); err != nil {
+				if _, err := t.readAll(store, id, s.ReadableTo()); err != nil {
 					t.say("read extent %s on %s: %.100s", id, store, err)
 				}
 			}
@@ -113,15 +114,8 @@ func (t *trial) compare(seals map[core.ExtentID]metadata.SealRecord) {
 	crcs := make(map[core.ExtentID][]uint32) // of the payloads, from seq 1
 	for id, s := range seals {
 		var first []byte
-		if s.LostFrom > 0 {
-			var err error
-			if crcs[id], err = payloads(t.rest(s)); err != nil {
-				t.t.Errorf("extent %s: %v", id, err)
-			}
-			continue
-		}
 		for i, store := range s.Holders {
-			b, err := t.readAll(store, id, s.L)
+			b, err := t.readAll(store, id, s.ReadableTo())
 			switch {
 			case err != nil:
 				t.t.Errorf("read extent %s on %s: %v", id, store, err)
@@ -158,17 +152,6 @@ func (t *trial) compare(seals map[core.ExtentID]metadata.SealRecord) {
 			t.t.Errorf("%s was delivered as %s at %s, where another message or nothing is: it was never committed", r.Key, r.Receipt, r.At.Format("04:05.000"))
 		}
 	}
-}
-
-// rest is what the stores have of an extent of which some was given up: all before that.
-func (t *trial) rest(s metadata.SealRecord) []byte {
-	for _, id := range s.Extent.Replicas {
-		if b, err := t.readAll(id, s.Extent.ID, s.LostFrom-1); err == nil {
-			return b
-		}
-	}
-	t.t.Errorf("extent %s was given up from %d on, and no store has all before that", s.Extent.ID, s.LostFrom)
-	return nil
 }
 
 func (t *trial) readAll(store core.HostID, id core.ExtentID, l core.Seq) ([]byte, error) {

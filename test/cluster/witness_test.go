@@ -93,8 +93,8 @@ func (w *witness) sealLocked(k metadata.Key, value []byte) {
 		w.sayLocked("the tuple of extent %s became %+v, was %+v", k.Row, r.Extent, old.Extent)
 	case old.State.HasEnd() && (!r.State.HasEnd() || r.L != old.L || r.Checksum != old.Checksum):
 		w.sayLocked("extent %s became %s at %d (%08x), was %s at %d (%08x)", k.Row, r.State, r.L, r.Checksum, old.State, old.L, old.Checksum)
-	case old.LostFrom > 0 && (r.LostFrom == 0 || r.LostFrom > old.LostFrom || len(r.Holders) > len(old.Holders)):
-		w.sayLocked("extent %s was given up from %d on, and became so from %d on, held by %v", k.Row, old.LostFrom, r.LostFrom, r.Holders)
+	case old.LostFrom > 0 && (r.LostFrom == 0 || r.LostFrom > old.LostFrom || r.LostFrom == old.LostFrom && *r.LeftChecksum != *old.LeftChecksum):
+		w.sayLocked("extent %s was given up from %d on (%08x left), and became so from %d on (%08x)", k.Row, old.LostFrom, *old.LeftChecksum, r.LostFrom, *r.LeftChecksum)
 	case r.Version < old.Version || r.Floor < old.Floor:
 		w.sayLocked("extent %s went from version %d, floor %d to version %d, floor %d", k.Row, old.Version, old.Floor, r.Version, r.Floor)
 	}

@@ -105,7 +105,7 @@ func listedExtent(e *pb.ExtentInfo, stores []string) []field {
 			holders += fmt.Sprintf(", %d away", len(away))
 		}
 		if e.GetLostFrom() > 0 {
-			holders = fmt.Sprintf("lost from %d", e.GetLostFrom())
+			holders += fmt.Sprintf(", lost from %d", e.GetLostFrom())
 		}
 	}
 	chain := ""
