@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,6 +38,7 @@ type rig struct {
 	input   membership.Host
 	members *static.Monitor
 	ctl     *running
+	log     logText // of the controller
 	wg      sync.WaitGroup
 	mu      struct {
 		sync.Mutex
@@ -119,7 +121,7 @@ func (r *rig) startController(edit func(*Config)) *running {
 	c := &running{pool: peer.NewPool(peer.Config{NetDial: r.dial, Log: slog.New(slog.DiscardHandler)}), ran: make(chan struct{})}
 	var err error
 	c.Host, err = New(cfg, Deps{
-		Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)), Metrics: prometheus.NewRegistry(), Meta: r.meta, Peers: c.pool, Members: r.members,
+		Log: slog.New(slog.NewTextHandler(io.MultiWriter(r.t.Output(), &r.log), nil)), Metrics: prometheus.NewRegistry(), Meta: r.meta, Peers: c.pool, Members: r.members,
 	})
 	r.ok(err)
 	r.ok(c.Start(r.t.Context()))

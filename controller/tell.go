@@ -36,19 +36,20 @@ func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
 // tellStore gives one store the end, and says whether it has it now.
 func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.HostID) bool {
 	err := h.replicas.Seal(ctx, row, core.Place{Store: id, Disk: diskOf(row, id)}, row.Version)
-	if err == nil {
+	x := replica{row.Extent.ID, id}
+	if err == nil || row.LostFrom > 0 && core.CodeOf(err) == core.CodeIncomplete { // no more is left
+		h.untold.told(x)
 		return true
 	}
 	switch core.CodeOf(err) {
 	case core.CodeIncomplete: // it keeps the end, and is completed by repair
-		if row.LostFrom > 0 {
-			return true
-		}
 		h.repairs.Want(row.Extent.ID)
 	case core.CodeCorrupt:
 		h.repairs.Quarantine(ctx, row.Extent.ID, id, "it does not match at its end")
 	}
-	h.log.Info("a replica was not told its end", "extent", row.Extent.ID, "store", id, "err", err)
+	if times := h.untold.failed(x, err.Error(), h.deps.now()); times > 0 {
+		h.log.Info("a replica was not told its end", "extent", row.Extent.ID, "store", id, "times", times, "err", err)
+	}
 	return false
 }
 
