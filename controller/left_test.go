@@ -1,10 +1,13 @@
 package controller
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/controller/repair"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -214,4 +217,37 @@ func TestLeft_NotCopied(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLeft_QuarantinedCopy: a copy that was found damaged may have what is given up. An operator is told, and has to say so once more.
+func TestLeft_QuarantinedCopy(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		holder, others := r.replicas(e)[0], r.replicas(e)[1:]
+		for _, s := range others {
+			s.cut(e, 3)
+			r.hang(s)
+		}
+		_, err := r.seal(e, 5)
+		r.ok(err)
+		holder.edit(e.ID, func(x *fakeReplica) { x.wrong = true })
+		for _, s := range others {
+			r.wake(s)
+		}
+		r.eventually("it is reported", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.lost) == 1 })
+		force := func(quarantined bool) error {
+			_, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, reason: "operator", force: true, quarantined: quarantined})
+			return err
+		}
+		if err := force(false); !errors.Is(err, repair.ErrQuarantined) || core.CodeOf(err) != core.CodeConflict || !strings.Contains(err.Error(), string(holder.id)+" up to 5, damaged") {
+			t.Errorf("forced: %v", err)
+		}
+		if row, x := r.row(e), holder.has(e.ID); row.LostFrom != 0 || x == nil || x.last() != 5 {
+			t.Errorf("row %+v, the damaged copy is %+v", row, x)
+		}
+		r.ok(force(true))
+		r.given(r.row(e), 4)
+		r.allLeft(e, 3, 2*time.Minute)
+		r.ok(force(false))
+	})
 }

@@ -71,13 +71,17 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	o := order{extent: e, floor: core.Seq(req.Msg.Floor), reason: req.Msg.Reason, force: req.Msg.Force}
+	o := order{extent: e, floor: core.Seq(req.Msg.Floor), reason: req.Msg.Reason, force: req.Msg.Force, quarantined: req.Msg.Force && req.Msg.GiveUpQuarantined}
 	if req.Msg.Due != nil {
 		o.due = req.Msg.Due.AsTime()
 	}
 	ended := func(context.Context, error) {}
 	if o.force {
-		if ended, err = s.h.audit(ctx, req.Peer().Addr, "force seal: "+o.reason, e.ID.String()); err != nil {
+		what := "force seal: "
+		if o.quarantined {
+			what = "force seal, give up quarantined copies: "
+		}
+		if ended, err = s.h.audit(ctx, req.Peer().Addr, what+o.reason, e.ID.String()); err != nil {
 			return nil, convert.RPCError(err)
 		}
 	}

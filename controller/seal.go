@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/columbamq/columba/controller/repair"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
@@ -24,6 +26,8 @@ type order struct {
 	due    time.Time // the writer's word on a timer extent; zero: it is not the writer who asks, or there is nothing in it
 	reason string
 	force  bool // an operator's word
+	// quarantined: that counts for what damaged copies may have, too.
+	quarantined bool
 }
 
 // seal fixes the end of an extent and answers its row, with the holders it has by now. Concurrent calls share one run here, and
@@ -322,7 +326,7 @@ func (h *Host) answerEnd(ctx context.Context, row metadata.SealRecord, o order) 
 	case row.State == core.ExtentRetired:
 		return row, nil
 	case o.force:
-		return h.acceptLoss(ctx, row, o.floor)
+		return h.acceptLoss(ctx, row, o)
 	case row.Forced, row.L >= o.floor:
 		return row, nil
 	}
@@ -367,10 +371,10 @@ func (h *Host) refuseEnd(ctx context.Context, row metadata.SealRecord, floor cor
 }
 
 // acceptLoss takes an operator's word for what is lost: what was acknowledged beyond the end, or else what lies within it and no store has any more.
-func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, floor core.Seq) (metadata.SealRecord, error) {
-	if row.Forced || row.L >= max(floor, row.Floor) {
-		next, err := h.repairs.GiveUp(ctx, row)
-		if core.CodeOf(err) != core.CodeConflict {
+func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, o order) (metadata.SealRecord, error) {
+	if row.Forced || row.L >= max(o.floor, row.Floor) {
+		next, err := h.repairs.GiveUp(ctx, row, o.quarantined)
+		if core.CodeOf(err) != core.CodeConflict || errors.Is(err, repair.ErrQuarantined) {
 			return next, err
 		}
 		if row.Forced {
@@ -382,7 +386,7 @@ func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, floor co
 		if r.Forced {
 			return metadata.ErrNoChange
 		}
-		r.Floor = max(r.Floor, floor)
+		r.Floor = max(r.Floor, o.floor)
 		r.Forced, r.Lost, r.Changed = true, r.Floor-r.L, h.deps.now()
 		return nil
 	})

@@ -176,14 +176,15 @@ func (x *EnsureExtentResponse) GetOpen() uint32 {
 }
 
 type SealExtentRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Extent        *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
-	Floor         uint64                 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
-	Due           *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=due,proto3" json:"due,omitempty"` // of a timer extent, from its writer: when its last record is due, or later
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Extent            *Extent                `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Floor             uint64                 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
+	Reason            string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Force             bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	GiveUpQuarantined bool                   `protobuf:"varint,5,opt,name=give_up_quarantined,json=giveUpQuarantined,proto3" json:"give_up_quarantined,omitempty"` // with force: also what only copies have that were found damaged
+	Due               *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=due,proto3" json:"due,omitempty"`                                                        // of a timer extent, from its writer: when its last record is due, or later
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SealExtentRequest) Reset() {
@@ -240,6 +241,13 @@ func (x *SealExtentRequest) GetReason() string {
 func (x *SealExtentRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
+	}
+	return false
+}
+
+func (x *SealExtentRequest) GetGiveUpQuarantined() bool {
+	if x != nil {
+		return x.GiveUpQuarantined
 	}
 	return false
 }
@@ -3186,12 +3194,13 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x14EnsureExtentResponse\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12/\n" +
 	"\x06stores\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x06stores\x12\x12\n" +
-	"\x04open\x18\x03 \x01(\rR\x04open\"\xb1\x01\n" +
+	"\x04open\x18\x03 \x01(\rR\x04open\"\xe1\x01\n" +
 	"\x11SealExtentRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x04R\x05floor\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\x12,\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x12.\n" +
+	"\x13give_up_quarantined\x18\x05 \x01(\bR\x11giveUpQuarantined\x12,\n" +
 	"\x03due\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"R\n" +
 	"\x12SealExtentResponse\x12\f\n" +
 	"\x01l\x18\x01 \x01(\x04R\x01l\x12\x18\n" +

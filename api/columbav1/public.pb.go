@@ -924,12 +924,13 @@ func (x *GetExtentRequest) GetExtent() string {
 }
 
 type SealExtentAdminRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Extent        string                 `protobuf:"bytes,2,opt,name=extent,proto3" json:"extent,omitempty"`
-	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Queue             string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Extent            string                 `protobuf:"bytes,2,opt,name=extent,proto3" json:"extent,omitempty"`
+	Force             bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	GiveUpQuarantined bool                   `protobuf:"varint,4,opt,name=give_up_quarantined,json=giveUpQuarantined,proto3" json:"give_up_quarantined,omitempty"` // with force, of a sealed extent: also what only copies have that were found damaged
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SealExtentAdminRequest) Reset() {
@@ -979,6 +980,13 @@ func (x *SealExtentAdminRequest) GetExtent() string {
 func (x *SealExtentAdminRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
+	}
+	return false
+}
+
+func (x *SealExtentAdminRequest) GetGiveUpQuarantined() bool {
+	if x != nil {
+		return x.GiveUpQuarantined
 	}
 	return false
 }
@@ -3170,11 +3178,12 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\aextents\x18\x01 \x03(\v2\x16.columba.v1.ExtentInfoR\aextents\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\"*\n" +
 	"\x10GetExtentRequest\x12\x16\n" +
-	"\x06extent\x18\x01 \x01(\tR\x06extent\"\\\n" +
+	"\x06extent\x18\x01 \x01(\tR\x06extent\"\x8c\x01\n" +
 	"\x16SealExtentAdminRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06extent\x18\x02 \x01(\tR\x06extent\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\"\x12\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12.\n" +
+	"\x13give_up_quarantined\x18\x04 \x01(\bR\x11giveUpQuarantined\"\x12\n" +
 	"\x10ListHostsRequest\"\x84\x01\n" +
 	"\bHostInfo\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,9 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
+
+// String says how much it has.
+func (x remainder) String() string { return fmt.Sprintf("%s up to %d%s", x.ID, x.last, x.flaw) }
 
 // left is what the stores have of an extent that none of its holders can be copied from.
 type left struct {
@@ -57,7 +61,7 @@ func (l *left) String() string {
 	}
 	var texts []string
 	for _, x := range l.on {
-		texts = append(texts, fmt.Sprintf("%s up to %d%s", x.ID, x.last, x.flaw))
+		texts = append(texts, x.String())
 	}
 	return "there is " + strings.Join(texts, ", ")
 }
@@ -210,8 +214,23 @@ func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 	return row.Unacked && survives && upTo >= row.Floor
 }
 
-// GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it, or may have.
-func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord) (metadata.SealRecord, error) {
+// ErrQuarantined: replicas that are damaged, or of another content, go beyond all that can be read. Nothing reads them, but a person may.
+var ErrQuarantined = errors.New("damaged copies go beyond what is left")
+
+// quarantined are the replicas that go beyond all that can be read, and cannot be read themselves.
+func (l *left) quarantined() (out []string) {
+	upTo := l.upTo()
+	for _, x := range l.on {
+		if x.flaw != "" && x.last > upTo {
+			out = append(out, x.String())
+		}
+	}
+	return out
+}
+
+// GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it, or may have; ErrQuarantined, which
+// is one of them: a copy has more that cannot be read, and the operator did not say that this is given up, too.
+func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantined bool) (metadata.SealRecord, error) {
 	r.owner.Took(row) // another controller may have made holders
 	e, ok := r.owner.Extent(row.Extent.ID)
 	if !ok {
@@ -226,6 +245,9 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord) (metadata.
 		return row, core.Errorf(core.CodeConflict, "%v may have what is lacking, and do not answer; start them, or stores of their names with empty directories", l.away)
 	case l.upTo() >= row.L:
 		return row, core.Errorf(core.CodeConflict, "all of it is there: %s", l)
+	case !quarantined && len(l.quarantined()) > 0:
+		return row, core.Errorf(core.CodeConflict, "%w, which ends at seq %d: %s; stop a store and look with `columba inspect` at what it has, it is removed when this is given up by --give-up-quarantined",
+			ErrQuarantined, l.upTo(), strings.Join(l.quarantined(), ", "))
 	}
 	if err := r.show(ctx, e, row, l, known); err != nil {
 		return row, core.Errorf(core.CodeOf(err), "give up what is lost of extent %s: %w", e.ID, err)
@@ -236,6 +258,7 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord) (metadata.
 // giveUp takes what is lost out of the extent: its readers go on. What its writer says to have acknowledged is taken by an operator's word only.
 func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, forced bool) (metadata.SealRecord, error) {
 	from := l.upTo() + 1
+	holders := r.holdersOf(ctx, row, l)
 	next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
 		switch {
 		case s.State != core.ExtentSealed || s.Version != row.Version:
@@ -244,6 +267,9 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 			return core.Errorf(core.CodeConflict, "its writer has acknowledged up to %d", s.Floor)
 		case s.LostFrom > 0 && s.LostFrom <= from:
 			return metadata.ErrNoChange
+		}
+		if len(holders) > 0 {
+			s.SetPlaces(holders)
 		}
 		return s.GiveUp(from, l.checksum(), r.cfg.Now())
 	})
@@ -256,6 +282,22 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 	r.backlog.Add(row.Extent.ID, true) // what is left may lack copies
 	r.cfg.Log.Warn("the end of an extent is given up: no store has it any more", "extent", row.Extent.ID, "queue", row.Extent.Queue, "from", from, "l", row.L, "acknowledged", !row.Unacked, "left", l.String())
 	return next, nil
+}
+
+// holdersOf are the stores that hold all that is left. They know the version by which they do before the row says so. Who is none of them now becomes
+// one by a copy; all that were holders have been asked.
+func (r *Runner) holdersOf(ctx context.Context, row metadata.SealRecord, l *left) (out []core.Place) {
+	given, sum := row, l.checksum()
+	given.LostFrom, given.LeftChecksum = l.upTo()+1, &sum
+	if _, _, some := given.HeldTo(); !some {
+		return nil
+	}
+	for _, x := range l.on {
+		if x.flaw == "" && x.last >= l.upTo() && r.keep(ctx, given, x.place()) == nil {
+			out = append(out, x.place())
+		}
+	}
+	return out
 }
 
 // readsAsOther reports whether a replica turned out to be another than the row's when it was to become a holder.
