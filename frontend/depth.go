@@ -236,8 +236,8 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	switch {
 	case l.Kind != core.KindTimer:
 		if delay := group.Spec.Delay; delay > 0 && l.Queue == group.Queue && out.Ready > 0 {
-			young := l.Last + 1 - s.gauge().Since(ctx, l, s.now().Add(-delay))
-			kept := min(state.Unbegun(young, l.Last), out.Ready)
+			young := l.Readable() + 1 - s.gauge().Since(ctx, l, s.now().Add(-delay))
+			kept := min(state.Unbegun(young, l.Readable()), out.Ready)
 			out.Ready, out.Delayed = out.Ready-kept, out.Delayed+kept
 		}
 	case l.Queue == group.Retry:

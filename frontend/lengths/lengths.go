@@ -25,12 +25,29 @@ type Length struct {
 	Known bool                // false: no store could tell
 }
 
-// Readers are the stores that the extent may be read from.
+// Readers are the stores that the extent may be read from, those that have all of it first.
 func (l *Length) Readers() []core.HostID {
-	if l.Seal.State.HasEnd() {
+	switch {
+	case !l.Seal.State.HasEnd():
+		return l.Replicas
+	case l.Seal.LostFrom == 0:
 		return l.Seal.Holders
 	}
-	return l.Replicas
+	out := slices.Clone(l.Seal.Holders)
+	for _, id := range l.Replicas {
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Readable is the last seq that may be read: what was given up behind it is read by nobody.
+func (l *Length) Readable() core.Seq {
+	if l.Seal.LostFrom > 0 {
+		return l.Seal.ReadableTo()
+	}
+	return l.Last
 }
 
 // Stores answer for the extents that have no end. A timeout bounds one question.
@@ -180,13 +197,13 @@ func (g Gauge) Rate(ctx context.Context, all []*Length, now time.Time) float64 {
 	return float64(sum) / rateWindow.Seconds()
 }
 
-// Since counts the messages of an extent from t on; none when no store can tell.
+// Since counts the messages of an extent from t on that may be read; none when no store can tell.
 func (g Gauge) Since(ctx context.Context, l *Length, t time.Time) core.Seq {
 	req := &pb.SeekRequest{Extent: l.ID.ID[:], Time: timestamppb.New(t)}
 	for h, timeout := range g.there(l.Readers()) {
 		r, err := g.Stores.Seek(ctx, h, timeout, req)
 		if first := core.Seq(r.GetSeq()); err == nil && first > 0 {
-			return l.Last + 1 - min(first, l.Last+1)
+			return l.Readable() + 1 - min(first, l.Readable()+1)
 		}
 	}
 	return 0
