@@ -144,7 +144,7 @@ func TestScan_GivenUpExtentEndsWhereItIsLost(t *testing.T) {
 		b := newBench(t)
 		e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
 		row := metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: []core.HostID{"c"}, Home: core.Home{Kind: core.HomeOwn}}
-		if err := row.GiveUp(4, time.Now()); err != nil {
+		if err := row.GiveUp(4, 0, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		b.write(metadata.Seals, metadata.SealKey(e.ID), row)
