@@ -228,3 +228,32 @@ func TestLost_Timers(t *testing.T) {
 		w.nothingLeft("g")
 	})
 }
+
+// TestLost_GiveUpByCommand: what is not lost is not given up, and the word for damaged copies says nothing by itself.
+func TestLost_GiveUpByCommand(t *testing.T) {
+	bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
+		w.group("g", nil)
+		told := w.loseTail()
+		id := w.sealsOf()[0].Extent.ID.String()
+		for _, c := range []struct {
+			flags []string
+			code  int
+			says  string
+		}{
+			{[]string{"--give-up-quarantined"}, 2, "goes with --force"},
+			{nil, 4, "sealed already at 8"},
+			{[]string{"--force", "--give-up-quarantined"}, 0, ""}, // asked again
+		} {
+			if _, talk, code := w.command(append([]string{"seal", queue, id}, c.flags...)...); code != c.code || !strings.Contains(talk, c.says) {
+				t.Errorf("seal %v: code %d, %s; want %d, %s", c.flags, code, talk, c.code, c.says)
+			}
+		}
+		w.eventually("its copies are shown", time.Minute, func() bool {
+			out, _, _ := w.command("list", "extents", queue)
+			return strings.Contains(out, "3 of 3, lost from 6")
+		})
+		con := w.consumer("g")
+		w.all(w.collect(con, len(told)), told, true)
+		w.close(con)
+	})
+}
