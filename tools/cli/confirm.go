@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/columbamq/columba/core"
 )
 
 // consent is whether a user wants what cannot be undone.
@@ -20,14 +18,11 @@ func (c *consent) bind(cmd *cobra.Command, counts string) {
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, counts)
 }
 
-// ask has the user agree to what would be gone. Where there is nobody to ask, --yes is needed.
+// needed reports whether there is somebody to ask; elsewhere the command is the word.
+func (c *consent) needed(a *app) bool { return !c.yes && a.terminal(a.stdin) && a.terminal(a.stderr) }
+
+// ask has the user agree to what would be gone.
 func (c *consent) ask(ctx context.Context, a *app, gone string) error {
-	switch {
-	case c.yes:
-		return nil
-	case !a.terminal(a.stdin) || !a.terminal(a.stderr):
-		return core.Errorf(core.CodeBadArgument, "%s would be gone for ever; say --yes, or --dry-run to see what that is", gone)
-	}
 	fmt.Fprint(a.stderr, printable(gone+" would be gone for ever. Go on? [y/N] "))
 	answer, err := a.answer(ctx)
 	if err != nil {

@@ -173,7 +173,7 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 	var sure consent
 	cmd := &cobra.Command{
 		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Delete a consumer group and its dead letters",
-		Example: "  columba delete group /demo/trips billing --dry-run\n  columba delete group /demo/trips billing --yes",
+		Example: "  columba delete group /demo/trips billing --dry-run\n  columba delete group /demo/trips billing",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			queue, group, err := groupName(args)
@@ -184,13 +184,13 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 				a.say("would delete group %s of %s and its dead letters; nothing was changed", group, queue)
 				return a.showGroup(ctx, queue, group)
 			}
-			if !sure.yes {
+			if sure.needed(a) {
 				if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
 					return err
 				}
-			}
-			if err := sure.ask(ctx, a, fmt.Sprintf("group %s of %s, where it is in the queue and its dead letters", group, queue)); err != nil {
-				return err
+				if err := sure.ask(ctx, a, fmt.Sprintf("group %s of %s, where it is in the queue and its dead letters", group, queue)); err != nil {
+					return err
+				}
 			}
 			if _, err := change(ctx, a, a.admin().DeleteGroup, &pb.DeleteGroupRequest{Queue: queue, Name: group}); err != nil {
 				return err

@@ -30,7 +30,7 @@ func (a *app) purgeCommand(parent, name string, aliases ...string) *cobra.Comman
 	return a.operationCommand(&cobra.Command{
 		Use: name + " PATH GROUP", Aliases: aliases, Short: "Remove the dead letters that a group has now, or some",
 		Example: "  columba " + parent + name + " /demo/trips billing --older-than 72h --dry-run\n" +
-			"  columba " + parent + name + " /demo/trips billing --yes --wait",
+			"  columba " + parent + name + " /demo/trips billing --wait",
 	}, "purge", new(uint32))
 }
 
@@ -64,7 +64,7 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 			a.say("would %s %d dead letters of group %s of %s; nothing was changed", kind, dead, group, queue)
 			return a.wouldTake(kind, queue, group, dead, dead)
 		}
-		if kind == "purge" {
+		if kind == "purge" && sure.needed(a) {
 			if err := a.surePurge(ctx, &sure, queue, group, selection != nil); err != nil {
 				return err
 			}
@@ -99,9 +99,6 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 
 // surePurge has the user agree to purging the dead letters of a group, or some.
 func (a *app) surePurge(ctx context.Context, sure *consent, queue, group string, some bool) error {
-	if sure.yes {
-		return nil
-	}
 	if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 		Use: "queue PATH", Aliases: queueAliases, Short: "Take every message that a queue has now from all of its groups, for ever",
 		Long: "Every message that is stored when it begins is delivered to no group any more, and its space comes back. What is acknowledged to\n" +
 			"publishers after the command has ended stays; what is meanwhile may go, too. Dead letters stay: see `columba purge-dlq`.",
-		Example: "  columba purge queue /demo/trips --dry-run\n  columba purge queue /demo/trips --yes",
+		Example: "  columba purge queue /demo/trips --dry-run\n  columba purge queue /demo/trips",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			path, err := core.ParseQueuePath(args[0])
@@ -31,13 +31,13 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 			if sure.dryRun {
 				return a.wouldPurgeQueue(ctx, path)
 			}
-			if !sure.yes {
+			if sure.needed(a) {
 				if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
 					return err
 				}
-			}
-			if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups", path)); err != nil {
-				return err
+				if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups", path)); err != nil {
+					return err
+				}
 			}
 			return a.purgeQueue(ctx, path)
 		}),

@@ -134,14 +134,14 @@ func (a *app) deleteQueueCommand() *cobra.Command {
 	var sure consent
 	cmd := &cobra.Command{
 		Use: "queue PATH", Aliases: queueAliases, Short: "Delete a queue, its groups and its messages",
-		Example: "  columba delete queue /demo/trips --dry-run\n  columba delete queue /demo/trips --yes",
+		Example: "  columba delete queue /demo/trips --dry-run\n  columba delete queue /demo/trips",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			path, err := core.ParseQueuePath(args[0])
 			if err != nil {
 				return err
 			}
-			if !sure.yes || sure.dryRun {
+			if sure.dryRun || sure.needed(a) {
 				if err := a.wouldDeleteQueue(ctx, path, &sure); err != nil || sure.dryRun {
 					return err
 				}
