@@ -13,11 +13,12 @@ import (
 
 // habit is how the consumers of a group use it. What the group is promised then is judged by its name.
 type habit struct {
-	name string
-	own  bool // tools/verify knows no such groups
-	spec func(g *core.GroupSpec, random *rand.Rand)
-	use  func(w *taken, random *rand.Rand) error
-	do   func(t *trial, g core.GroupSpec, random *rand.Rand) // nil: nothing besides
+	name  string
+	own   bool // tools/verify knows no such groups
+	jumps bool // it is sent elsewhere, and so need not be given what it had before, or not again
+	spec  func(g *core.GroupSpec, random *rand.Rand)
+	use   func(w *taken, random *rand.Rand) error
+	do    func(t *trial, g core.GroupSpec, random *rand.Rand) // nil: nothing besides
 }
 
 func (h *habit) apart() bool { return h != nil && h.own }
@@ -26,6 +27,7 @@ func (h *habit) apart() bool { return h != nil && h.own }
 type taken struct {
 	verify.Received
 	d        *client.Delivery
+	came     time.Time // to the application
 	saw      string    // its metadata
 	left     string    // the metadata that it comes again with
 	until    time.Time // it may not come again before, of what was sent back
@@ -113,7 +115,7 @@ var habits = []habit{
 			}
 			return w.ack()
 		}},
-	{name: "sought", own: true, do: (*trial).seekAbout,
+	{name: "sought", own: true, jumps: true, do: (*trial).seekAbout,
 		use: func(w *taken, random *rand.Rand) error {
 			switch k := random.IntN(100); {
 			case k < 5:
@@ -144,15 +146,21 @@ func newHabits(s *schedule) *load {
 	}
 	l := &load{queues: []core.QueueSpec{q}, habits: make(map[string]*habit), later: []time.Duration{0, 10 * time.Second, time.Minute, 4 * time.Minute}[random.IntN(4)]}
 	l.pace = []time.Duration{0, 10 * time.Millisecond, 150 * time.Millisecond}[random.IntN(3)]
+	l.perish = random.IntN(2) == 0
 	l.mu.receipts = make(map[verify.Key]core.Receipt)
 	l.mu.got = make(map[string]map[verify.Key]bool)
 	l.mu.taken = make(map[string][]*taken)
 	l.mu.due = make(map[verify.Key]time.Time)
+	l.mu.recalled = make(map[verify.Key]*recall)
+	l.mu.expires = make(map[verify.Key]time.Time)
 	for _, i := range random.Perm(len(habits))[:2+random.IntN(2)] {
 		h := &habits[i]
 		g := group(q.Path, h.name)
 		if h.spec != nil {
 			h.spec(&g, random)
+		}
+		if l.perish && random.IntN(3) == 0 {
+			g.Expired = core.ExpiredDLQ
 		}
 		l.groups = append(l.groups, g)
 		l.habits[g.Name] = h
@@ -162,6 +170,9 @@ func newHabits(s *schedule) *load {
 		}
 	}
 	l.chores = append(l.chores, (*trial).publishInTheCalm)
+	if l.later > time.Second {
+		l.chores = append(l.chores, (*trial).takeBack)
+	}
 	return l
 }
 
@@ -180,15 +191,17 @@ func (t *trial) postpone(m *client.Message, key verify.Key, random *rand.Rand) {
 	t.load.mu.Lock()
 	defer t.load.mu.Unlock()
 	t.load.mu.due[key] = due
+	t.load.mu.postponed = append(t.load.mu.postponed, key)
 }
 
 // takeBy is take for a group with a habit.
 func (t *trial) takeBy(h *habit, g core.GroupSpec, name string, d *client.Delivery, random *rand.Rand) {
+	came := time.Now()
 	if t.load.pace > 0 {
 		sleep(millis(random, 2*t.load.pace))
 	}
 	saw := string(d.Metadata())
-	w := &taken{d: d, saw: saw, left: saw, Received: verify.Received{
+	w := &taken{d: d, came: came, saw: saw, left: saw, Received: verify.Received{
 		Key: keyOf(g.Queue, d.Body), Group: g.Name, Consumer: name, CRC: crc32.Checksum(d.Body, castagnoli), Receipt: d.Receipt, Attempt: d.Attempt, At: time.Now(),
 	}}
 	if err := h.use(w, random); err != nil && w.Settled != verify.Parked {

@@ -24,14 +24,18 @@ type load struct {
 	chores []func(t *trial, random *rand.Rand) // that go on beside the faults and end by themselves in the calm
 	pace   time.Duration                       // that consumers take for a message, on average
 	later  time.Duration                       // for which some messages are published ahead, at most; 0: none
+	perish bool                                // some messages expire
 
 	mu struct {
 		sync.Mutex
 		history       verify.History
 		taken         map[string][]*taken      // by groups that have a habit
 		due           map[verify.Key]time.Time // what is published for later, by the clock of its publisher
-		ahead, behind time.Duration            // that clocks of hosts were off by, at most
-		sought        []sought                 // seeks that were answered
+		postponed     []verify.Key             // the same, in their order
+		recalled      map[verify.Key]*recall   // what somebody began to cancel
+		expires       map[verify.Key]time.Time
+		ahead, behind time.Duration // that clocks of hosts were off by, at most
+		sought        []sought      // seeks that were answered
 		off           []off
 		receipts      map[verify.Key]core.Receipt // of what was acknowledged
 		got           map[string]map[verify.Key]bool
@@ -91,6 +95,9 @@ func (t *trial) publish(cl *client.Client, queue, name string, random *rand.Rand
 		m := client.Message{Body: body}
 		if t.load.later > 0 {
 			t.postpone(&m, key, random)
+		}
+		if t.load.perish {
+			t.perish(&m, key, random)
 		}
 		err := p.PublishAsync(t.t.Context(), m, func(r client.Receipt, err error) { t.outcome(key, crc, r, err) })
 		if err != nil {
@@ -271,7 +278,7 @@ func (l *load) missing() int {
 		}
 		got := l.mu.got[g.Queue+" "+g.Name]
 		for _, p := range l.mu.history.Published {
-			if p.Queue == g.Queue && p.Outcome == verify.Acked && !got[p.Key] {
+			if p.Queue == g.Queue && p.Outcome == verify.Acked && !got[p.Key] && !l.excused(g, p.Key) && !l.expired(p.Key) {
 				n++
 			}
 		}

@@ -19,6 +19,8 @@ func (t *trial) judgeHabits() {
 	for _, g := range t.load.groups {
 		list := t.load.mu.taken[g.Name]
 		t.judgeTimes(list)
+		t.judgeRecalls(g, ledger, list)
+		t.judgeShelfLives(g, list)
 		if t.load.habits[g.Name].own {
 			t.judgeLedger(ledger, list)
 		}
@@ -28,9 +30,9 @@ func (t *trial) judgeHabits() {
 		case "mortal":
 			t.judgeMortal(g, ledger, list)
 		case "once":
-			t.judgeOnce(ledger, list)
+			t.judgeOnce(g, ledger, list)
 		case "sought":
-			t.judgeSought(ledger, list)
+			t.judgeSought(g, ledger, list)
 		case "switched":
 			t.judgeSwitched(list)
 		}
@@ -154,7 +156,7 @@ func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 	_, dead, err := t.depth(g)
 	t.must(err)
 	letters := make(map[verify.Key]bool)
-	found := t.letters(g, int(dead))
+	found := asReceived(g, t.dead[g.Name])
 	for _, l := range found {
 		letters[l.Key] = true
 		if p, known := ledger[l.Key]; !known || p.CRC != l.CRC {
@@ -167,7 +169,7 @@ func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 	purged := t.purged()
 	var missing []verify.Key
 	for key, p := range ledger {
-		if p.Outcome != verify.Acked || done[key] || letters[key] {
+		if p.Outcome != verify.Acked || done[key] || letters[key] || t.load.excused(g, key) {
 			continue
 		}
 		missing = append(missing, key)
@@ -204,7 +206,7 @@ func (t *trial) purged() (n int) {
 }
 
 // judgeOnce looks for what came twice, and for what is lost without having been handed out when something failed.
-func (t *trial) judgeOnce(ledger map[verify.Key]verify.Published, list []*taken) {
+func (t *trial) judgeOnce(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	seen, got := make(map[core.Receipt]bool), make(map[verify.Key]bool)
 	for _, w := range list {
 		if seen[w.Receipt] || w.Attempt != 1 {
@@ -214,7 +216,7 @@ func (t *trial) judgeOnce(ledger map[verify.Key]verify.Published, list []*taken)
 	}
 	lost := 0
 	for key, p := range ledger {
-		if p.Outcome != verify.Acked || got[key] {
+		if p.Outcome != verify.Acked || got[key] || t.load.excused(g, key) {
 			continue
 		}
 		lost++
@@ -230,7 +232,7 @@ func (t *trial) judgeOnce(ledger map[verify.Key]verify.Published, list []*taken)
 }
 
 // judgeSought looks for what did not come since the last seek.
-func (t *trial) judgeSought(ledger map[verify.Key]verify.Published, list []*taken) {
+func (t *trial) judgeSought(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	var last sought
 	if n := len(t.load.mu.sought); n > 0 {
 		last = t.load.mu.sought[n-1]
@@ -240,7 +242,7 @@ func (t *trial) judgeSought(ledger map[verify.Key]verify.Published, list []*take
 		got[w.Key] = got[w.Key] || !w.At.Before(last.asked)
 	}
 	for key, p := range ledger {
-		if p.Outcome != verify.Acked || got[key] || last.to.Mode == core.StartTime && p.At.Add(-30*time.Second-t.load.skew()).Before(last.to.At) { // it may be stored before that
+		if p.Outcome != verify.Acked || got[key] || t.load.excused(g, key) || last.to.Mode == core.StartTime && p.At.Add(-30*time.Second-t.load.skew()).Before(last.to.At) { // it may be stored before that
 			continue
 		}
 		t.t.Errorf("sought: %s, acknowledged at %s as %s, did not come after the seek of %s to %s %s", key, p.At.Format("04:05.000"), t.load.mu.receipts[key],
