@@ -285,10 +285,10 @@ func (s *service) timer(ctx context.Context, path string, l *lengths.Length, at 
 				due = life.Enqueued.AsTime()
 			}
 			return cancels.Message{Seq: at.Seq, Due: due, Enqueued: life.Enqueued.AsTime()}, nil
-		case at.Seq == 0 || l.Known || known && pause > settleRetry/2:
+		case at.Seq == 0 || l.Known || known && pause > settleRetry/2 && s.gauge().Beyond(ctx, l.Extent, at.Seq):
 			return m, core.Errorf(core.CodeNotFound, "message %s does not exist: extent %s goes up to %d", at, l.ID, last)
 		case pause > settleRetry/2:
-			return m, core.Errorf(core.CodeUnavailable, "no store of extent %s is there; nothing was cancelled", l.ID)
+			return m, core.Errorf(core.CodeUnavailable, "it is not known whether message %s is committed; nothing was cancelled", at)
 		}
 		select {
 		case <-time.After(pause):

@@ -150,6 +150,20 @@ func (g Gauge) Committed(ctx context.Context, e core.Extent) (last core.Seq, kno
 	return 0, known
 }
 
+// Beyond reports whether none of an extent's stores has a message, committed or not: all of them say so. What is committed a store may not know, as
+// when it has just started.
+func (g Gauge) Beyond(ctx context.Context, e core.Extent, seq core.Seq) bool {
+	req, asked := &pb.GetReplicaRequest{Extent: e.ID.ID[:]}, 0
+	for h, timeout := range g.there(e.Replicas) {
+		asked++
+		r, err := g.Stores.Replica(ctx, h, timeout, req)
+		if core.CodeOf(err) != core.CodeNotFound && (err != nil || r.GetDamaged() || core.Seq(r.GetLast()) >= seq) {
+			return false
+		}
+	}
+	return asked == len(e.Replicas)
+}
+
 // there are those of the stores that are there, and how long to wait for the answer of each.
 func (g Gauge) there(ids []core.HostID) iter.Seq2[membership.Host, time.Duration] {
 	var there []membership.Host

@@ -190,6 +190,39 @@ func TestCancel_Refused(t *testing.T) {
 	})
 }
 
+// TestCancel_EndUnknown cancels a message while its stores have just started and nobody says what is committed: they have it, so it is not told that it does
+// not exist. Once that is known, it is cancelled.
+func TestCancel_EndUnknown(t *testing.T) {
+	bubble(t, Options{Stores: 2}, func(w *world) {
+		w.group("g", nil)
+		l := w.publishLater(1, func() {}, time.Hour)
+		at := l.receipts("000000")[0]
+		beyond := at
+		beyond.Seq++
+		down := []core.HostID{Controller, Input, Store(0), Store(1)}
+		w.Crash(down...)
+		w.Up(Store(0), Store(1))
+		for at, want := range map[core.Receipt]core.Code{at: core.CodeUnavailable, beyond: core.CodeNotFound} {
+			results, err := w.Client.Cancel(w.t.Context(), queue, at)
+			w.ok(err)
+			if got := core.CodeOf(results[0].Err); got != want {
+				t.Errorf("cancelling %s: %v, want %s", at, results[0].Err, want)
+			}
+		}
+		w.Crash(Store(1))
+		results, err := w.Client.Cancel(w.t.Context(), queue, beyond)
+		w.ok(err)
+		if got := core.CodeOf(results[0].Err); got != core.CodeUnavailable {
+			t.Errorf("cancelling what a store that is away may have: %v", results[0].Err)
+		}
+		w.Up(Store(1), Controller, Input)
+		w.eventually("it is cancelled", time.Minute, func() bool {
+			results, err := w.Client.Cancel(w.t.Context(), queue, at)
+			return err == nil && results[0].Err == nil && results[0].Groups[0].Outcome == client.OutcomeCancelled
+		})
+	})
+}
+
 // TestCancel_OverKills cancels messages shortly before they are due, again and again until there is an answer, while output hosts and the controller's process
 // are killed and shares move. Who was told that a message is cancelled for a group never sees it there; all others come.
 func TestCancel_OverKills(t *testing.T) {
