@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acktoken"
 	"github.com/columbamq/columba/tools/verify"
 )
 
@@ -16,6 +17,7 @@ type habit struct {
 	name  string
 	own   bool // tools/verify knows no such groups
 	jumps bool // it is sent elsewhere, and so need not be given what it had before, or not again
+	dies  bool // it is deleted and made again
 	spec  func(g *core.GroupSpec, random *rand.Rand)
 	use   func(w *taken, random *rand.Rand) error
 	do    func(t *trial, g core.GroupSpec, random *rand.Rand) // nil: nothing besides
@@ -27,10 +29,11 @@ func (h *habit) apart() bool { return h != nil && h.own }
 type taken struct {
 	verify.Received
 	d        *client.Delivery
-	came     time.Time // to the application
-	saw      string    // its metadata
-	left     string    // the metadata that it comes again with
-	until    time.Time // it may not come again before, of what was sent back
+	came     time.Time      // to the application
+	token    acktoken.Token // of groups that jump
+	saw      string         // its metadata
+	left     string         // the metadata that it comes again with
+	until    time.Time      // it may not come again before, of what was sent back
 	rejected bool
 }
 
@@ -125,6 +128,23 @@ var habits = []habit{
 			}
 			return w.ack()
 		}},
+	{name: "reborn", own: true, jumps: true, dies: true, do: (*trial).bearAgain,
+		spec: func(g *core.GroupSpec, random *rand.Rand) { g.NoSmartRetry, g.MaxDeliveries = random.IntN(2) == 0, 6 },
+		use: func(w *taken, random *rand.Rand) error {
+			switch k := random.IntN(100); {
+			case k < 3:
+				return w.reject()
+			case k < 8:
+				return w.back(longer(random))
+			case k < 12:
+				return w.relabel(longer(random))
+			case k < 18:
+				return w.back(millis(random, time.Second))
+			case k < 20:
+				return w.drop()
+			}
+			return w.ack()
+		}},
 	{name: "switched", do: (*trial).switchAbout,
 		use: func(w *taken, random *rand.Rand) error {
 			switch k := random.IntN(100); {
@@ -151,6 +171,7 @@ func newHabits(s *schedule) *load {
 	l.mu.got = make(map[string]map[verify.Key]bool)
 	l.mu.taken = make(map[string][]*taken)
 	l.mu.due = make(map[verify.Key]time.Time)
+	l.mu.began = make(map[verify.Key]time.Time)
 	l.mu.recalled = make(map[verify.Key]*recall)
 	l.mu.expires = make(map[verify.Key]time.Time)
 	for _, i := range random.Perm(len(habits))[:2+random.IntN(2)] {
@@ -170,10 +191,22 @@ func newHabits(s *schedule) *load {
 		}
 	}
 	l.chores = append(l.chores, (*trial).publishInTheCalm)
+	if random.IntN(4) == 0 {
+		l.chores = append(l.chores, (*trial).shutAbout)
+	}
 	if l.later > time.Second {
 		l.chores = append(l.chores, (*trial).takeBack)
 	}
 	return l
+}
+
+// begin notes that a message is about to be published.
+func (l *load) begin(key verify.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.began != nil {
+		l.mu.began[key] = time.Now()
+	}
 }
 
 // postpone has some messages delivered later.
@@ -197,11 +230,18 @@ func (t *trial) postpone(m *client.Message, key verify.Key, random *rand.Rand) {
 // takeBy is take for a group with a habit.
 func (t *trial) takeBy(h *habit, g core.GroupSpec, name string, d *client.Delivery, random *rand.Rand) {
 	came := time.Now()
+	var token acktoken.Token
+	if h.jumps {
+		var err error
+		if token, err = acktoken.Open(t.keys, d.Token); err != nil {
+			t.t.Errorf("the token of %s for %s: %v", d.Receipt, g.Name, err)
+		}
+	}
 	if t.load.pace > 0 {
 		sleep(millis(random, 2*t.load.pace))
 	}
 	saw := string(d.Metadata())
-	w := &taken{d: d, came: came, saw: saw, left: saw, Received: verify.Received{
+	w := &taken{d: d, came: came, token: token, saw: saw, left: saw, Received: verify.Received{
 		Key: keyOf(g.Queue, d.Body), Group: g.Name, Consumer: name, CRC: crc32.Checksum(d.Body, castagnoli), Receipt: d.Receipt, Attempt: d.Attempt, At: time.Now(),
 	}}
 	if err := h.use(w, random); err != nil && w.Settled != verify.Parked {

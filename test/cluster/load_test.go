@@ -37,6 +37,9 @@ type load struct {
 		ahead, behind time.Duration // that clocks of hosts were off by, at most
 		sought        []sought      // seeks that were answered
 		off           []off
+		shut          []shut
+		births        []birth                     // of the group that is made again
+		began         map[verify.Key]time.Time    // when it was given to its publisher
 		receipts      map[verify.Key]core.Receipt // of what was acknowledged
 		got           map[string]map[verify.Key]bool
 	}
@@ -93,6 +96,7 @@ func (t *trial) publish(cl *client.Client, queue, name string, random *rand.Rand
 		body := fmt.Appendf(nil, "%s/%d/%s", name, seq, strings.Repeat("x", random.IntN(100)))
 		crc := crc32.Checksum(body, castagnoli)
 		m := client.Message{Body: body}
+		t.load.begin(key)
 		if t.load.later > 0 {
 			t.postpone(&m, key, random)
 		}
@@ -126,7 +130,7 @@ func (t *trial) outcome(key verify.Key, crc uint32, r client.Receipt, err error)
 	case err != nil:
 		out = verify.Failed
 	}
-	if err != nil {
+	if err != nil && core.CodeOf(err) != core.CodeDisabled {
 		t.say("%s: %v", key, err)
 	}
 	t.load.mu.Lock()
@@ -191,11 +195,16 @@ func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, n
 	if t.load.pace > 0 { // so that no lock runs out because its consumer is slow
 		prefetch = 4
 	}
-	con, err := cl.Consumer(ctx, g.Queue, g.Name, client.Prefetch(prefetch), client.OnRefused(func(r client.Refusal) {
+	options := []client.ConsumerOption{client.Prefetch(prefetch), client.OnRefused(func(r client.Refusal) {
 		if core.CodeOf(r.Err) != core.CodeStale {
 			t.say("%s: settlement of %s refused: %v", name, r.Receipt, r.Err)
 		}
-	}))
+	})}
+	h := t.load.habits[g.Name]
+	if h != nil && h.jumps {
+		options = append(options, client.WithTokens())
+	}
+	con, err := cl.Consumer(ctx, g.Queue, g.Name, options...)
 	if err != nil {
 		if ctx.Err() == nil {
 			t.say("consumer %s: %v", name, err)
@@ -204,7 +213,7 @@ func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, n
 		return
 	}
 	for d, err := range con.Deliveries(ctx) {
-		if core.CodeOf(err) == core.CodeDisabled && t.load.habits[g.Name] != nil {
+		if c := core.CodeOf(err); h != nil && (c == core.CodeDisabled || c == core.CodeNotFound && h.dies) {
 			break
 		}
 		if err != nil {

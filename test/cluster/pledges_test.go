@@ -16,6 +16,7 @@ func (t *trial) judgeHabits() {
 	for _, p := range t.load.mu.history.Published {
 		ledger[p.Key] = p
 	}
+	t.judgeShut()
 	for _, g := range t.load.groups {
 		list := t.load.mu.taken[g.Name]
 		t.judgeTimes(list)
@@ -31,6 +32,8 @@ func (t *trial) judgeHabits() {
 			t.judgeMortal(g, ledger, list)
 		case "once":
 			t.judgeOnce(g, ledger, list)
+		case "reborn":
+			t.judgeReborn(g, ledger, list)
 		case "sought":
 			t.judgeSought(g, ledger, list)
 		case "switched":

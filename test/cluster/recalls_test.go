@@ -26,7 +26,18 @@ func (r *recall) calledOff() bool {
 			return true
 		}
 	}
-	return len(r.outcomes) == 0
+	return r.outcomes != nil && len(r.outcomes) == 0
+}
+
+// of is what came of it for a group that was made then; "": it is not known.
+func (r *recall) of(group string, b birth) client.CancelOutcome {
+	switch {
+	case b.asked.After(r.answered) && r.calledOff():
+		return client.OutcomeCancelled
+	case b.asked.After(r.answered) || b.made.Before(r.asked) && (b.ended.IsZero() || b.ended.After(r.answered)):
+		return r.outcomes[group]
+	}
+	return ""
 }
 
 // decided is for how long a message that is about to be due counts as one that may have been handed out, when somebody does not answer.
@@ -148,7 +159,7 @@ func (t *trial) cancelAgain(r *recall) {
 func (t *trial) judgeRecalls(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	byKey := t.load.mu.recalled
 	for _, r := range byKey {
-		outcome := r.outcomes[g.Name]
+		outcome := r.of(g.Name, t.load.lastBirth(g))
 		switch due := t.load.mu.due[r.key]; {
 		case outcome == "" || outcome == client.OutcomeCancelled:
 		case t.load.habits[g.Name].jumps: // what it left behind counts as delivered
@@ -157,12 +168,12 @@ func (t *trial) judgeRecalls(g core.GroupSpec, ledger map[verify.Key]verify.Publ
 		}
 	}
 	for _, w := range list {
-		if r := byKey[w.Key]; r != nil && t.calledFor(r, w.Receipt, ledger[w.Key]) && r.outcomes[g.Name] == client.OutcomeCancelled && !t.early(r, w) {
+		if r := byKey[w.Key]; r != nil && t.calledFor(r, w.Receipt, ledger[w.Key]) && r.of(g.Name, t.load.birthOf(w)) == client.OutcomeCancelled && !t.early(r, w) {
 			t.wrong(w, "it was cancelled at %s", r.answered.Format("04:05.000"))
 		}
 	}
 	for _, l := range t.dead[g.Name] {
-		if r := byKey[keyOf(g.Queue, l.Message.Body)]; r != nil && r.outcomes[g.Name] == client.OutcomeCancelled && t.calledFor(r, l.Origin, ledger[r.key]) {
+		if r := byKey[keyOf(g.Queue, l.Message.Body)]; r != nil && r.of(g.Name, t.load.lastBirth(g)) == client.OutcomeCancelled && t.calledFor(r, l.Origin, ledger[r.key]) {
 			t.t.Errorf("%s: %s is a dead letter, it was cancelled at %s", g.Name, r.key, r.answered.Format("04:05.000"))
 		}
 	}

@@ -46,6 +46,9 @@ func (t *trial) seals() (map[core.ExtentID]metadata.SealRecord, error) {
 			wrong = append(wrong, fmt.Errorf("extent %s of queue %s, made at %s for %s, which is on %v, is not sealed: %w", r.Value.ID, r.Value.Queue, r.Value.Created.Format("04:05.000"), r.Value.Input, t.storesOf(r.Value.Extent), err))
 			continue
 		}
+		if s.State == core.ExtentRetired { // of a group that was deleted
+			continue
+		}
 		out[r.Value.ID] = s
 		if err := t.replicated(s); err != nil {
 			wrong = append(wrong, err)

@@ -41,7 +41,7 @@ func (l *load) expired(key verify.Key) bool {
 
 // excused reports whether a group need not get a message that was acknowledged, nor have it as a dead letter: it was cancelled, or has expired.
 func (l *load) excused(g core.GroupSpec, key verify.Key) bool {
-	if r := l.mu.recalled[key]; r != nil && r.outcomes[g.Name] == client.OutcomeCancelled {
+	if r := l.mu.recalled[key]; r != nil && r.of(g.Name, l.lastBirth(g)) == client.OutcomeCancelled {
 		return true
 	}
 	return l.expired(key) && (g.Expired != core.ExpiredDLQ || l.habits[g.Name].jumps)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acktoken"
 	"github.com/columbamq/columba/inputhost"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/tools/verify"
@@ -30,6 +31,7 @@ type trial struct {
 	calm chan struct{} // closed when the faults are over
 
 	witness *witness
+	keys    acktoken.Keys
 	dead    map[string][]client.DeadLetter // by group, in the end
 
 	mu struct {
@@ -67,14 +69,21 @@ func (t *trial) run() {
 		t.must(err)
 	}
 	for _, g := range t.load.groups {
+		asked := time.Now()
 		made, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
 		t.must(err)
+		if h := t.load.habits[g.Name]; h != nil && h.dies {
+			t.load.mu.births = append(t.load.mu.births, birth{id: made.ID, asked: asked, made: time.Now(), start: g.Start.Mode})
+		}
 		if g.Delivery == core.AtMostOnce {
 			t.witness.claims(made.ID)
 		}
 	}
 	var publishers, consumers, chores sync.WaitGroup
 	stopPublishers, stopConsumers := make(chan struct{}), make(chan struct{})
+	keys, err := metadata.TokenKeys(t.t.Context(), t.Meta, time.Now())
+	t.must(err)
+	t.keys = keys
 	seeds := rand.New(rand.NewPCG(t.plan.seed, 5))
 	for _, q := range t.load.queues {
 		for i := range 2 {
@@ -241,7 +250,14 @@ func (t *trial) lives(findings []verify.Finding) string {
 	var b strings.Builder
 	for _, f := range findings[:min(len(findings), 3)] {
 		fmt.Fprintf(&b, "%s was stored as %s\n", f.Key, t.load.mu.receipts[f.Key])
-		for _, r := range t.load.mu.history.Received {
+		received := t.load.mu.history.Received
+		if t.load.habits[f.Group].apart() {
+			received = nil
+			for _, w := range t.load.mu.taken[f.Group] {
+				received = append(received, w.Received)
+			}
+		}
+		for _, r := range received {
 			if r.Key == f.Key && r.Group == f.Group {
 				fmt.Fprintf(&b, "\t%s %s: %s attempt %d, %s\n", r.At.Format("04:05.000"), r.Consumer, r.Receipt, r.Attempt, r.Settled)
 			}
