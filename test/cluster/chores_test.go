@@ -115,8 +115,8 @@ func (t *trial) operationsEnd(g core.GroupSpec) {
 
 // sought is a seek.
 type sought struct {
-	asked time.Time
-	to    core.Start
+	asked, answered time.Time
+	to              core.Start
 }
 
 // seekAbout sends a group back once or more, in the middle of the faults or after them. The last time is told to the load.
@@ -129,7 +129,10 @@ func (t *trial) seekAbout(g core.GroupSpec, random *rand.Rand) {
 		}
 		t.pause(time.Second + millis(random, 15*time.Second))
 		s := sought{asked: time.Now(), to: core.Start{Mode: core.StartEarliest}}
-		if random.IntN(2) == 0 {
+		switch random.IntN(5) {
+		case 0:
+			s.to = core.Start{Mode: core.StartLatest}
+		case 1, 2:
 			s.to = core.Start{Mode: core.StartTime, At: began.Add(time.Duration(random.Int64N(int64(time.Since(began)))))}
 		}
 		if err := t.ask(fmt.Sprintf("seek %s to %s %s", g.Name, s.to.Mode, s.to.At.Format("04:05.000")), true, func(ctx context.Context) error {
@@ -139,6 +142,7 @@ func (t *trial) seekAbout(g core.GroupSpec, random *rand.Rand) {
 			return
 		}
 		t.load.mu.Lock()
+		s.answered = time.Now()
 		t.load.mu.sought = append(t.load.mu.sought, s)
 		t.load.mu.Unlock()
 	}

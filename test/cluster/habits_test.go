@@ -145,6 +145,21 @@ var habits = []habit{
 			}
 			return w.ack()
 		}},
+	{name: "fresh", own: true,
+		spec: func(g *core.GroupSpec, random *rand.Rand) {
+			g.SkipOlder = 20*time.Second + millis(random, 20*time.Second)
+		},
+		use: func(w *taken, random *rand.Rand) error {
+			switch k := random.IntN(100); {
+			case k < 5:
+				return w.back(millis(random, time.Second))
+			case k < 8:
+				return w.back(longer(random))
+			case k < 10:
+				return w.drop()
+			}
+			return w.ack()
+		}},
 	{name: "switched", do: (*trial).switchAbout,
 		use: func(w *taken, random *rand.Rand) error {
 			switch k := random.IntN(100); {
@@ -193,6 +208,9 @@ func newHabits(s *schedule) *load {
 	l.chores = append(l.chores, (*trial).publishInTheCalm)
 	if random.IntN(4) == 0 {
 		l.chores = append(l.chores, (*trial).shutAbout)
+	}
+	if random.IntN(8) == 0 {
+		l.chores = append(l.chores, (*trial).purgeAll)
 	}
 	if l.later > time.Second {
 		l.chores = append(l.chores, (*trial).takeBack)

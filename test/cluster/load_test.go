@@ -38,6 +38,7 @@ type load struct {
 		sought        []sought      // seeks that were answered
 		off           []off
 		shut          []shut
+		purge         *purge
 		births        []birth                     // of the group that is made again
 		began         map[verify.Key]time.Time    // when it was given to its publisher
 		receipts      map[verify.Key]core.Receipt // of what was acknowledged

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/tools/verify"
 )
 
@@ -20,6 +21,7 @@ func (t *trial) judgeHabits() {
 	for _, g := range t.load.groups {
 		list := t.load.mu.taken[g.Name]
 		t.judgeTimes(list)
+		t.judgePurge(ledger, list)
 		t.judgeRecalls(g, ledger, list)
 		t.judgeShelfLives(g, list)
 		if t.load.habits[g.Name].own {
@@ -34,6 +36,8 @@ func (t *trial) judgeHabits() {
 			t.judgeOnce(g, ledger, list)
 		case "reborn":
 			t.judgeReborn(g, ledger, list)
+		case "fresh":
+			t.judgeFresh(g, ledger, list)
 		case "sought":
 			t.judgeSought(g, ledger, list)
 		case "switched":
@@ -201,7 +205,7 @@ func (t *trial) purged() (n int) {
 		if o.State == "failed" {
 			t.t.Errorf("an operation has failed: %+v", o)
 		}
-		if o.Kind == "purge" {
+		if o.Kind == "purge" && o.Group != "" {
 			n += int(o.Done)
 		}
 	}
@@ -219,7 +223,7 @@ func (t *trial) judgeOnce(g core.GroupSpec, ledger map[verify.Key]verify.Publish
 	}
 	lost := 0
 	for key, p := range ledger {
-		if p.Outcome != verify.Acked || got[key] || t.load.excused(g, key) {
+		if p.Outcome != verify.Acked || got[key] || t.load.excused(g, key) || t.buried(g, key) {
 			continue
 		}
 		lost++
@@ -244,12 +248,34 @@ func (t *trial) judgeSought(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 	for _, w := range list {
 		got[w.Key] = got[w.Key] || !w.At.Before(last.asked)
 	}
+	t.judgeLeft(g, last, ledger, list)
 	for key, p := range ledger {
-		if p.Outcome != verify.Acked || got[key] || t.load.excused(g, key) || last.to.Mode == core.StartTime && p.At.Add(-30*time.Second-t.load.skew()).Before(last.to.At) { // it may be stored before that
+		began := t.load.mu.began[key]
+		switch {
+		case p.Outcome != verify.Acked || got[key] || t.load.excused(g, key):
 			continue
+		case last.to.Mode == core.StartTime && began.Add(-t.load.skew()).Before(last.to.At), last.to.Mode == core.StartLatest && began.Before(last.answered):
+			continue // it may be stored before that
 		}
 		t.t.Errorf("sought: %s, acknowledged at %s as %s, did not come after the seek of %s to %s %s", key, p.At.Format("04:05.000"), t.load.mu.receipts[key],
 			last.asked.Format("04:05.000"), last.to.Mode, last.to.At.Format("04:05.000"))
+	}
+}
+
+// judgeLeft looks for what came although the last seek left it behind.
+func (t *trial) judgeLeft(g core.GroupSpec, last sought, ledger map[verify.Key]verify.Published, list []*taken) {
+	path, err := t.Client.Admin().GetQueue(t.t.Context(), g.Queue)
+	t.must(err)
+	r, _, err := metadata.Read[metadata.GroupRecord](t.t.Context(), t.Meta, metadata.Groups, metadata.GroupKey(path.ID, g.Name), metadata.Serial)
+	t.must(err)
+	for _, w := range list {
+		p := ledger[w.Key]
+		if w.token.Epoch != r.Epoch || p.Outcome != verify.Acked || w.Receipt != t.load.mu.receipts[w.Key] {
+			continue
+		}
+		if last.to.Mode == core.StartTime && p.At.Add(t.load.skew()).Before(last.to.At) || last.to.Mode == core.StartLatest && p.At.Before(last.asked) {
+			t.wrong(w, "acknowledged at %s, it came after the seek of %s to %s %s", p.At.Format("04:05.000"), last.asked.Format("04:05.000"), last.to.Mode, last.to.At.Format("04:05.000"))
+		}
 	}
 }
 

@@ -39,12 +39,15 @@ func (l *load) expired(key verify.Key) bool {
 	return perishes && at.Before(time.Now().Add(l.skew()))
 }
 
-// excused reports whether a group need not get a message that was acknowledged, nor have it as a dead letter: it was cancelled, or has expired.
+// excused reports whether a group need not get a message that was acknowledged, nor have it as a dead letter: it was cancelled, or purged, or has
+// expired.
 func (l *load) excused(g core.GroupSpec, key verify.Key) bool {
-	if r := l.mu.recalled[key]; r != nil && r.of(g.Name, l.lastBirth(g)) == client.OutcomeCancelled {
-		return true
+	if r := l.mu.recalled[key]; r != nil {
+		if o := r.of(g.Name, l.lastBirth(g)); o == client.OutcomeCancelled || o == "" && r.calledOff() { // the latter: while the group was being made
+			return true
+		}
 	}
-	return l.expired(key) && (g.Expired != core.ExpiredDLQ || l.habits[g.Name].jumps)
+	return l.purged(key) || l.expired(key) && (g.Expired != core.ExpiredDLQ || l.habits[g.Name].jumps)
 }
 
 // judgeShelfLives looks for messages that were handed out after they had expired, and for dead letters that say so and have not.
@@ -72,6 +75,11 @@ func (t *trial) judgeShelfLives(g core.GroupSpec, list []*taken) {
 			t.t.Errorf("%s: dead letter %s still expires", g.Name, key)
 		}
 	}
+}
+
+// buried reports whether a message is among the dead letters of a group.
+func (t *trial) buried(g core.GroupSpec, key verify.Key) bool {
+	return slices.ContainsFunc(t.dead[g.Name], func(l client.DeadLetter) bool { return keyOf(g.Queue, l.Message.Body) == key })
 }
 
 // lag is how long a message is on its way from a host to the application at most when nothing fails: a consumer gives back what waited for a quarter

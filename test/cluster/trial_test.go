@@ -30,6 +30,7 @@ type trial struct {
 	load *load
 	calm chan struct{} // closed when the faults are over
 
+	quiet   time.Time // from then on no fault explains anything; set before calm is closed
 	witness *witness
 	keys    acktoken.Keys
 	dead    map[string][]client.DeadLetter // by group, in the end
@@ -103,6 +104,7 @@ func (t *trial) run() {
 	}
 	newNemesis(t).run(t.plan.events)
 	t.say("calm")
+	t.quiet = time.Now().Add(2 * slack)
 	close(t.calm)
 	close(stopPublishers)
 	publishers.Wait()
