@@ -340,7 +340,7 @@ func (n *nemesis) onTwoDisks() bool {
 				whole += boolInt(err == nil && !state.Damaged && (state.Last > s.L || state.Last == s.L && state.Checksum == s.Checksum))
 			}
 		}
-		if s.State.HasEnd() && whole < min(2, len(s.Extent.Replicas)) {
+		if s.State.HasEnd() && s.State != core.ExtentRetired && whole < min(2, len(s.Extent.Replicas)) {
 			return false
 		}
 	}

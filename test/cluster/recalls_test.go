@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/tools/verify"
 )
 
@@ -162,7 +163,7 @@ func (t *trial) judgeRecalls(g core.GroupSpec, ledger map[verify.Key]verify.Publ
 	byKey := t.load.mu.recalled
 	for _, r := range byKey {
 		outcome := r.of(g.Name, t.load.lastBirth(g))
-		margin := t.load.skew()
+		margin := t.load.skew() + cancels.Tolerance
 		if r.asked.Before(t.quiet) {
 			margin += decided
 		}
