@@ -93,6 +93,9 @@ func (t *trial) cancelOne(g core.GroupSpec) {
 	_ = t.ask("cancel what is done about the dead letters of "+g.Name, false, func(ctx context.Context) error {
 		all, err := t.Client.Admin().ListOperations(ctx, false)
 		for _, o := range all {
+			if o.Group != g.Name {
+				continue
+			}
 			if o, err = t.Client.Admin().CancelOperation(ctx, o.ID); err == nil {
 				t.say("%s %s is %s with %d of %d", o.Kind, o.ID, o.State, o.Done, o.Total)
 			}

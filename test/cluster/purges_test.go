@@ -31,8 +31,11 @@ func (t *trial) purgeAll(random *rand.Rand) {
 	}) != nil {
 		return
 	}
-	_ = t.ask("wait for the purge of "+q, true, func(ctx context.Context) (err error) {
-		o, err = t.Client.Admin().WaitOperation(ctx, o.ID)
+	_ = t.ask("wait for the purge of "+q, true, func(ctx context.Context) error {
+		ended, err := t.Client.Admin().WaitOperation(ctx, o.ID)
+		if err == nil {
+			o = ended
+		}
 		return err
 	})
 	if o.State != "done" {
@@ -76,7 +79,7 @@ func (t *trial) judgePurge(ledger map[verify.Key]verify.Published, list []*taken
 // judgeFresh looks for what was handed out for the first time when the group was to skip it, and for what was not although it was fresh, or had been handed
 // out before.
 func (t *trial) judgeFresh(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
-	last := make(map[verify.Key]*taken)
+	last, done := make(map[verify.Key]*taken), make(map[verify.Key]bool)
 	for _, w := range list {
 		p, stored := ledger[w.Key], t.load.mu.due[w.Key]
 		if p.At.After(stored) {
@@ -86,7 +89,7 @@ func (t *trial) judgeFresh(g core.GroupSpec, ledger map[verify.Key]verify.Publis
 		if first && w.Receipt == t.load.mu.receipts[w.Key] && w.came.After(t.held(stored.Add(g.SkipOlder+t.load.skew()+lag))) {
 			t.wrong(w, "it was stored at %s, the group skips what is older than %s", stored.Format("04:05.000"), g.SkipOlder)
 		}
-		last[w.Key] = w
+		last[w.Key], done[w.Key] = w, done[w.Key] || w.Settled == verify.Done
 	}
 	skipped := 0
 	for key, p := range ledger {
@@ -97,7 +100,7 @@ func (t *trial) judgeFresh(g core.GroupSpec, ledger map[verify.Key]verify.Publis
 			t.t.Errorf("fresh: %s, acknowledged at %s, never came", key, p.At.Format("04:05.000"))
 		case w == nil:
 			skipped++
-		case w.Settled != verify.Done && (w.Attempt > 1 || !t.crashedBetween(w.At, w.At)):
+		case !done[key] && (w.Attempt > 1 || !t.crashedBetween(w.At, w.At)):
 			t.wrong(w, "it was given back, and did not come again")
 		}
 	}

@@ -160,7 +160,7 @@ func (t *trial) judgeReborn(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 			t.t.Errorf("%s: %s is dead since %s, the group was made at %s", g.Name, keyOf(g.Queue, l.Message.Body), l.DeadSince.Format("04:05.000"), last.asked.Format("04:05.000"))
 		}
 	}
-	h.Received = append(h.Received, asReceived(g, t.dead[g.Name])...)
+	h.Received = append(h.Received, t.asReceived(g, t.dead[g.Name])...)
 	undone, dead, err := t.depth(g)
 	t.must(err)
 	h.Groups = []verify.Left{{Queue: g.Queue, Group: g.Name, Undone: undone, Dead: dead}}

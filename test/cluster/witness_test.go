@@ -82,6 +82,7 @@ func (w *witness) sealLocked(k metadata.Key, value []byte) {
 	old, known := w.mu.seals[k]
 	w.mu.seals[k] = r
 	switch {
+	case r.State == core.ExtentRetired && !old.State.HasEnd(): // with its queue: nobody asks where it ends
 	case r.State.HasEnd() && r.State != core.ExtentRetired && len(r.Holders) == 0:
 		w.sayLocked("extent %s is %s without a holder", k.Row, r.State)
 	case r.State.HasEnd() && r.L < r.Floor:
