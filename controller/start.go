@@ -127,12 +127,15 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 		}
 	}
 	var before core.Seq
-	answered := false
+	answered, without := false, 0 // without: stores that do not have it
 	var failed error
 	for _, id := range ask {
 		seq, err := h.beforeAt(ctx, id, g, e)
 		if err != nil {
 			failed = err
+			if core.CodeOf(err) == core.CodeNotFound {
+				without++
+			}
 			continue
 		}
 		before, answered = max(before, seq), true
@@ -140,13 +143,16 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 			break
 		}
 	}
-	if answered {
+	switch {
+	case answered:
 		return before, nil
+	case failed == nil, e.state.HasEnd() && e.l == 0, e.lostFrom > 0 && without > 0, !e.state.HasEnd() && without == len(ask): // the latter: created, never opened
+		return 0, nil
 	}
-	return 0, failed
+	return 0, core.Errorf(core.CodeUnavailable, "no store says where the group begins in extent %s: %w", e.ID, failed)
 }
 
-// beforeAt is before as one store says.
+// beforeAt is before as one store says. CodeNotFound: it does not have the extent, or lost it with its disk.
 func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRecord, e extent) (core.Seq, error) {
 	store, err := h.storeAt(id)
 	if err != nil {
@@ -160,20 +166,14 @@ func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRec
 func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e extent) (core.Seq, error) {
 	if g.Spec.Start.Mode == core.StartTime {
 		resp, err := store.Seek(ctx, connect.NewRequest(&pb.SeekRequest{Extent: e.ID.ID[:], Time: timestamppb.New(g.Spec.Start.At)}))
-		switch err := convert.FromRPC(err); {
-		case core.CodeOf(err) == core.CodeNotFound: // created, never opened
-			return 0, nil
-		case err != nil:
-			return 0, err
+		if err != nil {
+			return 0, convert.FromRPC(err)
 		}
 		return core.Seq(max(resp.Msg.Seq, 1)) - 1, nil
 	}
 	resp, err := store.GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
-	switch err := convert.FromRPC(err); {
-	case core.CodeOf(err) == core.CodeNotFound:
-		return 0, nil
-	case err != nil:
-		return 0, err
+	if err != nil {
+		return 0, convert.FromRPC(err)
 	}
 	// Not the committed seq: that reaches stores after publishers have their acknowledgements, and what was acknowledged before the
 	// group was made is not for it. What is durable here and not acknowledged yet is published at the same time: either side is right.

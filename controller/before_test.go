@@ -1,0 +1,51 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// TestStart_StoreThatLostIt: where a group begins in an extent is not asked of a store that has lost it: others know. While none of them is there
+// nobody does, whether the extent has an end or not; one that is on no store is empty.
+func TestStart_StoreThatLostIt(t *testing.T) {
+	for name, made := range map[string]func(r *rig, queue core.QueueID) core.Extent{
+		"sealed": func(r *rig, queue core.QueueID) core.Extent { return r.sealed(queue, 5) },
+		"open":   func(r *rig, queue core.QueueID) core.Extent { return r.extent(queue, 5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+				e := made(r, r.queue(3, 2))
+				known, _ := r.ctl.extents.get(e.ID)
+				replicas := r.replicas(e)
+				before := func() (core.Seq, error) {
+					at := metadata.GroupRecord{Spec: core.GroupSpec{Start: core.Start{Mode: core.StartTime, At: time.Now()}}}
+					return r.ctl.before(r.t.Context(), at, known)
+				}
+				replicas[0].forget(e.ID)
+				if n, err := before(); err != nil || n != 5 {
+					t.Errorf("one store has lost it: it begins behind %d, %v; want 5", n, err)
+				}
+				replicas[1].forget(e.ID)
+				r.kill(replicas[2].id)
+				if n, err := before(); core.CodeOf(err) != core.CodeUnavailable {
+					t.Errorf("two stores have lost it, one is away: it begins behind %d, %v; nobody knows", n, err)
+				}
+				r.restart(replicas[2])
+				replicas[2].forget(e.ID)
+				if n, err := before(); known.state.HasEnd() != (err != nil) || n != 0 {
+					t.Errorf("it is on no store: it begins behind %d, %v", n, err)
+				}
+			})
+		})
+	}
+}
+
+// forget has a store lose an extent.
+func (s *fakeStore) forget(id core.ExtentID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.replicas, id)
+}
