@@ -147,7 +147,7 @@ var habits = []habit{
 		}},
 	{name: "fresh", own: true,
 		spec: func(g *core.GroupSpec, random *rand.Rand) {
-			g.SkipOlder = 20*time.Second + millis(random, 20*time.Second)
+			g.SkipOlder = 3*time.Second + millis(random, 6*time.Second)
 		},
 		use: func(w *taken, random *rand.Rand) error {
 			switch k := random.IntN(100); {

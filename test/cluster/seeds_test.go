@@ -80,8 +80,16 @@ func (s series) run(t *testing.T, seed uint64, steps int) {
 
 // TestFailedSeeds runs those that have failed before: lines of a seed, its steps and what was wrong.
 func TestFailedSeeds(t *testing.T) {
-	all := series{try: func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps)) }}
-	f, err := os.Open("testdata/seeds")
+	runListed(t, "testdata/seeds", series{try: func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps)) }})
+}
+
+// TestFailedGroupSeeds runs those of TestGroupSeeds.
+func TestFailedGroupSeeds(t *testing.T) {
+	runListed(t, "testdata/groupseeds", series{try: tryHabits})
+}
+
+func runListed(t *testing.T, file string, all series) {
+	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +101,7 @@ func TestFailedSeeds(t *testing.T) {
 			continue
 		}
 		if _, err := fmt.Sscan(lines.Text(), &seed, &steps); err != nil {
-			t.Fatalf("testdata/seeds: %q: %v", lines.Text(), err)
+			t.Fatalf("%s: %q: %v", file, lines.Text(), err)
 		}
 		all.run(t, seed, steps)
 	}
