@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -29,9 +30,9 @@ func (t *trial) shutAbout(random *rand.Rand) {
 		})
 	}
 	for range 1 + random.IntN(2) {
-		if random.IntN(3) == 0 {
+		if random.IntN(2) == 0 {
 			<-t.calm
-			sleep(slack + millis(random, 2*slack))
+			sleep(slack + millis(random, slack))
 		}
 		t.pause(time.Second + millis(random, 12*time.Second))
 		s := shut{status: []core.Status{core.StatusDisabled, core.StatusSendOnly, core.StatusReceiveOnly}[random.IntN(3)]}
@@ -52,7 +53,7 @@ func (t *trial) shutAbout(random *rand.Rand) {
 func (t *trial) judgeShut() {
 	for _, s := range t.load.mu.shut {
 		during := func(at time.Time) bool {
-			return at.After(s.from.Add(learned)) && at.Before(s.to) && !t.crashedBetween(s.from, at)
+			return at.After(s.from.Add(learned)) && at.Before(s.to) && !t.hinderedBetween(s.from, at)
 		}
 		if !s.status.CanPublish() {
 			for _, p := range t.load.mu.history.Published {
@@ -72,6 +73,13 @@ func (t *trial) judgeShut() {
 			}
 		}
 	}
+}
+
+// hinderedBetween reports whether some host may not have learned what it should have: what became of a consumer is no reason.
+func (t *trial) hinderedBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(t.load.mu.history.Crashes, func(c verify.Crash) bool {
+		return c.Split && c.From.Before(to.Add(slack)) && c.To.After(from.Add(-slack))
+	})
 }
 
 // birth is one of the groups that were made under a name.
@@ -145,7 +153,7 @@ func (t *trial) judgeReborn(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 		case w.saw != "" && labels[w.saw] != b.id:
 			t.wrong(w, "metadata %q of another group", w.saw)
 		}
-		if b.id != last.id && w.came.After(b.deleted.Add(learned)) && !t.crashedBetween(b.deleted, w.came) {
+		if b.id != last.id && w.came.After(b.deleted.Add(learned)) && !t.hinderedBetween(b.deleted, w.came) {
 			t.wrong(w, "its group was deleted at %s", b.deleted.Format("04:05.000"))
 		}
 		if w.left != w.saw {
