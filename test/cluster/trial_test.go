@@ -50,7 +50,7 @@ func try(t *testing.T, s *schedule) { tryLoad(t, s, newLoad(s)) }
 
 func tryLoad(t *testing.T, s *schedule, l *load) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &trial{t: t, plan: s, load: l, calm: make(chan struct{}), dead: make(map[string][]client.DeadLetter)}
+		r := &trial{t: t, plan: s, load: l, calm: make(chan struct{})}
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
 			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep,
@@ -177,6 +177,7 @@ func (t *trial) depth(g core.GroupSpec) (undone, dead uint64, err error) {
 // judge is the verdict of the oracle.
 func (t *trial) judge() {
 	h := &t.load.mu.history
+	t.dead = make(map[string][]client.DeadLetter)
 	for _, g := range t.load.groups {
 		undone, dead, err := t.depth(g)
 		for end := time.Now().Add(2 * time.Minute); err != nil && time.Now().Before(end); { // a copy may be under way
