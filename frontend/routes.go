@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/frontend/cancels"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -280,15 +281,16 @@ func (s timerCluster) Readers(ctx context.Context, e core.Extent) (out []metadat
 	return out, nil
 }
 
-func (s timerCluster) Owner(ctx context.Context, group core.GroupID, extent core.ExtentID) (core.HostID, error) {
+func (s timerCluster) Owner(ctx context.Context, group core.GroupID, extent core.ExtentID) (owner cancels.Owner, err error) {
 	rows, more, err := metadata.Prefix[metadata.AssignmentRecord](ctx, s.meta, metadata.Assignments, group.String(), extent.String()+"/", "", 100, metadata.Quorum)
 	if err != nil || len(rows) == 0 {
-		return "", err
+		return owner, err
 	}
 	if more { // as if nobody cleaned up for a long time
-		return "", core.Errorf(core.CodeUnavailable, "extent %s was given to other hosts too often", extent)
+		return owner, core.Errorf(core.CodeUnavailable, "extent %s was given to other hosts too often", extent)
 	}
-	return rows[len(rows)-1].Value.Owner, nil
+	last := rows[len(rows)-1].Value
+	return cancels.Owner{Host: last.Owner, Counter: last.Counter}, nil
 }
 
 func (s timerCluster) Consumed(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (bool, error) {

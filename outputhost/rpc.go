@@ -139,15 +139,15 @@ func (s *service) HoldTimers(_ context.Context, req *connect.Request[pb.HoldTime
 		if err != nil {
 			return nil, convert.RPCError(err)
 		}
-		if words := s.h.holdTimers(core.GroupID{ID: group}, core.ExtentID{ID: extent}, req.Msg.Messages); words != nil {
-			out.Groups = append(out.Groups, &pb.HoldTimersResponse_GroupHold{Group: b, Messages: words})
+		if hold := s.h.holdTimers(core.GroupID{ID: group}, core.ExtentID{ID: extent}, req.Msg.Messages); hold != nil {
+			out.Groups = append(out.Groups, hold)
 		}
 	}
 	return connect.NewResponse(out), nil
 }
 
 // holdTimers withholds messages in a group's share; nil when that is not here.
-func (h *Host) holdTimers(group core.GroupID, extent core.ExtentID, messages []*pb.HoldTimersRequest_Timer) (words []string) {
+func (h *Host) holdTimers(group core.GroupID, extent core.ExtentID, messages []*pb.HoldTimersRequest_Timer) *pb.HoldTimersResponse_GroupHold {
 	h.mu.Lock()
 	g := h.mu.groups[group]
 	h.mu.Unlock()
@@ -161,10 +161,11 @@ func (h *Host) holdTimers(group core.GroupID, extent core.ExtentID, messages []*
 	if s == nil {
 		return nil
 	}
+	out := &pb.HoldTimersResponse_GroupHold{Group: group.ID[:], Counter: s.generation}
 	for _, m := range messages {
-		words = append(words, cancels.Hold(s.rules, core.Seq(m.Seq), time.UnixMilli(m.Due), s.began, now))
+		out.Messages = append(out.Messages, cancels.Hold(s.rules, core.Seq(m.Seq), time.UnixMilli(m.Due), s.began, now))
 	}
-	return words
+	return out
 }
 
 func (s *service) FollowCancels(ctx context.Context, req *connect.Request[pb.FollowCancelsRequest]) (*connect.Response[pb.FollowCancelsResponse], error) {

@@ -3129,6 +3129,7 @@ type HoldTimersResponse_GroupHold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	Messages      []string               `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"` // in the order of the request: held, settled, delivered, due
+	Counter       uint64                 `protobuf:"varint,3,opt,name=counter,proto3" json:"counter,omitempty"`  // of the assignment by which the share is here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3175,6 +3176,13 @@ func (x *HoldTimersResponse_GroupHold) GetMessages() []string {
 		return x.Messages
 	}
 	return nil
+}
+
+func (x *HoldTimersResponse_GroupHold) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
 }
 
 var File_columba_v1_internal_proto protoreflect.FileDescriptor
@@ -3407,12 +3415,13 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bmessages\x18\x03 \x03(\v2#.columba.v1.HoldTimersRequest.TimerR\bmessages\x1a+\n" +
 	"\x05Timer\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
-	"\x03due\x18\x02 \x01(\x03R\x03due\"\x95\x01\n" +
+	"\x03due\x18\x02 \x01(\x03R\x03due\"\xaf\x01\n" +
 	"\x12HoldTimersResponse\x12@\n" +
-	"\x06groups\x18\x01 \x03(\v2(.columba.v1.HoldTimersResponse.GroupHoldR\x06groups\x1a=\n" +
+	"\x06groups\x18\x01 \x03(\v2(.columba.v1.HoldTimersResponse.GroupHoldR\x06groups\x1aW\n" +
 	"\tGroupHold\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x1a\n" +
-	"\bmessages\x18\x02 \x03(\tR\bmessages\".\n" +
+	"\bmessages\x18\x02 \x03(\tR\bmessages\x12\x18\n" +
+	"\acounter\x18\x03 \x01(\x04R\acounter\".\n" +
 	"\x14FollowCancelsRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\"\x17\n" +
 	"\x15FollowCancelsResponse\"\xa0\x01\n" +

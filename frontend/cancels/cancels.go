@@ -43,8 +43,8 @@ type Message struct {
 type Cluster interface {
 	// Readers are the groups that read an extent.
 	Readers(ctx context.Context, e core.Extent) ([]metadata.GroupRecord, error)
-	// Owner is who was given a group's share of an extent last; "": nobody yet.
-	Owner(ctx context.Context, group core.GroupID, extent core.ExtentID) (core.HostID, error)
+	// Owner is who was given a group's share of an extent last.
+	Owner(ctx context.Context, group core.GroupID, extent core.ExtentID) (Owner, error)
 	// Consumed reports whether a group has consumed an extent to its end.
 	Consumed(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (bool, error)
 	// Saved is what the owners of a share have saved.
@@ -53,6 +53,12 @@ type Cluster interface {
 	Outputs() []membership.Host
 	Hold(ctx context.Context, h membership.Host, req *pb.HoldTimersRequest) (*pb.HoldTimersResponse, error)
 	Follow(ctx context.Context, h membership.Host, req *pb.FollowCancelsRequest) error
+}
+
+// Owner of a share, by the assignment that has this counter. Host "": nobody yet.
+type Owner struct {
+	Host    core.HostID
+	Counter uint64
 }
 
 // Canceller takes messages back. It keeps nothing.

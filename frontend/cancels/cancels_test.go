@@ -30,6 +30,8 @@ type cluster struct {
 
 	mu       sync.Mutex
 	owner    core.HostID
+	counter  uint64               // of the owner's assignment
+	stale    map[core.HostID]bool // hosts that have the share by an earlier one
 	consumed bool
 	state    dispatch.State
 	words    map[core.HostID]func() (string, error) // "": the share is not there; no entry: the host is not there
@@ -38,7 +40,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	id := core.NewID(time.Now())
-	c := &cluster{t: t, meta: memory.New(), at: core.Extent{ID: core.ExtentID{ID: id}, Kind: core.KindTimer}, words: map[core.HostID]func() (string, error){}}
+	c := &cluster{t: t, meta: memory.New(), counter: 7, stale: map[core.HostID]bool{}, at: core.Extent{ID: core.ExtentID{ID: id}, Kind: core.KindTimer}, words: map[core.HostID]func() (string, error){}}
 	c.group.ID, c.group.Spec = core.GroupID{ID: id}, core.GroupSpec{Name: "g", Start: core.Start{Mode: core.StartEarliest}}
 	return c
 }
@@ -51,10 +53,10 @@ func (c *cluster) Readers(context.Context, core.Extent) ([]metadata.GroupRecord,
 	return append([]metadata.GroupRecord{c.group}, c.had...), nil
 }
 
-func (c *cluster) Owner(context.Context, core.GroupID, core.ExtentID) (core.HostID, error) {
+func (c *cluster) Owner(context.Context, core.GroupID, core.ExtentID) (Owner, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.owner, nil
+	return Owner{c.owner, c.counter}, nil
 }
 
 func (c *cluster) Consumed(context.Context, metadata.GroupRecord, core.ExtentID) (bool, error) {
@@ -79,12 +81,15 @@ func (c *cluster) Hold(ctx context.Context, h membership.Host, req *pb.HoldTimer
 		c.t.Error("messages are held that are not pending")
 	}
 	c.mu.Lock()
-	say := c.words[h.ID]
+	say, counter := c.words[h.ID], c.counter
+	if c.stale[h.ID] {
+		counter--
+	}
 	c.mu.Unlock()
 	word, err := say()
 	out := &pb.HoldTimersResponse{}
 	if word != "" {
-		g := &pb.HoldTimersResponse_GroupHold{Group: req.Groups[0]}
+		g := &pb.HoldTimersResponse_GroupHold{Group: req.Groups[0], Counter: counter}
 		for range req.Messages {
 			g.Messages = append(g.Messages, word)
 		}
@@ -153,6 +158,8 @@ func TestCancel_ByWhatIsKnown(t *testing.T) {
 		}, cancel.Cancelled, "", 0},
 		"the owner does not have it yet":       {time.Hour, func(c *cluster) { c.set("a", "a", says("")) }, "", core.CodeUnavailable, tryFor},
 		"the owner does not answer":            {time.Hour, func(c *cluster) { c.set("a", "a", fails(broken)) }, "", core.CodeUnavailable, tryFor},
+		"the owner has it from before":         {time.Second, func(c *cluster) { c.set("a", "a", says("held")); c.stale["a"] = true }, "", core.CodeUnavailable, tryFor},
+		"the owner handed it out before":       {time.Second, func(c *cluster) { c.set("a", "a", says("delivered")); c.stale["a"] = true }, cancel.Delivered, "", 0},
 		"another one does not answer":          {time.Hour, func(c *cluster) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, cancel.Cancelled, "", 0},
 		"another one may hand it out soon":     {6 * time.Second, func(c *cluster) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, cancel.Cancelled, "", 0},
 		"another one may hand it out any time": {time.Second, func(c *cluster) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, "", core.CodeUnavailable, tryFor},

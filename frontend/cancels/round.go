@@ -29,9 +29,9 @@ type round struct {
 	e        core.Extent
 	messages []Message
 	now      time.Time
-	alone    bool                                // a share without an owner counts as one
-	said     map[core.HostID]map[string][]string // by group id
-	silent   map[core.HostID]error               // hosts that may be alive and did not answer
+	alone    bool                                                        // a share without an owner counts as one
+	said     map[core.HostID]map[string]*pb.HoldTimersResponse_GroupHold // by group id
+	silent   map[core.HostID]error                                       // hosts that may be alive and did not answer
 }
 
 // ask asks all output hosts: who had the share a moment ago may not know yet that it has not.
@@ -56,7 +56,7 @@ func (r *round) ask(ctx context.Context, open []*verdict) {
 		})
 	}
 	calls.Wait() // no function fails
-	r.said, r.silent = make(map[core.HostID]map[string][]string), make(map[core.HostID]error)
+	r.said, r.silent = make(map[core.HostID]map[string]*pb.HoldTimersResponse_GroupHold), make(map[core.HostID]error)
 	for i, h := range hosts {
 		if err := errs[i]; err != nil {
 			if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) { // the latter: in memory
@@ -64,10 +64,10 @@ func (r *round) ask(ctx context.Context, open []*verdict) {
 			}
 			continue
 		}
-		r.said[h.ID] = make(map[string][]string)
+		r.said[h.ID] = make(map[string]*pb.HoldTimersResponse_GroupHold)
 		for _, g := range answers[i].GetGroups() {
 			if len(g.GetMessages()) == len(r.messages) {
-				r.said[h.ID][string(g.GetGroup())] = g.GetMessages()
+				r.said[h.ID][string(g.GetGroup())] = g
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func (r *round) ask(ctx context.Context, open []*verdict) {
 // judge says what the answers mean for a group; an error: not enough is known.
 func (r *round) judge(ctx context.Context, v *verdict) error {
 	for _, said := range r.said { // whoever handed it out
-		for i, word := range said[string(v.group.ID.ID[:])] {
+		for i, word := range said[string(v.group.ID.ID[:])].GetMessages() {
 			if word == string(dispatch.Handed) {
 				v.outcomes[i] = cancel.Delivered
 			}
@@ -90,9 +90,11 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 	if err != nil {
 		return err
 	}
-	words, answered := r.said[owner][string(v.group.ID.ID[:])]
+	hold, answered := r.said[owner.Host][string(v.group.ID.ID[:])]
+	// One that had the share before, lost it and was given it again may not know yet: others have handed out meanwhile what it still has.
+	answered = answered && hold.GetCounter() == owner.Counter
 	var saved *dispatch.State
-	if !answered && !consumed && owner == "" { // one that is not seen may be alive, and hears of nothing; if it is dead there is another one soon
+	if !answered && !consumed && owner.Host == "" { // one that is not seen may be alive, and hears of nothing; if it is dead there is another one soon
 		state, err := r.c.Cluster.Saved(ctx, v.group, r.e)
 		if err != nil {
 			return err
@@ -106,7 +108,7 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 		}
 		switch {
 		case answered:
-			v.outcomes[i] = r.outcome(words[i], v.group, m)
+			v.outcomes[i] = r.outcome(hold.GetMessages()[i], v.group, m)
 		case consumed:
 			v.outcomes[i] = r.settled(v.group, m)
 		case saved != nil:
@@ -116,7 +118,7 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 			v.outcomes[i] = ""
 		}
 		if v.outcomes[i] == "" {
-			trouble = r.unsure(owner)
+			trouble = r.unsure(owner.Host)
 		}
 	}
 	return trouble
