@@ -49,3 +49,22 @@ func (s *fakeStore) forget(id core.ExtentID) {
 	defer s.mu.Unlock()
 	delete(s.replicas, id)
 }
+
+// TestLeft_StartAtATime: where a group begins in what is left only its holders know.
+func TestLeft_StartAtATime(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e, _ := r.leftOf(4, 3)
+		r.allLeft(e, 3, time.Minute)
+		known, _ := r.ctl.extents.get(e.ID)
+		at := metadata.GroupRecord{Spec: core.GroupSpec{Start: core.Start{Mode: core.StartTime, At: time.Now()}}}
+		holders := known.holders
+		lost := r.store(holders[0].Store)
+		lost.forget(e.ID)
+		for _, x := range holders[1:] {
+			r.kill(x.Store)
+		}
+		if n, err := r.ctl.before(r.t.Context(), at, known); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("a holder has lost it, the others are away: it begins behind %d, %v; nobody knows", n, err)
+		}
+	})
+}

@@ -118,7 +118,7 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 		return e.l, nil
 	}
 	ask := slices.Clone(e.Replicas)
-	if e.state.HasEnd() && e.lostFrom == 0 {
+	if e.state.HasEnd() && !e.spent { // its holders know
 		ask = nil
 	}
 	for _, x := range e.holders {
@@ -139,14 +139,14 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 			continue
 		}
 		before, answered = max(before, seq), true
-		if e.lostFrom == 0 { // else each may have less than another of what is left
+		if !e.spent { // else each may have less than another of what is left
 			break
 		}
 	}
 	switch {
 	case answered:
 		return before, nil
-	case failed == nil, e.state.HasEnd() && e.l == 0, e.lostFrom > 0 && without > 0, !e.state.HasEnd() && without == len(ask): // the latter: created, never opened
+	case failed == nil, e.state.HasEnd() && e.l == 0, e.spent && without > 0, !e.state.HasEnd() && without == len(ask): // the latter: created, never opened
 		return 0, nil
 	}
 	return 0, core.Errorf(core.CodeUnavailable, "no store says where the group begins in extent %s: %w", e.ID, failed)
