@@ -131,6 +131,10 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		AtOnce: cfg.RepairsAtOnce, PerSecond: cfg.RepairPerSecond,
 		Metrics: repair.Metrics{Below: h.metrics.below, Short: h.metrics.short, Lost: h.metrics.lost, Made: h.metrics.repaired, Quarantined: h.metrics.quarantined, Alarms: h.metrics.alarms},
 	}, copies{h}, h.replicas)
+	h.extents.givenUp = func(e core.Extent) {
+		h.repairs.GivenUp(e.ID)
+		h.shares.touchHolders(e)
+	}
 	h.letters = operations.New(operations.Config{Meta: deps.Meta, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
 	h.retirement = retirement.New(retirement.Config{
 		Meta: deps.Meta, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,

@@ -72,6 +72,8 @@ type ofQueue struct {
 
 // extents are the live ones of all queues. Safe for concurrent use.
 type extents struct {
+	givenUp func(core.Extent) // told when a row says something new of what was given up, by whomever it was read
+
 	mu struct {
 		sync.Mutex
 		byID       map[core.ExtentID]*extent
@@ -168,7 +170,15 @@ func (x *extents) remove(id core.ExtentID) {
 
 // took brings an extent that is there up to its row.
 func (x *extents) took(row metadata.SealRecord) {
-	x.change(row.Extent.ID, func(e *extent) { *e = e.took(row) })
+	news := false
+	x.change(row.Extent.ID, func(e *extent) {
+		before := e.lostFrom
+		*e = e.took(row)
+		news = e.lostFrom != before
+	})
+	if news && x.givenUp != nil {
+		x.givenUp(row.Extent)
+	}
 }
 
 // change edits the cached state of an extent that is there.

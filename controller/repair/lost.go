@@ -277,8 +277,6 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 		return row, core.Errorf(core.CodeOf(err), "give up what is lost of extent %s: %w", row.Extent.ID, err)
 	}
 	r.owner.Took(next)
-	r.backlog.Found(row.Extent.ID)
-	r.owner.Moved(next.Extent)
 	r.backlog.Add(row.Extent.ID, true) // what is left may lack copies
 	r.cfg.Log.Warn("the end of an extent is given up: no store has it any more", "extent", row.Extent.ID, "queue", row.Extent.Queue, "from", from, "l", row.L, "acknowledged", !row.Unacked, "left", l.String())
 	return next, nil

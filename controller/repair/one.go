@@ -27,15 +27,10 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 	if err != nil {
 		return err
 	}
-	was, _ := r.owner.Extent(id)
 	r.owner.Took(row)
 	e, ok := r.owner.Extent(id)
 	if !ok || row.State != core.ExtentSealed {
 		return nil
-	}
-	if row.LostFrom != was.LostFrom { // another controller gave it up: its readers are to hear of it
-		r.backlog.Found(id)
-		r.owner.Moved(row.Extent)
 	}
 	if _, _, some := row.HeldTo(); !some {
 		return nil

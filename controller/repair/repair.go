@@ -27,7 +27,8 @@ type Owner interface {
 	Stores() map[core.HostID]Store
 	// Rank orders stores by how good a place they are for another copy of an extent, of which there are copies in these zones.
 	Rank(id core.ExtentID, zones []string, among []core.HostID) []core.HostID
-	// Took takes in a row that was read or changed.
+	// Took takes in a row that was read or changed. When that says for the first time what was given up, here or by another controller, readers hear of
+	// it, and GivenUp is called.
 	Took(row metadata.SealRecord)
 	// Moved has readers hear that the holders are others.
 	Moved(e core.Extent)
@@ -116,6 +117,9 @@ func New(cfg Config, owner Owner, replicas Replicas) *Runner {
 
 // Want asks for a look at one extent soon.
 func (r *Runner) Want(id core.ExtentID) { r.backlog.Want(id) }
+
+// GivenUp takes back that some of an extent is lost: nobody waits for that any more.
+func (r *Runner) GivenUp(id core.ExtentID) { r.backlog.Found(id) }
 
 // Sweep asks for a look at all extents: a store came, went or changed.
 func (r *Runner) Sweep() { r.backlog.Sweep() }
