@@ -69,7 +69,7 @@ func (l *left) String() string {
 // look asks the stores what they have of an extent. Those that never heard of it are asked, but not changed.
 func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) *left {
 	l := &left{away: mayComeBack(e, known)}
-	end, sum, _ := row.HeldTo()
+	end, sum, some := row.HeldTo()
 	for _, st := range answering(e, known) {
 		is, err := r.replicas.Get(ctx, row.Extent.ID, st.place())
 		switch {
@@ -91,6 +91,17 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 			x.flaw = ", damaged"
 		case x.last == row.L && is.Checksum != row.Checksum, x.last == end && is.Checksum != sum:
 			x.flaw = ", of another content"
+		case some && row.LostFrom > 0 && x.last > end: // it has some of what was given up
+			at, whole, err := r.replicas.Checksum(ctx, row.Extent.ID, st.place(), end)
+			switch {
+			case core.CodeOf(err) == core.CodeCorrupt:
+				x.flaw = ", damaged"
+			case err != nil:
+				l.away = append(l.away, st.ID)
+				continue
+			case !whole, at != sum:
+				x.flaw = ", of another content"
+			}
 		}
 		l.on = append(l.on, x)
 	}
@@ -200,7 +211,8 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 }
 
 // unacknowledged reports whether nothing beyond what is left was acknowledged: not by the end of the extent, for that many holders there never were,
-// and not before it, for then every replica had it, and one of them is there, as it was.
+// and not before it, for then every replica had it, and one of them is there, as it was. What was given up before says nothing of this: since then there
+// were copies of all that was left, and none of them tells whether it is as it was.
 func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 	upTo, survives := l.upTo(), false
 	for _, x := range l.on {
@@ -211,7 +223,7 @@ func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 		asItWas := x.written && x.last >= x.committed && !x.holder // a holder has lost what it was seen to have
 		survives = survives || x.flaw == "" && onItsDisk && asItWas
 	}
-	return row.Unacked && survives && upTo >= row.Floor
+	return row.Unacked && row.LostFrom == 0 && survives && upTo >= row.Floor
 }
 
 // ErrQuarantined: replicas that are damaged, or of another content, go beyond all that can be read. Nothing reads them, but a person may.

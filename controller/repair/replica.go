@@ -67,7 +67,8 @@ func (r *Runner) keep(ctx context.Context, row metadata.SealRecord, at core.Plac
 
 // assess fences a replica that is no holder and looks at what it has. A useless one is damaged, or differs from the extent as far as it
 // goes; one that contradicts its end is an alarm, and stays as it is: it may have what was acknowledged and is nowhere else. What lies beyond an end that an operator
-// accepted is useless, too. What is left of an extent nothing proves but that no store had more: who has another content keeps it.
+// accepted is useless, too, but not while nobody else has all before that end. What is left of an extent nothing proves but that no store had more: who
+// has another content keeps it.
 func (r *Runner) assess(ctx context.Context, row metadata.SealRecord, source, at core.Place) (a core.FenceAnswer, useless bool, err error) {
 	fctx, cancel := context.WithTimeout(ctx, targetTimeout)
 	defer cancel()
@@ -80,8 +81,10 @@ func (r *Runner) assess(ctx context.Context, row metadata.SealRecord, source, at
 	case a.Committed > row.L && !row.Forced:
 		r.cfg.Metrics.Alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
 		return a, false, core.Errorf(core.CodeConflict, "store %s knows seq %d as committed, the row ends at %d: what it has is kept; look at it", at.Store, a.Committed, row.L)
-	case a.Health == core.HealthSuspect, a.Committed > row.L:
+	case a.Health == core.HealthSuspect, a.Committed > row.L && row.LostFrom == 0:
 		return a, true, nil
+	case a.Committed > row.L:
+		return a, false, core.Errorf(core.CodeCorrupt, "store %s knows seq %d as committed, the row ends at %d, of which there is less elsewhere: what it has is kept; look at it", at.Store, a.Committed, row.L)
 	case a.Sealed && a.L != row.L:
 		r.cfg.Metrics.Alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		return a, false, core.Errorf(core.CodeCorrupt, "store %s persisted the end %d, the row says %d", at.Store, a.L, row.L)
