@@ -109,3 +109,26 @@ func TestLeft_LongerOfAnotherContent(t *testing.T) {
 		}
 	})
 }
+
+// TestLeft_ReplicaOfAnotherContent: what is left is on a store that is no replica, and the replica that would get it for its readers has another content.
+// That holds up nobody: it is reported, and given up by an operator's word.
+func TestLeft_ReplicaOfAnotherContent(t *testing.T) {
+	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+		e, others := r.sealedAloneOf(5, 5)
+		stranger, batches := r.others(e)[0], others[0].has(e.ID).batches[:4]
+		stranger.with(func() { stranger.replicas[e.ID] = &fakeReplica{tuple: e, fenced: true, batches: batches} })
+		others[0].edit(e.ID, func(x *fakeReplica) { x.batches = [][]byte{batch(1, "other", 0)} })
+		others[1].wipe()
+		for _, s := range others {
+			r.wake(s)
+		}
+		r.eventually("it is reported", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.lost) == 1 })
+		_, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, reason: "operator", force: true})
+		r.ok(err)
+		r.given(r.row(e), 5)
+		r.eventually("what is left is copied", 5*time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+		if x := others[0].has(e.ID); x == nil || x.last() != 1 {
+			t.Errorf("what it has is gone: %+v", x)
+		}
+	})
+}

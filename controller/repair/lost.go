@@ -125,7 +125,8 @@ func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l 
 		x.told = true
 		return nil
 	}
-	var longest, asked *remainder
+	var longest *remainder
+	var asks []*remainder // whom readers ask
 	for i := range l.on {
 		x := &l.on[i]
 		if x.flaw == "" && !x.told && x.last < row.L {
@@ -139,19 +140,23 @@ func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l 
 		if longest == nil || x.last > longest.last {
 			longest = x
 		}
-		if (isReplica(e, x.ID) || e.holds(x.ID)) && (asked == nil || x.last > asked.last) {
-			asked = x
+		if isReplica(e, x.ID) || e.holds(x.ID) {
+			asks = append(asks, x)
 		}
 	}
-	if longest == nil || asked != nil && asked.last >= longest.last {
+	if longest == nil || slices.ContainsFunc(asks, func(x *remainder) bool { return x.last >= longest.last }) {
 		return nil
+	}
+	asked, err := r.shorter(ctx, e.ID, *longest, asks)
+	if err != nil {
+		return err
 	}
 	if asked == nil {
 		at := slices.IndexFunc(e.Replicas, func(id core.HostID) bool {
 			return known[id].Answers && !slices.ContainsFunc(l.on, func(x remainder) bool { return x.ID == id })
 		})
 		if at < 0 {
-			return nil // all of them have it damaged
+			return nil // all of them have it damaged, or have another content
 		}
 		asked = &remainder{Store: known[e.Replicas[at]]}
 		_, err := r.replicas.Fence(ctx, row.Extent, asked.place(), row.Version+1)
@@ -166,6 +171,25 @@ func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l 
 		return core.Errorf(core.CodeOf(err), "copy what is left of it from %s to %s: %w", longest.ID, asked.ID, err)
 	}
 	return nil
+}
+
+// shorter is who has the most of what the longest one has, nothing else, and so can get the rest of it; nil: nobody does.
+func (r *Runner) shorter(ctx context.Context, id core.ExtentID, longest remainder, among []*remainder) (out *remainder, err error) {
+	for _, x := range among {
+		if out != nil && x.last <= out.last {
+			continue
+		}
+		sum, whole := uint32(0), true
+		if x.last > 0 {
+			if sum, whole, err = r.replicas.Checksum(ctx, id, longest.place(), x.last); err != nil {
+				return nil, core.Errorf(core.CodeOf(err), "compare what is left on %s and %s: %w", longest.ID, x.ID, err)
+			}
+		}
+		if x.last == 0 || whole && sum == x.checksum {
+			out = x
+		}
+	}
+	return out, nil
 }
 
 // promote makes a holder of a replica that has everything up to the end and is none, when no holder can be copied from: its rolling checksum
