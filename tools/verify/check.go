@@ -167,7 +167,7 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 		if !known {
 			home = r.Receipt
 			if r.Attempt > 1 || !c.crashed(p.At.Add(-tried), p.At) { // else it is another copy: what was parked comes back with its attempts
-				home = parkedFrom(copies, r)
+				home = c.parkedFrom(copies, r)
 			}
 			homes[r.Receipt] = home
 		}
@@ -189,16 +189,21 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 }
 
 // parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked the one whose next attempt it
-// is, or the one that was parked last, and else itself.
-func parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
+// is, or the one that was parked last, and else itself. An owner that took over in a crash may have delivered it once more where it was parked from.
+func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
 	home, at, next := r.Receipt, time.Time{}, false
 	for first, list := range copies {
-		last := list[len(list)-1]
-		if last.Settled != Parked {
+		var parked *Received
+		for _, d := range list {
+			if d.Settled == Parked {
+				parked = d
+			}
+		}
+		if parked == nil || parked != list[len(list)-1] && !c.crashed(parked.At, r.At) {
 			continue
 		}
-		if fits := last.Attempt+1 == r.Attempt; fits && !next || fits == next && last.At.After(at) {
-			home, at, next = first, last.At, fits
+		if fits := parked.Attempt+1 == r.Attempt; fits && !next || fits == next && parked.At.After(at) {
+			home, at, next = first, parked.At, fits
 		}
 	}
 	return home

@@ -307,3 +307,20 @@ func TestCheck_ParkedCopies(t *testing.T) {
 		t.Errorf("findings:\n%s", r)
 	}
 }
+
+// TestCheck_ParkedAndDeliveredOnce has an owner that took over deliver once more what was parked, to a consumer that gives it back: it goes on where it
+// was parked. Without a crash that is another copy, which nobody stored.
+func TestCheck_ParkedAndDeliveredOnce(t *testing.T) {
+	for at, ok := range map[float64]bool{99: true, 20: false} {
+		h := good()
+		h.Received = slices.DeleteFunc(h.Received, func(r Received) bool { return r.Seq == 2 && r.Group == "h" })
+		h.Received = append(h.Received,
+			delivery("h", 2, at).change(func(r *Received) { r.Settled = Parked }),
+			delivery("h", 2, at+1).change(func(r *Received) { r.Settled = Back }),
+			delivery("h", 2, at+40).change(func(r *Received) { r.Receipt.Seq, r.Attempt = 50, 2 }),
+		)
+		if r := Check(h, time.Second); r.OK() != ok {
+			t.Errorf("parked at %g s:\n%s", at, r)
+		}
+	}
+}
