@@ -143,11 +143,10 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 			break
 		}
 	}
-	switch {
-	case answered:
+	neverOpened := !e.state.HasEnd() && without == len(ask)
+	empty := e.state.HasEnd() && e.l == 0 || e.spent && without > 0
+	if answered || failed == nil || neverOpened || empty {
 		return before, nil
-	case failed == nil, e.state.HasEnd() && e.l == 0, e.spent && without > 0, !e.state.HasEnd() && without == len(ask): // the latter: created, never opened
-		return 0, nil
 	}
 	return 0, core.Errorf(core.CodeUnavailable, "no store says where the group begins in extent %s: %w", e.ID, failed)
 }
