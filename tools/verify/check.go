@@ -193,13 +193,11 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
 	home, at, next := r.Receipt, time.Time{}, false
 	for first, list := range copies {
-		var parked *Received
-		for _, d := range list {
-			if d.Settled == Parked {
-				parked = d
-			}
+		parked := list[len(list)-1]
+		for i := len(list) - 2; i >= 0 && parked.Settled != Parked && list[i].Receipt == parked.Receipt && c.crashed(list[i].At, r.At); i-- {
+			parked = list[i]
 		}
-		if parked == nil || parked != list[len(list)-1] && !c.crashed(parked.At, r.At) {
+		if parked.Settled != Parked {
 			continue
 		}
 		if fits := parked.Attempt+1 == r.Attempt; fits && !next || fits == next && parked.At.After(at) {
