@@ -191,7 +191,9 @@ func (t *trial) calledFor(r *recall, at core.Receipt, p verify.Published) bool {
 	return at == r.at || !t.crashedBetween(p.At.Add(-30*time.Second), p.At)
 }
 
-// early reports whether the host that handed it out may have forgotten that: by a store's clock it was due, and by those of others it was not.
+// early reports whether the group may have forgotten that it was handed out, as its host died or it was sent back: by a store's clock it was due, and by
+// those of others it was not.
 func (t *trial) early(r *recall, w *taken) bool {
-	return w.At.Before(t.load.mu.due[r.key]) && w.At.Before(r.answered) && t.crashedBetween(w.At, r.answered)
+	forgets := t.load.habits[w.Group].jumps || t.crashedBetween(w.At, r.answered)
+	return w.At.Before(t.load.mu.due[r.key]) && w.At.Before(r.answered) && forgets
 }
