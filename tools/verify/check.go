@@ -189,12 +189,13 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 }
 
 // parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked the one whose next attempt it
-// is, or the one that was parked last, and else itself. An owner that took over in a crash may have delivered it once more where it was parked from.
+// is, or the one that was parked last, and else itself. An owner that took over in a crash may have delivered it once more where it was parked from,
+// to one that did not settle it.
 func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
 	home, at, next := r.Receipt, time.Time{}, false
 	for first, list := range copies {
 		parked := list[len(list)-1]
-		for i := len(list) - 2; i >= 0 && parked.Settled != Parked && list[i].Receipt == parked.Receipt && c.crashed(list[i].At, r.At); i-- {
+		for i := len(list) - 2; i >= 0 && parked.unsettled() && list[i].Receipt == parked.Receipt && c.crashed(list[i].At, r.At); i-- {
 			parked = list[i]
 		}
 		if parked.Settled != Parked {
@@ -206,6 +207,9 @@ func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) c
 	}
 	return home
 }
+
+// unsettled reports whether a consumer was given it for nothing.
+func (r *Received) unsettled() bool { return r.Settled == Back || r.Settled == Dropped }
 
 // tried is how long a publisher tries a message.
 const tried = 30 * time.Second
