@@ -15,12 +15,7 @@ import (
 // it either: what it lacks may have been acknowledged.
 func TestLeft_QuarantinedHolderProvesNothing(t *testing.T) {
 	bubble(t, rigOptions{stores: 3}, func(r *rig) {
-		e, others := r.sealedAloneOf(5, 3)
-		for _, s := range others {
-			s.cut(e, 4)
-			r.wake(s)
-		}
-		r.eventually("what is lost is given up", 2*time.Minute, func() bool { return r.row(e).LostFrom > 0 })
+		e, others := r.givenUpInPart()
 		r.allLeft(e, 3, time.Minute)
 		short := others[0]
 		for _, s := range r.replicas(e) {

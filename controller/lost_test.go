@@ -293,16 +293,23 @@ func TestLost_PartOfACopy(t *testing.T) {
 	}
 }
 
+// givenUpInPart makes an extent that is given up in part: it ends at 5, its only holder has lost it, and the others have it up to 4.
+func (r *rig) givenUpInPart() (core.Extent, []*fakeStore) {
+	r.t.Helper()
+	e, others := r.sealedAloneOf(5, 3)
+	for _, s := range others {
+		s.cut(e, 4)
+		r.wake(s)
+	}
+	r.eventually("what is lost is given up", 2*time.Minute, func() bool { return r.row(e).LostFrom > 0 })
+	return e, others
+}
+
 // TestLost_GivenUpIsQuiet: what is lost of an extent that was given up is not reported again and again. A replica that does not know the end, though
 // readers need it, is told.
 func TestLost_GivenUpIsQuiet(t *testing.T) {
 	bubble(t, rigOptions{stores: 3}, func(r *rig) {
-		e, others := r.sealedAloneOf(5, 3)
-		for _, s := range others {
-			s.cut(e, 4)
-			r.wake(s)
-		}
-		r.eventually("what is lost is given up", 2*time.Minute, func() bool { return r.row(e).LostFrom > 0 })
+		e, others := r.givenUpInPart()
 		r.sleep(time.Minute)
 		wiped := r.replicas(e)[0]
 		before := wiped.count("GetReplica")
