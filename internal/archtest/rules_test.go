@@ -94,11 +94,6 @@ func TestRuleCatchesSize(t *testing.T) {
 	doc := "Package wire owns frames."
 	expect(t, Package{Path: "wire", Sources: []Source{{File: "wire/a.go", Doc: doc, Lines: maxLines}}})
 	expect(t, Package{Path: "wire", Sources: []Source{{File: "wire/a.go", Doc: doc, Lines: maxLines + 1}}}, "size")
-	expect(t, Package{Path: "wire", Sources: slices.Repeat([]Source{{File: "wire/a.go", Doc: doc}}, maxFiles)})
-	expect(t, Package{Path: "wire", Sources: slices.Repeat([]Source{{File: "wire/a.go", Doc: doc}}, maxFiles+1)}, "size")
-	cli := Source{File: "tools/cli/a.go", Doc: "Package cli owns the commands."}
-	expect(t, Package{Path: "tools/cli", Sources: slices.Repeat([]Source{cli}, wide["tools/cli"].files)})
-	expect(t, Package{Path: "tools/cli", Sources: slices.Repeat([]Source{cli}, wide["tools/cli"].files+1)}, "size")
 }
 
 func TestStaleExceptions(t *testing.T) {

@@ -41,24 +41,10 @@ func checkDoc(p Package) []string {
 
 func checkSize(p Package) []string {
 	var out []string
-	files := 0
 	for _, s := range p.Sources {
-		if s.Generated {
-			continue
-		}
-		if !s.Test {
-			files++
-		}
-		if s.Lines > maxLines {
+		if !s.Generated && s.Lines > maxLines {
 			out = append(out, fmt.Sprintf("%s has %d lines; at most %d are allowed, 400 is a good limit", s.File, s.Lines, maxLines))
 		}
-	}
-	limit := maxFiles
-	if w, ok := wide[p.Path]; ok {
-		limit = w.files
-	}
-	if files > limit {
-		out = append(out, fmt.Sprintf("has %d files; at most %d are allowed, move a noun into a package of its own", files, limit))
 	}
 	return out
 }

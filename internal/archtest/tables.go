@@ -98,15 +98,4 @@ var fences = []fence{
 // badNames say nothing about what a package owns.
 var badNames = []string{"common", "util", "utils", "helper", "helpers", "types", "misc", "manager", "impl", "pkg", "shared", "base"}
 
-const (
-	maxLines = 800 // of a file
-	maxFiles = 25  // of a package, tests not counted
-)
-
-// wide lets a package have more files, with a reason.
-var wide = map[string]struct {
-	files  int
-	reason string
-}{
-	"tools/cli": {40, "each command has its own file"},
-}
+const maxLines = 800 // of a file
