@@ -34,9 +34,10 @@ type Client struct {
 	}
 }
 
-// Dial makes a client for the cluster of the server at addr (host:port of any frontend, or of several with commas between) and checks
-// that one listens there. It finds out about the other servers of the cluster: the one it was given may go away. Connections for messages
-// are made when they are needed, and made again when they are lost.
+// Dial makes a client for the cluster of the servers at addr: host:port of a server with the role frontend, or several with commas between
+// ("a:4922,b:4922"). Dial tries the addresses in turn and fails with ErrUnavailable when nobody listens at any of them. Calls go to one
+// server and move on to the next one when it is away; the client also learns the other servers of the cluster. Connections for messages are
+// made when they are needed, and made again when they are lost.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	o := options{
 		name:    fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid()),
@@ -74,12 +75,16 @@ func probe(ctx context.Context, o options, addrs []string) (first int, err error
 		if i < len(addrs)-1 {
 			dctx, cancel = context.WithTimeout(ctx, attemptTimeout)
 		}
-		var conn net.Conn
-		conn, err = o.netDial(dctx, "tcp", addr)
+		conn, derr := o.netDial(dctx, "tcp", addr)
 		cancel()
-		if err == nil {
+		if derr == nil {
 			conn.Close()
 			return i, nil
+		}
+		if err == nil {
+			err = derr
+		} else {
+			err = fmt.Errorf("%w; %w", err, derr)
 		}
 	}
 	return 0, err

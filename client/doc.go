@@ -3,6 +3,8 @@
 //	c, err := client.Dial(ctx, "127.0.0.1:4922")
 //	defer c.Close()
 //
+// [Dial] takes several addresses with commas between; one of them has to answer.
+//
 // A [Publisher] batches by itself: what gathers while a write is under way travels together. A publish that succeeded is durable on
 // all replicas of the queue. One that fails with [ErrUnknownOutcome] may or may not be stored; the publisher has then tried for as
 // long as it was allowed to.

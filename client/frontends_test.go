@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -77,6 +78,32 @@ func TestClient_SurvivesItsFrontend(t *testing.T) {
 	second.err = core.Errorf(core.CodeConflict, "no")
 	if err := c.Admin().DeleteQueue(limited(t), "/t/q"); !errors.Is(err, ErrConflict) || second.calls != 4 {
 		t.Errorf("an error that is final: %v after %d calls", err, second.calls)
+	}
+}
+
+// TestDial_SeveralAddresses dials when only the second address has a server, then when none has.
+func TestDial_SeveralAddresses(t *testing.T) {
+	away, there := &server{}, &server{}
+	a, b := away.start(t), there.start(t)
+	a.Close()
+	first, second := a.Listener.Addr().String(), b.Listener.Addr().String()
+	c, err := Dial(limited(t), first+","+second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Admin().GetQueue(limited(t), "/t/q"); err != nil || there.calls != 1 {
+		t.Errorf("a call: %v, %d calls at the second address", err, there.calls)
+	}
+	b.Close()
+	_, err = Dial(limited(t), first+","+second)
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "dial tcp "+first) || !strings.Contains(err.Error(), "dial tcp "+second) {
+		t.Errorf("no server at either address: %v; want both to be named with their reasons", err)
+	}
+	for _, bad := range []string{"", first + ",", ",", first + " " + second, "host"} {
+		if _, err := Dial(limited(t), bad); !errors.Is(err, ErrBadArgument) {
+			t.Errorf("address %q: %v", bad, err)
+		}
 	}
 }
 
