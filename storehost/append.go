@@ -11,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
@@ -69,7 +70,7 @@ func (a *appendStream) end() bool {
 
 func (a *appendStream) refuse(err error) {
 	if a.end() {
-		a.s.h.log.Info("append stream refused", "extent", a.extent, "err", err)
+		a.s.h.remote.Info("append stream refused", telemetry.KeyPeer, a.s.mux.Conn.RemoteAddr(), telemetry.KeyExtent, a.extent, telemetry.KeyErr, err)
 		a.s.refuse(a.id, err)
 	}
 }

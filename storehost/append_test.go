@@ -1,6 +1,10 @@
 package storehost
 
 import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -140,4 +144,21 @@ func TestLink_GarbageEndsIt(t *testing.T) {
 	case <-t.Context().Done():
 	}
 	s.dial().openAppend(extent("s1"))
+}
+
+func TestAppend_BadFramesDoNotFloodTheLog(t *testing.T) {
+	var out bytes.Buffer // slog writes under a lock, and it is read after the host has stopped
+	s := &testStore{t: t, self: "s1", dir: filepath.Join(t.TempDir(), "store"), log: slog.New(slog.NewTextHandler(&out, nil))}
+	s.start()
+	t.Cleanup(func() { s.stop() })
+	l := s.dial()
+	for range 2000 {
+		garbage := l.stream()
+		garbage.send(wire.TypeOpenAppend, []byte{0xff, 0xff, 0xff})
+		garbage.expectRefused(core.CodeBadFrame)
+	}
+	s.stop()
+	if lines := strings.Count(out.String(), "append stream refused"); lines == 0 || lines > 20 {
+		t.Errorf("2000 bad frames made %d log lines, want some, and at most 20", lines)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
@@ -136,7 +137,7 @@ func (r *readStream) end() bool {
 
 func (r *readStream) refuse(err error) {
 	if r.end() {
-		r.s.h.log.Info("read stream refused", "extent", r.extent, "err", err)
+		r.s.h.remote.Info("read stream refused", telemetry.KeyPeer, r.s.mux.Conn.RemoteAddr(), telemetry.KeyExtent, r.extent, telemetry.KeyErr, err)
 		r.s.refuse(r.id, err)
 	}
 }

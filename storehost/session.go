@@ -11,6 +11,7 @@ import (
 
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
@@ -56,7 +57,7 @@ func (h *Host) serveLink(w http.ResponseWriter, r *http.Request) {
 	defer h.wg.Done()
 	conn, err := ws.Upgrade(w, r, ws.Options{})
 	if err != nil {
-		h.log.Info("connection refused", "err", err)
+		h.remote.Info("connection refused", telemetry.KeyPeer, r.RemoteAddr, telemetry.KeyErr, err)
 		return
 	}
 	s := &session{h: h, log: log, signal: make(chan struct{}, 1)}
@@ -66,7 +67,7 @@ func (h *Host) serveLink(w http.ResponseWriter, r *http.Request) {
 	pusher.Go(func() { s.push(ctx) })
 	h.metrics.connections.Inc()
 	if err := s.mux.Run(ctx); err != nil && h.ctx.Err() == nil {
-		h.log.Info("connection ended", "peer", conn.RemoteAddr(), "err", err)
+		h.remote.Info("connection ended", telemetry.KeyPeer, conn.RemoteAddr(), telemetry.KeyErr, err)
 	}
 	h.metrics.connections.Dec()
 	cancel()

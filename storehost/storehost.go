@@ -68,6 +68,7 @@ type Host struct {
 	cfg     Config
 	deps    Deps
 	log     *slog.Logger
+	remote  *slog.Logger // for lines that a peer causes
 	metrics *metrics
 	ctx     context.Context // ends with Stop; all goroutines live under it
 	cancel  context.CancelCauseFunc
@@ -87,6 +88,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{copies: semaphore.NewWeighted(maxCopies), cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
+	h.remote = telemetry.LimitBySource(h.log)
 	h.metrics = newMetrics(deps.Metrics, h)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h, nil

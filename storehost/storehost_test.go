@@ -35,6 +35,7 @@ type testStore struct {
 	self   core.HostID
 	open   func(dir string, o extentlog.Options) (extentlog.Log, error) // nil: on the disk
 	now    func() time.Time                                             // nil: the system's clock
+	log    *slog.Logger                                                 // nil: none
 	host   *Host
 	server *httptest.Server
 	rpc    columbav1connect.StoreServiceClient
@@ -52,8 +53,12 @@ func (s *testStore) start() {
 	s.t.Helper()
 	cfg := DefaultConfig()
 	cfg.Dir = s.dir
+	log := s.log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	host, err := New(cfg, Deps{
-		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())}, Open: s.open, Now: s.now,
+		Log: log, Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())}, Open: s.open, Now: s.now,
 	})
 	must(s.t, err)
 	must(s.t, host.Start(s.t.Context()))

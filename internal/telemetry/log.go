@@ -18,6 +18,9 @@ const (
 	KeyHost   = "host"   // a host's id
 	KeyAddr   = "addr"   // a host's address
 	KeyErr    = "err"    // what failed
+	KeyPeer   = "peer"   // the address of who is connected
+
+	KeySuppressed = "suppressed" // how many lines like this one were left out before it: see LimitBySource
 )
 
 // Levels and Formats are what NewLogger takes.
