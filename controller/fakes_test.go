@@ -187,8 +187,10 @@ func (s *fakeStore) Fence(_ context.Context, req *connect.Request[pb.FenceReques
 	}
 	want, _ := convert.Identity(req.Msg.Expected)
 	switch {
-	case x.wrong, !want.Disk.IsZero() && want.Disk != s.disk:
+	case !want.Disk.IsZero() && want.Disk != s.disk:
 		a.Health, a.Last, a.Checksum = core.HealthSuspect, 0, 0
+	case x.wrong:
+		a.Health = core.HealthSuspect
 	case !x.opened, x.header != s.run:
 		a.Health = core.HealthWeak
 	}

@@ -14,9 +14,10 @@ import (
 // sealing is a seal that several callers wait for. It runs on its own, under the controller's context, so that a caller that
 // gives up does not stop it.
 type sealing struct {
-	done   chan struct{}
-	record metadata.SealRecord
-	err    error
+	done    chan struct{}
+	record  metadata.SealRecord
+	decided bool // by this run
+	err     error
 }
 
 // order is what a caller of a seal wants.
@@ -60,6 +61,9 @@ func (h *Host) seal(ctx context.Context, o order) (metadata.SealRecord, error) {
 		}
 		if s.err != nil {
 			return s.record, s.err
+		}
+		if s.decided && s.record.Forced { // it was the end that needed the force; losses within the extent are given up by another one
+			return s.record, nil
 		}
 		return h.answerEnd(ctx, s.record, o)
 	}
@@ -110,16 +114,15 @@ const sealTimeout = 20 * time.Second
 func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
-	decided := false
 	if free, err := h.sealSlot(ctx, o.extent.ID); err == nil {
-		s.record, decided, s.err = h.sealOnce(ctx, o)
+		s.record, s.decided, s.err = h.sealOnce(ctx, o)
 		<-free
 	} else {
 		s.err = err
 	}
 	h.noteStuck(o.extent.ID, s.err != nil)
 	h.endRun(s, o.extent.ID)
-	if !decided {
+	if !s.decided {
 		return
 	}
 	h.metrics.sealed.WithLabelValues(s.record.Reason).Inc()

@@ -50,7 +50,8 @@ func (h *Host) fence(extent core.Extent, expected core.StoreIdentity, version ui
 	return grade(is, expected, state), nil
 }
 
-// grade makes a fence's answer. A suspect one carries no length.
+// grade makes a fence's answer. A suspect one of another disk carries no length. One of a damaged replica does: no decision counts on it, but an extent that
+// has nothing else ends there.
 func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer {
 	a := core.FenceAnswer{
 		Identity: is, Health: core.HealthOK, Absent: !s.Opened && s.Last == 0,
@@ -58,8 +59,10 @@ func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer 
 	}
 	otherDisk := !expected.Disk.IsZero() && expected.Disk != is.Disk
 	switch {
-	case otherDisk, s.Damaged, s.Committed > s.Last && !(s.Sealed && s.Committed <= s.L):
+	case otherDisk:
 		a.Health, a.Last, a.Checksum, a.Bytes = core.HealthSuspect, 0, 0, 0
+	case s.Damaged, s.Committed > s.Last && !(s.Sealed && s.Committed <= s.L):
+		a.Health = core.HealthSuspect
 	case !s.Opened, s.Header.Run != is.Run:
 		a.Health = core.HealthWeak
 	}

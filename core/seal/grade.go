@@ -2,6 +2,7 @@ package seal
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/columbamq/columba/core"
@@ -18,8 +19,9 @@ type reply struct {
 type view struct {
 	usable    []reply // ok and weak ones
 	suspect   []core.HostID
+	damaged   []reply // of the suspect ones, those on their own disks
 	missing   []core.HostID
-	gone      int // of the suspect ones: another disk answered
+	gone      int // of the suspect ones: another disk answered, or an operator declared that the store is gone
 	anyOK     bool
 	committed core.Seq // highest that anybody reports
 	end       core.Seq // persisted L
@@ -33,6 +35,11 @@ func grade(in Input) view {
 	var v view
 	for _, h := range in.Replicas {
 		a, ok := in.Answers[h]
+		if !ok && slices.Contains(in.Gone, h) {
+			v.suspect = append(v.suspect, h)
+			v.gone++
+			continue
+		}
 		if !ok {
 			v.missing = append(v.missing, h)
 			continue
@@ -52,6 +59,7 @@ func grade(in Input) view {
 		switch {
 		case a.Committed > a.Last && !(a.Sealed && a.Committed <= a.L):
 			v.suspect = append(v.suspect, h)
+			v.damaged = append(v.damaged, reply{h, true, a})
 		case a.Absent && (a.Health == core.HealthOK || a.Health == core.HealthWeak):
 			a.Last, a.Checksum = 0, 0
 			v.usable = append(v.usable, reply{h, true, a})
@@ -62,6 +70,7 @@ func grade(in Input) view {
 			v.usable = append(v.usable, reply{h, true, a})
 		default:
 			v.suspect = append(v.suspect, h)
+			v.damaged = append(v.damaged, reply{h, true, a})
 		}
 	}
 	return v

@@ -56,6 +56,10 @@ func safe(t *testing.T, in seal.Input, d seal.Decision) {
 			ends[a.L] = true
 		}
 	}
+	unreadable := len(in.Answers) == len(in.Replicas) // … and none of the answers can be believed
+	for _, a := range in.Answers {
+		unreadable = unreadable && (a.Health == core.HealthSuspect || a.Committed > a.Last && !(a.Sealed && a.Committed <= a.L))
+	}
 	fail := func(why string) { t.Fatalf("%s\ninput %+v\ndecision %+v", why, in, d) }
 	if d.Verdict != seal.Decided {
 		if d.Counting != nil || d.Copies != nil || d.L != 0 {
@@ -72,6 +76,11 @@ func safe(t *testing.T, in seal.Input, d seal.Decision) {
 		fail("cut below what was committed")
 	case d.Forced && !in.Force:
 		fail("forced by nobody")
+	case unreadable:
+		if d.Holders != nil || d.Counting != nil || d.L < need || d.Alarm == "" || !d.Forced && len(in.Replicas) > 1 {
+			fail("an extent that cannot be read was not ended beyond all that is known, with an alarm")
+		}
+		return
 	case len(d.Holders) == 0:
 		fail("nobody holds the extent")
 	case len(d.Holders)+len(d.Copies) != len(d.Counting):
@@ -131,13 +140,14 @@ func TestDecide_SmallScope(t *testing.T) {
 }
 
 // TestDecide_AckedSurvives plays the protocol in small: honest lengths, of which the minimum was acknowledged; any subset
-// answers; any replicas but one restarted, and each of those may have lost some of its tail. Whatever is decided keeps what
-// was acknowledged, and a second sealer that sees another subset after the end was told agrees with the first.
+// answers; any replicas but one restarted, and each of those may have lost some of its tail. A replica may be lost with its
+// store, which an operator says. Whatever is decided keeps what was acknowledged, and a second sealer that sees another subset after the end was told agrees with the first.
 func TestDecide_AckedSurvives(t *testing.T) {
 	const top = 2
 	type replica struct {
 		stored core.Seq // honestly, at the time of the acks
 		says   *core.FenceAnswer
+		gone   bool
 	}
 	play := func(n int, rs []replica, floors []core.Seq) {
 		acked := core.Seq(top)
@@ -153,6 +163,11 @@ func TestDecide_AckedSurvives(t *testing.T) {
 				continue // the writer sends what it committed, or nothing
 			}
 			in := from(n, floor, as...)
+			for i, r := range rs {
+				if r.gone {
+					in.Gone = append(in.Gone, hosts[i])
+				}
+			}
 			d := seal.Decide(in)
 			if d.Verdict != seal.Decided {
 				continue
@@ -163,7 +178,7 @@ func TestDecide_AckedSurvives(t *testing.T) {
 			for _, told := range d.Holders {
 				later := from(n, in.Floor, sealed(ok(told, d.L), d.L))
 				for i, r := range rs {
-					if r.says == nil { // the ones the first sealer missed turn up
+					if r.says == nil && !r.gone { // the ones the first sealer missed turn up
 						later.Answers[hosts[i]] = ok(hosts[i], r.stored)
 					}
 				}
@@ -185,11 +200,12 @@ func TestDecide_AckedSurvives(t *testing.T) {
 			h := hosts[i]
 			for stored := core.Seq(0); stored <= top; stored++ {
 				walk(i+1, append(slices.Clip(rs), replica{stored: stored}), true) // not reached, but intact
+				walk(i+1, append(slices.Clip(rs), replica{stored: stored, gone: true}), honest)
 				a := ok(h, stored)
-				walk(i+1, append(slices.Clip(rs), replica{stored, &a}), true)
+				walk(i+1, append(slices.Clip(rs), replica{stored: stored, says: &a}), true)
 				for left := core.Seq(0); left <= stored; left++ { // restarted; a lying disk lost some
 					w := weak(h, left)
-					walk(i+1, append(slices.Clip(rs), replica{stored, &w}), honest || left == stored)
+					walk(i+1, append(slices.Clip(rs), replica{stored: stored, says: &w}), honest || left == stored)
 				}
 			}
 		}

@@ -17,8 +17,11 @@ type Input struct {
 	Answers map[core.HostID]core.FenceAnswer // of the replicas that were fenced and answered
 	Missing map[core.HostID]error            // why others did not; only for the text of a decision
 	Disks   map[core.HostID]core.DiskID      // identities expected, as far as known
-	// Force is an operator's word after a long wait: let weak answers alone decide, even below what was committed; and let an extent end at 0
-	// when every disk it was on is known to be gone.
+	// Gone are stores that an operator declared to be gone for good. One that gives no answer counts like one that answers with another disk. One
+	// that answers is believed instead.
+	Gone []core.HostID
+	// Force is an operator's word after a long wait. It lets weak answers alone decide, even below what was committed. When all replicas answered and
+	// all are damaged, it lets the extent end where they end, and when all disks are known to be gone, at 0.
 	Force bool
 }
 
@@ -37,7 +40,7 @@ const (
 	AlarmTwoEnds    Alarm = "two_ends"    // replicas persisted different Ls: the protocol was broken
 	AlarmBelowFloor Alarm = "below_floor" // acknowledged records are on no replica that counts
 	AlarmDiverged   Alarm = "diverged"    // replicas of the same length differ
-	AlarmSuspect    Alarm = "suspect"     // everybody answered, and nobody counts
+	AlarmSuspect    Alarm = "suspect"     // all replicas answered, and none can be read
 	AlarmForced     Alarm = "forced"      // an operator's force was what decided
 )
 
@@ -45,16 +48,16 @@ const (
 type Decision struct {
 	Verdict    Verdict
 	L          core.Seq
-	Checksum   uint32 // rolling, at L; valid with HasSum: a holder ends exactly at L
-	HasSum     bool
+	Checksum   uint32        // rolling, at L; valid with HasSum
+	HasSum     bool          // a holder ends exactly at L, or there is no holder
 	Adopted    bool          // L was persisted by a replica before
 	Forced     bool          // only Force made it possible: flag and audit it
 	Lost       core.Seq      // records above L that were known to be committed; only with Forced
 	Counting   []core.HostID // replicas whose answers carried the decision, in the order of the set
-	Holders    []core.HostID // of those, complete to L already
+	Holders    []core.HostID // of those, complete to L already; none when no replica can be read
 	Copies     []Copy        // what makes the others complete
 	Truncate   []core.HostID // replicas to be cut back to L
-	Suspect    []core.HostID // answered, but with nothing to be believed
+	Suspect    []core.HostID // answered with nothing to be believed, or declared to be gone
 	NotReached []core.HostID // to be told later
 	Reason     string
 	Alarm      Alarm
@@ -73,6 +76,9 @@ type Copy struct {
 //	weak      if some answer is ok, or all N answered, or its length is at least the writer's floor
 //	suspect   never; it carries no length and supports nobody, but what it knows as committed is believed
 //	missing   never
+//	gone      never; like suspect, it is one of the answers of "all N answered"
+//
+// An extent with one replica, which is damaged on its own disk, ends where that replica ends: nothing else will ever be known of it.
 //
 // L is the L that a replica persisted before, else the largest length that counts. It is at least the floor and every
 // committed seq reported, or there is no decision. Two sealers that see different subsets of the replicas may decide
@@ -89,6 +95,9 @@ func Decide(in Input) Decision {
 		counting = v.usable // the end is fixed; who may hold it is only a matter of copying
 	} else if len(counting) == 0 && in.Force && len(v.usable) > 0 {
 		counting, forced = v.usable, true
+	}
+	if len(v.usable) == 0 && len(v.missing) == 0 && len(v.damaged) > 0 && (in.Force || len(in.Replicas) == 1) {
+		return d.unreadable(in, v)
 	}
 	if len(counting) == 0 && !v.hasEnd {
 		if in.Force && v.gone == len(in.Replicas) && v.gone > 0 {
@@ -128,6 +137,34 @@ func Decide(in Input) Decision {
 func (d Decision) empty(in Input, v view) Decision {
 	d.Verdict, d.HasSum, d.Forced, d.Alarm, d.Lost = Decided, true, true, AlarmForced, max(in.Floor, v.committed)
 	d.Reason = fmt.Sprintf("all of its %d replicas were on other disks", len(in.Replicas))
+	return d
+}
+
+// unreadable ends an extent of which all replicas answered and none can be read. It has no holders. Its end is the highest seq that anything is known of, so
+// that nothing acknowledged lies beyond it: what is lost lies within the extent, where repair finds and reports it.
+func (d Decision) unreadable(in Input, v view) Decision {
+	need := max(in.Floor, v.committed)
+	l := v.end
+	if !v.hasEnd {
+		l = need
+		for _, r := range v.damaged {
+			l = max(l, r.Last)
+		}
+	}
+	if l < need {
+		return d.stay(AlarmBelowFloor, "the extent ended at seq %d, but seq %d was committed; bring back %s", l, need, names(in, v))
+	}
+	for _, r := range v.damaged {
+		if r.Last == l {
+			d.Checksum = r.Checksum
+			break
+		}
+	}
+	d.Verdict, d.L, d.HasSum, d.Adopted, d.Alarm = Decided, l, true, v.hasEnd, AlarmSuspect
+	if len(in.Replicas) > 1 {
+		d.Forced, d.Alarm = true, AlarmForced
+	}
+	d.Reason = fmt.Sprintf("all of its %d replicas answered, and none can be read; they go up to seq %d", len(in.Replicas), l)
 	return d
 }
 

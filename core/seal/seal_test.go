@@ -68,6 +68,11 @@ func from(n int, floor core.Seq, answers ...core.FenceAnswer) seal.Input {
 	return in
 }
 
+func gone(in seal.Input, hosts ...core.HostID) seal.Input {
+	in.Gone = hosts
+	return in
+}
+
 func force(in seal.Input) seal.Input {
 	in.Force = true
 	return in
@@ -88,6 +93,13 @@ func suspects(h ...core.HostID) func(*seal.Decision) { return func(d *seal.Decis
 func unreached(h ...core.HostID) func(*seal.Decision) {
 	return func(d *seal.Decision) { d.NotReached = h }
 }
+
+// damagedAlone is the end of an extent whose only replica cannot be read.
+func damagedAlone(h core.HostID) func(*seal.Decision) {
+	return func(d *seal.Decision) { d.Suspect, d.Alarm = ids{h}, seal.AlarmSuspect }
+}
+
+func forced(d *seal.Decision) { d.Forced, d.Alarm = true, seal.AlarmForced }
 
 func TestDecide(t *testing.T) {
 	otherDisk := ok("b", 9)
@@ -110,7 +122,10 @@ func TestDecide(t *testing.T) {
 		{"one replica, weak: all answered", from(1, 0, weak("a", 5)), decided(5, ids{"a"}, ids{"a"})},
 		{"one replica, nothing ever stored", from(1, 0, absent("a")), decided(0, ids{"a"}, ids{"a"})},
 		{"one replica, missing", from(1, 0), with(seal.Decision{}, unreached("a"))},
-		{"one replica, suspect", from(1, 0, suspect("a", 5)), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a"))},
+		{"one replica, damaged", from(1, 0, suspect("a", 5)), with(decided(5, nil, nil), damagedAlone("a"))},
+		{"one replica, damaged, shorter than the floor", from(1, 7, suspect("a", 5)), with(decided(7, nil, nil), func(d *seal.Decision) { damagedAlone("a")(d); d.Checksum = 0 })},
+		{"one replica, which lost what was committed", from(1, 0, knows(weak("a", 3), 4)), with(decided(4, nil, nil), func(d *seal.Decision) { damagedAlone("a")(d); d.Checksum = 0 })},
+		{"one replica, damaged, with an end", from(1, 0, sealed(suspect("a", 5), 5)), with(decided(5, nil, nil), func(d *seal.Decision) { damagedAlone("a")(d); d.Adopted = true })},
 		{"all ok, equal", from(3, 5, ok("a", 5), ok("b", 5), ok("c", 5)), decided(5, ids{"a", "b", "c"}, ids{"a", "b", "c"})},
 		{"the longest wins", from(3, 3, ok("a", 3), ok("b", 5), ok("c", 4)),
 			decided(5, ids{"a", "b", "c"}, ids{"b"}, seal.Copy{From: "b", To: "a", First: 4, Last: 5}, seal.Copy{From: "b", To: "c", First: 5, Last: 5})},
@@ -132,7 +147,14 @@ func TestDecide(t *testing.T) {
 		{"another disk under the name is suspect", from(2, 0, ok("a", 3), otherDisk), with(decided(3, ids{"a"}, ids{"a"}), suspects("b"))},
 		{"another store under the name is suspect", byWrongStore, with(decided(3, ids{"a"}, ids{"a"}), suspects("b"))},
 		{"a lying disk knows more than it has", from(2, 0, knows(ok("a", 3), 4), ok("b", 4)), with(decided(4, ids{"b"}, ids{"b"}), suspects("a"))},
-		{"unknown health is suspect", from(1, 0, answer("a", "fine", 3)), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a"))},
+		{"unknown health is suspect", from(2, 0, answer("a", "fine", 3), suspect("b", 3)), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a", "b"))},
+		{"two replicas, both damaged", from(2, 0, suspect("a", 3), suspect("b", 5)), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a", "b"))},
+		{"weak ones, and a store that is gone", gone(from(3, 0, weak("a", 2), weak("b", 1)), "c"),
+			with(decided(2, ids{"a", "b"}, ids{"a"}, seal.Copy{From: "a", To: "b", First: 2, Last: 2}), suspects("c"))},
+		{"a store that is gone does not stand for another", gone(from(3, 0, weak("a", 2)), "c"), with(with(seal.Decision{}, suspects("c")), unreached("b"))},
+		{"a store that is gone, and below what was committed", gone(from(2, 4, weak("b", 3)), "a"), with(seal.Decision{Alarm: seal.AlarmBelowFloor}, suspects("a"))},
+		{"a store that is said to be gone answers", gone(from(2, 0, weak("a", 2), ok("b", 3)), "b"),
+			decided(3, ids{"a", "b"}, ids{"b"}, seal.Copy{From: "b", To: "a", First: 3, Last: 3})},
 		{"below the floor", from(2, 4, ok("a", 3), ok("b", 2)), seal.Decision{Alarm: seal.AlarmBelowFloor}},
 		{"below what a suspect one knows as committed", from(2, 0, knows(suspect("a", 0), 4), ok("b", 3)), with(seal.Decision{Alarm: seal.AlarmBelowFloor}, suspects("a"))},
 		{"same length, different bytes", from(2, 0, ok("a", 3), differs), seal.Decision{Alarm: seal.AlarmDiverged}},
@@ -153,9 +175,15 @@ func TestDecide(t *testing.T) {
 		{"forced: nothing left", force(from(2, 4, replaced("a"), replaced("b"))),
 			with(with(decided(0, nil, nil), suspects("a", "b")), func(d *seal.Decision) { d.Forced, d.Alarm, d.Lost = true, seal.AlarmForced, 4 })},
 		{"force ends nothing while a disk may be back", force(from(2, 4, replaced("b"))), with(with(seal.Decision{}, suspects("b")), unreached("a"))},
-		{"force ends nothing while damaged bytes are there", force(from(2, 4, replaced("a"), suspect("b", 3))), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a", "b"))},
+		{"forced: damaged bytes are all that is there", force(from(2, 2, replaced("a"), suspect("b", 3))), with(with(decided(3, nil, nil), suspects("a", "b")), forced)},
+		{"forced: damaged bytes below the floor", force(from(2, 4, replaced("a"), suspect("b", 3))),
+			with(with(decided(4, nil, nil), suspects("a", "b")), func(d *seal.Decision) { forced(d); d.Checksum = 0 })},
+		{"forced: all are damaged, the longest decides", force(from(3, 0, suspect("a", 3), suspect("b", 5), suspect("c", 4))), with(with(decided(5, nil, nil), suspects("a", "b", "c")), forced)},
+		{"force does not end by damaged bytes while a replica is away", force(from(2, 0, suspect("b", 3))), with(with(seal.Decision{}, suspects("b")), unreached("a"))},
+		{"forced: all that is left is gone", force(gone(from(2, 4, replaced("a")), "b")),
+			with(with(decided(0, nil, nil), suspects("a", "b")), func(d *seal.Decision) { d.Forced, d.Alarm, d.Lost = true, seal.AlarmForced, 4 })},
 		{"force ends nothing by the word of another store", force(onlyByWrongStore), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("b"))},
-		{"force believes no suspect", force(from(1, 0, suspect("a", 3))), with(seal.Decision{Alarm: seal.AlarmSuspect}, suspects("a"))},
+		{"force does not flag a damaged replica that is the only one", force(from(1, 0, suspect("a", 3))), with(decided(3, nil, nil), damagedAlone("a"))},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
