@@ -32,6 +32,7 @@
 #define LATER_FIRST        19  /* CP: later records do not wait for the outcome of earlier ones */
 #define UNKNOWN_AGAIN      20  /* CP: what was reported unknown, or of a session that is gone, is appended again */
 #define PAST_UNKNOWN       21  /* CP: a session goes on behind a record reported unknown, which a new session sends again */
+#define ABSENCE_IS_LOSS    22  /* a sealer takes a store that it does not reach for one whose disk is gone for good */
 
 #ifndef BREAK
 #define BREAK NONE
@@ -218,6 +219,9 @@ inline hangUp(r) {
   fi
 }
 
+/* At least one of the three disks keeps its data. */
+#define MAY_RUIN(r) (ruins < 2 || R[r].ruined)
+
 #define RESTARTS(r) :: atomic { faults < FAULTS && (KINDS & 1) && !R[r].foreign -> \
     faults++; cut(r, R[r].dur); hangUp(r); \
     if :: true :: R[r].knows > 0 -> R[r].knows = 0 fi; \
@@ -225,7 +229,7 @@ inline hangUp(r) {
     order() }
 
 /* A lying disk: a restart that finds less than was synced. Whatever was noted last may be gone too. */
-#define LIES(r) :: atomic { faults < FAULTS && (KINDS & 2) && !R[r].foreign -> \
+#define LIES(r) :: atomic { faults < FAULTS && (KINDS & 2) && !R[r].foreign && MAY_RUIN(r) -> \
     faults++; ruins = ruins + !R[r].ruined; R[r].ruined = 1; hangUp(r); \
     if :: cut(r, R[r].dur) :: R[r].dur >= 1 -> cut(r, R[r].dur - 1) :: R[r].dur >= 2 -> cut(r, R[r].dur - 2) fi; \
     if :: true :: R[r].knows > 0 -> R[r].knows = 0 fi; \
@@ -233,7 +237,7 @@ inline hangUp(r) {
     if :: true :: R[r].dur == 0 && R[r].header -> R[r].header = 0; R[r].stale = 0 fi; \
     nothingLost(); order() }
 
-#define WIPED(r) :: atomic { faults < FAULTS && (KINDS & 4) && !R[r].foreign -> \
+#define WIPED(r) :: atomic { faults < FAULTS && (KINDS & 4) && !R[r].foreign && MAY_RUIN(r) -> \
     faults++; ruins = ruins + !R[r].ruined; R[r].ruined = 1; R[r].foreign = 1; \
     cut(r, 0); R[r].header = 0; R[r].stale = 0; R[r].link = 0; R[r].fenced = 0; R[r].knows = 0; R[r].end = NOEND; \
     nothingLost(); order() }

@@ -25,6 +25,11 @@
     need = MAX(need, R[r].knows); \
     order() }
 
+/* An operator says that the store is gone for good: without an answer it counts like one that came back with another disk. What an operator says is true
+ * here; a sealer that concludes it from silence is the mutant. */
+#define GIVEN_UP(r) :: atomic { ASKING && !decided && R[r].mark[id] == UNHEARD && (R[r].foreign || BREAK == ABSENCE_IS_LOSS) -> \
+    R[r].mark[id] = SUSPECT; order() }
+
 /* The fence arrives, its answer is lost. */
 #define FENCES(r) :: atomic { ASKING && !R[r].fenced && !R[r].foreign -> fence(r); order() }
 
@@ -97,6 +102,7 @@ begin:
   /* The writer's request may come before the fences, between them or never. */
   :: atomic { row == SEALING && !decided && writer != RUN && asked > base -> floor = MAX(floor, asked); base = floor }
   EACH(ASKS)
+  EACH(GIVEN_UP)
   EACH(FENCES)
   :: atomic { ASKING && !decided && HEARD > 0 -> decide() }
   :: atomic { !ASKING && !decided -> goto end }
