@@ -168,15 +168,16 @@ func (q *queue) again(chunks []writer.Chunk) {
 }
 
 // feed gives what waits to the open extents, in order, before anything newer; without one it has one opened. One goroutine at a time does it. What
-// nobody waits for is dropped: it was never reported, so it is never appended.
+// nobody waits for is dropped: it was never reported, so it is never appended. When the queue closes meanwhile, what comes back from an extent is
+// refused.
 func (q *queue) feed() {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.mu.feeding {
+		q.mu.Unlock()
 		return
 	}
 	q.mu.feeding = true
-	for len(q.mu.waiting) > 0 {
+	for len(q.mu.waiting) > 0 && !q.mu.closed {
 		c := q.mu.waiting[0]
 		home := q.homeLocked(c.From)
 		if home == nil {
@@ -199,10 +200,16 @@ func (q *queue) feed() {
 		}
 		q.restLocked()
 	}
+	var late []writer.Chunk
+	if q.mu.closed {
+		late, q.mu.waiting = q.mu.waiting, nil
+	}
 	if len(q.mu.waiting) == 0 {
 		q.mu.waiting = nil
 	}
 	q.mu.feeding = false
+	q.mu.Unlock()
+	refuse(late, core.CodeDraining)
 }
 
 func refuse(chunks []writer.Chunk, code core.Code) {
