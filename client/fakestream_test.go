@@ -32,7 +32,7 @@ func (s *fakeStream) floodLocked() {
 		if s.flood == nil {
 			s.started = true
 			h := wire.Handle{Handle: 3, Extent: s.f.extent}
-			s.conn.TrySend(wire.AppendFrame(nil, wire.TypeHandle, s.number, h.Append(nil)))
+			s.conn.Post(wire.AppendFrame(nil, wire.TypeHandle, s.number, h.Append(nil)))
 			record, err := wire.AppendRecord(nil, &wire.Record{ID: NewMessageID(), Payload: make([]byte, 100)})
 			if err != nil {
 				panic(err)
@@ -46,7 +46,7 @@ func (s *fakeStream) floodLocked() {
 		}
 		s.seq += core.Seq(n)
 		s.credit.Messages -= n
-		s.conn.TrySend(wire.AppendFrame(nil, wire.TypeDeliver, s.number, d.Append(nil)))
+		s.conn.Post(wire.AppendFrame(nil, wire.TypeDeliver, s.number, d.Append(nil)))
 	}
 }
 
@@ -76,7 +76,7 @@ func (s *fakeStream) deliverLocked(n int) {
 	frames, at := wire.BeginFrame(frames, wire.TypeDeliver, flags, s.number)
 	frames = d.Append(frames)
 	wire.EndFrame(frames, at)
-	s.conn.TrySend(frames)
+	s.conn.Post(frames)
 }
 
 func (s *fakeStream) send(t wire.FrameType, m proto.Message) {
@@ -84,7 +84,7 @@ func (s *fakeStream) send(t wire.FrameType, m proto.Message) {
 	if err != nil {
 		panic(err)
 	}
-	s.conn.TrySend(wire.AppendFrame(nil, t, s.number, body))
+	s.conn.Post(wire.AppendFrame(nil, t, s.number, body))
 }
 
 func (s *fakeStream) Closed(error) {
@@ -120,7 +120,7 @@ func (s *fakeStream) HandleFrame(fr wire.Frame, _ *ws.Message) {
 			b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, s.number)
 			b = back.Append(b)
 			wire.EndFrame(b, at)
-			s.conn.TrySend(b)
+			s.conn.Post(b)
 			break
 		}
 		s.credit.Messages += c.Messages
@@ -152,7 +152,7 @@ func (s *fakeStream) HandleFrame(fr wire.Frame, _ *ws.Message) {
 		f.mu.extended++
 	case wire.TypeConsumeClose:
 		delete(f.mu.streams, s)
-		s.conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
+		s.conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
 	}
 	if err != nil {
 		panic(err)
@@ -186,7 +186,7 @@ func (s *fakeStream) settledLocked(t wire.FrameType, handle uint32, seq core.Seq
 	if m.holder != s || m.attempt != attempt {
 		s.f.mu.results++
 		r := wire.AckResult{Entries: []wire.AckFailure{{Handle: handle, Seq: seq, Attempt: attempt, Code: core.CodeStale}}}
-		s.conn.TrySend(wire.AppendFrame(nil, wire.TypeAckResult, s.number, r.Append(nil)))
+		s.conn.Post(wire.AppendFrame(nil, wire.TypeAckResult, s.number, r.Append(nil)))
 		return
 	}
 	if t == wire.TypeAck {

@@ -213,7 +213,7 @@ func (s *consumeStream) end(err error) {
 func (s *consumeStream) silence(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
+	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
 	select {
 	case <-s.quiet:
 	case <-s.ended:
@@ -227,7 +227,7 @@ func (s *consumeStream) leave() {
 		return
 	}
 	s.mux.Forget(s.number)
-	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
+	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
 	s.out.end()
 	close(s.ended)
 	s.con.inbox.leave(s)

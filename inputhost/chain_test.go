@@ -152,7 +152,7 @@ func (r *rig) hello(producer core.ID, session uint64) (*stream, error) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	link.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHello, s.number, body))
+	link.Conn.Post(wire.AppendFrame(nil, wire.TypePublishHello, s.number, body))
 	f := <-s.got
 	if f.Type == wire.TypeError {
 		link.Forget(s.number)
@@ -173,7 +173,7 @@ func (s *stream) send() {
 	}
 	b := wire.AppendPublishHead(nil, s.number, s.next, len(record))
 	s.next++
-	s.link.Conn.TrySend(append(b, record...))
+	s.link.Conn.Post(append(b, record...))
 }
 
 // answer is the status of the next answer, or the error that ended the stream.

@@ -168,7 +168,7 @@ func (a *appends) HandleFrame(f wire.Frame, _ *ws.Message) {
 			return
 		}
 		a.s.extents[a.id] = &replica{extent: extent}
-		a.conn.TrySend(wire.AppendFrame(nil, wire.TypeOpened, a.stream, nil))
+		a.conn.Post(wire.AppendFrame(nil, wire.TypeOpened, a.stream, nil))
 	case wire.TypeAppend:
 		a.append(f.Body)
 	}
@@ -247,7 +247,7 @@ func (s *store) sync() {
 func (a *appends) ack(durable core.Seq) {
 	var room [wire.FrameHeaderLen + 8]byte
 	b := wire.AppendFrameHeader(room[:0], wire.TypeAppendAck, 0, a.stream, 8)
-	a.conn.TrySend(wire.AppendPosition(b, uint64(durable)))
+	a.conn.Post(wire.AppendPosition(b, uint64(durable)))
 }
 
 func (a *appends) refuse(code core.Code) {
@@ -255,5 +255,5 @@ func (a *appends) refuse(code core.Code) {
 	if err != nil {
 		panic(err)
 	}
-	a.conn.TrySend(wire.AppendFrame(nil, wire.TypeRefused, a.stream, body))
+	a.conn.Post(wire.AppendFrame(nil, wire.TypeRefused, a.stream, body))
 }

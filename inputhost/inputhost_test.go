@@ -339,7 +339,7 @@ func (r *rig) greet(link *ws.Mux) (stream uint32, got frames) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	link.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHello, stream, hello))
+	link.Conn.Post(wire.AppendFrame(nil, wire.TypePublishHello, stream, hello))
 	return stream, got
 }
 

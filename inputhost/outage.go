@@ -92,6 +92,6 @@ func (p *publisher) explain(why error) {
 	}
 	body, err := proto.Marshal(&pb.Throttled{Reason: convert.ErrorToProto(why)})
 	if err == nil {
-		p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeThrottled, p.stream, body))
+		p.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeThrottled, p.stream, body))
 	}
 }

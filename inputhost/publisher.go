@@ -120,7 +120,7 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 		p.once.Do(func() { p.queue.leave(p) })
 		return
 	}
-	p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishHelloOK, p.stream, body))
+	p.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypePublishHelloOK, p.stream, body))
 }
 
 // publish takes one frame of records.
@@ -237,7 +237,7 @@ func (p *publisher) throttle(now time.Time, wait time.Duration) {
 	p.throttled = now.Add(wait)
 	body, err := proto.Marshal(&pb.Throttled{RetryAfter: durationpb.New(wait)})
 	if err == nil {
-		p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeThrottled, p.stream, body))
+		p.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeThrottled, p.stream, body))
 	}
 }
 
@@ -288,8 +288,5 @@ func (p *publisher) ack(ack wire.PublishAck) {
 	b, at := wire.BeginFrame(make([]byte, 0, 64), wire.TypePublishAck, 0, p.stream)
 	b = ack.Append(b)
 	wire.EndFrame(b, at)
-	if !p.s.mux.Conn.TrySend(b) {
-		p.s.gone.Store(true)
-		p.s.mux.Conn.Abort(core.Errorf(core.CodeThrottled, "the publisher does not read its acknowledgements"))
-	}
+	p.s.mux.Conn.Post(b)
 }

@@ -39,7 +39,7 @@ func (h *Host) reconfigure(was, inputs []membership.Host) {
 			continue
 		}
 		for _, p := range q.streams() {
-			p.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeReconfigure, p.stream, body))
+			p.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeReconfigure, p.stream, body))
 		}
 	}
 }

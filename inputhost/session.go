@@ -57,7 +57,7 @@ func (h *Host) servePublish(w http.ResponseWriter, r *http.Request) {
 }
 
 // drain asks the publisher to go elsewhere.
-func (s *session) drain() { s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil)) }
+func (s *session) drain() { s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeDrain, 0, nil)) }
 
 // accept opens a stream by its PublishHello.
 func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
@@ -81,5 +81,5 @@ func (s *session) refuse(stream uint32, err error) {
 		body = nil
 	}
 	s.mux.Forget(stream)
-	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeError, stream, body))
+	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeError, stream, body))
 }

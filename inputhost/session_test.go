@@ -29,7 +29,7 @@ func TestHost_StreamsOfAConnectionAreBounded(t *testing.T) {
 				t.Fatalf("frame %d for a stream too many", f.Type)
 			}
 		}
-		link.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishClose, streams[0], nil))
+		link.Conn.Post(wire.AppendFrame(nil, wire.TypePublishClose, streams[0], nil))
 		if _, got := r.greet(link); (<-got).Type != wire.TypePublishHelloOK {
 			t.Error("there is no room after a stream has ended")
 		}

@@ -55,7 +55,7 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 }
 
 // drain asks the consumer to go elsewhere.
-func (s *session) drain() { s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil)) }
+func (s *session) drain() { s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeDrain, 0, nil)) }
 
 // accept opens a stream by its ConsumeHello.
 func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
@@ -76,7 +76,7 @@ func (s *session) refuse(stream uint32, err error) {
 		body = nil
 	}
 	s.mux.Forget(stream)
-	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeError, stream, body))
+	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeError, stream, body))
 }
 
 // HandleFrame implements ws.StreamHandler.
@@ -166,7 +166,7 @@ func (c *consumer) greet(g *group) {
 			c.fail(core.Errorf(core.CodeInternal, "encode hello: %w", err))
 			return
 		}
-		c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeHelloOK, c.stream, body))
+		c.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeHelloOK, c.stream, body))
 		g.mu.Lock()
 		changed := g.mu.record.Spec.LockTimeout != spec.LockTimeout // another may have sent the newer one before this
 		g.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *consumer) close() {
 		return
 	}
 	c.end()
-	c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeConsumeClose, c.stream, nil))
+	c.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, c.stream, nil))
 }
 
 func (c *consumer) fail(err error) {
@@ -271,7 +271,7 @@ func (c *consumer) recall(g *group) {
 	b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, c.stream)
 	b = back.Append(b)
 	wire.EndFrame(b, at)
-	c.s.mux.Conn.TrySend(b)
+	c.s.mux.Conn.Post(b)
 }
 
 func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
@@ -360,7 +360,7 @@ func (c *consumer) report(failures []wire.AckFailure) {
 	b, at := wire.BeginFrame(nil, wire.TypeAckResult, 0, c.stream)
 	b = r.Append(b)
 	wire.EndFrame(b, at)
-	c.s.mux.Conn.TrySend(b)
+	c.s.mux.Conn.Post(b)
 }
 
 func clipName(s string) string { return s[:min(len(s), wire.MaxConsumerName)] }

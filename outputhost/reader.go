@@ -167,7 +167,7 @@ func (r *reader) connect(ctx context.Context) error {
 		return err
 	}
 	if r.stopped.Load() { // the close may have gone out before the open
-		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, stream, nil))
+		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, stream, nil))
 	}
 	return nil
 }
@@ -177,9 +177,7 @@ func (r *reader) credit(n int) {
 	b, at := wire.BeginFrame(make([]byte, 0, wire.FrameHeaderLen+8), wire.TypeReadCredit, 0, r.stream)
 	b = wire.AppendPosition(b, uint64(n))
 	wire.EndFrame(b, at)
-	if !r.mux.Conn.TrySend(b) {
-		r.lost(core.Errorf(core.CodeUnavailable, "the link to the store does not take more"))
-	}
+	r.mux.Conn.Post(b)
 }
 
 // stop ends the stream; the share may be read again by another reader.
@@ -194,7 +192,7 @@ func (r *reader) stop() {
 	}
 	r.g.mu.Unlock()
 	if mux != nil {
-		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
+		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
 	}
 }
 
@@ -220,7 +218,7 @@ func (r *reader) lost(err error) {
 		return
 	}
 	if mux != nil { // a stream that the store has ended does not mind
-		mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
+		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
 	}
 	h := r.g.h
 	pause := r.failed(err, h.deps.Now())

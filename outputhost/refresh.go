@@ -224,7 +224,7 @@ func (c *consumer) tellPause(why error) {
 	}
 	body, err := proto.Marshal(m)
 	if err == nil {
-		c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeThrottled, c.stream, body))
+		c.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeThrottled, c.stream, body))
 	}
 }
 

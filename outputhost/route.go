@@ -78,7 +78,7 @@ func (g *group) tellRoute(ctx context.Context) {
 	}
 	g.mu.Unlock()
 	for _, c := range tell {
-		c.s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeReconfigure, c.stream, body))
+		c.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeReconfigure, c.stream, body))
 	}
 }
 

@@ -117,7 +117,7 @@ func (a *appendStream) finishOpen(extent core.Extent) {
 	}
 	a.open.Store(true)
 	if !a.ended.Load() {
-		a.s.post(wire.AppendFrame(nil, wire.TypeOpened, a.id, body))
+		a.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeOpened, a.id, body))
 	}
 }
 

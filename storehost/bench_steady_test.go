@@ -115,7 +115,7 @@ func (st *steadyStream) HandleFrame(f wire.Frame, m *ws.Message) {
 			if st.commit != nil {
 				var frame [wire.FrameHeaderLen + 8]byte
 				b := wire.AppendFrameHeader(frame[:0], wire.TypeCommitted, 0, st.id, 8)
-				st.commit.TrySend(wire.AppendPosition(b, v))
+				st.commit.Post(wire.AppendPosition(b, v))
 			}
 		}
 	default:

@@ -3,7 +3,6 @@ package storehost
 import (
 	"context"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -22,9 +21,8 @@ const (
 	// maxPushed is how many bytes of batches may wait in the connection's send queue, well below its bound: acks share the queue.
 	maxPushed  = 4 << 20
 	maxOpening = 1024 // extents being opened at once
-	// maxUnsent is how many bytes of small frames may wait for room in the send queue: enough to refuse every stream there may be at once.
-	maxUnsent  = 32 << 20
-	unsentCost = 64 // added to each frame's bytes, so that many tiny ones are bounded, too
+	// maxAnswers is how many bytes of answers may wait to be sent: enough to refuse every stream there may be at once.
+	maxAnswers = 32 << 20
 )
 
 // session is one connection with its append and read streams.
@@ -38,9 +36,7 @@ type session struct {
 
 	mu struct {
 		sync.Mutex
-		unsent fifo[[]byte]      // frames that found the send queue full
-		bytes  int               // of unsent
-		ready  fifo[*readStream] // those that may have something to send, each once
+		ready fifo[*readStream] // those that may have something to send, each once
 	}
 }
 
@@ -55,7 +51,7 @@ func (h *Host) serveLink(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.wg.Done()
-	conn, err := ws.Upgrade(w, r, ws.Options{})
+	conn, err := ws.Upgrade(w, r, ws.Options{ControlBytes: maxAnswers})
 	if err != nil {
 		h.remote.Info("connection refused", telemetry.KeyPeer, r.RemoteAddr, telemetry.KeyErr, err)
 		return
@@ -89,39 +85,10 @@ func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 	return newReadStream(s, f.Stream)
 }
 
-// post sends a small frame without blocking: when the queue is full, the pusher sends it as soon as there is room. A peer that does not read
-// what it asked for loses the connection.
-func (s *session) post(frame []byte) {
-	s.mu.Lock()
-	behind := s.mu.unsent.len() > 0
-	s.mu.Unlock()
-	if !behind && s.mux.Conn.TrySend(frame) {
-		return
-	}
-	if !s.postpone(frame) {
-		s.mux.Conn.Abort(core.Errorf(core.CodeThrottled, "the peer does not read its answers: %d MiB wait", maxUnsent>>20))
-		return
-	}
-	s.wake()
-}
-
-// postpone keeps a frame for the pusher; false when too much waits.
-func (s *session) postpone(frame []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	cost := len(frame) + unsentCost
-	if s.mu.bytes+cost > maxUnsent {
-		return false
-	}
-	s.mu.bytes += cost
-	s.mu.unsent.push(slices.Clone(frame))
-	return true
-}
-
 // position sends a frame with one number.
 func (s *session) position(t wire.FrameType, stream uint32, v uint64) {
 	b := wire.AppendFrameHeader(make([]byte, 0, wire.FrameHeaderLen+8), t, 0, stream, 8)
-	s.post(wire.AppendPosition(b, v))
+	s.mux.Conn.Post(wire.AppendPosition(b, v))
 }
 
 // refuse ends a stream with an error.
@@ -132,7 +99,7 @@ func (s *session) refuse(stream uint32, err error) {
 		body = nil // an empty error still ends the stream
 	}
 	s.mux.Forget(stream)
-	s.post(wire.AppendFrame(nil, wire.TypeRefused, stream, body))
+	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeRefused, stream, body))
 }
 
 func (s *session) wake() {
@@ -142,43 +109,32 @@ func (s *session) wake() {
 	}
 }
 
-// push sends what found the queue full and what the read streams may have, one piece of each stream in turn.
+// push sends what the read streams may have, one piece of each stream in turn.
 func (s *session) push(ctx context.Context) {
 	for ctx.Err() == nil {
-		frame, r := s.next()
-		switch {
-		case frame != nil:
-			if s.mux.Conn.Send(ctx, frame) != nil {
-				return // the connection has ended
-			}
-		case r != nil:
+		if r := s.next(); r != nil {
 			if r.serve(ctx) {
 				r.wake()
 			}
-		default:
-			select {
-			case <-s.signal:
-			case <-ctx.Done():
-			}
+			continue
+		}
+		select {
+		case <-s.signal:
+		case <-ctx.Done():
 		}
 	}
 }
 
-// next is a frame or a stream to serve; neither when there is nothing to do, or no room for more batches.
-func (s *session) next() (frame []byte, r *readStream) {
+// next is a stream to serve; nil when there is nothing to do, or no room for more batches.
+func (s *session) next() *readStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.unsent.len() > 0 {
-		frame = s.mu.unsent.pop()
-		s.mu.bytes -= len(frame) + unsentCost
-		return frame, nil
-	}
 	if s.mu.ready.len() == 0 || s.pushed.Load() >= maxPushed {
-		return nil, nil
+		return nil
 	}
-	r = s.mu.ready.pop()
+	r := s.mu.ready.pop()
 	r.queued = false
-	return nil, r
+	return r
 }
 
 // fifo is a queue; its owner guards it and bounds it.

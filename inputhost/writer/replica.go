@@ -35,6 +35,7 @@ func OpenReplica(ctx context.Context, mux *ws.Mux, w *Writer, replica int) (Repl
 	s.id = id
 	body, err := proto.Marshal(&pb.OpenAppend{Extent: convert.ExtentToProto(w.Extent)})
 	if err != nil {
+		mux.Forget(id)
 		return nil, core.Errorf(core.CodeInternal, "encode open of extent %s: %w", w.Extent.ID, err)
 	}
 	if err := mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypeOpenAppend, id, body)); err != nil {
@@ -63,18 +64,18 @@ func (s *stream) Append(h wire.BatchHeader, records []byte, committed core.Seq, 
 	return s.mux.Conn.PushOwned(head, records, release)
 }
 
-// Commit tells the store how far readers may go. A lost one is made good by the next append or by the seal.
+// Commit tells the store how far readers may go. It reaches the store, or the link ends and the extent with it.
 func (s *stream) Commit(committed core.Seq) {
 	var room [wire.FrameHeaderLen + 8]byte
 	b, at := wire.BeginFrame(room[:0], wire.TypeCommitted, 0, s.id)
 	b = wire.AppendPosition(b, uint64(committed))
 	wire.EndFrame(b, at)
-	s.mux.Conn.TrySend(b)
+	s.mux.Conn.Post(b)
 }
 
 func (s *stream) Close() {
 	s.mux.Forget(s.id)
-	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypeCloseAppend, s.id, nil))
+	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseAppend, s.id, nil))
 }
 
 // HandleFrame implements ws.StreamHandler.

@@ -197,7 +197,7 @@ func (s *session) Closed(err error) {
 // leave tells the host that nothing more comes and drops the stream.
 func (s *session) leave() {
 	s.mux.Forget(s.stream)
-	s.mux.Conn.TrySend(wire.AppendFrame(nil, wire.TypePublishClose, s.stream, nil))
+	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypePublishClose, s.stream, nil))
 }
 
 // forgetLocked takes a session out of the publisher's lists.

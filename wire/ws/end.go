@@ -33,6 +33,9 @@ func (c *Conn) decide(cause error) bool {
 	if c.mu.cause != nil {
 		return false
 	}
+	if c.mu.unread != nil { // what the socket says now only follows from it
+		cause = c.mu.unread
+	}
 	c.mu.cause = cause
 	c.mu.ended = core.Errorf(core.CodeUnavailable, "connection to %s has ended: %w", c.RemoteAddr(), cause)
 	return true

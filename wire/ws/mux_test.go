@@ -51,7 +51,7 @@ func TestMux_ManyStreamsOnOneConnection(t *testing.T) {
 				return nil
 			}
 			accepted[f.Stream] = &recorder{handle: func(f wire.Frame) {
-				server.Conn.TrySend(wire.AppendFrame(nil, wire.TypeOpened, f.Stream, nil))
+				server.Conn.Post(wire.AppendFrame(nil, wire.TypeOpened, f.Stream, nil))
 			}}
 			return accepted[f.Stream]
 		})

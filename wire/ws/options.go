@@ -13,13 +13,15 @@ type Options struct {
 	// ReadLimit is the largest message taken, bytes. A peer coalesces frames up to MaxMessage, so it should not be below that.
 	ReadLimit int64
 	SendBytes int // bound of what waits to be sent; Send blocks (until its context ends) above it
+	// ControlBytes is the room for control frames beside SendBytes. A peer that leaves more of them unread loses the connection.
+	ControlBytes int
 	// NetDial replaces the TCP dialer: in-process links dial an in-memory listener.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// DefaultOptions takes the largest frame there is and lets 8 MiB wait.
+// DefaultOptions takes the largest frame there is and lets 8 MiB wait, and 8 MiB of control frames.
 func DefaultOptions() Options {
-	return Options{ReadLimit: wire.MaxRecord + 1<<20, SendBytes: 8 << 20}
+	return Options{ReadLimit: wire.MaxRecord + 1<<20, SendBytes: 8 << 20, ControlBytes: 8 << 20}
 }
 
 func (o Options) withDefaults() Options {
@@ -29,6 +31,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.SendBytes <= 0 {
 		o.SendBytes = d.SendBytes
+	}
+	if o.ControlBytes <= 0 {
+		o.ControlBytes = d.ControlBytes
 	}
 	return o
 }

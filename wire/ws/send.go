@@ -41,18 +41,26 @@ func (c *Conn) PushOwned(header, body []byte, release func()) error {
 	return nil
 }
 
-// TrySend is Send that never blocks: false when over the bound or closed.
-func (c *Conn) TrySend(b []byte) bool {
+// Post queues a small control frame: an answer, a position, the end of a stream. It copies b and never waits. Control frames have
+// ControlBytes of room beside the bulk, so a full queue does not drop them. A peer that leaves that much unread loses the connection.
+// So a posted frame is either written, or its stream ends with the connection: callers have nothing to check or to repeat.
+func (c *Conn) Post(b []byte) {
 	c.mu.Lock()
-	queued := c.refusalLocked() == nil && c.roomLocked()
-	if queued {
-		c.mu.queue.push(b, nil, nil)
+	if c.refusalLocked() != nil {
+		c.mu.Unlock()
+		return
+	}
+	over := c.mu.queue.control+len(b) > c.options.ControlBytes
+	if over {
+		c.mu.unread = core.Errorf(core.CodeThrottled, "%s does not read: %d KiB of answers wait for it", c.RemoteAddr(), c.mu.queue.control>>10)
+	} else {
+		c.mu.queue.pushControl(b)
 	}
 	c.mu.Unlock()
-	if queued {
-		c.wakeWriter()
+	if over {
+		c.ws.Close() // the reader notices and ends the connection: callers may hold locks that release functions take
 	}
-	return queued
+	c.wakeWriter()
 }
 
 // Ping asks the peer for a sign of life, which Silent tells of. It does not wait; other pings go out now and then by themselves.
@@ -104,6 +112,8 @@ func (c *Conn) refusalLocked() error {
 	switch {
 	case c.mu.ended != nil:
 		return c.mu.ended
+	case c.mu.unread != nil:
+		return core.Errorf(core.CodeUnavailable, "connection to %s is ending: %w", c.RemoteAddr(), c.mu.unread)
 	case c.mu.closing != nil:
 		return core.Errorf(core.CodeUnavailable, "connection to %s is closing", c.RemoteAddr())
 	}

@@ -7,7 +7,8 @@ type segment struct {
 	b       []byte
 	chunk   *Message // the pooled buffer b is in; nil when b is the caller's
 	release func()   // of the caller's b, may be nil
-	cost    int      // what it counts for in the bound
+	cost    int      // what it counts for in the bounds
+	control int      // the part of cost that is control frames
 	more    bool     // its last frame goes on in the next segment
 }
 
@@ -22,11 +23,12 @@ const chunkSize = 64 << 10
 
 // sendQueue holds what waits, in order. Its owner guards it.
 //
-//	bytes = cost of the segments queued + cost of those taken and not yet settled
+//	bytes + control = cost of the segments queued + cost of those taken and not yet settled
 type sendQueue struct {
 	segments []segment
-	tail     *Message // the chunk at the end, while it has room
-	bytes    int
+	tail     *Message   // the chunk at the end, while it has room
+	bytes    int        // without control frames
+	control  int        // of control frames, which have room of their own
 	waiting  []*pending // frames that found the queue full, first come first
 }
 
@@ -41,24 +43,29 @@ type pending struct {
 func (q *sendQueue) push(header, body []byte, release func()) {
 	owned := len(body) > 0 || release != nil
 	if len(header) > 0 {
-		q.copy(header, owned)
+		q.bytes += q.copy(header, owned)
 	}
 	if owned {
-		q.add(segment{b: body, release: release, cost: len(body) + segmentCost})
+		cost := len(body) + segmentCost
+		q.segments = append(q.segments, segment{b: body, release: release, cost: cost})
+		q.bytes += cost
 	}
 }
 
-func (q *sendQueue) add(s segment) {
-	q.segments = append(q.segments, s)
-	q.bytes += s.cost
+// pushControl queues a control frame, copied.
+func (q *sendQueue) pushControl(frame []byte) {
+	cost := q.copy(frame, false)
+	q.control += cost
+	q.segments[len(q.segments)-1].control += cost
 }
 
-func (q *sendQueue) copy(b []byte, more bool) {
+// copy appends b to the segments and returns what it adds to their cost.
+func (q *sendQueue) copy(b []byte, more bool) (cost int) {
 	if len(b) > chunkSize/2 {
 		m := newMessage(len(b))
 		m.Bytes = append(m.Bytes, b...)
-		q.add(segment{b: m.Bytes, chunk: m, cost: len(b) + segmentCost, more: more})
-		return
+		q.segments = append(q.segments, segment{b: m.Bytes, chunk: m, cost: len(b) + segmentCost, more: more})
+		return len(b) + segmentCost
 	}
 	if q.tail == nil || len(q.tail.store)-len(q.tail.Bytes) < len(b) {
 		q.dropTail()
@@ -71,11 +78,11 @@ func (q *sendQueue) copy(b []byte, more bool) {
 		last.b = last.b[:len(last.b)+len(b)]
 		last.cost += len(b)
 		last.more = more
-		q.bytes += len(b)
-		return
+		return len(b)
 	}
 	q.tail.Retain()
-	q.add(segment{b: q.tail.Bytes[start:], chunk: q.tail, cost: len(b) + segmentCost, more: more})
+	q.segments = append(q.segments, segment{b: q.tail.Bytes[start:], chunk: q.tail, cost: len(b) + segmentCost, more: more})
+	return len(b) + segmentCost
 }
 
 func (q *sendQueue) dropTail() {
@@ -112,9 +119,10 @@ func (q *sendQueue) take(dst []segment) []segment {
 	return dst
 }
 
-// settle takes written segments off the bound and queues callers that waited; the owner tells those afterwards.
-func (q *sendQueue) settle(cost, bound int) (admitted []*pending) {
-	q.bytes -= cost
+// settle takes written segments off the bounds and queues callers that waited; the owner tells those afterwards.
+func (q *sendQueue) settle(cost, control, bound int) (admitted []*pending) {
+	q.bytes -= cost - control
+	q.control -= control
 	for len(q.waiting) > 0 && q.bytes < bound {
 		p := q.waiting[0]
 		q.waiting[0], q.waiting = nil, q.waiting[1:]

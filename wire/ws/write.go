@@ -117,9 +117,10 @@ func (c *Conn) control(kind int, data []byte) error {
 
 // written frees segments, sent or not, and lets callers in that waited for room.
 func (c *Conn) written(segments []segment) {
-	cost := 0
+	cost, control := 0, 0
 	for i := range segments {
 		cost += segments[i].cost
+		control += segments[i].control
 		segments[i].free()
 	}
 	clear(segments)
@@ -127,7 +128,7 @@ func (c *Conn) written(segments []segment) {
 		return
 	}
 	c.mu.Lock()
-	admitted := c.mu.queue.settle(cost, c.options.SendBytes)
+	admitted := c.mu.queue.settle(cost, control, c.options.SendBytes)
 	c.mu.Unlock()
 	for _, p := range admitted {
 		p.done <- nil

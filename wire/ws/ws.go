@@ -34,6 +34,7 @@ type Conn struct {
 		pong    *string               // the answer owed to the peer's latest ping
 		ping    bool                  // somebody asks for a sign of life
 		cause   error                 // of the end; errClosed when it was a clean one
+		unread  error                 // the peer leaves too many control frames unread; Post has closed the socket
 		ended   error                 // what callers are told from now on
 	}
 }

@@ -174,7 +174,7 @@ func (s *stream) send(t wire.FrameType, m proto.Message) {
 	if err != nil {
 		panic(err)
 	}
-	s.conn.TrySend(wire.AppendFrame(nil, t, s.number, body))
+	s.conn.Post(wire.AppendFrame(nil, t, s.number, body))
 }
 
 // Batch is one Publish frame to answer. Records is valid until OnBatch returns; the rest may be used later.
@@ -226,7 +226,7 @@ func (b *Batch) Refuse(code core.Code) {
 // Answer sends any runs.
 func (b *Batch) Answer(runs ...wire.AckRun) {
 	ack := wire.PublishAck{Runs: runs}
-	b.s.conn.TrySend(wire.AppendFrame(nil, wire.TypePublishAck, b.s.number, ack.Append(nil)))
+	b.s.conn.Post(wire.AppendFrame(nil, wire.TypePublishAck, b.s.number, ack.Append(nil)))
 }
 
 // Throttle asks the stream for a pause.
@@ -246,7 +246,7 @@ func (b *Batch) Reconfigure(version uint64, hosts ...*pb.HostAddress) {
 
 // Drain says to all streams of the connection that the host goes away.
 func (b *Batch) Drain() {
-	b.s.conn.TrySend(wire.AppendFrame(nil, wire.TypeDrain, 0, nil))
+	b.s.conn.Post(wire.AppendFrame(nil, wire.TypeDrain, 0, nil))
 }
 
 // Fail closes the stream with an error.
