@@ -21,6 +21,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -157,9 +158,14 @@ func New(cfg Config, deps Deps) (*Host, error) {
 // Name of the part.
 func (h *Host) Name() string { return "controller" }
 
+// maxRequest bounds a call's body, in bytes. The largest calls name what a selection of dead letters takes.
+const maxRequest = 8 << 20
+
 // Routes registers the controller's service.
 func (h *Host) Routes(mux *http.ServeMux) {
-	mux.Handle(columbav1connect.NewControllerServiceHandler(&service{h}))
+	mux.Handle(serving.Handler(columbav1connect.NewControllerServiceHandler, columbav1connect.ControllerServiceHandler(&service{h}), serving.Options{
+		Request: maxRequest, Log: h.log, Metrics: h.deps.Metrics,
+	}))
 }
 
 // Start reads which extents there are.

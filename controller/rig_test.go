@@ -43,11 +43,11 @@ type rig struct {
 	mu      struct {
 		sync.Mutex
 		members map[core.HostID]membership.Host
-		serving map[string]*serving
+		serving map[string]*servedHost
 	}
 }
 
-type serving struct {
+type servedHost struct {
 	listener *netmem.Listener
 	server   *http.Server
 }
@@ -81,7 +81,7 @@ func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
 func newRig(t *testing.T, o rigOptions) *rig {
 	r := &rig{t: t, meta: memory.New()}
 	r.mu.members = make(map[core.HostID]membership.Host)
-	r.mu.serving = make(map[string]*serving)
+	r.mu.serving = make(map[string]*servedHost)
 	r.self = membership.Host{ID: "ctl", Roles: []string{"controller"}, Address: "ctl:1", Run: newRun()}
 	r.input = membership.Host{ID: "in", Roles: []string{"inputhost"}, Address: "in:1", Run: newRun()}
 	var err error
@@ -171,7 +171,7 @@ func (r *rig) ok(err error) {
 
 // serve listens at an address.
 func (r *rig) serve(addr string, h http.Handler) {
-	s := &serving{netmem.Listen(addr), &http.Server{Handler: h}}
+	s := &servedHost{netmem.Listen(addr), &http.Server{Handler: h}}
 	r.mu.Lock()
 	r.mu.serving[addr] = s
 	r.mu.Unlock()

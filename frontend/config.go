@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/serving"
 )
 
 // Config of a frontend.
@@ -63,8 +64,8 @@ func (c Config) Validate() error {
 		return core.Errorf(core.CodeBadArgument, "frontend call-timeout %s is not in 100ms … 10m", c.CallTimeout)
 	case c.DrainTimeout < 0 || c.DrainTimeout > 10*time.Minute:
 		return core.Errorf(core.CodeBadArgument, "frontend drain-timeout %s is not in 0 … 10m", c.DrainTimeout)
-	case c.MaxRequest < 64<<10 || c.MaxRequest > 1<<30:
-		return core.Errorf(core.CodeBadArgument, "frontend max-request %d is not in 64 KiB … 1 GiB", c.MaxRequest)
+	case c.MaxRequest < 64<<10 || c.MaxRequest > serving.MaxRequest:
+		return core.Errorf(core.CodeBadArgument, "frontend max-request %d is not in 64 KiB … 64 MiB", c.MaxRequest)
 	case c.MaxCalls < 1:
 		return core.Errorf(core.CodeBadArgument, "frontend max-calls %d is not positive", c.MaxCalls)
 	case c.MaxPublishers < 1:

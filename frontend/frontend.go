@@ -17,6 +17,7 @@ import (
 	"github.com/columbamq/columba/frontend/gate"
 	"github.com/columbamq/columba/frontend/publishers"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -34,6 +35,7 @@ type Deps struct {
 // Host is the frontend role of a process. Its calls may come from any number of goroutines.
 type Host struct {
 	svc       *service
+	reg       prometheus.Registerer
 	stopPolls context.CancelFunc
 }
 
@@ -53,23 +55,18 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	}
 	svc.keys.Store(&tokenKeys{})
 	svc.publishers = publishers.New(cfg.MaxPublishers, cfg.PublisherIdle, svc.newPublisher)
-	return &Host{svc: svc, stopPolls: stopPolls}, nil
+	return &Host{svc: svc, reg: deps.Metrics, stopPolls: stopPolls}, nil
 }
-
-// compressFrom is the size of an answer, bytes, from which on compressing it is worth the CPU time: routes and receipts are far below it.
-const compressFrom = 16 << 10
 
 // Routes adds AdminService and MessageService. They refuse calls before Start and after Stop.
 func (h *Host) Routes(mux *http.ServeMux) {
-	opts := []connect.HandlerOption{
+	o := serving.Options{Request: h.svc.cfg.MaxRequest, Log: h.svc.log, Metrics: h.reg, More: []connect.HandlerOption{
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(h.svc.intercept)),
-		connect.WithReadMaxBytes(h.svc.cfg.MaxRequest),
-		connect.WithCompressMinBytes(compressFrom),
 		connect.WithCodec(bodies.StrictJSON("json")), connect.WithCodec(bodies.StrictJSON("json; charset=utf-8")),
-	}
+	}}
 	handle := func(path string, service http.Handler) { mux.Handle(path, bodies.Limit(h.svc.cfg.MaxRequest, service)) }
-	handle(columbav1connect.NewAdminServiceHandler(h.svc, opts...))
-	handle(columbav1connect.NewMessageServiceHandler(h.svc, opts...))
+	handle(serving.Handler(columbav1connect.NewAdminServiceHandler, columbav1connect.AdminServiceHandler(h.svc), o))
+	handle(serving.Handler(columbav1connect.NewMessageServiceHandler, columbav1connect.MessageServiceHandler(h.svc), o))
 }
 
 // startPause is the wait before metadata that was not available is asked again.

@@ -2,9 +2,7 @@ package frontend
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/columbamq/columba/frontend/gate"
 	"github.com/columbamq/columba/frontend/publishers"
 	"github.com/columbamq/columba/internal/peer"
-	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -45,7 +42,7 @@ var (
 	_ columbav1connect.MessageServiceHandler = (*service)(nil)
 )
 
-// intercept gives every call a place, a deadline and a count, and turns errors and panics into answers.
+// intercept gives every call a place, a deadline and a count, and turns errors into answers.
 func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (resp connect.AnyResponse, err error) {
 		method := req.Spec().Procedure
@@ -74,23 +71,12 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		return s.recovered(ctx, method, req, next)
-	}
-}
-
-// recovered makes a panic of one call an internal error of that call.
-func (s *service) recovered(ctx context.Context, method string, req connect.AnyRequest, next connect.UnaryFunc) (resp connect.AnyResponse, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("call panicked", "method", method, telemetry.KeyErr, fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = core.Errorf(core.CodeInternal, "the call met a defect of the server; its log has the details")
+		if resp, err = next(ctx, req); err == nil {
+			return resp, nil
 		}
-	}()
-	if resp, err = next(ctx, req); err == nil {
-		return resp, nil
+		if ctx.Err() != nil && core.CodeOf(err) == core.CodeInternal {
+			err = core.Errorf(core.CodeDeadline, "%s did not end in time: %w", method, err)
+		}
+		return nil, err
 	}
-	if ctx.Err() != nil && core.CodeOf(err) == core.CodeInternal {
-		err = core.Errorf(core.CodeDeadline, "%s did not end in time: %w", method, err)
-	}
-	return nil, err
 }

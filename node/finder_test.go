@@ -102,7 +102,7 @@ func TestHolder_EndsWhenAnOlderOneIsThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newHolder(&resources{members: members, failed: func() error { return nil }})
+		h := newHolder(&resources{members: members, failed: func() error { return nil }}, slog.New(slog.DiscardHandler))
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(t.Context()) }()
 		other := membership.Host{ID: "other", Address: "other:1", Roles: self.Roles, Run: core.RunID{ID: core.NewID(time.Now().Add(time.Second))}}

@@ -3,9 +3,12 @@ package node
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
@@ -23,14 +26,16 @@ type holder struct {
 	failed  func() error
 	members membership.Monitor
 	serve   bool // others may ask
+	log     *slog.Logger
+	metrics prometheus.Registerer
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
 var _ role = (*holder)(nil)
 
-func newHolder(res *resources) *holder {
-	h := &holder{store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
+func newHolder(res *resources, log *slog.Logger) *holder {
+	h := &holder{log: log, metrics: res.metrics, store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -40,7 +45,7 @@ func (h *holder) Routes(mux *http.ServeMux) {
 	if !h.serve {
 		return
 	}
-	path, handler := remote.NewHandler(h.store)
+	path, handler := remote.NewHandler(h.store, h.log, h.metrics)
 	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ func gatedHolder(t *testing.T, failed func() error) lifecycle.Part {
 	}
 	res := &resources{members: members, failed: failed}
 	var all pages
-	return all.add(namedRole{membership.RoleMetadata, newHolder(res)})
+	return all.add(namedRole{membership.RoleMetadata, newHolder(res, slog.New(slog.DiscardHandler))})
 }
 
 func TestHolder_EndsTheProcessWhenTheMetadataFail(t *testing.T) {

@@ -34,7 +34,7 @@ func (n *Node) foundation(res *resources) []namedRole {
 	var out []namedRole
 	switch {
 	case res.finder == nil:
-		out = append(out, namedRole{membership.RoleMetadata, newHolder(res)})
+		out = append(out, namedRole{membership.RoleMetadata, newHolder(res, n.o.Log.With("part", membership.RoleMetadata))})
 	case !slices.Equal(n.cfg.Roles, []string{RoleStore}):
 		return []namedRole{{membership.RoleMetadata, &seeker{finder: res.finder, store: res.meta, joiner: j}}}
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -62,7 +63,7 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, pages http.Handle
 		MaxHeaderBytes:    maxHeader,
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
+		ErrorLog:          stdlog.New(errorLog{log}, "", 0),
 	}
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)

@@ -18,6 +18,7 @@ import (
 	"github.com/columbamq/columba/core/acktoken"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/budget"
@@ -144,7 +145,9 @@ func (h *Host) Name() string { return "outputhost" }
 // Routes registers the consume websocket and the RPCs.
 func (h *Host) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/consume", h.serveConsume)
-	mux.Handle(columbav1connect.NewOutputServiceHandler(&service{h: h}))
+	mux.Handle(serving.Handler(columbav1connect.NewOutputServiceHandler, columbav1connect.OutputServiceHandler(&service{h: h}), serving.Options{
+		Request: serving.MaxRequest, Log: h.log, Metrics: h.deps.Metrics,
+	}))
 }
 
 // Start reads the keys of ack tokens.

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/storehost/extentlog"
 )
@@ -103,7 +103,9 @@ const maxRequest = 32 << 20
 // Routes registers the data websocket and the store's service.
 func (h *Host) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/store", h.serveLink)
-	mux.Handle(columbav1connect.NewStoreServiceHandler(&service{h}, connect.WithReadMaxBytes(maxRequest)))
+	mux.Handle(serving.Handler(columbav1connect.NewStoreServiceHandler, columbav1connect.StoreServiceHandler(&service{h}), serving.Options{
+		Request: maxRequest, Log: h.log, Metrics: h.deps.Metrics,
+	}))
 }
 
 // Start opens the extents.

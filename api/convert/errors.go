@@ -44,10 +44,14 @@ func FrameError(body []byte) error {
 	return ErrorFromProto(&p)
 }
 
-// RPCError dresses an error for Connect: a status that proxies and curl users understand, the catalogue's entry as detail.
+// RPCError dresses an error for Connect: a status that proxies and curl users understand, the catalogue's entry as detail. An error that
+// is dressed already stays as it is.
 func RPCError(err error) error {
 	if err == nil {
 		return nil
+	}
+	if dressed := (*connect.Error)(nil); errors.As(err, &dressed) && len(dressed.Details()) > 0 {
+		return dressed
 	}
 	code := core.CodeOf(err)
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -29,6 +29,7 @@ type Source struct {
 	Clock     []string // "12: time.Now": uses of the clock, outside of what synctest makes virtual
 	Sleeps    []string // "12: time.Sleep" in a test that does not run in a synctest bubble
 	Ports     []string // "12: 127.0.0.1:8080": a test that listens on a port it chose itself
+	Services  []string // "12: NewOutputServiceHandler": makes the handler of a service by itself
 }
 
 // Violation is one broken rule.
@@ -67,6 +68,7 @@ var rules = []struct {
 	{"doc", checkDoc},
 	{"size", checkSize},
 	{"tests", checkTests},
+	{"services", checkServices},
 }
 
 // matches reports whether a path is the pattern, or below it when the pattern ends in "/...".

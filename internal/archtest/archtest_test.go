@@ -60,6 +60,10 @@ func TestRealModuleRoleImportingRole(t *testing.T) {
 		t.Fatalf("the module with the import: got %v, want one violation of roles by controller", got)
 	}
 
+	write("controller/place.go", "package controller\n\nimport \"example.test/small/api\"\n\nvar place = api.NewPlaceServiceHandler(nil)\n")
+	if got := Check(load(t, root)); len(got) != 1 || got[0].Rule != "services" {
+		t.Fatalf("the module with a service without limits: got %v, want one violation of services", got)
+	}
 	if err := os.Remove(filepath.Join(root, "controller/place.go")); err != nil {
 		t.Fatal(err)
 	}

@@ -126,6 +126,8 @@ func readSource(path string) (Source, error) {
 		}
 		at := strconv.Itoa(fset.Position(n.Pos()).Line) + ": " + use.what
 		switch {
+		case use.service:
+			s.Services = append(s.Services, at)
 		case use.port && s.Test:
 			s.Ports = append(s.Ports, at)
 		case use.clock:
@@ -147,11 +149,12 @@ func importsPath(file *ast.File, path string) bool {
 type use struct {
 	what        string
 	clock, port bool
+	service     bool
 }
 
 var clockFuncs = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
 
-// lookAt finds uses of the clock, and calls of Listen… with a port that is not 0.
+// lookAt finds uses of the clock, calls of Listen… with a port that is not 0, and calls of the generated constructors of services.
 func lookAt(n ast.Node) (use, bool) {
 	switch n := n.(type) {
 	case *ast.SelectorExpr:
@@ -160,6 +163,9 @@ func lookAt(n ast.Node) (use, bool) {
 		}
 	case *ast.CallExpr:
 		fun, ok := n.Fun.(*ast.SelectorExpr)
+		if ok && strings.HasPrefix(fun.Sel.Name, "New") && strings.HasSuffix(fun.Sel.Name, "ServiceHandler") {
+			return use{what: fun.Sel.Name, service: true}, true
+		}
 		if !ok || !strings.HasPrefix(fun.Sel.Name, "Listen") {
 			break
 		}

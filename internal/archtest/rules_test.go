@@ -104,3 +104,10 @@ func TestStaleExceptions(t *testing.T) {
 		t.Errorf("a link that imports both: got %q, want none", got)
 	}
 }
+
+func TestRuleCatchesServicesWithoutLimits(t *testing.T) {
+	doc := "Package outputhost owns deliveries."
+	made := []string{"12: NewOutputServiceHandler"}
+	expect(t, Package{Path: "outputhost", Sources: []Source{{File: "outputhost/outputhost.go", Doc: doc, Services: made}}}, "services")
+	expect(t, Package{Path: "outputhost", Sources: []Source{{File: "outputhost/outputhost.go", Doc: doc}, {File: "outputhost/a_test.go", Test: true, Services: made}}})
+}

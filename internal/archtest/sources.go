@@ -61,3 +61,16 @@ func checkTests(p Package) []string {
 	}
 	return out
 }
+
+// checkServices keeps services without limits off the port. Tests make fakes as they like.
+func checkServices(p Package) []string {
+	var out []string
+	for _, s := range p.Sources {
+		for _, use := range s.Services {
+			if !s.Test && !s.Generated {
+				out = append(out, fmt.Sprintf("%s:%s: a service made like this has no limits; make it with serving.Handler", s.File, use))
+			}
+		}
+	}
+	return out
+}

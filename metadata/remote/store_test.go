@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -32,7 +33,7 @@ type served struct {
 
 func serve(behind metadata.Store, wrap func(http.Handler) http.Handler) *served {
 	mux := http.NewServeMux()
-	mux.Handle(remote.NewHandler(behind))
+	mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
 	server := httptest.NewServer(wrap(mux))
 	return &served{remote.New(server.Client(), server.URL), server, behind}
 }
@@ -181,7 +182,7 @@ func TestWatch_ServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(remote.NewHandler(behind))
+	mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
 	second := &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux}}
 	second.Start()
 	defer second.Close()
@@ -232,7 +233,7 @@ func TestStore_FollowsTheServer(t *testing.T) {
 	servers := make([]*httptest.Server, 2)
 	for i := range servers {
 		mux := http.NewServeMux()
-		mux.Handle(remote.NewHandler(behind))
+		mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
 		servers[i] = httptest.NewServer(mux)
 		defer servers[i].Close()
 	}
@@ -268,7 +269,7 @@ func TestWatch_ServerMoves(t *testing.T) {
 	behind := memory.New()
 	defer behind.Close()
 	mux := http.NewServeMux()
-	mux.Handle(remote.NewHandler(behind))
+	mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
 	first, second := httptest.NewServer(mux), httptest.NewServer(mux)
 	var at atomic.Pointer[httptest.Server]
 	at.Store(first)
