@@ -2,7 +2,10 @@ package outputhost
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -15,13 +18,58 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// consumeReadLimit bounds a message from a consumer: settlements only.
-const consumeReadLimit = 4 << 20
+const (
+	// consumeReadLimit bounds a message from a consumer: settlements only.
+	consumeReadLimit = 4 << 20
+	// maxUnread is how many bytes of deliveries may wait to be written to a connection. Above it the streams of the connection get no more: what
+	// is ready stays in its group, for other consumers. A group may go over it by what it takes at once.
+	maxUnread = 8 << 20
+)
 
 // session is one consumer's connection; each of its streams consumes for one group.
 type session struct {
 	h   *Host
 	mux *ws.Mux
+	mu  struct {
+		sync.Mutex
+		waiting map[*group]struct{} // groups that have something for a stream of this connection, which was full
+	}
+}
+
+// newSession upgrades a request to a connection.
+func (h *Host) newSession(w http.ResponseWriter, r *http.Request) (*session, error) {
+	s := &session{h: h}
+	s.mu.waiting = make(map[*group]struct{})
+	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: maxUnread, Drained: s.drained})
+	if err != nil {
+		return nil, err
+	}
+	s.mux = ws.NewMux(conn, s.accept)
+	return s, nil
+}
+
+// full reports that the consumer reads more slowly than it is sent to. The group is pumped again when there is room.
+func (s *session) full(g *group) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	full := s.mux.Conn.Full()
+	if full {
+		s.mu.waiting[g] = struct{}{}
+	}
+	return full
+}
+
+// drained pumps the groups that waited for room.
+func (s *session) drained() {
+	s.mu.Lock()
+	waiting := slices.Collect(maps.Keys(s.mu.waiting))
+	clear(s.mu.waiting)
+	s.mu.Unlock()
+	s.h.tasks.Go(func(context.Context) {
+		for _, g := range waiting {
+			g.pump()
+		}
+	})
 }
 
 // serveConsume answers GET /v1/consume.
@@ -32,12 +80,10 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: 2 * h.cfg.MaxCredit})
+	s, err := h.newSession(w, r)
 	if err != nil {
 		return
 	}
-	s := &session{h: h}
-	s.mux = ws.NewMux(conn, s.accept)
 	h.mu.Lock()
 	h.mu.sessions[s] = struct{}{}
 	h.mu.Unlock()
@@ -46,7 +92,7 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 	}
 	h.metrics.sessions.Inc()
 	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
-		h.log.Debug("consumer's connection ended", "client", conn.RemoteAddr(), "err", err)
+		h.log.Debug("consumer's connection ended", "client", s.mux.Conn.RemoteAddr(), "err", err)
 	}
 	h.metrics.sessions.Dec()
 	h.mu.Lock()

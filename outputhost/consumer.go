@@ -1,7 +1,6 @@
 package outputhost
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -40,15 +39,11 @@ type delivery struct {
 	release func()
 }
 
-// deliverTimeout bounds the wait for room on a consumer's connection; its credit keeps it from happening.
-const deliverTimeout = 2 * time.Second
-
+// send queues the delivery. It never waits: a consumer that does not read must not hold up who delivers to others. maxUnread bounds what is
+// queued, and the connection ends when nothing can be written to it for a while.
 func (d delivery) send() {
-	ctx, cancel := context.WithTimeout(context.Background(), deliverTimeout)
-	defer cancel()
-	if err := d.c.s.mux.Conn.SendOwned(ctx, d.head, d.records, d.release); err != nil {
-		d.c.s.mux.Conn.Abort(core.Errorf(core.CodeThrottled, "the consumer does not read: %w", err))
-	}
+	// It fails when the connection has ended: the stream's Closed says so, and the messages stay locked until their timeout.
+	d.c.s.mux.Conn.PushOwned(d.head, d.records, d.release)
 }
 
 // deliverLocked frames the runs that were taken for this consumer. A run's bytes are sent as they were read; retries, small and

@@ -141,7 +141,7 @@ func (g *group) takeLocked(now time.Time) []delivery {
 		}
 		g.mu.turn = (g.mu.turn + 1) % len(g.mu.consumers)
 		c := g.mu.consumers[g.mu.turn]
-		if c.credit.messages <= 0 || c.credit.bytes <= 0 {
+		if c.credit.messages <= 0 || c.credit.bytes <= 0 || c.s.full(g) {
 			continue
 		}
 		credit := dispatch.Credit{Messages: min(c.credit.messages, takeAtOnce), Bytes: min(c.credit.bytes, takeBytesAtOnce), Oversize: c.held == 0}

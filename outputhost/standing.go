@@ -214,7 +214,7 @@ func (g *group) viewLocked(x *held, now time.Time) stuck.View {
 		v.Throttled = g.mu.rules.Throttled(pullSession)
 	}
 	for _, c := range g.mu.consumers {
-		if c.credit.messages > 0 && c.credit.bytes > 0 {
+		if c.credit.messages > 0 && c.credit.bytes > 0 && !c.s.mux.Conn.Full() {
 			v.Credit++
 			v.Throttled = v.Throttled && g.mu.rules.Throttled(c.id)
 		}

@@ -15,6 +15,9 @@ type Options struct {
 	SendBytes int // bound of what waits to be sent; Send blocks (until its context ends) above it
 	// ControlBytes is the room for control frames beside SendBytes. A peer that leaves more of them unread loses the connection.
 	ControlBytes int
+	// Drained (may be nil) is called after Full answered true, once half of SendBytes is free again. It is called on the writer goroutine
+	// and must not block.
+	Drained func()
 	// NetDial replaces the TCP dialer: in-process links dial an in-memory listener.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }

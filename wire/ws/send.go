@@ -41,6 +41,16 @@ func (c *Conn) PushOwned(header, body []byte, release func()) error {
 	return nil
 }
 
+// Full reports that SendBytes or more wait to be sent. Who uses PushOwned to send what is not bounded otherwise asks it before, and goes on when
+// Options.Drained is called.
+func (c *Conn) Full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	full := c.mu.queue.bytes >= c.options.SendBytes
+	c.mu.full = c.mu.full || full
+	return full
+}
+
 // Post queues a small control frame: an answer, a position, the end of a stream. It copies b and never waits. Control frames have
 // ControlBytes of room beside the bulk, so a full queue does not drop them. A peer that leaves that much unread loses the connection.
 // So a posted frame is either written, or its stream ends with the connection: callers have nothing to check or to repeat.

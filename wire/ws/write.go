@@ -129,7 +129,12 @@ func (c *Conn) written(segments []segment) {
 	}
 	c.mu.Lock()
 	admitted := c.mu.queue.settle(cost, control, c.options.SendBytes)
+	drained := c.mu.full && c.mu.queue.bytes <= c.options.SendBytes/2
+	c.mu.full = c.mu.full && !drained
 	c.mu.Unlock()
+	if drained && c.options.Drained != nil {
+		c.options.Drained()
+	}
 	for _, p := range admitted {
 		p.done <- nil
 	}

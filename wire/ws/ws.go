@@ -29,6 +29,7 @@ type Conn struct {
 	mu struct {
 		sync.Mutex
 		queue   sendQueue
+		full    bool // Full said so; Drained is owed
 		running bool
 		closing *websocket.CloseError // the close message to send, once the queue is empty
 		pong    *string               // the answer owed to the peer's latest ping
