@@ -149,5 +149,9 @@ func (e *Engine) sync(g *group) error {
 			e.index.note(c.extent, e.identity.Run)
 		}
 	}
+	for _, x := range g.lifted {
+		x.release()
+		e.index.note(x, e.identity.Run)
+	}
 	return nil
 }

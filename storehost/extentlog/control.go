@@ -154,7 +154,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 		end.checksum, end.bytes = b.Checksum, x.next.bytes-min(beyond, x.next.bytes)
 	}
 	if end.checksum != checksum {
-		e.quarantine(x, "checksum at the sealed end differs from the other replicas'")
+		e.quarantine(x, "checksum at the sealed end differs from the other replicas'", true)
 		return core.Errorf(core.CodeCorrupt, "extent %s: rolling checksum at %d is %08x, the seal says %08x; the replica is quarantined", x.id, l, end.checksum, checksum)
 	}
 	if l < x.next.last {

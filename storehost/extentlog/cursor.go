@@ -61,6 +61,10 @@ func (e *Engine) openCursor(p place, end core.Seq) (*cursor, error) {
 		return nil, err
 	}
 	if !c.iter.SeekGE(key) || !bytes.Equal(c.iter.Key(), key) {
+		if err := c.iter.Error(); err != nil { // the step back would forget it, and find the batch before
+			c.close()
+			return nil, diskError(p.x, err)
+		}
 		c.iter.SeekLT(key)
 	}
 	return c, nil

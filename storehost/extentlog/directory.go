@@ -264,6 +264,9 @@ func (e *Engine) load() error {
 	if err := iter.Error(); err != nil {
 		return openError(e.dir, err)
 	}
+	if err := e.loadPass(); err != nil {
+		return err
+	}
 	return e.loadGraveyard()
 }
 

@@ -104,7 +104,7 @@ func (e *Engine) Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRu
 		if _, ok := x.state(); !ok { // a removal took the bytes away meanwhile
 			return run, notFound(id)
 		}
-		e.quarantine(x, err.Error())
+		e.quarantine(x, err.Error(), false)
 	}
 	return run, err
 }

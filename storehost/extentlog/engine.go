@@ -52,6 +52,7 @@ type Engine struct {
 	failed      chan struct{}              // closed when it is broken
 	applying    atomic.Pointer[round]      // that commitLoop gives to the database; who takes it out answers it
 	failures    atomic.Int32               // background errors since the last good flush
+	scrubbing   pass                       // as of the last run
 	excised     atomic.Bool                // ranges were cut out since the last flush that housekeep asked for
 	scrubbed    atomic.Uint64              // bytes
 	quarantined atomic.Uint64              // extents
@@ -236,32 +237,8 @@ func (e *Engine) Follow(id core.ExtentID, wake func()) (stop func()) {
 	}
 }
 
-// quarantine marks an extent whose bytes cannot be trusted; peers repair it.
-func (e *Engine) quarantine(x *extent, why string) {
-	if !x.damage() {
-		return
-	}
-	e.quarantined.Add(1)
-	e.log.Error("extent quarantined", "extent", x.id, "why", why)
-	e.index.note(x, e.identity.Run)
-	e.queue.offer(request{
-		stage: func(g *group) error {
-			if x.isRemoved() || x.next.Extent.ID.IsZero() {
-				return notFound(x.id)
-			}
-			x.next.Damaged = true
-			return e.stageRow(g, x)
-		},
-		answer: func(error) {}, // it is known in memory
-	})
-}
-
 func notFound(id core.ExtentID) error {
 	return core.Errorf(core.CodeNotFound, "this store has no extent %s", id)
-}
-
-func damaged(id core.ExtentID) error {
-	return core.Errorf(core.CodeCorrupt, "extent %s is quarantined: its bytes failed a check; repair it from another replica", id)
 }
 
 func errClosed() error { return core.Errorf(core.CodeUnavailable, "the store's log is closed") }

@@ -25,6 +25,9 @@ type extent struct {
 		indexed   core.Seq // of a timer extent
 		known     bool     // a row of it is durable
 		removed   bool
+		verdicts  int  // how often damage was found
+		lifting   bool // the quarantine is being lifted, and no damage was found since
+		ioErrors  ioErrors
 		cut       bool        // a seal takes away what is beyond …
 		end       core.Seq    // … this, before state says so
 		followers []*follower // replaced, never changed in place
@@ -48,7 +51,9 @@ func (x *extent) publish(after durable) (news bool) {
 	x.mu.state = after.state()
 	x.mu.indexed = after.indexed
 	x.mu.state.Committed = max(x.mu.state.Committed, was.Committed)
-	x.mu.state.Damaged = x.mu.state.Damaged || was.Damaged
+	if was.Damaged {
+		x.mu.state.Damaged, x.mu.state.Why = true, was.Why
+	}
 	x.mu.known = true
 	is := &x.mu.state
 	return !known || is.Opened != was.Opened || is.Fenced != was.Fenced || is.Sealed != was.Sealed || is.Version != was.Version ||
@@ -74,21 +79,6 @@ func (x *extent) committed() core.Seq {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.mu.state.Committed
-}
-
-// damage marks the extent; it reports whether it was sound before.
-func (x *extent) damage() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	was := x.mu.state.Damaged
-	x.mu.state.Damaged = true
-	return !was
-}
-
-func (x *extent) damaged() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.mu.state.Damaged
 }
 
 func (x *extent) remove() {

@@ -15,6 +15,7 @@ import (
 //	x ‖ extent(16)                            → row: tuple, header, fence, end
 //	d ‖ extent(16)                            → tombstone of a removed extent: when, by which version of its holders
 //	m ‖ "f", m ‖ "i", m ‖ "h"                 → format version, 1 byte; disk id(16) ‖ store id; horizon, unix ms u64
+//	m ‖ "s"                                   → where the background verification stands
 const (
 	prefixBatch     = 'e'
 	prefixPosition  = 'p'
@@ -36,6 +37,7 @@ var (
 	keyFormat   = []byte{prefixMeta, 'f'}
 	keyIdentity = []byte{prefixMeta, 'i'}
 	keyHorizon  = []byte{prefixMeta, 'h'}
+	keyScrub    = []byte{prefixMeta, 's'}
 )
 
 func extentKey(prefix byte, id core.ExtentID) []byte {
@@ -126,6 +128,9 @@ type row struct {
 	SealSum uint32             `json:"seal_sum,omitempty"` // rolling checksum that the replica must have at L
 	Damaged bool               `json:"damaged,omitempty"`
 	Version uint64             `json:"version,omitempty"` // highest one of the holders heard of
+
+	Why      string `json:"why,omitempty"`      // it is damaged
+	Diverged bool   `json:"diverged,omitempty"` // damaged, since its sound bytes are other than its peers'
 }
 
 // encode is a version byte and JSON: rows are few and written rarely, and must be readable in ten years.
@@ -166,6 +171,6 @@ func (d durable) positionLen() int {
 func (d durable) state() State {
 	return State{
 		Extent: d.Extent, Header: d.Header, Opened: d.Opened, Fenced: d.Fenced, Sealed: d.Sealed, L: d.L,
-		Last: d.last, Committed: d.committed, Checksum: d.checksum, Bytes: d.bytes, Damaged: d.Damaged, Version: d.Version,
+		Last: d.last, Committed: d.committed, Checksum: d.checksum, Bytes: d.bytes, Damaged: d.Damaged, Why: d.Why, Diverged: d.Diverged, Version: d.Version,
 	}
 }

@@ -19,7 +19,9 @@ type State struct {
 	Committed core.Seq // highest committed seq heard of, in memory (and as of the last durable append)
 	Checksum  uint32   // rolling, at Last
 	Bytes     uint64
-	Damaged   bool   // a checksum or I/O error was met: answers are suspect, reads are refused; until the replica is removed
+	Damaged   bool   // a checksum failed, or I/O errors persist: answers are suspect, reads are refused; until Verify finds it whole or it is removed
+	Why       string // it is damaged
+	Diverged  bool   // damaged, since its bytes are sound but other than its peers': Verify does not help
 	Version   uint64 // highest version of the extent's holders that the store was told
 }
 
@@ -65,6 +67,9 @@ type Log interface {
 	Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRun, error)
 	// Seek is the first seq whose batch was appended at or after unix µs t; last+1 when there is none.
 	Seek(id core.ExtentID, t int64) (core.Seq, error)
+	// Verify reads every byte of a replica. It quarantines one whose checksums fail, and lifts the quarantine of one that it finds whole, unless its
+	// records are other than its peers'. CodeUnavailable and CodeDeadline: nothing is decided.
+	Verify(ctx context.Context, id core.ExtentID) (Verified, error)
 	// State of one extent; CodeNotFound.
 	State(id core.ExtentID) (State, error)
 	// List calls yield for every extent, in order of id.

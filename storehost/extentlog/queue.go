@@ -66,6 +66,7 @@ type group struct {
 	batch   *pebble.Batch
 	touched []change
 	appends []staged
+	lifted  []*extent // whose quarantine ends
 }
 
 // change is what a group makes of an extent.

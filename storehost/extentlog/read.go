@@ -1,7 +1,6 @@
 package extentlog
 
 import (
-	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -44,7 +43,7 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 		if end, ok := x.truncated(); ok && end < upTo {
 			return e.Read(id, from, end, maxBytes)
 		}
-		e.quarantine(x, err.Error())
+		e.quarantine(x, err.Error(), false)
 	}
 	return b, err
 }
@@ -186,12 +185,4 @@ func (e *Engine) Seek(id core.ExtentID, t int64) (core.Seq, error) {
 		}
 	}
 	return low, nil
-}
-
-// diskError makes an I/O or checksum error of the database the extent's damage.
-func diskError(x *extent, err error) error {
-	if errors.Is(err, pebble.ErrClosed) {
-		return errClosed()
-	}
-	return core.Errorf(core.CodeCorrupt, "extent %s cannot be read from the disk: %w", x.id, err)
 }
