@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"unicode"
 
 	"github.com/columbamq/columba/core"
 )
@@ -143,28 +142,4 @@ var hints = map[core.Code]string{
 // say talks to the user on stderr.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintln(a.stderr, printable(fmt.Sprintf(format, args...)))
-}
-
-// printable replaces what could steer a terminal or break a line.
-func printable(s string) string {
-	clean := func(r rune) bool {
-		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == unicode.ReplacementChar
-	}
-	if strings.IndexFunc(s, clean) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case clean(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }

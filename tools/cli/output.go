@@ -125,7 +125,7 @@ func (p *printer) write(b []byte) {
 // yaml prints JSON text, which is YAML too, in block style.
 func (p *printer) yaml(text []byte) {
 	var node yaml.Node
-	if err := yaml.Unmarshal(text, &node); err != nil {
+	if err := yaml.Unmarshal(yamlOfJSON(text), &node); err != nil {
 		p.err = err
 		return
 	}
@@ -137,12 +137,16 @@ func (p *printer) yaml(text []byte) {
 		p.err = err
 		return
 	}
-	p.write(b.Bytes())
+	p.write(printableYAML(b.Bytes()))
 }
 
+// blockStyle drops the style of JSON. Scalars with characters that could steer a terminal are quoted.
 func blockStyle(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0
+	}
+	if n.Kind == yaml.ScalarNode && strings.IndexFunc(n.Value, steersInLines) >= 0 {
+		n.Style = yaml.DoubleQuotedStyle // where they can be escaped
 	}
 	for _, c := range n.Content {
 		blockStyle(c)
@@ -184,7 +188,7 @@ func appendJSON(b []byte, v any) []byte {
 	if err := enc.Encode(v); err != nil {
 		panic(fmt.Sprintf("output field of type %T: %v", v, err)) // fields hold plain values only
 	}
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...)
+	return append(b, printableJSON(bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}))...)
 }
 
 // cell is a value as it stands in a table.
