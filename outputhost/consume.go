@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -409,4 +410,11 @@ func (c *consumer) report(failures []wire.AckFailure) {
 	c.s.mux.Conn.Post(b)
 }
 
-func clipName(s string) string { return s[:min(len(s), wire.MaxConsumerName)] }
+// clipName cuts a consumer's name to the bytes that records keep of it, at the end of a character: half a one is no text for protobuf.
+func clipName(s string) string {
+	n := min(len(s), wire.MaxConsumerName)
+	for n < len(s) && n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

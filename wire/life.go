@@ -37,9 +37,9 @@ func AppendLife(extra []byte, l Life) []byte {
 		}
 		out = append(out, f.whole...)
 	}
-	l.Reason = l.Reason[:min(len(l.Reason), MaxLifeReason)]
-	l.ReasonCode = l.ReasonCode[:min(len(l.ReasonCode), MaxReasonCode)]
-	l.LastConsumer = l.LastConsumer[:min(len(l.LastConsumer), MaxConsumerName)]
+	l.Reason = clipText(l.Reason, MaxLifeReason)
+	l.ReasonCode = clipText(l.ReasonCode, MaxReasonCode)
+	l.LastConsumer = clipText(l.LastConsumer, MaxConsumerName)
 	out = binary.LittleEndian.AppendUint16(out, extraLife)
 	at := len(out)
 	out = append(out, 0, 0)
