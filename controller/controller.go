@@ -100,6 +100,7 @@ type Host struct {
 	stores     *stores
 	hosts      *hosts
 	untold     *untold
+	undecided  *undecided
 	repairs    *repair.Runner
 	replicas   *replicas.Calls
 	quotas     *quota.Keeper
@@ -124,7 +125,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), untold: newUntold(),
+		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(),
 	}
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{

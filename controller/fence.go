@@ -25,8 +25,10 @@ type reply struct {
 }
 
 // fence asks every replica side by side to refuse further appends, and collects what they say. It returns when all have answered or
-// failed, or, once what they said suffices for a decision, after a short grace: one store that hangs holds nobody up.
-func (h *Host) fence(ctx context.Context, e core.Extent, floor core.Seq) seal.Input {
+// failed, or, once what they said suffices for a decision, after a short grace: one store that hangs holds nobody up. A store that an operator declared to be gone
+// is not asked.
+func (h *Host) fence(ctx context.Context, o order, floor core.Seq) seal.Input {
+	e := o.extent
 	in := seal.Input{
 		Replicas: e.Replicas, Floor: floor, Disks: make(map[core.HostID]core.DiskID),
 		Answers: make(map[core.HostID]core.FenceAnswer), Missing: make(map[core.HostID]error),
@@ -34,7 +36,12 @@ func (h *Host) fence(ctx context.Context, e core.Extent, floor core.Seq) seal.In
 	replies := make(chan reply, len(e.Replicas))
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
+	asked := 0
 	for _, id := range e.Replicas {
+		if id == o.gone {
+			continue
+		}
+		asked++
 		if disk := e.Disk(id); !disk.IsZero() {
 			in.Disks[id] = disk
 		}
@@ -49,7 +56,7 @@ func (h *Host) fence(ctx context.Context, e core.Extent, floor core.Seq) seal.In
 	}
 	grace := time.NewTimer(h.cfg.CallTimeout)
 	defer grace.Stop()
-	for patience, n := h.cfg.CallTimeout, 0; n < len(e.Replicas); n++ {
+	for patience, n := h.cfg.CallTimeout, 0; n < asked; n++ {
 		select {
 		case r := <-replies:
 			if r.err != nil {

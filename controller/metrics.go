@@ -12,6 +12,7 @@ type metrics struct {
 	below       prometheus.Gauge
 	short       prometheus.Gauge
 	lost        prometheus.Gauge
+	undecided   prometheus.Gauge
 	repaired    prometheus.Counter
 	quarantined prometheus.Counter
 	orphans     prometheus.Gauge
@@ -32,6 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		below:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_below_minimum", Help: "Sealed extents with fewer than two good copies that are there, or than are wanted."}),
 		short:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_missing", Help: "Sealed extents with fewer good copies that are there than are wanted."}),
 		lost:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_lost", Help: "Sealed extents whose end no store has any more."}),
+		undecided:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_undecided", Help: "Extents that have stayed sealing for 30 s or longer, since their ends cannot be decided."}),
 		repaired:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_made_total", Help: "Copies of sealed extents made by repair."}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that count no more since they are damaged or missing."}),
 		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores that belong to no known queue."}),
@@ -40,6 +42,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_expired_total", Help: "Messages of such extents that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while nothing is retired since the clocks of hosts differ or too few hosts answer."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.lost, m.repaired, m.quarantined, m.orphans, m.expired, m.expiredMessages, m.retentionStopped)
+	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -25,6 +26,7 @@ type retry struct {
 // holders that were not told their end are told. It looks at extents whose seal is not finished only.
 func (h *Host) reconcile() {
 	now := h.deps.now()
+	h.alarmUndecided()
 	for _, e := range h.extents.unfinished() {
 		switch {
 		case e.state == core.ExtentOpen && e.home.Kind == core.HomeStaging: // its operation ends it
@@ -86,6 +88,17 @@ func (h *Host) noteStuck(id core.ExtentID, failed bool) {
 	r.pause = min(max(2*r.pause, minStuck), maxStuck)
 	r.after = h.deps.now().Add(r.pause)
 	h.mu.stuck[id] = r
+}
+
+// noteUndecided keeps why an extent has no end yet, for operators.
+func (h *Host) noteUndecided(e core.Extent, err error) {
+	var s stays
+	switch {
+	case err == nil:
+		h.undecided.forget(e.ID)
+	case errors.As(err, &s):
+		h.undecided.failed(e, err, s.decision.NotReached, h.deps.now())
+	}
 }
 
 // freeStuck lets all be tried again: a store came back.

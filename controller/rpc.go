@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -95,6 +96,65 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 		if r.LostFrom == 0 { // else nobody is known to have all of it
 			out.Holders = append(out.Holders, string(holder))
 		}
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) ListUndecided(_ context.Context, req *connect.Request[pb.ListUndecidedRequest]) (*connect.Response[pb.ListUndecidedResponse], error) {
+	var queue core.QueueID
+	if len(req.Msg.Queue) > 0 {
+		id, err := core.IDFromBytes(req.Msg.Queue)
+		if err != nil {
+			return nil, convert.RPCError(err)
+		}
+		queue.ID = id
+	}
+	all := s.h.undecided.list(func(x undecidedExtent) bool { return queue.IsZero() || x.Queue == queue })
+	out := &pb.ListUndecidedResponse{Count: uint32(len(all))}
+	for _, x := range all[:min(len(all), sealPage)] {
+		out.Extents = append(out.Extents, x.proto())
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (x undecidedExtent) proto() *pb.UndecidedExtent {
+	out := &pb.UndecidedExtent{Extent: x.ID.String(), Queue: x.Queue.String(), Since: timestamppb.New(x.since), Reason: x.reason}
+	for _, id := range x.away {
+		out.Away = append(out.Away, string(id))
+	}
+	return out
+}
+
+func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
+	store, err := core.ParseHostID(req.Msg.GetStore())
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	var after core.ExtentID
+	if req.Msg.GetAfter() != "" {
+		if after.ID, err = core.ParseID(req.Msg.GetAfter()); err != nil {
+			return nil, convert.RPCError(err)
+		}
+	}
+	ended := func(context.Context, error) {}
+	if !req.Msg.GetDryRun() {
+		if ended, err = s.h.audit(ctx, req.Msg.GetWho(), "force seal of all extents: the store is gone", string(store)); err != nil {
+			return nil, convert.RPCError(err)
+		}
+	}
+	all, more, err := s.h.sealAllOfStore(ctx, store, after, req.Msg.GetDryRun())
+	ended(ctx, err)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	out := &pb.SealAllOfStoreResponse{}
+	for _, x := range all {
+		e := x.proto()
+		e.Outcome, e.LastSeq, e.Lost = x.what, uint64(x.l), uint64(x.lost)
+		out.Extents = append(out.Extents, e)
+	}
+	if more {
+		out.Next = all[len(all)-1].ID.String()
 	}
 	return connect.NewResponse(out), nil
 }

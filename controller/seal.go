@@ -27,8 +27,19 @@ type order struct {
 	due    time.Time // the writer's word on a timer extent; zero: it is not the writer who asks, or there is nothing in it
 	reason string
 	force  bool // an operator's word
+	// gone is a store that an operator declared to be gone for good; with it, force ends nothing while another replica does not answer.
+	gone core.HostID
 	// quarantined: that counts for what damaged copies may have, too.
 	quarantined bool
+}
+
+// input is what a sealer with this order knows when the row is as it is.
+func (o order) input(in seal.Input, row metadata.SealRecord) seal.Input {
+	in.Floor, in.Force = row.Floor, o.force
+	if o.gone != "" {
+		in.Gone, in.Force = []core.HostID{o.gone}, o.force && len(in.Missing) == 0
+	}
+	return in
 }
 
 // seal fixes the end of an extent and answers its row, with the holders it has by now. Concurrent calls share one run here, and
@@ -62,7 +73,7 @@ func (h *Host) seal(ctx context.Context, o order) (metadata.SealRecord, error) {
 		if s.err != nil {
 			return s.record, s.err
 		}
-		if s.decided && s.record.Forced { // it was the end that needed the force; losses within the extent are given up by another one
+		if s.decided && !running && o.force { // the force was for the end; losses within the extent are given up by another one
 			return s.record, nil
 		}
 		return h.answerEnd(ctx, s.record, o)
@@ -114,13 +125,14 @@ const sealTimeout = 20 * time.Second
 func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
-	if free, err := h.sealSlot(ctx, o.extent.ID); err == nil {
+	if free, err := h.sealSlot(ctx, o); err == nil {
 		s.record, s.decided, s.err = h.sealOnce(ctx, o)
 		<-free
 	} else {
 		s.err = err
 	}
 	h.noteStuck(o.extent.ID, s.err != nil)
+	h.noteUndecided(o.extent, s.err)
 	h.endRun(s, o.extent.ID)
 	if !s.decided {
 		return
@@ -134,10 +146,11 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	h.tell(ctx, s.record)
 }
 
-// sealSlot takes a place among the seals under way, to be freed by a receive. A seal that has failed before does not wait for one: whoever asks
-// holds up others meanwhile.
-func (h *Host) sealSlot(ctx context.Context, id core.ExtentID) (free chan struct{}, err error) {
-	if h.isStuck(id) {
+// sealSlot takes a place among the seals under way, to be freed by a receive. A seal that has failed before does not wait for one, unless an operator
+// asks: it would hold up others meanwhile.
+func (h *Host) sealSlot(ctx context.Context, o order) (free chan struct{}, err error) {
+	id := o.extent.ID
+	if h.isStuck(id) && !o.force {
 		select {
 		case h.retries <- struct{}{}:
 			return h.retries, nil
@@ -159,22 +172,21 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 	fencing := make(chan seal.Input, 1)
 	fctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !h.tasks.Go(func(context.Context) { fencing <- h.fence(fctx, o.extent, o.floor) }) {
+	if !h.tasks.Go(func(context.Context) { fencing <- h.fence(fctx, o, o.floor) }) {
 		return row, false, core.Errorf(core.CodeDraining, "controller is stopping")
 	}
 	row, err = h.beginSeal(ctx, o)
 	if err != nil || row.State.HasEnd() {
 		return row, false, err
 	}
-	in := <-fencing
-	in.Floor, in.Force = row.Floor, o.force
+	in := o.input(<-fencing, row)
 	d := seal.Decide(in)
 	if d.Alarm != "" {
 		h.metrics.alarms.WithLabelValues(string(d.Alarm)).Inc()
 		h.log.Error("seal alarm", "extent", o.extent.ID, "alarm", d.Alarm, "reason", d.Reason)
 	}
 	if d.Verdict != seal.Decided {
-		return row, false, core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %s", o.extent.ID, d.Reason)
+		return row, false, stays{core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %s", o.extent.ID, d.Reason), d}
 	}
 	if !d.HasSum {
 		if d.Checksum, err = h.checksumOfEnd(ctx, o.extent.ID, placeIn(in, d.Holders[0]), d.L); err != nil {

@@ -104,7 +104,7 @@ func TestSeal_FloorThatRoseMeanwhile(t *testing.T) {
 		e := r.extent(r.queue(2, 2), 5)
 		row, err := r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 3})
 		r.ok(err)
-		in := r.ctl.fence(r.t.Context(), e, row.Floor)
+		in := r.ctl.fence(r.t.Context(), order{extent: e}, row.Floor)
 		d := seal.Decide(in)
 		_, err = r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 6})
 		r.ok(err)

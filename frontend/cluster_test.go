@@ -158,7 +158,22 @@ type fakeController struct {
 		sealed  []*pb.SealExtentRequest
 		asked   []proto.Message // about operations and rewinds
 		onStart func()
+		onSeal  func(*pb.SealAllOfStoreRequest) (*pb.SealAllOfStoreResponse, error)
+		stay    []*pb.UndecidedExtent
 	}
+}
+
+func (f *fakeController) SealAllOfStore(_ context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out, err := f.mu.onSeal(req.Msg)
+	return connect.NewResponse(out), convert.RPCError(err)
+}
+
+func (f *fakeController) ListUndecided(context.Context, *connect.Request[pb.ListUndecidedRequest]) (*connect.Response[pb.ListUndecidedResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return connect.NewResponse(&pb.ListUndecidedResponse{Extents: f.mu.stay, Count: uint32(len(f.mu.stay))}), convert.RPCError(f.mu.err)
 }
 
 func (f *fakeController) fail(err error) {

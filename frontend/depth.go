@@ -83,7 +83,7 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 	if err != nil {
 		return nil, err
 	}
-	sum := &pb.Depth{Queue: group.Spec.Queue, Group: group.Spec.Name}
+	sum := &pb.Depth{Queue: group.Spec.Queue, Group: group.Spec.Name, UnknownExtents: s.longSealing(extents)}
 	req := &pb.GetDepthRequest{Queue: group.Spec.Queue, Group: group.Spec.Name}
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
@@ -126,6 +126,19 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 		return err
 	})
 	return sum, g.Wait()
+}
+
+// slowSeal is for how long an extent may be sealing before its messages count as unknown. Until it has an end, only those that are known to be committed are counted.
+const slowSeal = 10 * time.Second
+
+// longSealing is how many extents have been sealing for long.
+func (s *service) longSealing(extents []*lengths.Length) (n uint32) {
+	for _, l := range extents {
+		if l.Seal.State == core.ExtentSealing && s.now().Sub(l.Seal.Changed) > slowSeal {
+			n++
+		}
+	}
+	return n
 }
 
 // addDepth adds one owner's part.

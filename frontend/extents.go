@@ -119,6 +119,48 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	return s.answerExtent(ctx, e, path)
 }
 
+// SealAllOfStore has the controller seal a page of the extents that wait for a store which an operator declares to be gone for good.
+func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
+	if _, err := core.ParseHostID(req.Msg.GetStore()); err != nil {
+		return nil, err
+	}
+	if req.Msg.GetAfter() != "" {
+		if _, err := core.ParseID(req.Msg.GetAfter()); err != nil {
+			return nil, err
+		}
+	}
+	order := &pb.SealAllOfStoreRequest{Store: req.Msg.GetStore(), DryRun: req.Msg.GetDryRun(), After: req.Msg.GetAfter(), Who: req.Peer().Addr}
+	out, err := ask(ctx, s.ranked(roleController, core.ID{}), roleController, order, func(addr string) rpc[pb.SealAllOfStoreRequest, pb.SealAllOfStoreResponse] {
+		return s.peers.Controller(addr).SealAllOfStore
+	})
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "seal the extents of store %s: %w", req.Msg.GetStore(), err)
+	}
+	paths := make(map[string]string)
+	for _, e := range out.GetExtents() {
+		if e.Queue, err = s.pathOfText(ctx, e.GetQueue(), paths); err != nil {
+			return nil, err
+		}
+	}
+	return connect.NewResponse(out), nil
+}
+
+// pathOfText is the path of a queue whose id is given as text; known are those that were looked up before.
+func (s *service) pathOfText(ctx context.Context, id string, known map[string]string) (string, error) {
+	if path, ok := known[id]; ok {
+		return path, nil
+	}
+	queue, err := core.ParseID(id)
+	if err != nil {
+		return "", err
+	}
+	path, err := s.pathOf(ctx, core.QueueID{ID: queue})
+	if err == nil {
+		known[id] = path
+	}
+	return path, err
+}
+
 func (s *service) answerExtent(ctx context.Context, e core.Extent, path string) (*connect.Response[pb.ExtentInfo], error) {
 	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), metadata.One)
 	switch {

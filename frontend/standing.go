@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +62,7 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 	if err != nil {
 		return nil, err
 	}
+	s.addUndecided(ctx, q.ID, extents, f)
 	out := f.mu.oldest.WhyStuckResponse
 	if out == nil {
 		out = &pb.WhyStuckResponse{Reason: string(stuck.Nothing), Text: stuck.Nothing.Text()}
@@ -104,6 +106,45 @@ func (s *service) findings(ctx context.Context, group metadata.GroupRecord, w wo
 		})
 	}
 	return f, g.Wait()
+}
+
+// undecidedTimeout bounds the question to a controller which extents cannot be sealed: the rest of the answer does without.
+const undecidedTimeout = time.Second
+
+// addUndecided adds the extents of the queue that stay sealing, which the controller knows the reason of. Nobody has a message of them to show.
+func (s *service) addUndecided(ctx context.Context, queue core.QueueID, extents []*lengths.Length, f *findings) {
+	if !slices.ContainsFunc(extents, func(l *lengths.Length) bool { return l.Seal.State == core.ExtentSealing }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, undecidedTimeout)
+	defer cancel()
+	list, err := ask(ctx, s.ranked(roleController, queue.ID), roleController, &pb.ListUndecidedRequest{Queue: queue.ID[:]}, func(addr string) rpc[pb.ListUndecidedRequest, pb.ListUndecidedResponse] {
+		return s.peers.Controller(addr).ListUndecided
+	})
+	if err != nil || len(list.GetExtents()) == 0 {
+		return
+	}
+	first := list.GetExtents()[0]
+	detail := "the oldest is " + first.GetExtent() + ": " + first.GetReason()
+	if away := first.GetAway(); len(away) > 0 {
+		detail += "; if the disk of " + away[0] + " is lost for good: columba seal --force --all-of-store " + away[0]
+	}
+	f.addSealing(&pb.WhyStuckResponse{Reason: string(stuck.NotSealed), Text: stuck.NotSealed.Text(), Detail: detail, Extents: list.GetCount()})
+}
+
+// addSealing adds extents that stay sealing: they are the reason when nothing else is found, or only what follows from them.
+func (f *findings) addSealing(x *pb.WhyStuckResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch was := f.mu.oldest.WhyStuckResponse; {
+	case was == nil:
+		f.mu.oldest, f.mu.extents = finding{WhyStuckResponse: x}, x.GetExtents()
+	case was.GetReason() == string(stuck.ChainOrder), was.GetReason() == string(stuck.NoReplica):
+		x.Also, x.Message = append([]string{was.GetReason()}, was.GetAlso()...), was.GetMessage()
+		f.mu.oldest.WhyStuckResponse = x
+	default:
+		was.Also = append(was.Also, x.GetReason())
+	}
 }
 
 // sinceOf orders messages of different hosts; one that could not be read counts from when its extent was made.

@@ -319,6 +319,102 @@ func (x *SealExtentResponse) GetBytes() uint64 {
 	return 0
 }
 
+type ListUndecidedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"` // empty: of all queues
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUndecidedRequest) Reset() {
+	*x = ListUndecidedRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUndecidedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUndecidedRequest) ProtoMessage() {}
+
+func (x *ListUndecidedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUndecidedRequest.ProtoReflect.Descriptor instead.
+func (*ListUndecidedRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListUndecidedRequest) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+type ListUndecidedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extents       []*UndecidedExtent     `protobuf:"bytes,1,rep,name=extents,proto3" json:"extents,omitempty"` // 100 at most
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`    // of all there are
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUndecidedResponse) Reset() {
+	*x = ListUndecidedResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUndecidedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUndecidedResponse) ProtoMessage() {}
+
+func (x *ListUndecidedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUndecidedResponse.ProtoReflect.Descriptor instead.
+func (*ListUndecidedResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListUndecidedResponse) GetExtents() []*UndecidedExtent {
+	if x != nil {
+		return x.Extents
+	}
+	return nil
+}
+
+func (x *ListUndecidedResponse) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type StartGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -329,7 +425,7 @@ type StartGroupRequest struct {
 
 func (x *StartGroupRequest) Reset() {
 	*x = StartGroupRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[4]
+	mi := &file_columba_v1_internal_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +437,7 @@ func (x *StartGroupRequest) String() string {
 func (*StartGroupRequest) ProtoMessage() {}
 
 func (x *StartGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[4]
+	mi := &file_columba_v1_internal_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +450,7 @@ func (x *StartGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartGroupRequest.ProtoReflect.Descriptor instead.
 func (*StartGroupRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{4}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StartGroupRequest) GetQueue() []byte {
@@ -379,7 +475,7 @@ type StartGroupResponse struct {
 
 func (x *StartGroupResponse) Reset() {
 	*x = StartGroupResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[5]
+	mi := &file_columba_v1_internal_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +487,7 @@ func (x *StartGroupResponse) String() string {
 func (*StartGroupResponse) ProtoMessage() {}
 
 func (x *StartGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[5]
+	mi := &file_columba_v1_internal_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +500,7 @@ func (x *StartGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartGroupResponse.ProtoReflect.Descriptor instead.
 func (*StartGroupResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{5}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{7}
 }
 
 type ListAssignmentsRequest struct {
@@ -417,7 +513,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[6]
+	mi := &file_columba_v1_internal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +525,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[6]
+	mi := &file_columba_v1_internal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +538,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{6}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListAssignmentsRequest) GetOwner() string {
@@ -469,7 +565,7 @@ type RenewSharesRequest struct {
 
 func (x *RenewSharesRequest) Reset() {
 	*x = RenewSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +577,7 @@ func (x *RenewSharesRequest) String() string {
 func (*RenewSharesRequest) ProtoMessage() {}
 
 func (x *RenewSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +590,7 @@ func (x *RenewSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSharesRequest.ProtoReflect.Descriptor instead.
 func (*RenewSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{7}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewSharesRequest) GetOwner() string {
@@ -519,7 +615,7 @@ type RenewSharesResponse struct {
 
 func (x *RenewSharesResponse) Reset() {
 	*x = RenewSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +627,7 @@ func (x *RenewSharesResponse) String() string {
 func (*RenewSharesResponse) ProtoMessage() {}
 
 func (x *RenewSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +640,7 @@ func (x *RenewSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSharesResponse.ProtoReflect.Descriptor instead.
 func (*RenewSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{8}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
 }
 
 type LeaseQuotaRequest struct {
@@ -559,7 +655,7 @@ type LeaseQuotaRequest struct {
 
 func (x *LeaseQuotaRequest) Reset() {
 	*x = LeaseQuotaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +667,7 @@ func (x *LeaseQuotaRequest) String() string {
 func (*LeaseQuotaRequest) ProtoMessage() {}
 
 func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +680,7 @@ func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaseQuotaRequest) GetInput() string {
@@ -627,7 +723,7 @@ type NamespaceNeed struct {
 
 func (x *NamespaceNeed) Reset() {
 	*x = NamespaceNeed{}
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +735,7 @@ func (x *NamespaceNeed) String() string {
 func (*NamespaceNeed) ProtoMessage() {}
 
 func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +748,7 @@ func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
 func (*NamespaceNeed) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NamespaceNeed) GetNamespace() string {
@@ -689,7 +785,7 @@ type QueueFill struct {
 
 func (x *QueueFill) Reset() {
 	*x = QueueFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +797,7 @@ func (x *QueueFill) String() string {
 func (*QueueFill) ProtoMessage() {}
 
 func (x *QueueFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +810,7 @@ func (x *QueueFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
 func (*QueueFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *QueueFill) GetQueue() []byte {
@@ -756,7 +852,7 @@ type ExtentFill struct {
 
 func (x *ExtentFill) Reset() {
 	*x = ExtentFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +864,7 @@ func (x *ExtentFill) String() string {
 func (*ExtentFill) ProtoMessage() {}
 
 func (x *ExtentFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +877,7 @@ func (x *ExtentFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
 func (*ExtentFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExtentFill) GetExtent() []byte {
@@ -815,7 +911,7 @@ type LeaseQuotaResponse struct {
 
 func (x *LeaseQuotaResponse) Reset() {
 	*x = LeaseQuotaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +923,7 @@ func (x *LeaseQuotaResponse) String() string {
 func (*LeaseQuotaResponse) ProtoMessage() {}
 
 func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +936,7 @@ func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
@@ -870,7 +966,7 @@ type NamespaceLease struct {
 
 func (x *NamespaceLease) Reset() {
 	*x = NamespaceLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +978,7 @@ func (x *NamespaceLease) String() string {
 func (*NamespaceLease) ProtoMessage() {}
 
 func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +991,7 @@ func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
 func (*NamespaceLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NamespaceLease) GetNamespace() string {
@@ -936,7 +1032,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1044,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1057,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueueLease) GetQueue() []byte {
@@ -997,7 +1093,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1105,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1118,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -1114,7 +1210,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1222,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1235,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AssignmentList) GetVersion() uint64 {
@@ -1171,7 +1267,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1279,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1292,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
 }
 
 type SelectDeadLettersRequest struct {
@@ -1216,7 +1312,7 @@ type SelectDeadLettersRequest struct {
 
 func (x *SelectDeadLettersRequest) Reset() {
 	*x = SelectDeadLettersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1324,7 @@ func (x *SelectDeadLettersRequest) String() string {
 func (*SelectDeadLettersRequest) ProtoMessage() {}
 
 func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1337,7 @@ func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
@@ -1321,7 +1417,7 @@ type SelectDeadLettersResponse struct {
 
 func (x *SelectDeadLettersResponse) Reset() {
 	*x = SelectDeadLettersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1429,7 @@ func (x *SelectDeadLettersResponse) String() string {
 func (*SelectDeadLettersResponse) ProtoMessage() {}
 
 func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1442,7 @@ func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SelectDeadLettersResponse) GetNext() uint64 {
@@ -1402,7 +1498,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1510,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1523,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -1468,7 +1564,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1576,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1589,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -1572,7 +1668,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1680,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1693,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -1643,7 +1739,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1751,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1764,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 type ReadRangeRequest struct {
@@ -1685,7 +1781,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1793,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1806,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -1764,7 +1860,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1872,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1885,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -1810,7 +1906,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +1918,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +1931,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -1868,7 +1964,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +1976,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +1989,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -1913,7 +2009,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2021,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2034,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -1964,7 +2060,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2072,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2085,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -2009,7 +2105,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2117,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2130,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -2070,7 +2166,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2178,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2191,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -2183,7 +2279,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2291,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2304,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 type StoreDescription struct {
@@ -2226,7 +2322,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2334,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2347,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -2317,7 +2413,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2425,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2438,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -2389,7 +2485,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2497,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2510,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -2484,7 +2580,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2592,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2605,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -2541,7 +2637,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2649,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2662,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 type ListDueRequest struct {
@@ -2585,7 +2681,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2693,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2706,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -2682,7 +2778,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2790,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2803,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -2756,7 +2852,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2864,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2877,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -2814,7 +2910,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2922,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2935,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -2858,7 +2954,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2966,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2979,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -2901,7 +2997,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3009,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3022,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 type SettleRequest struct {
@@ -2942,7 +3038,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2954,7 +3050,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2967,7 +3063,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -3017,7 +3113,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3125,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3138,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -3083,7 +3179,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3191,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3204,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -3136,7 +3232,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3244,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3257,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -3213,7 +3309,12 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x12SealExtentResponse\x12\f\n" +
 	"\x01l\x18\x01 \x01(\x04R\x01l\x12\x18\n" +
 	"\aholders\x18\x02 \x03(\tR\aholders\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"=\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\",\n" +
+	"\x14ListUndecidedRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\fR\x05queue\"d\n" +
+	"\x15ListUndecidedResponse\x125\n" +
+	"\aextents\x18\x01 \x03(\v2\x1b.columba.v1.UndecidedExtentR\aextents\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"=\n" +
 	"\x11StartGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x14\n" +
@@ -3430,11 +3531,13 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bmetadata\x182 \x01(\fR\bmetadata2\xec\x05\n" +
+	"\bmetadata\x182 \x01(\fR\bmetadata2\x9b\a\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
-	"SealExtent\x12\x1d.columba.v1.SealExtentRequest\x1a\x1e.columba.v1.SealExtentResponse\x12K\n" +
+	"SealExtent\x12\x1d.columba.v1.SealExtentRequest\x1a\x1e.columba.v1.SealExtentResponse\x12T\n" +
+	"\rListUndecided\x12 .columba.v1.ListUndecidedRequest\x1a!.columba.v1.ListUndecidedResponse\x12W\n" +
+	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12K\n" +
 	"\n" +
 	"StartGroup\x12\x1d.columba.v1.StartGroupRequest\x1a\x1e.columba.v1.StartGroupResponse\x12W\n" +
 	"\x0eBeginOperation\x12!.columba.v1.BeginOperationRequest\x1a\".columba.v1.BeginOperationResponse\x12Q\n" +
@@ -3484,185 +3587,195 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),          // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),         // 1: columba.v1.EnsureExtentResponse
 	(*SealExtentRequest)(nil),            // 2: columba.v1.SealExtentRequest
 	(*SealExtentResponse)(nil),           // 3: columba.v1.SealExtentResponse
-	(*StartGroupRequest)(nil),            // 4: columba.v1.StartGroupRequest
-	(*StartGroupResponse)(nil),           // 5: columba.v1.StartGroupResponse
-	(*ListAssignmentsRequest)(nil),       // 6: columba.v1.ListAssignmentsRequest
-	(*RenewSharesRequest)(nil),           // 7: columba.v1.RenewSharesRequest
-	(*RenewSharesResponse)(nil),          // 8: columba.v1.RenewSharesResponse
-	(*LeaseQuotaRequest)(nil),            // 9: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),                // 10: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),                    // 11: columba.v1.QueueFill
-	(*ExtentFill)(nil),                   // 12: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),           // 13: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),               // 14: columba.v1.NamespaceLease
-	(*QueueLease)(nil),                   // 15: columba.v1.QueueLease
-	(*Assignment)(nil),                   // 16: columba.v1.Assignment
-	(*AssignmentList)(nil),               // 17: columba.v1.AssignmentList
-	(*AssignResponse)(nil),               // 18: columba.v1.AssignResponse
-	(*SelectDeadLettersRequest)(nil),     // 19: columba.v1.SelectDeadLettersRequest
-	(*SelectDeadLettersResponse)(nil),    // 20: columba.v1.SelectDeadLettersResponse
-	(*FenceRequest)(nil),                 // 21: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 22: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 23: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 24: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 25: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 26: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 27: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 28: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 29: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 30: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 31: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 32: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 33: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 34: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 35: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 36: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 37: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 38: columba.v1.RemoveResponse
-	(*ListDueRequest)(nil),               // 39: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 40: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 41: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 42: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 43: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 44: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 45: columba.v1.SettleRequest
-	(*ListDueResponse_Record)(nil),       // 46: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 47: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 48: columba.v1.HoldTimersResponse.GroupHold
-	(*Extent)(nil),                       // 49: columba.v1.Extent
-	(*HostAddress)(nil),                  // 50: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 51: google.protobuf.Timestamp
-	(*DeadLetterSelection)(nil),          // 52: columba.v1.DeadLetterSelection
-	(*StoreIdentity)(nil),                // 53: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),          // 54: google.protobuf.Duration
-	(*BeginOperationRequest)(nil),        // 55: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 56: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 57: columba.v1.RewindGroupRequest
-	(*PullRequest)(nil),                  // 58: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 59: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 60: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 61: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 62: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 63: columba.v1.ListDeadLettersRequest
-	(*ListParkedRequest)(nil),            // 64: columba.v1.ListParkedRequest
-	(*BeginOperationResponse)(nil),       // 65: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 66: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 67: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),                 // 68: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 69: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 70: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 71: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 72: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 73: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 74: columba.v1.ListDeadLettersResponse
-	(*ListParkedResponse)(nil),           // 75: columba.v1.ListParkedResponse
+	(*ListUndecidedRequest)(nil),         // 4: columba.v1.ListUndecidedRequest
+	(*ListUndecidedResponse)(nil),        // 5: columba.v1.ListUndecidedResponse
+	(*StartGroupRequest)(nil),            // 6: columba.v1.StartGroupRequest
+	(*StartGroupResponse)(nil),           // 7: columba.v1.StartGroupResponse
+	(*ListAssignmentsRequest)(nil),       // 8: columba.v1.ListAssignmentsRequest
+	(*RenewSharesRequest)(nil),           // 9: columba.v1.RenewSharesRequest
+	(*RenewSharesResponse)(nil),          // 10: columba.v1.RenewSharesResponse
+	(*LeaseQuotaRequest)(nil),            // 11: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 12: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 13: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 14: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 15: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 16: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 17: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 18: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 19: columba.v1.AssignmentList
+	(*AssignResponse)(nil),               // 20: columba.v1.AssignResponse
+	(*SelectDeadLettersRequest)(nil),     // 21: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 22: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 23: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 24: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 25: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 26: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 27: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 28: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 29: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 30: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 31: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 32: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 33: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 34: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 35: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 36: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 37: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 38: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 39: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 40: columba.v1.RemoveResponse
+	(*ListDueRequest)(nil),               // 41: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 42: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 43: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 44: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 45: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 46: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 47: columba.v1.SettleRequest
+	(*ListDueResponse_Record)(nil),       // 48: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 49: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 50: columba.v1.HoldTimersResponse.GroupHold
+	(*Extent)(nil),                       // 51: columba.v1.Extent
+	(*HostAddress)(nil),                  // 52: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 53: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 54: columba.v1.UndecidedExtent
+	(*DeadLetterSelection)(nil),          // 55: columba.v1.DeadLetterSelection
+	(*StoreIdentity)(nil),                // 56: columba.v1.StoreIdentity
+	(*durationpb.Duration)(nil),          // 57: google.protobuf.Duration
+	(*SealAllOfStoreRequest)(nil),        // 58: columba.v1.SealAllOfStoreRequest
+	(*BeginOperationRequest)(nil),        // 59: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 60: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 61: columba.v1.RewindGroupRequest
+	(*PullRequest)(nil),                  // 62: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 63: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 64: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 65: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 66: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 67: columba.v1.ListDeadLettersRequest
+	(*ListParkedRequest)(nil),            // 68: columba.v1.ListParkedRequest
+	(*SealAllOfStoreResponse)(nil),       // 69: columba.v1.SealAllOfStoreResponse
+	(*BeginOperationResponse)(nil),       // 70: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 71: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 72: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),                 // 73: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 74: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 75: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 76: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 77: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 78: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 79: columba.v1.ListDeadLettersResponse
+	(*ListParkedResponse)(nil),           // 80: columba.v1.ListParkedResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	49, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	50, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	49, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	51, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	10, // 4: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	11, // 5: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	12, // 6: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	14, // 7: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	15, // 8: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	49, // 9: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	16, // 10: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	52, // 11: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	49, // 12: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	49, // 13: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	49, // 14: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	53, // 15: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	53, // 16: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	49, // 17: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	53, // 18: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	53, // 19: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	53, // 20: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	51, // 21: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	53, // 22: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	49, // 23: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	53, // 24: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	53, // 25: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	32, // 26: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	53, // 27: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	46, // 28: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	47, // 29: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	48, // 30: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	54, // 31: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 32: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 33: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 34: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	55, // 35: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	56, // 36: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	57, // 37: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	6,  // 38: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	7,  // 39: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	9,  // 40: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	21, // 41: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	23, // 42: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	25, // 43: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	27, // 44: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	29, // 45: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	31, // 46: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	33, // 47: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	35, // 48: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	37, // 49: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	39, // 50: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	17, // 51: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	58, // 52: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	45, // 53: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	59, // 54: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	60, // 55: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	61, // 56: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	62, // 57: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	63, // 58: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	41, // 59: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	43, // 60: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	19, // 61: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	64, // 62: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	1,  // 63: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 64: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 65: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	65, // 66: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	66, // 67: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	67, // 68: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	17, // 69: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	8,  // 70: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	13, // 71: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	22, // 72: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	24, // 73: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	26, // 74: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	28, // 75: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	30, // 76: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	32, // 77: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	34, // 78: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	36, // 79: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	38, // 80: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	40, // 81: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	18, // 82: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	68, // 83: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	69, // 84: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	70, // 85: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	71, // 86: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	72, // 87: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	73, // 88: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	74, // 89: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	42, // 90: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	44, // 91: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	20, // 92: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	75, // 93: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	63, // [63:94] is the sub-list for method output_type
-	32, // [32:63] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	51, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	52, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	51, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	53, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	54, // 4: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	12, // 5: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	13, // 6: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	14, // 7: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	16, // 8: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	17, // 9: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	51, // 10: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	18, // 11: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	55, // 12: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	51, // 13: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	51, // 14: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	51, // 15: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	56, // 16: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	56, // 17: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	51, // 18: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	56, // 19: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	56, // 20: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	56, // 21: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	53, // 22: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	56, // 23: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	51, // 24: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	56, // 25: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	56, // 26: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	34, // 27: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	56, // 28: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	48, // 29: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	49, // 30: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	50, // 31: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	57, // 32: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	0,  // 33: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 34: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 35: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	58, // 36: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	6,  // 37: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	59, // 38: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	60, // 39: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	61, // 40: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	8,  // 41: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	9,  // 42: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	11, // 43: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	23, // 44: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	25, // 45: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	27, // 46: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	29, // 47: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	31, // 48: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	33, // 49: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	35, // 50: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	37, // 51: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	39, // 52: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	41, // 53: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	19, // 54: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	62, // 55: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	47, // 56: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	63, // 57: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	64, // 58: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	65, // 59: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	66, // 60: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	67, // 61: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	43, // 62: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	45, // 63: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	21, // 64: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	68, // 65: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	1,  // 66: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 67: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 68: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	69, // 69: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	7,  // 70: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	70, // 71: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	71, // 72: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	72, // 73: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	19, // 74: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	10, // 75: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	15, // 76: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	24, // 77: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	26, // 78: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	28, // 79: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	30, // 80: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	32, // 81: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	34, // 82: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	36, // 83: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	38, // 84: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	40, // 85: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	42, // 86: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	20, // 87: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	73, // 88: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	74, // 89: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	75, // 90: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	76, // 91: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	77, // 92: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	78, // 93: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	79, // 94: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	44, // 95: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	46, // 96: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	22, // 97: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	80, // 98: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	66, // [66:99] is the sub-list for method output_type
+	33, // [33:66] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -3680,7 +3793,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

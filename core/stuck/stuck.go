@@ -38,6 +38,7 @@ const (
 	Disabled           Reason = "disabled"
 	NoOwner            Reason = "no_owner"
 	OwnerSilent        Reason = "owner_silent"
+	NotSealed          Reason = "not_sealed"
 )
 
 // texts say what a reason means and what to do about it.
@@ -69,6 +70,8 @@ var texts = map[Reason]string{
 	Disabled:           "nothing is delivered to the group; `columba update group --status enabled` (or of the queue) changes that",
 	NoOwner:            "no output host has been given this extent; look after the controller and the output hosts",
 	OwnerSilent:        "the output host that has this extent does not answer; it is replaced when it is gone for good",
+	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get nothing of them that was not known to be committed, and a cp queue " +
+		"takes no messages. Start the stores that are away; of one whose disk is lost for good: `columba seal --force --all-of-store STORE`",
 }
 
 // Text says what the reason means and what to do about it.

@@ -11,6 +11,7 @@ import (
 // standstill is a line of `columba why-stuck -o json`.
 type standstill struct {
 	Reason, Text, Detail, Receipt, ID, State, Consumer, Host, Address string
+	Also                                                              []string
 	Attempts                                                          int
 	AgeMs                                                             int64  `json:"age_ms"`
 	LastFailure                                                       string `json:"last_failure"`

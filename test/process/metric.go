@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Metric is the sum of the series of a metric that have these labels, such as `group="g"`.
+// Metric is the sum of the series of a metric that have these labels, such as `group="g"`; without labels, of all its series.
 func (s *Server) Metric(name string, labels ...string) (sum float64) {
 	s.t.Helper()
 	c := http.Client{Timeout: Patience}
@@ -23,7 +23,7 @@ func (s *Server) Metric(name string, labels ...string) (sum float64) {
 		s.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, name+"{") || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line, l) }) {
+		if !strings.HasPrefix(line, name+"{") && !strings.HasPrefix(line, name+" ") || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line, l) }) {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)

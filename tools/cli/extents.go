@@ -79,45 +79,6 @@ func (a *app) listHostsCommand() *cobra.Command {
 	}
 }
 
-func (a *app) sealCommand() *cobra.Command {
-	var force, quarantined, dryRun bool
-	cmd := &cobra.Command{
-		Use: "seal PATH EXTENT", Short: "Fix an extent's end for ever; the queue goes on in a new one",
-		Example: "  columba seal /demo/trips 01890a5d-ac96-774b-bcce-b302099a8057",
-		Args:    exactly(2), ValidArgsFunction: a.completeQueues,
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			queue, err := core.ParseAnyQueuePath(args[0])
-			if err != nil {
-				return err
-			}
-			if _, err := core.ParseID(args[1]); err != nil {
-				return err
-			}
-			if quarantined && !force {
-				return core.Errorf(core.CodeBadArgument, "--give-up-quarantined goes with --force")
-			}
-			if !force { // that of a sealed one accepts that acknowledged messages are missing
-				if err := a.canSeal(ctx, queue, args[1]); err != nil {
-					return err
-				}
-			}
-			if dryRun {
-				a.say("would seal this extent; nothing was changed")
-				return a.showExtent(ctx, args[1])
-			}
-			e, err := change(ctx, a, a.admin().SealExtent, &pb.SealExtentAdminRequest{Queue: queue, Extent: args[1], Force: force, GiveUpQuarantined: quarantined})
-			if err != nil {
-				return err
-			}
-			return a.printer().object(extentFields(e))
-		}),
-	}
-	cmd.Flags().BoolVar(&force, "force", false, "accept the end that the reachable replicas agree on, even if others may know more; of a sealed extent: accept that what no store has any more is lost")
-	cmd.Flags().BoolVar(&quarantined, "give-up-quarantined", false, "with --force, of a sealed extent: accept that what only damaged copies have is lost, too")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show the extent")
-	return cmd
-}
-
 // canSeal refuses an extent of the queue whose end is fixed already. What else may be wrong is for the server to say.
 func (a *app) canSeal(ctx context.Context, queue, id string) error {
 	e, err := ask(ctx, a, a.admin().GetExtent, &pb.GetExtentRequest{Extent: id})

@@ -251,6 +251,27 @@ func (s *fakeServer) SealExtent(_ context.Context, r *connect.Request[pb.SealExt
 	return connect.NewResponse(extent("sealed")), nil
 }
 
+func (s *fakeServer) SealAllOfStore(_ context.Context, r *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
+	s.note(r.Msg)
+	switch {
+	case r.Msg.Store == "host-there":
+		return nil, fail(core.CodeConflict, "store %s is there: it is not gone; see `columba list hosts`", r.Msg.Store)
+	case r.Msg.Store != "host-gone":
+		return connect.NewResponse(&pb.SealAllOfStoreResponse{}), nil
+	case r.Msg.After != "":
+		return connect.NewResponse(&pb.SealAllOfStoreResponse{Extents: []*pb.UndecidedExtent{
+			{Extent: fakeID, Queue: "/demo/b", Outcome: "undecided", Since: fakeTime, Reason: "bring back store-2", Away: []string{"store-2"}},
+		}}), nil
+	}
+	outcome := "sealed"
+	if r.Msg.DryRun {
+		outcome = "would_seal"
+	}
+	return connect.NewResponse(&pb.SealAllOfStoreResponse{Extents: []*pb.UndecidedExtent{
+		{Extent: fakeExtent, Queue: "/demo/a", Outcome: outcome, LastSeq: 7, Since: fakeTime, Away: []string{"host-gone"}},
+	}, Next: fakeExtent}), nil
+}
+
 func (s *fakeServer) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
 	if s.hang != nil {
 		select {

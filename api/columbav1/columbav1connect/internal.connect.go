@@ -43,6 +43,12 @@ const (
 	// ControllerServiceSealExtentProcedure is the fully-qualified name of the ControllerService's
 	// SealExtent RPC.
 	ControllerServiceSealExtentProcedure = "/columba.v1.ControllerService/SealExtent"
+	// ControllerServiceListUndecidedProcedure is the fully-qualified name of the ControllerService's
+	// ListUndecided RPC.
+	ControllerServiceListUndecidedProcedure = "/columba.v1.ControllerService/ListUndecided"
+	// ControllerServiceSealAllOfStoreProcedure is the fully-qualified name of the ControllerService's
+	// SealAllOfStore RPC.
+	ControllerServiceSealAllOfStoreProcedure = "/columba.v1.ControllerService/SealAllOfStore"
 	// ControllerServiceStartGroupProcedure is the fully-qualified name of the ControllerService's
 	// StartGroup RPC.
 	ControllerServiceStartGroupProcedure = "/columba.v1.ControllerService/StartGroup"
@@ -122,6 +128,10 @@ type ControllerServiceClient interface {
 	EnsureExtent(context.Context, *connect.Request[columbav1.EnsureExtentRequest]) (*connect.Response[columbav1.EnsureExtentResponse], error)
 	// SealExtent fixes the end of an extent. It answers once the end is decided.
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentRequest]) (*connect.Response[columbav1.SealExtentResponse], error)
+	// ListUndecided answers the extents whose seals could not be decided, oldest first.
+	ListUndecided(context.Context, *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error)
+	// SealAllOfStore seals, page by page, the undecided extents of a store that an operator declares to be gone for good.
+	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
 	// BeginOperation records an operation and runs it. With the id of one that is there it changes nothing.
@@ -159,6 +169,18 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			httpClient,
 			baseURL+ControllerServiceSealExtentProcedure,
 			connect.WithSchema(controllerServiceMethods.ByName("SealExtent")),
+			connect.WithClientOptions(opts...),
+		),
+		listUndecided: connect.NewClient[columbav1.ListUndecidedRequest, columbav1.ListUndecidedResponse](
+			httpClient,
+			baseURL+ControllerServiceListUndecidedProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("ListUndecided")),
+			connect.WithClientOptions(opts...),
+		),
+		sealAllOfStore: connect.NewClient[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse](
+			httpClient,
+			baseURL+ControllerServiceSealAllOfStoreProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("SealAllOfStore")),
 			connect.WithClientOptions(opts...),
 		),
 		startGroup: connect.NewClient[columbav1.StartGroupRequest, columbav1.StartGroupResponse](
@@ -210,6 +232,8 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 type controllerServiceClient struct {
 	ensureExtent    *connect.Client[columbav1.EnsureExtentRequest, columbav1.EnsureExtentResponse]
 	sealExtent      *connect.Client[columbav1.SealExtentRequest, columbav1.SealExtentResponse]
+	listUndecided   *connect.Client[columbav1.ListUndecidedRequest, columbav1.ListUndecidedResponse]
+	sealAllOfStore  *connect.Client[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse]
 	startGroup      *connect.Client[columbav1.StartGroupRequest, columbav1.StartGroupResponse]
 	beginOperation  *connect.Client[columbav1.BeginOperationRequest, columbav1.BeginOperationResponse]
 	endOperation    *connect.Client[columbav1.EndOperationRequest, columbav1.EndOperationResponse]
@@ -227,6 +251,16 @@ func (c *controllerServiceClient) EnsureExtent(ctx context.Context, req *connect
 // SealExtent calls columba.v1.ControllerService.SealExtent.
 func (c *controllerServiceClient) SealExtent(ctx context.Context, req *connect.Request[columbav1.SealExtentRequest]) (*connect.Response[columbav1.SealExtentResponse], error) {
 	return c.sealExtent.CallUnary(ctx, req)
+}
+
+// ListUndecided calls columba.v1.ControllerService.ListUndecided.
+func (c *controllerServiceClient) ListUndecided(ctx context.Context, req *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error) {
+	return c.listUndecided.CallUnary(ctx, req)
+}
+
+// SealAllOfStore calls columba.v1.ControllerService.SealAllOfStore.
+func (c *controllerServiceClient) SealAllOfStore(ctx context.Context, req *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
+	return c.sealAllOfStore.CallUnary(ctx, req)
 }
 
 // StartGroup calls columba.v1.ControllerService.StartGroup.
@@ -270,6 +304,10 @@ type ControllerServiceHandler interface {
 	EnsureExtent(context.Context, *connect.Request[columbav1.EnsureExtentRequest]) (*connect.Response[columbav1.EnsureExtentResponse], error)
 	// SealExtent fixes the end of an extent. It answers once the end is decided.
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentRequest]) (*connect.Response[columbav1.SealExtentResponse], error)
+	// ListUndecided answers the extents whose seals could not be decided, oldest first.
+	ListUndecided(context.Context, *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error)
+	// SealAllOfStore seals, page by page, the undecided extents of a store that an operator declares to be gone for good.
+	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
 	// BeginOperation records an operation and runs it. With the id of one that is there it changes nothing.
@@ -303,6 +341,18 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		ControllerServiceSealExtentProcedure,
 		svc.SealExtent,
 		connect.WithSchema(controllerServiceMethods.ByName("SealExtent")),
+		connect.WithHandlerOptions(opts...),
+	)
+	controllerServiceListUndecidedHandler := connect.NewUnaryHandler(
+		ControllerServiceListUndecidedProcedure,
+		svc.ListUndecided,
+		connect.WithSchema(controllerServiceMethods.ByName("ListUndecided")),
+		connect.WithHandlerOptions(opts...),
+	)
+	controllerServiceSealAllOfStoreHandler := connect.NewUnaryHandler(
+		ControllerServiceSealAllOfStoreProcedure,
+		svc.SealAllOfStore,
+		connect.WithSchema(controllerServiceMethods.ByName("SealAllOfStore")),
 		connect.WithHandlerOptions(opts...),
 	)
 	controllerServiceStartGroupHandler := connect.NewUnaryHandler(
@@ -353,6 +403,10 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceEnsureExtentHandler.ServeHTTP(w, r)
 		case ControllerServiceSealExtentProcedure:
 			controllerServiceSealExtentHandler.ServeHTTP(w, r)
+		case ControllerServiceListUndecidedProcedure:
+			controllerServiceListUndecidedHandler.ServeHTTP(w, r)
+		case ControllerServiceSealAllOfStoreProcedure:
+			controllerServiceSealAllOfStoreHandler.ServeHTTP(w, r)
 		case ControllerServiceStartGroupProcedure:
 			controllerServiceStartGroupHandler.ServeHTTP(w, r)
 		case ControllerServiceBeginOperationProcedure:
@@ -382,6 +436,14 @@ func (UnimplementedControllerServiceHandler) EnsureExtent(context.Context, *conn
 
 func (UnimplementedControllerServiceHandler) SealExtent(context.Context, *connect.Request[columbav1.SealExtentRequest]) (*connect.Response[columbav1.SealExtentResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.SealExtent is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) ListUndecided(context.Context, *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ListUndecided is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.SealAllOfStore is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error) {

@@ -73,6 +73,9 @@ const (
 	AdminServiceGetExtentProcedure = "/columba.v1.AdminService/GetExtent"
 	// AdminServiceSealExtentProcedure is the fully-qualified name of the AdminService's SealExtent RPC.
 	AdminServiceSealExtentProcedure = "/columba.v1.AdminService/SealExtent"
+	// AdminServiceSealAllOfStoreProcedure is the fully-qualified name of the AdminService's
+	// SealAllOfStore RPC.
+	AdminServiceSealAllOfStoreProcedure = "/columba.v1.AdminService/SealAllOfStore"
 	// AdminServiceListHostsProcedure is the fully-qualified name of the AdminService's ListHosts RPC.
 	AdminServiceListHostsProcedure = "/columba.v1.AdminService/ListHosts"
 	// AdminServiceGetDepthProcedure is the fully-qualified name of the AdminService's GetDepth RPC.
@@ -156,6 +159,8 @@ type AdminServiceClient interface {
 	ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error)
 	GetExtent(context.Context, *connect.Request[columbav1.GetExtentRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
+	// SealAllOfStore seals the extents that cannot be sealed since a store is away, which an operator declares to be gone for good. It answers a page.
+	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
 	// WhyStuck names the message that holds a group up, and says why.
@@ -281,6 +286,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("SealExtent")),
 			connect.WithClientOptions(opts...),
 		),
+		sealAllOfStore: connect.NewClient[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse](
+			httpClient,
+			baseURL+AdminServiceSealAllOfStoreProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SealAllOfStore")),
+			connect.WithClientOptions(opts...),
+		),
 		listHosts: connect.NewClient[columbav1.ListHostsRequest, columbav1.ListHostsResponse](
 			httpClient,
 			baseURL+AdminServiceListHostsProcedure,
@@ -397,6 +408,7 @@ type adminServiceClient struct {
 	listExtents     *connect.Client[columbav1.ListExtentsRequest, columbav1.ListExtentsResponse]
 	getExtent       *connect.Client[columbav1.GetExtentRequest, columbav1.ExtentInfo]
 	sealExtent      *connect.Client[columbav1.SealExtentAdminRequest, columbav1.ExtentInfo]
+	sealAllOfStore  *connect.Client[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse]
 	listHosts       *connect.Client[columbav1.ListHostsRequest, columbav1.ListHostsResponse]
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
 	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
@@ -488,6 +500,11 @@ func (c *adminServiceClient) GetExtent(ctx context.Context, req *connect.Request
 // SealExtent calls columba.v1.AdminService.SealExtent.
 func (c *adminServiceClient) SealExtent(ctx context.Context, req *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error) {
 	return c.sealExtent.CallUnary(ctx, req)
+}
+
+// SealAllOfStore calls columba.v1.AdminService.SealAllOfStore.
+func (c *adminServiceClient) SealAllOfStore(ctx context.Context, req *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
+	return c.sealAllOfStore.CallUnary(ctx, req)
 }
 
 // ListHosts calls columba.v1.AdminService.ListHosts.
@@ -589,6 +606,8 @@ type AdminServiceHandler interface {
 	ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error)
 	GetExtent(context.Context, *connect.Request[columbav1.GetExtentRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
+	// SealAllOfStore seals the extents that cannot be sealed since a store is away, which an operator declares to be gone for good. It answers a page.
+	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
 	// WhyStuck names the message that holds a group up, and says why.
@@ -708,6 +727,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServiceSealExtentProcedure,
 		svc.SealExtent,
 		connect.WithSchema(adminServiceMethods.ByName("SealExtent")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceSealAllOfStoreHandler := connect.NewUnaryHandler(
+		AdminServiceSealAllOfStoreProcedure,
+		svc.SealAllOfStore,
+		connect.WithSchema(adminServiceMethods.ByName("SealAllOfStore")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceListHostsHandler := connect.NewUnaryHandler(
@@ -838,6 +863,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetExtentHandler.ServeHTTP(w, r)
 		case AdminServiceSealExtentProcedure:
 			adminServiceSealExtentHandler.ServeHTTP(w, r)
+		case AdminServiceSealAllOfStoreProcedure:
+			adminServiceSealAllOfStoreHandler.ServeHTTP(w, r)
 		case AdminServiceListHostsProcedure:
 			adminServiceListHostsHandler.ServeHTTP(w, r)
 		case AdminServiceGetDepthProcedure:
@@ -937,6 +964,10 @@ func (UnimplementedAdminServiceHandler) GetExtent(context.Context, *connect.Requ
 
 func (UnimplementedAdminServiceHandler) SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.SealExtent is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.SealAllOfStore is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error) {

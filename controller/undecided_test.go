@@ -1,0 +1,133 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// powerCut restarts all stores but one, which is gone for good with its disk.
+func (r *rig) powerCut(gone *fakeStore) {
+	for _, s := range r.stores {
+		r.kill(s.id)
+		r.leave(s.id)
+	}
+	for _, s := range r.stores {
+		if s != gone {
+			r.restart(s)
+		}
+	}
+}
+
+// sealAllOf declares a store gone.
+func (r *rig) sealAllOf(s *fakeStore, dryRun bool) ([]*pb.UndecidedExtent, error) {
+	var out []*pb.UndecidedExtent
+	for after := ""; ; {
+		resp, err := (&service{r.ctl.Host}).SealAllOfStore(r.t.Context(), connect.NewRequest(&pb.SealAllOfStoreRequest{Store: string(s.id), DryRun: dryRun, After: after, Who: "me"}))
+		if err != nil {
+			return out, convert.FromRPC(err)
+		}
+		out = append(out, resp.Msg.Extents...)
+		if after = resp.Msg.Next; after == "" {
+			return out, nil
+		}
+	}
+}
+
+// TestUndecided_PowerCutAndLostStore: all stores lose power, and one of three its directory, so that its name is gone, too. Its extents stay sealing: the other two may
+// both have lost something. That is an alarm, and one command ends them all.
+func TestUndecided_PowerCutAndLostStore(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		const many = sealPage + 5
+		extents := make([]core.Extent, 0, many)
+		for range many {
+			extents = append(extents, r.extent(r.queue(3, 2), 5))
+		}
+		gone, other := r.stores[1], r.stores[2]
+		other.cut(extents[0], 4) // its disk lied
+		if _, err := r.sealAllOf(gone, true); core.CodeOf(err) != core.CodeConflict {
+			t.Errorf("a store that is there is declared gone: %v", err)
+		}
+		r.powerCut(gone)
+		r.kill(r.input.ID)
+		r.leave(r.input.ID)
+		r.eventually("the alarm", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.undecided) == many })
+		r.sleep(10 * time.Minute)
+		const said = "extents stay sealing"
+		if n := strings.Count(r.log.text(), said); n < 9 || n > 12 {
+			t.Errorf("the log says %d times in ten minutes that extents stay sealing", n)
+		}
+		if !strings.Contains(r.log.text(), "columba seal --force --all-of-store s1") {
+			t.Error("the log does not say what to do")
+		}
+		list, err := (&service{r.ctl.Host}).ListUndecided(t.Context(), connect.NewRequest(&pb.ListUndecidedRequest{Queue: extents[0].Queue.ID[:]}))
+		if err != nil || list.Msg.Count != 1 || list.Msg.Extents[0].Extent != extents[0].ID.String() || len(list.Msg.Extents[0].Away) != 1 || list.Msg.Extents[0].Away[0] != "s1" {
+			t.Errorf("undecided of the queue: %v, %v", list, err)
+		}
+
+		would, err := r.sealAllOf(gone, true)
+		r.ok(err)
+		if len(would) != many || would[0].Outcome != "would_seal" || would[0].LastSeq != 5 {
+			t.Fatalf("%d would be sealed, the first %v", len(would), would[0])
+		}
+		if row := r.row(extents[0]); row.State != core.ExtentSealing {
+			t.Fatalf("a dry run changed the row: %+v", row)
+		}
+		did, err := r.sealAllOf(gone, false)
+		r.ok(err)
+		if len(did) != many {
+			t.Errorf("%d were sealed", len(did))
+		}
+		for i, e := range extents {
+			if row := r.row(e); row.State != core.ExtentSealed || row.L != 5 || row.Forced || did[i].Outcome != "sealed" || did[i].LastSeq != 5 {
+				t.Fatalf("row %+v, outcome %v", row, did[i])
+			}
+		}
+		r.sleep(3 * time.Second)
+		if n := r.value(r.ctl.metrics.undecided); n != 0 {
+			t.Errorf("%v extents are still undecided", n)
+		}
+	})
+}
+
+// TestUndecided_ReplacedDisk: the store comes back under its name with another disk. Nobody has to say anything.
+func TestUndecided_ReplacedDisk(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		r.powerCut(r.stores[1])
+		r.stores[1].wipe()
+		r.restart(r.stores[1])
+		r.kill(r.input.ID)
+		r.leave(r.input.ID)
+		r.eventually("it is sealed", time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
+		if row := r.row(e); row.L != 5 || row.Forced {
+			t.Errorf("row %+v", row)
+		}
+	})
+}
+
+// TestUndecided_AnotherStoreIsAway: no word about one store ends what another one may know more of.
+func TestUndecided_AnotherStoreIsAway(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 5)
+		r.powerCut(r.stores[1])
+		r.kill(r.stores[2].id)
+		r.leave(r.stores[2].id)
+		r.kill(r.input.ID)
+		r.leave(r.input.ID)
+		r.eventually("the alarm", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.undecided) == 1 })
+		got, err := r.sealAllOf(r.stores[1], false)
+		if err != nil || len(got) != 1 || got[0].Outcome != "undecided" || !strings.Contains(got[0].Reason, "s2") {
+			t.Errorf("%v, %v; want that it stays sealing because of s2", got, err)
+		}
+		if row := r.row(e); row.State != core.ExtentSealing {
+			t.Errorf("row %+v", row)
+		}
+	})
+}
