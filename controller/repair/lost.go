@@ -202,6 +202,11 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 		if x.flaw != "" || x.last < end {
 			continue
 		}
+		if x.holder && r.doubts(e.ID, x.place()) { // it has all of it after all
+			r.trust(e.ID)
+			r.backlog.Found(e.ID)
+			return nil
+		}
 		if x.holder { // it could not be copied from just now
 			l.away = append(l.away, x.ID)
 			continue

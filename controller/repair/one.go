@@ -48,7 +48,7 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 }
 
 func (r *Runner) addCopy(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store, urgent bool) error {
-	sources := answeringHolders(e, known)
+	sources := slices.DeleteFunc(answeringHolders(e, known), func(x core.Place) bool { return r.doubts(e.ID, x) })
 	if len(sources) == 0 {
 		return r.promote(ctx, e, row, known)
 	}
@@ -140,13 +140,17 @@ func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add cor
 	}
 }
 
-// Quarantine takes a store that is damaged out of the holders; the last one stays: something may still be read from it.
+// Quarantine takes a store that is damaged, or lacks something, out of the holders. The last one stays, since something may still be read from it, but counts as no
+// copy any more.
 func (r *Runner) Quarantine(ctx context.Context, id core.ExtentID, from core.HostID, why string) {
-	dropped := false
+	dropped, last := false, core.Place{}
 	row, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), func(s *metadata.SealRecord) error {
 		holders := s.Places()
 		left := slices.DeleteFunc(slices.Clone(holders), func(x core.Place) bool { return x.Store == from })
 		dropped = s.State.HasEnd() && len(left) > 0 && len(left) < len(holders)
+		if last = (core.Place{}); len(left) == 0 && len(holders) == 1 {
+			last = holders[0]
+		}
 		if !dropped {
 			return metadata.ErrNoChange
 		}
@@ -159,7 +163,14 @@ func (r *Runner) Quarantine(ctx context.Context, id core.ExtentID, from core.Hos
 		return
 	}
 	r.owner.Took(row)
-	r.cfg.Log.Error("a replica is damaged", "extent", id, "store", from, "why", why, "dropped", dropped, "holders", row.Holders)
+	if last.Store != "" {
+		if r.doubts(id, last) { // it was said
+			r.backlog.Want(id)
+			return
+		}
+		r.distrust(id, last)
+	}
+	r.cfg.Log.Error("a replica is damaged, or short", "extent", id, "store", from, "why", why, "dropped", dropped, "holders", row.Holders)
 	if dropped {
 		r.cfg.Metrics.Quarantined.Inc()
 		r.owner.Moved(row.Extent)

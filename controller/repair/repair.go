@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,18 +110,57 @@ type Runner struct {
 	backlog  *backlog.Backlog
 	pace     *backlog.Pace // of copies that are not urgent
 	below    int           // extents below the minimum, as of the last sweep
+	mu       struct {
+		sync.Mutex
+		// doubted are the last holders of extents that turned out to be short or damaged. They stay in the row, since nobody has more, and count as no copies.
+		doubted map[core.ExtentID]core.Place
+	}
 }
 
 // New runner; it does no I/O.
 func New(cfg Config, owner Owner, replicas Replicas) *Runner {
-	return &Runner{cfg: cfg, owner: owner, replicas: replicas, backlog: backlog.New(), pace: backlog.NewPace(cfg.PerSecond)}
+	r := &Runner{cfg: cfg, owner: owner, replicas: replicas, backlog: backlog.New(), pace: backlog.NewPace(cfg.PerSecond)}
+	r.mu.doubted = make(map[core.ExtentID]core.Place)
+	return r
 }
 
 // Want asks for a look at one extent soon.
 func (r *Runner) Want(id core.ExtentID) { r.backlog.Want(id) }
 
 // GivenUp takes back that some of an extent is lost: nobody waits for that any more.
-func (r *Runner) GivenUp(id core.ExtentID) { r.backlog.Found(id) }
+func (r *Runner) GivenUp(id core.ExtentID) {
+	r.trust(id)
+	r.backlog.Found(id)
+}
+
+// distrust records that the last holder of an extent does not have what the row says.
+func (r *Runner) distrust(id core.ExtentID, at core.Place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.doubted[id] = at
+}
+
+// trust forgets it: the holder has all of it after all, or others have.
+func (r *Runner) trust(id core.ExtentID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.doubted, id)
+}
+
+// doubts reports whether a holder is known not to have what the row says.
+func (r *Runner) doubts(id core.ExtentID, at core.Place) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x, ok := r.mu.doubted[id]
+	return ok && x.Same(at)
+}
+
+// forgetDoubts drops those about extents that are gone.
+func (r *Runner) forgetDoubts(lives func(core.ExtentID) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.mu.doubted, func(id core.ExtentID, _ core.Place) bool { return !lives(id) })
+}
 
 // Sweep asks for a look at all extents: a store came, went or changed.
 func (r *Runner) Sweep() { r.backlog.Sweep() }
@@ -213,7 +254,9 @@ func (r *Runner) sweep() {
 	}
 	r.cfg.Metrics.Below.Set(float64(below))
 	r.cfg.Metrics.Short.Set(float64(short))
-	r.backlog.Forget(func(id core.ExtentID) bool { _, ok := r.owner.Extent(id); return ok })
+	lives := func(id core.ExtentID) bool { _, ok := r.owner.Extent(id); return ok }
+	r.backlog.Forget(lives)
+	r.forgetDoubts(lives)
 	r.cfg.Metrics.Lost.Set(float64(len(r.backlog.AllLost())))
 	if before := r.below; below > 0 && before == 0 {
 		r.cfg.Log.Error("copies below minimum", "extents", below, "some", some)
@@ -235,7 +278,7 @@ func (r *Runner) judge(e Extent, known map[core.HostID]Store, now time.Time) jud
 	copies := make([]copied, 0, len(e.Holders)+len(e.Replicas))
 	for _, x := range e.Holders {
 		if !contradicts(x, known) {
-			copies = append(copies, copied{Holder: true, Gone: r.goneFor(known, x.Store, now)})
+			copies = append(copies, copied{Holder: !r.doubts(e.ID, x), Gone: r.goneFor(known, x.Store, now)})
 		}
 	}
 	for _, id := range e.Replicas {
