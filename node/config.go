@@ -61,6 +61,9 @@ type Config struct {
 	// LogLevel and LogFormat are one of telemetry.Levels and telemetry.Formats.
 	LogLevel  string
 	LogFormat string
+	// HostNames are names by which clients call a server that listens on loopback, besides localhost and the advertised one: those of a
+	// proxy before it. Requests for other names are refused.
+	HostNames []string
 	// Insecure allows to listen on an address that others can reach, although there is neither TLS nor authentication.
 	Insecure bool
 }

@@ -28,6 +28,7 @@ type resources struct {
 	tcp     net.Listener
 	mem     *netmem.Listener
 	meta    metadata.Store
+	guard   *guard
 	self    membership.Host
 	members membership.Monitor
 	gossip  *gossip.Monitor // nil without
@@ -56,6 +57,7 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 	}
 	res.opened(res.tcp.Close)
 	res.self = n.host(res.dir, n.cfg.Roles, advertised(n.cfg, res.tcp))
+	res.guard = newGuard(n.o.Log, res.metrics, trustedNames(n.cfg, res.self.Address))
 	if n.cfg.clustered() && n.cfg.holdsMetadata() {
 		res.self.Roles = append(res.self.Roles, membership.RoleMetadata)
 	}

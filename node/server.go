@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/columbamq/columba/internal/netmem"
 )
 
 // Limits of a connection to the one port.
@@ -21,7 +23,9 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
-	maxStreams    = 1000 // calls at once on one HTTP/2 connection
+	maxStreams    = 250       // calls at once on one HTTP/2 connection
+	streamBuffer  = 256 << 10 // bytes of a connection that no handler has read yet
+	maxScrapes    = 4         // metrics pages at once
 )
 
 // phase is where a process is in its life; it only goes up.
@@ -40,30 +44,38 @@ type server struct {
 	log       *slog.Logger
 	listeners []net.Listener
 	http      *http.Server
+	guard     *guard
 	phase     atomic.Int32
 }
 
-// newServer serves pages of roles, and health, metrics and profiles.
-func newServer(log *slog.Logger, metrics *prometheus.Registry, pages http.Handler, listeners ...net.Listener) *server {
-	s := &server{name: "server", log: log, listeners: listeners}
+// newServer serves pages of roles, and health, metrics and profiles, behind a guard.
+func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages http.Handler, listeners ...net.Listener) *server {
+	s := &server{name: "server", log: log, listeners: listeners, guard: g}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.serveReady)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError), MaxRequestsInFlight: maxScrapes,
+	}))
+	profiles := &profiles{}
+	mux.Handle("/debug/pprof/", profiles.one(pprof.Index))
+	mux.Handle("/debug/pprof/cmdline", profiles.one(pprof.Cmdline))
+	mux.Handle("/debug/pprof/profile", profiles.one(pprof.Profile))
+	mux.Handle("/debug/pprof/symbol", profiles.one(pprof.Symbol))
+	mux.Handle("/debug/pprof/trace", profiles.one(pprof.Trace))
 	s.http = &http.Server{
-		Handler:           mux,
+		Handler:           g.wrap(mux),
+		ConnContext:       g.conns.context,
+		ConnState:         g.conns.changed,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		Protocols:         new(http.Protocols),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog:          stdlog.New(errorLog{log}, "", 0),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: streamBuffer, MaxReceiveBufferPerStream: streamBuffer,
+		},
+		ErrorLog: stdlog.New(errorLog{log}, "", 0),
 	}
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
@@ -79,6 +91,9 @@ func (s *server) Start(context.Context) error { return nil }
 func (s *server) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.listeners {
+		if _, own := l.(*netmem.Listener); !own {
+			l = s.guard.conns.limit(l)
+		}
 		group.Go(func() error {
 			if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return err

@@ -39,6 +39,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.StringVar(&c.Metadata, "metadata", c.Metadata, "where the cluster's records are: embedded")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least `level` that is logged: debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format` of the log: text or json")
+	f.Var((*addressesValue)(&c.HostNames), "host-names", "`names` by which clients call a server that listens on loopback, besides localhost, separated by commas: those of a proxy before it")
 	f.BoolVar(&c.Insecure, "insecure", c.Insecure, "allow to listen where other machines reach the server, without TLS or authentication")
 }
 
@@ -107,7 +108,7 @@ func (c Config) Print(w io.Writer, diff bool) error {
 
 // settingsOf is a copy of c with its settings, in the order of the struct's fields.
 func settingsOf(c Config) (*Config, *pflag.FlagSet) {
-	c.Roles, c.Join = slices.Clone(c.Roles), slices.Clone(c.Join)
+	c.Roles, c.Join, c.HostNames = slices.Clone(c.Roles), slices.Clone(c.Join), slices.Clone(c.HostNames)
 	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)
 	settings.SortFlags = false
 	c.register(settings)
