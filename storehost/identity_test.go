@@ -176,7 +176,8 @@ func TestInventory_OverTheWire(t *testing.T) {
 		t.Fatalf("all: %v, want one replica, complete", all)
 	}
 	run := all.Identity.Run
-	must(t, s.remove(e, 0, nil))
+	must(t, s.sealAt(e, new(extentlogtest.Writer), 1, nil))
+	must(t, s.remove(e, 1, nil))
 	changes := ask(&pb.InventoryRequest{Run: run, Since: all.Position})
 	if changes.Complete || changes.FromStart || len(changes.Removed) != 1 || len(changes.Replicas) != 0 {
 		t.Fatalf("changes: %v, want one removal", changes)

@@ -97,11 +97,18 @@ func TestRead_UnknownAndRemoved(t *testing.T) {
 	l := s.dial()
 	l.openRead(extent("s1"), 1, 1).expectRefused(core.CodeNotFound)
 	e := extent("s1")
-	l.openAppend(e)
-	r := l.openRead(e, 1, 1)
-	if _, err := s.rpc.Remove(t.Context(), connect.NewRequest(&pb.RemoveRequest{Extent: e.ID.ID[:]})); err != nil {
-		t.Fatal(err)
+	a, w := l.openAppend(e), new(extentlogtest.Writer)
+	a.append(w.Batch(1, 10), 0)
+	a.awaitAck(1)
+	a.sendPosition(wire.TypeCommitted, 1)
+	r := l.openRead(e, 1, 0)
+	r.expect(wire.TypeReadCommitted, 1)
+	for _, version := range []uint64{0, 1, 1 << 60} { // nobody decided that
+		wantCode(t, s.remove(e, version, nil), core.CodeConflict)
 	}
+	must(t, s.sealAt(e, w, 7, nil))
+	wantCode(t, s.remove(e, 1<<60, nil), core.CodeConflict)
+	must(t, s.remove(e, 7, nil))
 	r.expectRefused(core.CodeNotFound)
 }
 

@@ -67,8 +67,22 @@ func (c *Calls) Seal(ctx context.Context, row metadata.SealRecord, at core.Place
 	return convert.FromRPC(err)
 }
 
-// Remove deletes a replica by the version of the row that decided it; the store refuses one that is older than it knows.
+// Remove deletes a replica by the version of the row that decided it. The store refuses a version that it was not told before, together with the end,
+// and one that is older than it knows.
 func (c *Calls) Remove(ctx context.Context, row metadata.SealRecord, at core.Place) error {
+	err := c.remove(ctx, row, at)
+	if core.CodeOf(err) != core.CodeConflict {
+		return err
+	}
+	switch serr := c.Seal(ctx, row, at, row.Version); core.CodeOf(serr) {
+	case "", core.CodeIncomplete, core.CodeCorrupt, core.CodeConflict: // it keeps the version in any case
+		return c.remove(ctx, row, at)
+	default:
+		return serr
+	}
+}
+
+func (c *Calls) remove(ctx context.Context, row metadata.SealRecord, at core.Place) error {
 	store, err := c.stores.At(at.Store)
 	if err != nil {
 		return err

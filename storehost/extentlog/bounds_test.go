@@ -246,7 +246,7 @@ func TestEngine_RemoveGivesSpaceBack(t *testing.T) {
 		t.Fatalf("30 MiB were appended, the tables hold %d", size)
 	}
 	for _, x := range extents {
-		if err := e.Remove(x.ID, 0); err != nil {
+		if err := removeTold(e, x, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -382,4 +382,16 @@ func TestEngine_AwaitRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// removeTold removes an extent as controllers do: it is fenced, and told its end with the version that decided the removal.
+func removeTold(l Log, e core.Extent, version uint64) error {
+	s, err := l.Fence(e, version)
+	if err != nil {
+		return err
+	}
+	if err := l.Seal(e.ID, s.Last, s.Checksum, version); err != nil && core.CodeOf(err) != core.CodeConflict && core.CodeOf(err) != core.CodeIncomplete {
+		return err
+	}
+	return l.Remove(e.ID, version)
 }

@@ -96,9 +96,11 @@ func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 	return after, err
 }
 
-// Seal implements Log. L is kept even when the replica is shorter, so that no later copy goes beyond it.
+// Seal implements Log. L is kept even when the replica is shorter, so that no later copy goes beyond it. The version is kept even when the replica
+// cannot take the end: a removal that this version decides must name it.
 func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error {
 	var last core.Seq
+	var refused error
 	err := e.do(request{alone: true, stage: func(g *group) error {
 		x := e.extent(id)
 		switch {
@@ -107,11 +109,18 @@ func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uin
 		case !x.next.Fenced:
 			return core.Errorf(core.CodeConflict, "extent %s is not fenced; fence it before sealing", id)
 		case x.next.Sealed && (x.next.L != l || x.next.SealSum != checksum):
-			return core.Errorf(core.CodeConflict, "extent %s is sealed at %d, not at %d with that checksum", id, x.next.L, l)
+			refused = core.Errorf(core.CodeConflict, "extent %s is sealed at %d, not at %d with that checksum", id, x.next.L, l)
 		case l < max(x.next.committed, x.committed()):
-			return core.Errorf(core.CodeConflict, "extent %s: last seq %d is below %d, which is known to be committed", id, l, x.committed())
+			refused = core.Errorf(core.CodeConflict, "extent %s: last seq %d is below %d, which is known to be committed", id, l, x.committed())
 		case x.damaged():
-			return damaged(id)
+			refused = damaged(id)
+		}
+		if refused != nil {
+			if version <= x.next.Version {
+				return refused
+			}
+			x.next.Version = version
+			return e.stageRow(g, x)
 		}
 		if last = x.next.last; x.next.Sealed && version <= x.next.Version {
 			return nil
@@ -124,6 +133,9 @@ func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uin
 		x.next.Sealed, x.next.L, x.next.SealSum, x.next.Version = true, l, checksum, max(x.next.Version, version)
 		return e.stageRow(g, x)
 	}})
+	if err == nil && refused != nil {
+		return refused
+	}
 	if err == nil && last < l {
 		return core.Errorf(core.CodeIncomplete, "extent %s ends at %d here; copy up to %d", id, last, l)
 	}
@@ -189,8 +201,8 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 			}
 			return e.stageBurial(g, id, version, time.Now())
 		}
-		if version < x.next.Version {
-			return core.Errorf(core.CodeConflict, "extent %s: version %d of its holders is known here, and %d decided to remove it; decide again", id, x.next.Version, version)
+		if err := removable(x, version); err != nil {
+			return err
 		}
 		cut, timer = x.next.bytes >= exciseAbove || x.damaged(), x.next.timer()
 		return e.stageRemoval(g, x, version)
@@ -217,6 +229,23 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		}
 	}
 	e.excised.Store(true)
+	return nil
+}
+
+// removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store, durably, together with the
+// end, before. A version that nobody told is no proof, however large it is.
+func removable(x *extent, version uint64) error {
+	known := x.next.Version
+	switch {
+	case !x.next.Fenced:
+		return core.Errorf(core.CodeConflict, "extent %s takes appends here; it is not removed before it is fenced and told its end", x.id)
+	case version < known:
+		return core.Errorf(core.CodeConflict, "extent %s: version %d of its holders is known here, and %d decided to remove it; decide again", x.id, known, version)
+	case version > known:
+		return core.Errorf(core.CodeConflict, "extent %s: version %d of its holders is known here, %d was never told; tell the store the end with that version before it removes the extent", x.id, known, version)
+	case !x.next.Sealed && known == 0:
+		return core.Errorf(core.CodeConflict, "extent %s was never told its end here; it is not removed before", x.id)
+	}
 	return nil
 }
 

@@ -153,7 +153,7 @@ func TestEngine_RemovalsWhileItCloses(t *testing.T) {
 		}
 		var removals sync.WaitGroup
 		for _, x := range all {
-			removals.Go(func() { _ = e.Remove(x.ID, 0) })
+			removals.Go(func() { _ = removeTold(e, x, 1) })
 		}
 		if err := e.Close(); err != nil {
 			t.Fatal(err)

@@ -112,7 +112,7 @@ func TestCursors_RemovalsAndClosing(t *testing.T) {
 			})
 		}
 		for _, x := range all[:2] {
-			if err := e.Remove(x.ID, 0); err != nil {
+			if err := removeTold(e, x, 1); err != nil {
 				t.Error(err)
 			}
 		}

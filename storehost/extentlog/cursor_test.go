@@ -132,7 +132,7 @@ func TestCursors_Bounded(t *testing.T) {
 			t.Errorf("%d cursors, want %d", n, maxCursors)
 		}
 		// Those of removed extents go at once: they would keep its space.
-		if err := e.Remove(all[0].ID, 0); err != nil {
+		if err := removeTold(e, all[0], 1); err != nil {
 			t.Fatal(err)
 		}
 		if n := e.cursors.count(); n != maxCursors-1 {

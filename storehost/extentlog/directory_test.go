@@ -155,7 +155,7 @@ func TestEngine_FullDisk(t *testing.T) {
 	if _, err := l.Fence(e, 0); err != nil {
 		t.Fatalf("fence on a full disk: %v", err)
 	}
-	if err := l.Remove(e.ID, 0); err != nil {
+	if err := extentlogtest.Remove(l, e, 1); err != nil {
 		t.Fatalf("remove on a full disk: %v", err)
 	}
 }

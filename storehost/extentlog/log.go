@@ -53,7 +53,7 @@ type Log interface {
 	Fence(e core.Extent, version uint64) (State, error)
 	// Seal persists L on a fenced extent: truncates what is beyond. CodeIncomplete when Last < L, CodeConflict when another L is
 	// known or L is below the known committed seq, CodeCorrupt when the checksum at L differs (nothing is truncated then). The
-	// highest version of the holders is persisted, too, also with CodeIncomplete and on an extent that is sealed already.
+	// highest version of the holders is persisted, too, also on an extent that is sealed already, and when a fenced one cannot take this end.
 	Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error
 	// Copy appends batches fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only, all or none; the new
 	// last seq is durable on return.
@@ -80,8 +80,8 @@ type Log interface {
 	Vitals() Vitals
 	// Inventory answers which replicas changed, in memory alone.
 	Inventory(q InventoryQuery) Inventory
-	// Remove forgets the extent and gives its space back. CodeConflict when a newer version of the holders is known than the one that
-	// decided it. That it was removed is remembered, also of one not known. Idempotent.
+	// Remove forgets the extent and gives its space back. version is of the holders, by which that was decided; it must be the one that Seal
+	// told last. CodeConflict for another version, for an extent that takes appends, and for one that was never told an end. That it was removed is remembered, also of one not known. Idempotent.
 	Remove(id core.ExtentID, version uint64) error
 	// Close syncs and releases; appends waiting are answered first.
 	Close() error

@@ -65,7 +65,7 @@ func TestEngine_WritesAgainWhenThereIsRoom(t *testing.T) {
 			t.Errorf("fence with room: last %d, %v; want 1", s.Last, err)
 		}
 		read("with room")
-		if err := e.Remove(x.ID, 2); err != nil {
+		if err := removeTold(e, x, 2); err != nil {
 			t.Errorf("remove with room: %v", err)
 		}
 	})

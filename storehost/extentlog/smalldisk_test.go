@@ -89,7 +89,7 @@ func TestEngine_FillsASmallDisk(t *testing.T) {
 		t.Errorf("seal on a full disk: %v", err)
 	}
 	extentlogtest.ReadAll(t, l, e.ID, s.Last, 1<<20)
-	if err := l.Remove(e.ID, 2); err != nil {
+	if err := extentlogtest.Remove(l, e, 2); err != nil {
 		t.Errorf("remove on a full disk: %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestOpen_FullDisk(t *testing.T) {
 	if s, err := l.Fence(e, 1); err != nil || s.Last != w.Last-1 {
 		t.Errorf("fence with room: last %d, %v; want %d", s.Last, err, w.Last-1)
 	}
-	if err := l.Remove(e.ID, 2); err != nil {
+	if err := extentlogtest.Remove(l, e, 2); err != nil {
 		t.Errorf("remove with room: %v", err)
 	}
 }

@@ -26,7 +26,7 @@ func TestGraveyard_Forgets(t *testing.T) {
 		}
 		remove := func(x core.Extent) {
 			t.Helper()
-			if err := e.Remove(x.ID, 1); err != nil {
+			if err := removeTold(e, x, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

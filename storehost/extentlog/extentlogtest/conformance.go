@@ -85,7 +85,7 @@ func Run(t *testing.T, open OpenFunc) {
 		"Follow": follow, "FollowedRead": followedRead, "Remove": remove, "RestartedExtentTakesNoMore": restarted, "Closed": closed,
 		"Identity": identity, "Versions": versions, "RemovedStaysAway": removedStaysAway, "Inventory": inventory,
 		"InventoryPages": inventoryPages, "InventoryAfterRestart": inventoryAfterRestart, "CopyRuns": copyRuns,
-		"DueInOrder": dueInOrder, "DueBounds": dueBounds, "DueAfterSeal": dueAfterSeal, "DueOfCopies": dueOfCopies, "Verify": verify, "VerifyTimers": verifyTimers,
+		"DueInOrder": dueInOrder, "DueBounds": dueBounds, "DueAfterSeal": dueAfterSeal, "DueOfCopies": dueOfCopies, "Verify": verify, "RemovalNeedsTheSealRow": removalNeedsTheSealRow, "VerifyTimers": verifyTimers,
 	} {
 		t.Run(name, func(t *testing.T) { test(newFixture(t, open)) })
 	}

@@ -80,7 +80,7 @@ func dueInOrder(f *fixture) {
 	log, _ := f.opened(1)
 	_, err := f.Due(log.ID, extentlog.DueQuery{}, nil)
 	wantCode(f.t, err, core.CodeBadArgument)
-	must(f.t, f.Remove(e.ID, 0))
+	must(f.t, Remove(f, e, 1))
 	_, err = f.Due(e.ID, extentlog.DueQuery{Until: 999, UpTo: w.Last}, nil)
 	wantCode(f.t, err, core.CodeNotFound)
 }
@@ -150,8 +150,8 @@ func dueOfCopies(f *fixture) {
 	must(f.t, f.Open(e))
 	want := f.timers(e.ID, w, 20, random)
 	batches := ReadAll(f.t, f, e.ID, w.Last, noLimit)
-	must(f.t, f.Remove(e.ID, 0))
-	_, err := f.Fence(e, 1)
+	must(f.t, Remove(f, e, 1))
+	_, err := f.Fence(e, 2)
 	must(f.t, err)
 	if keys, _, _ := f.due(e.ID, extentlog.DueQuery{Until: 999, UpTo: math.MaxUint64, MaxBytes: noLimit}); len(keys) > 0 {
 		f.t.Fatalf("%d timers of before the removal", len(keys))

@@ -133,7 +133,7 @@ func inventoryPages(f *fixture) {
 		}
 		switch e := extents[2*i]; i {
 		case 0, 5: // listed already; not listed yet
-			must(f.t, f.Remove(e.ID, 0))
+			must(f.t, Remove(f, e, 1))
 		case 1, 4:
 			_, err := f.Fence(e, 0)
 			must(f.t, err)
@@ -176,7 +176,7 @@ func inventoryAfterRestart(f *fixture) {
 	must(f.t, err)
 	must(f.t, f.Seal(e.ID, w.Last, w.Checksum, 2))
 	gone, _ := f.opened(1)
-	must(f.t, f.Remove(gone.ID, 0))
+	must(f.t, Remove(f, gone, 1))
 	f.opened(1)
 	before := f.Inventory(extentlog.InventoryQuery{Most: everything})
 	f.reopen()

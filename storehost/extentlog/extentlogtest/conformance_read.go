@@ -130,12 +130,12 @@ func remove(f *fixture) {
 		_, err := Append(f, e.ID, w.Batch(1, 300<<10), 0)
 		must(f.t, err)
 	}
-	must(f.t, f.Remove(e.ID, 0))
+	must(f.t, Remove(f, e, 1))
 	_, err := f.State(e.ID)
 	wantCode(f.t, err, core.CodeNotFound)
 	_, err = f.Read(e.ID, 1, 1, 1)
 	wantCode(f.t, err, core.CodeNotFound)
-	again, err := f.Fence(e, 1)
+	again, err := f.Fence(e, 2)
 	must(f.t, err)
 	if again.Last != 0 || again.Bytes != 0 || again.Opened {
 		f.t.Fatalf("made again: %+v, want an empty extent", again)

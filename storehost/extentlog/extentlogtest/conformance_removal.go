@@ -2,6 +2,7 @@ package extentlogtest
 
 import (
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
 )
 
 // versions: the highest one is kept, over restarts too, and an older decision removes nothing.
@@ -30,7 +31,7 @@ func versions(f *fixture) {
 	ReadAll(f.t, f, sealed.ID, sw.Last, noLimit)
 	must(f.t, f.Remove(sealed.ID, 5))
 	must(f.t, f.Remove(sealed.ID, 5))
-	must(f.t, f.Remove(sealed.ID, 1))
+	must(f.t, f.Remove(sealed.ID, 1)) // it is gone, as was asked
 	_, err = f.State(sealed.ID)
 	wantCode(f.t, err, core.CodeNotFound)
 }
@@ -49,7 +50,7 @@ func removedStaysAway(f *fixture) {
 	_, err := f.Fence(e, 0)
 	must(f.t, err)
 	must(f.t, f.Seal(e.ID, w.Last, w.Checksum, 7))
-	must(f.t, f.Remove(e.ID, 8))
+	must(f.t, Remove(f, e, 8))
 	must(f.t, f.Remove(unheard.ID, 8))
 	for range 2 {
 		for _, gone := range []core.Extent{e, unheard} {
@@ -106,4 +107,50 @@ func copyRuns(f *fixture) {
 		f.t.Fatalf("after the copy: %+v, want %d, sealed", s, end.Last)
 	}
 	must(f.t, f.Seal(e.ID, end.Last, end.Checksum, 0))
+}
+
+// Remove removes an extent as controllers do: it is fenced, and told its end with the version that decided the removal.
+func Remove(l extentlog.Log, e core.Extent, version uint64) error {
+	s, err := l.Fence(e, version)
+	if err != nil {
+		return err
+	}
+	if err := l.Seal(e.ID, s.Last, s.Checksum, version); err != nil && core.CodeOf(err) != core.CodeConflict && core.CodeOf(err) != core.CodeIncomplete {
+		return err
+	}
+	return l.Remove(e.ID, version)
+}
+
+// removalNeedsTheSealRow: nothing but the version that a seal told, with the end, removes an extent.
+func removalNeedsTheSealRow(f *fixture) {
+	e, w := f.opened(2)
+	const large = 1 << 60
+	refused := func(state string, version uint64) {
+		f.t.Helper()
+		before := f.state(e.ID)
+		wantCode(f.t, f.Remove(e.ID, version), core.CodeConflict)
+		if after := f.state(e.ID); after.Last != before.Last || after.Version != before.Version {
+			f.t.Fatalf("%s: a refused removal changed %+v to %+v", state, before, after)
+		}
+		ReadAll(f.t, f, e.ID, w.Last, noLimit)
+	}
+	for _, version := range []uint64{0, 1, large} {
+		refused("open", version)
+	}
+	_, err := f.Fence(e, large)
+	must(f.t, err)
+	for _, version := range []uint64{0, 1, large} {
+		refused("fenced", version)
+	}
+	must(f.t, f.Seal(e.ID, w.Last, w.Checksum, 3))
+	for range 2 {
+		for _, version := range []uint64{0, 2, 4, large} {
+			refused("sealed", version)
+		}
+		f.reopen()
+	}
+	wantCode(f.t, f.Seal(e.ID, w.Last+1, w.Checksum, 4), core.CodeConflict) // another end: the version is told all the same
+	refused("told another version", 3)
+	must(f.t, f.Remove(e.ID, 4))
+	wantCode(f.t, f.Remove(Extent().ID, large), "") // not here: it is remembered
 }

@@ -151,7 +151,7 @@ func workload(t *testing.T, l extentlog.Log, p *promises) {
 	}
 	gone := extents[0]
 	p.update(gone.ID, func(v *promise) { v.removing = true })
-	must(t, l.Remove(gone.ID, 1))
+	must(t, Remove(l, gone, 1))
 	p.update(gone.ID, func(v *promise) { v.removed = true })
 	unheard := Extent()
 	_, err := l.Fence(unheard, 0)

@@ -231,7 +231,7 @@ func (m *model) read(rt *rapid.T) {
 
 func (m *model) remove(rt *rapid.T) {
 	r := m.pick(rt)
-	m.expect(rt, "remove", m.log.Remove(r.extent.ID, 0), "")
+	m.expect(rt, "remove", Remove(m.log, r.extent, 1), "")
 	for i := range m.replicas {
 		if m.replicas[i] == r {
 			m.replicas = append(m.replicas[:i], m.replicas[i+1:]...)
