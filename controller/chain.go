@@ -98,11 +98,14 @@ func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.Ex
 	if _, known := h.extents.get(id); known {
 		return core.ExtentOpen, nil
 	}
-	r := metadata.ExtentRecord{Extent: head.Extent, Created: head.Changed}
-	if err := h.writeExtent(ctx, r, h.deps.now()); err != nil {
+	r, err := h.registration(ctx, head.Extent)
+	if err == nil {
+		err = h.writeExtent(ctx, r, h.deps.now())
+	}
+	if err != nil {
 		return "", core.Errorf(core.CodeOf(err), "register the head %s: %w", id, err)
 	}
-	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen})
+	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen, home: r.Home})
 	h.shares.touch(head.Queue)
 	return core.ExtentOpen, nil
 }

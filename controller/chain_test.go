@@ -118,6 +118,9 @@ func TestChain_RowsAreRepairedFromTheHead(t *testing.T) {
 		if e.ID != made.ID || rows(r, metadata.Work, metadata.PartitionOpen) != 1 || rows(r, metadata.Extents, queue.String()) != 1 {
 			t.Errorf("got %s, want %s with its rows", e.ID, made.ID)
 		}
+		if known, _ := r.ctl.extents.get(e.ID); known.Wanted != made.Wanted {
+			t.Errorf("it wants %d copies, made for %d", known.Wanted, made.Wanted)
+		}
 		r.ok(metadata.MoveHead(r.t.Context(), r.meta, head, metadata.HeadRecord{
 			Queue: queue, Changed: now, Attempt: core.NewID(now), Extent: core.Extent{ID: core.ExtentID{ID: core.NewID(now)}, Chain: 2},
 		}))

@@ -310,6 +310,25 @@ func (x *extents) pick(which func(*extent) bool) []extent {
 	return out
 }
 
+// registration is the create row of an extent that this controller does not know. When the row was lost, the queue says how many copies there are to be, and who reads it.
+func (h *Host) registration(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
+	r, err := h.createdRow(ctx, e)
+	switch {
+	case err != nil:
+		return r, err
+	case !r.Extent.Equal(e):
+		return r, core.Errorf(core.CodeConflict, "extent %s has another tuple in its row", e.ID)
+	case !r.Created.IsZero():
+		return r, nil
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
+	if err != nil && core.CodeOf(err) != core.CodeNotFound {
+		return r, err
+	}
+	r.Created, r.Wanted, r.Home = e.ID.Time(), q.Spec.Replicas, q.Home
+	return r, nil
+}
+
 // writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
 func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
 	if err := h.writeHints(ctx, r, now); err != nil {

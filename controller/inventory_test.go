@@ -49,6 +49,36 @@ func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
 	})
 }
 
+// TestInventory_RegisteredAgainWithAllCopies: an extent was begun with two of three replicas, since a store was away, and its rows were lost. It gets its third copy.
+func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
+	for name, lost := range map[string]bool{"its row was lost": true, "only its hints were lost": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+				away := r.stores[2]
+				r.sleep(time.Second)
+				r.kill(away.id)
+				r.sleep(5 * time.Second)
+				e := r.extent(r.queue(3, 2), 5)
+				if len(e.Replicas) != 2 {
+					t.Fatalf("begun with %v", e.Replicas)
+				}
+				r.ctl.end()
+				for _, p := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
+					r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.WorkKey(p, e.ID), time.Now(), metadata.One))
+				}
+				if lost {
+					r.ok(r.meta.Remove(r.t.Context(), metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), time.Now(), metadata.One))
+				}
+				r.restart(away)
+				r.ctl = r.startController(nil)
+				r.eventually("it is sealed", 10*time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
+				r.sleep(time.Minute)
+				r.whole(e, 5, 3)
+			})
+		})
+	}
+}
+
 // TestInventory_HintThatCameLateIsFound: the controller before wrote it with its last breath, and it landed after this one had read all.
 func TestInventory_HintThatCameLateIsFound(t *testing.T) {
 	bubble(t, rigOptions{stores: 3}, func(r *rig) {

@@ -270,15 +270,14 @@ func (h *Host) firstHome(ctx context.Context, e core.Extent) (core.Home, error) 
 // note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.
 func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 	if _, known := h.extents.get(row.Extent.ID); !known && row.State != core.ExtentRetired {
-		home, err := h.firstHome(ctx, row.Extent)
+		r, err := h.registration(ctx, row.Extent)
+		if err == nil {
+			err = h.writeExtent(ctx, r, h.deps.now())
+		}
 		if err != nil {
 			return core.Errorf(core.CodeOf(err), "register extent %s: %w", row.Extent.ID, err)
 		}
-		r := metadata.ExtentRecord{Extent: row.Extent, Created: row.Extent.ID.Time(), Home: home}
-		if err := h.writeExtent(ctx, r, h.deps.now()); err != nil {
-			return core.Errorf(core.CodeOf(err), "register extent %s: %w", row.Extent.ID, err)
-		}
-		h.extents.put(extent{ExtentRecord: r, home: home})
+		h.extents.put(extent{ExtentRecord: r, home: r.Home})
 	}
 	h.extents.took(row)
 	return nil
