@@ -17,8 +17,10 @@ import (
 	"github.com/columbamq/columba/inputhost/writer"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 // Config of an input host.
@@ -35,7 +37,7 @@ type Config struct {
 	IdleAfter       time.Duration // an extent nobody published to is sealed without replacement
 	Window          int           // bytes a publisher may have in flight on one stream
 	MaxInFlight     int64         // bytes in flight on the whole host; at it publishers are told to wait
-	MaxStreams      int           // publish streams on one connection; more are refused
+	Links           ws.Limits     // connections of publishers and their streams; more are refused
 }
 
 // DefaultConfig is right for most clusters.
@@ -52,7 +54,7 @@ func DefaultConfig() Config {
 		IdleAfter:       time.Minute,
 		Window:          8 << 20,
 		MaxInFlight:     512 << 20,
-		MaxStreams:      10_000,
+		Links:           ws.Limits{Connections: 16_384, Streams: 200_000, PerConnection: 10_000},
 	}
 }
 
@@ -77,11 +79,13 @@ func (d Deps) now() time.Time {
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
+	remote   *slog.Logger // for lines that clients cause
 	deps     Deps
 	metrics  *metrics
 	tasks    *lifecycle.Tasks // sessions, and what opens and refreshes queues
 	stores   *stores
 	links    *links
+	clients  *ws.Admission
 	teller   *teller
 	settings *settings
 	tenants  *tenant.Tenants
@@ -99,7 +103,7 @@ type Host struct {
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	if cfg.Window <= 0 || cfg.MaxStreams <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 || cfg.SlowStore <= 0 || cfg.StuckStore <= 0 || cfg.ExtentRate == 0 {
+	if cfg.Window <= 0 || cfg.Links.Connections <= 0 || cfg.Links.Streams <= 0 || cfg.Links.PerConnection <= 0 || cfg.RollBytes == 0 || cfg.AppendDeadline <= 0 || cfg.PublishDeadline <= 0 || cfg.SlowStore <= 0 || cfg.StuckStore <= 0 || cfg.ExtentRate == 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "input host: window, streams, roll bytes, deadlines and rates must be above zero")
 	}
 	h := &Host{
@@ -109,6 +113,8 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		teller:   newTeller(),
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}
+	h.remote = telemetry.LimitBySource(h.log)
+	h.clients = ws.NewAdmission(cfg.Links, h.tasks.Go)
 	h.settings = newSettings(h)
 	h.tenants = tenant.New(tenant.Deps{
 		Log: h.log, Meta: deps.Meta, Now: deps.now, Lease: h.leaseQuota,

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/tenant"
 	"github.com/columbamq/columba/inputhost/writer"
@@ -46,12 +47,14 @@ func (p *publisher) HandleFrame(f wire.Frame, m *ws.Message) {
 	case f.Type == wire.TypePublishHello && !p.greeted:
 		p.greeted = true
 		var hello pb.PublishHello
-		if err := proto.Unmarshal(f.Body, &hello); err != nil {
-			p.fail(core.Errorf(core.CodeBadFrame, "hello does not parse: %w", err))
+		if err := convert.DecodeHello(f.Body, &hello); err != nil {
+			p.fail(err)
 			return
 		}
 		// The look-up must not hold up the other streams of the connection.
-		p.s.h.tasks.Go(func(ctx context.Context) { p.open(ctx, &hello) })
+		if err := p.s.mux.Begin(func(ctx context.Context) { p.open(ctx, &hello) }); err != nil {
+			p.fail(err)
+		}
 	case f.Type == wire.TypePublish && p.hello.Load():
 		p.publish(f, m)
 	case f.Type == wire.TypePublishClose:
@@ -79,6 +82,9 @@ func (p *publisher) fail(err error) {
 
 // open looks the queue up and answers the hello.
 func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
+	if p.closed.Load() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	changes := p.s.h.settings.changes.Load()

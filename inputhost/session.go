@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -32,8 +33,10 @@ func (h *Host) servePublish(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "draining: publish through another input host", http.StatusServiceUnavailable)
 		return
 	}
-	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: wire.MaxPayload + 2*wire.MaxBatchBytes})
+	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: wire.MaxPayload + 2*wire.MaxBatchBytes, Admission: h.clients})
 	if err != nil {
+		h.metrics.refused.WithLabelValues(string(core.CodeOf(err))).Inc()
+		h.remote.Info("publisher's connection refused", telemetry.KeyPeer, r.RemoteAddr, telemetry.KeyErr, err)
 		return
 	}
 	s := &session{h: h}
@@ -47,7 +50,7 @@ func (h *Host) servePublish(w http.ResponseWriter, r *http.Request) {
 	}
 	h.metrics.sessions.Inc()
 	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
-		h.log.Info("publisher's connection ended", "client", conn.RemoteAddr(), "err", err)
+		h.remote.Info("publisher's connection ended", telemetry.KeyPeer, conn.RemoteAddr(), telemetry.KeyErr, err)
 	}
 	s.gone.Store(true)
 	h.metrics.sessions.Dec()
@@ -67,8 +70,8 @@ func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 		}
 		return nil
 	}
-	if s.mux.Streams() >= s.h.cfg.MaxStreams {
-		s.refuse(f.Stream, core.Errorf(core.CodeThrottled, "the connection has %d publish streams; use another connection for more", s.h.cfg.MaxStreams))
+	if err := s.mux.Admit(); err != nil {
+		s.refuse(f.Stream, err)
 		return nil
 	}
 	return &publisher{s: s, stream: f.Stream}

@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -41,7 +42,7 @@ type session struct {
 func (h *Host) newSession(w http.ResponseWriter, r *http.Request) (*session, error) {
 	s := &session{h: h}
 	s.mu.waiting = make(map[*group]struct{})
-	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: maxUnread, Drained: s.drained})
+	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: maxUnread, Drained: s.drained, Admission: h.clients})
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +84,7 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	s, err := h.newSession(w, r)
 	if err != nil {
+		h.remote.Info("consumer's connection refused", telemetry.KeyPeer, r.RemoteAddr, telemetry.KeyErr, err)
 		return
 	}
 	h.mu.Lock()
@@ -93,7 +95,7 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 	}
 	h.metrics.sessions.Inc()
 	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
-		h.log.Debug("consumer's connection ended", "client", s.mux.Conn.RemoteAddr(), "err", err)
+		h.remote.Debug("consumer's connection ended", telemetry.KeyPeer, s.mux.Conn.RemoteAddr(), telemetry.KeyErr, err)
 	}
 	h.metrics.sessions.Dec()
 	h.mu.Lock()
@@ -108,6 +110,10 @@ func (s *session) drain() { s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeDrain
 func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 	switch f.Type {
 	case wire.TypeConsumeHello:
+		if err := s.mux.Admit(); err != nil {
+			s.refuse(f.Stream, err)
+			return nil
+		}
 		return &consumer{s: s, h: s.h, stream: f.Stream, id: dispatch.SessionID(s.h.nextSession.Add(1))}
 	case wire.TypeConsumeCredit, wire.TypeAck, wire.TypeNack, wire.TypeReject, wire.TypeExtend, wire.TypeReturn, wire.TypeConsumeClose:
 		// Of a stream this side has ended: its error frame is on the way.
@@ -131,12 +137,14 @@ func (c *consumer) HandleFrame(f wire.Frame, _ *ws.Message) {
 	if f.Type == wire.TypeConsumeHello && !c.greeted {
 		c.greeted = true
 		var hello pb.ConsumeHello
-		if err := proto.Unmarshal(f.Body, &hello); err != nil {
-			c.fail(core.Errorf(core.CodeBadFrame, "hello does not parse: %w", err))
+		if err := convert.DecodeHello(f.Body, &hello); err != nil {
+			c.fail(err)
 			return
 		}
 		// The look-up must not hold up the other streams of the connection.
-		c.h.tasks.Go(func(ctx context.Context) { c.open(ctx, &hello) })
+		if err := c.s.mux.Begin(func(ctx context.Context) { c.open(ctx, &hello) }); err != nil {
+			c.fail(err)
+		}
 		return
 	}
 	if f.Type == wire.TypeConsumeClose {
@@ -160,6 +168,9 @@ func (c *consumer) Closed(error) { c.end() }
 
 // open joins the group and answers the hello.
 func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
+	if c.closed.Load() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.h.cfg.CallTimeout)
 	defer cancel()
 	g, err := c.h.lookUp(ctx, hello.Queue, hello.Group)

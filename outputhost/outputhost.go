@@ -19,6 +19,7 @@ import (
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/serving"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/budget"
@@ -26,6 +27,7 @@ import (
 	"github.com/columbamq/columba/outputhost/deadlines"
 	"github.com/columbamq/columba/outputhost/lease"
 	"github.com/columbamq/columba/outputhost/sources"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 // Config of an output host.
@@ -40,6 +42,7 @@ type Config struct {
 	ReadMemory      int           // the same for all shares of the host together
 	HoldMemory      int           // bytes of messages read and not settled, of all shares together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
+	Links           ws.Limits     // connections of consumers and their streams; more are refused
 	SearchBytes     int           // how much one call looks through for a message of which it was told the id
 }
 
@@ -56,6 +59,7 @@ func DefaultConfig() Config {
 		ReadMemory:      256 << 20,
 		HoldMemory:      512 << 20,
 		MaxCredit:       32 << 20,
+		Links:           ws.Limits{Connections: 16_384, Streams: 100_000, PerConnection: 10_000},
 		SearchBytes:     32 << 20,
 	}
 }
@@ -75,6 +79,8 @@ type Deps struct {
 type Host struct {
 	cfg       Config
 	log       *slog.Logger
+	remote    *slog.Logger // for lines that clients cause
+	clients   *ws.Admission
 	deps      Deps
 	metrics   *metrics
 	tasks     *lifecycle.Tasks // sessions, readers, and what they start
@@ -110,7 +116,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 		}
 	}
-	for _, n := range []int{cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit} {
+	for _, n := range []int{cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit, cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection} {
 		if n <= 0 {
 			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 		}
@@ -122,6 +128,8 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		deps.Random = rand.Float64
 	}
 	h := &Host{cfg: cfg, log: deps.Log.With("role", "outputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
+	h.remote = telemetry.LimitBySource(h.log)
+	h.clients = ws.NewAdmission(cfg.Links, h.tasks.Go)
 	h.assigning = make(chan struct{}, 1)
 	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)

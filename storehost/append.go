@@ -1,6 +1,7 @@
 package storehost
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -96,13 +97,10 @@ func (a *appendStream) begin(body []byte) error {
 		a.s.opening.Add(-1)
 		return core.Errorf(core.CodeThrottled, "%d extents are being opened; try again", maxOpening)
 	}
-	if !a.s.h.run(func() {
+	return a.s.mux.Begin(func(context.Context) {
 		defer a.s.opening.Add(-1)
 		a.finishOpen(extent)
-	}) {
-		return core.Errorf(core.CodeDraining, "store is stopping; use another")
-	}
-	return nil
+	})
 }
 
 func (a *appendStream) finishOpen(extent core.Extent) {

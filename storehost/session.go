@@ -51,7 +51,7 @@ func (h *Host) serveLink(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.wg.Done()
-	conn, err := ws.Upgrade(w, r, ws.Options{ControlBytes: maxAnswers})
+	conn, err := ws.Upgrade(w, r, ws.Options{ControlBytes: maxAnswers, Admission: h.peers})
 	if err != nil {
 		h.remote.Info("connection refused", telemetry.KeyPeer, r.RemoteAddr, telemetry.KeyErr, err)
 		return
@@ -75,8 +75,8 @@ func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 	if f.Type != wire.TypeOpenAppend && f.Type != wire.TypeOpenRead {
 		return nil
 	}
-	if s.mux.Streams() >= s.h.cfg.MaxStreams {
-		s.refuse(f.Stream, core.Errorf(core.CodeThrottled, "the connection has %d streams; use fewer", s.h.cfg.MaxStreams))
+	if err := s.mux.Admit(); err != nil {
+		s.refuse(f.Stream, err)
 		return nil
 	}
 	if f.Type == wire.TypeOpenAppend {

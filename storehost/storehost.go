@@ -17,25 +17,28 @@ import (
 	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 // Config of a store host.
 type Config struct {
-	Dir        string // of the extents; made if its parent is there
-	MaxStreams int    // append and read streams on one connection; more are refused
-	ScrubRate  int    // bytes of sealed extents verified in a second, in the background; 0: none
+	Dir       string    // of the extents; made if its parent is there
+	Links     ws.Limits // connections of other hosts, and their append and read streams; more are refused
+	ScrubRate int       // bytes of sealed extents verified in a second, in the background; 0: none
 }
 
 // DefaultConfig is right for most clusters; Dir must be set.
-func DefaultConfig() Config { return Config{MaxStreams: 100_000, ScrubRate: 4 << 20} }
+func DefaultConfig() Config {
+	return Config{Links: ws.Limits{Connections: 4096, Streams: 1_000_000, PerConnection: 100_000}, ScrubRate: 4 << 20}
+}
 
 // Validate reports what is wrong with the settings.
 func (c Config) Validate() error {
 	switch {
 	case c.Dir == "":
 		return core.Errorf(core.CodeBadArgument, "store host: the directory of the extents is not set")
-	case c.MaxStreams <= 0:
-		return core.Errorf(core.CodeBadArgument, "store host: max streams must be above zero")
+	case c.Links.Connections <= 0 || c.Links.Streams <= 0 || c.Links.PerConnection <= 0:
+		return core.Errorf(core.CodeBadArgument, "store host: the limits of connections and streams must be above zero")
 	case c.ScrubRate < 0:
 		return core.Errorf(core.CodeBadArgument, "store host: the scrub rate must not be below zero")
 	}
@@ -69,6 +72,7 @@ type Host struct {
 	deps    Deps
 	log     *slog.Logger
 	remote  *slog.Logger // for lines that a peer causes
+	peers   *ws.Admission
 	metrics *metrics
 	ctx     context.Context // ends with Stop; all goroutines live under it
 	cancel  context.CancelCauseFunc
@@ -89,6 +93,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	}
 	h := &Host{copies: semaphore.NewWeighted(maxCopies), cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
 	h.remote = telemetry.LimitBySource(h.log)
+	h.peers = ws.NewAdmission(cfg.Links, func(f func(context.Context)) bool { return h.run(func() { f(h.ctx) }) })
 	h.metrics = newMetrics(deps.Metrics, h)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h, nil

@@ -1,13 +1,17 @@
 package cluster
 
 import (
+	"context"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
@@ -115,5 +119,107 @@ func TestCluster_FramesOutOfPlaceEndTheStreamOnly(t *testing.T) {
 		w.publish("a")
 		w.ok(w.next(con, "a", 1).Ack())
 		w.close(con)
+	})
+}
+
+// hellos is a connection that opens streams and counts the answers.
+type hellos struct {
+	conn             *ws.Conn
+	opened, refused  atomic.Int64
+	unexpected, gone atomic.Bool
+}
+
+func (h *hellos) message(m *ws.Message) error {
+	for rest := m.Bytes; len(rest) > 0; {
+		f, r, err := wire.NextFrame(rest)
+		if err != nil {
+			return err
+		}
+		rest = r
+		switch {
+		case f.Type == wire.TypeConsumeHelloOK:
+			h.opened.Add(1)
+		case f.Type == wire.TypeError && core.CodeOf(convert.FrameError(f.Body)) == core.CodeThrottled:
+			h.refused.Add(1)
+		default:
+			h.unexpected.Store(true)
+		}
+	}
+	return nil
+}
+
+func (h *hellos) answered() int { return int(h.opened.Load() + h.refused.Load()) }
+
+// TestCluster_FloodOfHellosLeavesRoomForOthers opens 100,000 streams on one connection, then as many on many connections: the memory is bounded,
+// those beyond the limits are told so, and consumers of the same group get their messages meanwhile.
+func TestCluster_FloodOfHellosLeavesRoomForOthers(t *testing.T) {
+	const flood = 100_000
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", nil)
+		w.group("h", nil)
+		p := w.peers()
+		defer p.Close()
+		con := w.consumer("h")
+		hello, err := proto.Marshal(&pb.ConsumeHello{Queue: queue, Group: "g", Client: "greedy"})
+		w.ok(err)
+		ctx, cancel := context.WithCancel(w.t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		connect := func() *hellos {
+			conn, err := ws.Dial(ctx, w.hosts[Output].addr, "/v1/consume", ws.Options{NetDial: p.Dial})
+			w.ok(err)
+			h := &hellos{conn: conn}
+			wg.Go(func() { conn.Run(ctx, h.message) })
+			return h
+		}
+		// meet publishes a message and gets it, in the midst of the flood.
+		meet := func(text string) {
+			w.publish(text)
+			w.ok(w.next(con, text, 1).Ack())
+		}
+		one := connect()
+		for i := range flood {
+			w.ok(one.conn.Send(ctx, wire.AppendFrame(nil, wire.TypeConsumeHello, uint32(i+1), hello)))
+			if i == flood/2 {
+				meet("during")
+			}
+		}
+		w.eventually("all answers", time.Minute, func() bool { return one.answered() == flood })
+		meet("after")
+		if got := one.opened.Load(); got != 10_000 {
+			t.Errorf("%d of %d streams were opened on one connection, want its limit of 10,000", got, flood)
+		}
+		var more []*hellos
+		for range 20 {
+			h := connect()
+			more = append(more, h)
+			for i := range flood / 20 {
+				w.ok(h.conn.Send(ctx, wire.AppendFrame(nil, wire.TypeConsumeHello, uint32(i+1), hello)))
+			}
+		}
+		opened := int(one.opened.Load())
+		for _, h := range more {
+			w.eventually("all answers", time.Minute, func() bool { return h.answered() == flood/20 })
+			opened += int(h.opened.Load())
+		}
+		if opened > 50_000 {
+			t.Errorf("%d streams of one address are open, want at most half of 100,000", opened)
+		}
+		meet("last")
+		late := w.consumer("h")
+		w.close(late)
+		w.close(con)
+		var during runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&during)
+		used := (int64(during.HeapAlloc) - int64(before.HeapAlloc)) >> 20
+		t.Logf("%d streams take %d MiB", opened, used)
+		if used > 256 {
+			t.Errorf("%d streams take %d MiB, want at most 256", opened, used)
+		}
 	})
 }

@@ -49,6 +49,9 @@ func (c *Conn) teardown() {
 	c.mu.queue.dropTail()
 	c.mu.Unlock()
 
+	if c.place != nil {
+		c.place.leave()
+	}
 	close(c.done)
 	c.wakeWriter()
 	c.ws.Close() // its error says nothing more

@@ -15,7 +15,8 @@ import (
 // Write buffers are lent to a connection for the time of one message. All in a pool have one size.
 var clientBuffers, serverBuffers sync.Pool
 
-// Dial connects to ws://addr+path. ctx bounds the handshake only. CodeUnavailable when nobody answers, or not with a websocket.
+// Dial connects to ws://addr+path. ctx bounds the handshake only. CodeThrottled when the host takes no more connections from here, CodeUnavailable
+// when nobody answers, or not with a websocket.
 func Dial(ctx context.Context, addr, path string, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	dialer := websocket.Dialer{
@@ -29,7 +30,11 @@ func Dial(ctx context.Context, addr, path string, o Options) (*Conn, error) {
 	if err != nil {
 		if response != nil {
 			text, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // the library keeps the beginning only
-			return nil, core.Errorf(core.CodeUnavailable, "%s answered %s to a websocket on %s: %s", addr, response.Status, path, strings.TrimSpace(string(text)))
+			code := core.CodeUnavailable
+			if response.StatusCode == http.StatusTooManyRequests {
+				code = core.CodeThrottled
+			}
+			return nil, core.Errorf(code, "%s answered %s to a websocket on %s: %s", addr, response.Status, path, strings.TrimSpace(string(text)))
 		}
 		return nil, core.Errorf(core.CodeUnavailable, "connect to %s: %w", addr, err)
 	}
@@ -37,8 +42,17 @@ func Dial(ctx context.Context, addr, path string, o Options) (*Conn, error) {
 }
 
 // Upgrade turns an HTTP request into a connection. On failure it has answered the request. Requests of web pages of another
-// origin are refused.
+// origin are refused, and with status 429 and CodeThrottled those that the Admission does not take.
 func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) {
+	var held *place
+	if o.Admission != nil {
+		var err error
+		if held, err = o.Admission.connect(r.RemoteAddr); err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			return nil, core.Errorf(core.CodeOf(err), "connection from %s: %w", r.RemoteAddr, err)
+		}
+	}
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: handshakeTimeout,
 		ReadBufferSize:   readBufferSize,
@@ -47,7 +61,12 @@ func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) {
 	}
 	c, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
+		if held != nil {
+			held.leave()
+		}
 		return nil, core.Errorf(core.CodeBadArgument, "upgrade %s from %s to a websocket: %w", r.URL.Path, r.RemoteAddr, err)
 	}
-	return newConn(c, o.withDefaults()), nil
+	conn := newConn(c, o.withDefaults())
+	conn.place = held
+	return conn, nil
 }

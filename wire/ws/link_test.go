@@ -98,3 +98,19 @@ func running(t testing.TB, c *Conn, h Handler) (wait func() error) {
 }
 
 func ignore(*Message) error { return nil }
+
+// serve upgrades every request to a connection that lasts as long as its peer, or the test.
+func serve(t testing.TB, o Options) (addr string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, err := Upgrade(w, r, o); err == nil {
+			c.Run(ctx, ignore)
+		}
+	}))
+	t.Cleanup(func() {
+		cancel()
+		s.Close()
+	})
+	return strings.TrimPrefix(s.URL, "http://")
+}

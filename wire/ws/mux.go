@@ -31,7 +31,8 @@ type Mux struct {
 }
 
 // NewMux wraps a connection. accept is asked about the first frame of a stream this side does not know: it answers the handler
-// (which then gets that frame too), or nil to ignore the frame. nil accept: ignore all of them (they belong to streams just forgotten).
+// (which then gets that frame too), or nil to ignore the frame. It calls Admit, last, for each handler that it answers. nil accept: ignore all of
+// them (they belong to streams just forgotten).
 func NewMux(c *Conn, accept func(f wire.Frame, m *Message) StreamHandler) *Mux {
 	m := &Mux{Conn: c, accept: accept}
 	m.mu.streams = make(map[uint32]StreamHandler)
@@ -58,9 +59,26 @@ func (m *Mux) Open(h StreamHandler) (uint32, error) {
 // Forget drops a stream; later frames on it are ignored (or offered to accept).
 func (m *Mux) Forget(stream uint32) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	_, known := m.mu.streams[stream]
 	delete(m.mu.streams, stream)
+	m.mu.Unlock()
+	if p := m.Conn.place; known && p != nil {
+		p.close()
+	}
 }
+
+// Admit counts a stream that the peer opens, until it is forgotten or the connection ends. CodeThrottled: there are too many.
+func (m *Mux) Admit() error {
+	if m.Conn.place == nil {
+		return nil
+	}
+	return m.Conn.place.open()
+}
+
+// Begin runs f, which opens a stream, beside the connection's reader: a bounded number at once on the host, the connections in turn. f is
+// dropped when the connection ends first. CodeThrottled: too many of this connection wait; CodeDraining: the host is stopping. Only for
+// connections with an Admission.
+func (m *Mux) Begin(f func(ctx context.Context)) error { return m.Conn.place.do(f) }
 
 // Ended is why no stream can be opened any more; nil while it runs.
 func (m *Mux) Ended() error {

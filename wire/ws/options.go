@@ -18,6 +18,8 @@ type Options struct {
 	// Drained (may be nil) is called after Full answered true, once half of SendBytes is free again. It is called on the writer goroutine
 	// and must not block.
 	Drained func()
+	// Admission decides whether Upgrade takes the connection, and counts its streams; nil: without limits. Dial ignores it.
+	Admission *Admission
 	// NetDial replaces the TCP dialer: in-process links dial an in-memory listener.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }

@@ -25,6 +25,7 @@ type Conn struct {
 	done    chan struct{} // closed once ended
 	in      receiver
 	lived   lifeSign
+	place   *place // nil: nobody counts it
 
 	mu struct {
 		sync.Mutex
