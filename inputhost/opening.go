@@ -36,14 +36,21 @@ func (q *queue) open(ctx context.Context) {
 	backoff := core.Backoff{Min: 10 * time.Millisecond, Factor: 2, Max: time.Second, Jitter: 0.3}
 	for failures := 0; ; {
 		q.mu.Lock()
-		needed, urgent := q.needLocked(q.h.deps.now())
+		began := q.h.deps.now()
+		needed, urgent := q.needLocked(began)
 		if !needed {
 			q.mu.opening = false
 			q.mu.Unlock()
 			return
 		}
+		pause := q.mu.pace.wait(began)
 		q.mu.Unlock()
-		began := q.h.deps.now()
+		if pause > 0 {
+			if !q.rest(ctx, pause) {
+				return
+			}
+			continue
+		}
 		w, news, err := q.openExtent(ctx, urgent)
 		if err == nil {
 			failures = 0
@@ -87,7 +94,7 @@ func (q *queue) needLocked(now time.Time) (needed, urgent bool) {
 	case q.mu.open.replaced() != nil:
 		return true, false
 	}
-	return q.publishingLocked(now) && q.mu.open.lasting() < q.mu.demand.want, false
+	return q.publishingLocked(now) && q.mu.open.lasting() < q.mu.demand.want && q.mu.pace.calm(now), false
 }
 
 // opened takes an extent in, closes the one it replaces, and feeds it what waits.
@@ -204,7 +211,7 @@ func (q *queue) openExtent(ctx context.Context, urgent bool) (w *writer.Writer, 
 	}
 	w = writer.New(extent, q.h.limits(q.kind()), q.env())
 	q.mu.Lock()
-	q.mu.writers[w] = struct{}{}
+	q.mu.writers[w] = q.h.deps.now()
 	q.mu.Unlock()
 	replicas, news, err := q.openReplicas(ctx, w, addresses)
 	if err != nil {

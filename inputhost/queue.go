@@ -37,14 +37,15 @@ type queue struct {
 		looked     time.Time // at the load
 		opening    bool
 		outage     outage
-		probe      bool                        // a try is wanted that nobody waits for: whether the outage is over
-		notBefore  time.Time                   // the next try to open what nobody waits for, after one that failed
-		entering   int                         // calls that are about to publish timers
-		waiting    []writer.Chunk              // for an extent, in order
-		feeding    bool                        // somebody gives them to the open extents
-		closed     bool                        // draining: takes nothing more
-		writers    map[*writer.Writer]struct{} // not sealed yet
-		chain      chain                       // of a CP queue
+		probe      bool                         // a try is wanted that nobody waits for: whether the outage is over
+		notBefore  time.Time                    // the next try to open what nobody waits for, after one that failed
+		entering   int                          // calls that are about to publish timers
+		waiting    []writer.Chunk               // for an extent, in order
+		feeding    bool                         // somebody gives them to the open extents
+		closed     bool                         // draining: takes nothing more
+		writers    map[*writer.Writer]time.Time // not sealed yet, and when they were begun
+		pace       pace
+		chain      chain // of a CP queue
 	}
 }
 
@@ -52,7 +53,7 @@ func newQueue(h *Host, record metadata.QueueRecord, version metadata.Version, ho
 	q := &queue{h: h, path: record.Spec.Path, id: record.ID, horizon: horizon, ordered: record.Spec.Consistency == core.CP && horizon == ""}
 	q.mu.record, q.mu.version, q.mu.refuses = record, version, record.Spec.Status.PublishError(record.Spec.Path)
 	q.mu.publishers = make(map[*publisher]struct{})
-	q.mu.writers = make(map[*writer.Writer]struct{})
+	q.mu.writers = make(map[*writer.Writer]time.Time)
 	q.mu.chain = newChain()
 	if horizon != "" {
 		return q

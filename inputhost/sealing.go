@@ -41,6 +41,9 @@ func (q *queue) ended(w *writer.Writer, store core.HostID, cause error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if countsAgainstPace(cause) {
+		q.mu.pace.failed(q.mu.writers[w], now)
+	}
 	was := q.mu.open.drop(w)
 	if needed, urgent := q.needLocked(now); needed && (urgent || was) {
 		q.openLocked()

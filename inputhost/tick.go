@@ -94,6 +94,8 @@ func (q *queue) overdueLocked(now time.Time) (late []writer.Chunk, why error) {
 	switch {
 	case q.mu.outage.recent(now):
 		why = q.mu.outage.why
+	case q.mu.pace.wait(now) > 0:
+		why = core.Errorf(core.CodeUnavailable, "queue %s has no open extent: its last ones failed one after another, and the next is tried later; look at the links to the stores", q.path)
 	case q.mu.opening:
 		why = core.Errorf(core.CodeUnavailable, "queue %s has no open extent, and none could be opened within %s", q.path, q.h.unsentMost())
 	default:

@@ -1,0 +1,100 @@
+package inputhost
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// TestPace_Pauses fails extents of a queue in turn, each begun as soon as it may be, and checks how long the next one waits.
+func TestPace_Pauses(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var p pace
+	for i, want := range []time.Duration{0, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
+		p.failed(now, now)
+		if got := p.wait(now); got != want {
+			t.Errorf("after %d failures the next extent waits %s, want %s", i+1, got, want)
+		}
+		if calm := p.calm(now); calm != (i == 0) {
+			t.Errorf("after %d failures calm is %v", i+1, calm)
+		}
+		now = now.Add(want)
+		if got := p.wait(now); got != 0 {
+			t.Errorf("%s are left after the pause", got)
+		}
+	}
+	level := p.levelAt(now)
+	now = now.Add(time.Duration(level * float64(paceForgive)))
+	p.failed(now, now)
+	if got := p.wait(now); got != 0 || !p.calm(now) {
+		t.Errorf("the next extent waits %s though all failures are forgiven", got)
+	}
+}
+
+// TestPace_CountsWhatFailsTogetherOnce: a lost store ends all extents of a queue at once.
+func TestPace_CountsWhatFailsTogetherOnce(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var p pace
+	begun := now.Add(-time.Minute)
+	for range 8 {
+		p.failed(begun, now)
+		now = now.Add(time.Millisecond)
+	}
+	if got := p.wait(now); got != 0 {
+		t.Errorf("the next extent waits %s after the loss of a store", got)
+	}
+}
+
+// TestQueue_ResetsMakeNoStormOfExtents resets the link to one store after the other, several times a second, for 15 s, while three queues are
+// published to: they open few extents, and nothing that was published is refused.
+func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
+	bubble(t, 3, nil, func(r *rig) {
+		r.queue("/t/r")
+		r.queue(chainPath)
+		var all []*client
+		for _, queue := range []string{path, "/t/r", chainPath} {
+			all = append(all, r.publisher(queue, queue))
+		}
+		load := func(d time.Duration, reset bool) {
+			for i := 0; time.Duration(i)*50*time.Millisecond < d; i++ {
+				for _, p := range all {
+					p.send()
+				}
+				if reset && i%6 == 5 {
+					r.stores[i/6%3].cut()
+				}
+				sleep(50 * time.Millisecond)
+			}
+		}
+		load(2*time.Second, false)
+		before := r.ctl.asked()
+		load(15*time.Second, true)
+		during := r.ctl.asked() - before
+		load(15*time.Second, false)
+		for _, p := range all {
+			p.flush()
+		}
+		r.all(3 * 32 * 20)
+		if during > 25 {
+			t.Errorf("resets for 15 s made %d extents of three queues, want at most 25", during)
+		}
+		if got := len(r.open(path)); got != 2 {
+			t.Errorf("%d extents of a queue are open when all is calm again, want 2", got)
+		}
+		t.Logf("%d extents before, %d during the resets, %d after; longest pause %s", before, during, r.ctl.asked()-before-during, r.mu.gap)
+	})
+}
+
+// TestQueue_FenceIsNoFailure: an operator who seals extents makes no queue wait.
+func TestQueue_FenceIsNoFailure(t *testing.T) {
+	if countsAgainstPace(core.Errorf(core.CodeFenced, "fenced")) || countsAgainstPace(nil) || !countsAgainstPace(core.Errorf(core.CodeUnavailable, "gone")) {
+		t.Error("only what fails by itself counts")
+	}
+}
+
+// asked is how many extents the controller was asked for.
+func (c *controller) asked() (n int) {
+	c.set(func() { n = c.mu.ensures })
+	return n
+}
