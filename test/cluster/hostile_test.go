@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -124,9 +125,9 @@ func TestCluster_FramesOutOfPlaceEndTheStreamOnly(t *testing.T) {
 
 // hellos is a connection that opens streams and counts the answers.
 type hellos struct {
-	conn             *ws.Conn
-	opened, refused  atomic.Int64
-	unexpected, gone atomic.Bool
+	conn            *ws.Conn
+	opened, refused atomic.Int64
+	unexpected      atomic.Bool
 }
 
 func (h *hellos) message(m *ws.Message) error {
@@ -194,9 +195,13 @@ func TestCluster_FloodOfHellosLeavesRoomForOthers(t *testing.T) {
 			t.Errorf("%d of %d streams were opened on one connection, want its limit of 10,000", got, flood)
 		}
 		var more []*hellos
-		for range 20 {
+		for i := range 20 {
 			h := connect()
 			more = append(more, h)
+			group := fmt.Sprintf("g%d", i) // of its own: each stream that joins a group looks at all of it
+			w.group(group, nil)
+			hello, err := proto.Marshal(&pb.ConsumeHello{Queue: queue, Group: group, Client: "greedy"})
+			w.ok(err)
 			for i := range flood / 20 {
 				w.ok(h.conn.Send(ctx, wire.AppendFrame(nil, wire.TypeConsumeHello, uint32(i+1), hello)))
 			}
@@ -205,6 +210,9 @@ func TestCluster_FloodOfHellosLeavesRoomForOthers(t *testing.T) {
 		for _, h := range more {
 			w.eventually("all answers", time.Minute, func() bool { return h.answered() == flood/20 })
 			opened += int(h.opened.Load())
+			if h.unexpected.Load() {
+				t.Error("a stream was answered with something else than its opening or a refusal that is throttled")
+			}
 		}
 		if opened > 50_000 {
 			t.Errorf("%d streams of one address are open, want at most half of 100,000", opened)
