@@ -321,3 +321,29 @@ func TestConsumer_WaitedTooLongIsGivenBack(t *testing.T) {
 		return ok
 	})
 }
+
+// TestConsumer_Release gives deliveries back: they come again, and count as settled here.
+func TestConsumer_Release(t *testing.T) {
+	f := startFake(t, &fake{})
+	f.add(t, 5)
+	con := consume(t, dial(t, f), Prefetch(2))
+	for d, err := range con.Deliveries(limited(t)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Ack(); !errors.Is(err, ErrStale) {
+			t.Errorf("ack after release: %v, want stale", err)
+		}
+		break
+	}
+	if err := con.Close(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are ready again", func() (ok bool) {
+		f.state(func() { ok = len(f.mu.ready) == 5 && len(f.mu.acked) == 0 })
+		return ok
+	})
+}

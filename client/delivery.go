@@ -9,7 +9,7 @@ import (
 )
 
 // Delivery is one delivery of one message. It stays valid for as long as it is kept. Safe for concurrent use; only the
-// first of Ack, Nack and Reject counts.
+// first of Ack, Nack, Reject and Release counts.
 type Delivery struct {
 	Body     []byte
 	ID       MessageID
@@ -112,6 +112,15 @@ func (d *Delivery) Nack(opts ...NackOption) error {
 // Reject sends the message to the dead letter queue at once. Errors as of Ack.
 func (d *Delivery) Reject(reason string) error {
 	return d.giveUp(wire.TypeReject, wire.Nack{DelayMillis: -1, Reason: []byte(reason)})
+}
+
+// Release gives back a delivery that nobody has worked on: the message is delivered again at once, and the attempt is not counted. A group that
+// delivers at most once does not deliver it again. Errors as of Ack.
+func (d *Delivery) Release() error {
+	if err := d.settle(); err != nil {
+		return err
+	}
+	return d.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt))
 }
 
 func (d *Delivery) giveUp(t wire.FrameType, n wire.Nack) error {

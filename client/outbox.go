@@ -66,9 +66,9 @@ func (o *outbox) ack(handle uint32, seq core.Seq, attempt uint16) error {
 	return o.change(func() { o.mu.acks = appendRun(o.mu.acks, handle, seq, attempt) })
 }
 
-// giveBack returns a delivery; if the stream was lost there is nothing to do.
-func (o *outbox) giveBack(handle uint32, seq core.Seq, attempt uint16) {
-	o.change(func() { o.mu.returns = appendRun(o.mu.returns, handle, seq, attempt) })
+// giveBack returns a delivery; a host that lost the stream has it back already.
+func (o *outbox) giveBack(handle uint32, seq core.Seq, attempt uint16) error {
+	return o.change(func() { o.mu.returns = appendRun(o.mu.returns, handle, seq, attempt) })
 }
 
 // frame sends a frame whose body is appended by body.

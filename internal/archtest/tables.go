@@ -53,6 +53,7 @@ var exceptions = []exception{
 	{"membership/...", "membership/...", "each kind of membership implements the parent's interface and shares its conformance suite"},
 	{"cmd/...", "tools/...", "the binary is the commands"},
 	{"tools/cli", "tools/...", "the commands run the tools"},
+	{"tools/cli", "client/clienttest", "the tests of consuming run the command against the broker in memory"},
 	{"test/...", "test/...", "the test suites share their harness"},
 	{"test/...", "tools/...", "the test suites use the tools, the history checker above all"},
 	{"bench/...", "tools/...", "the benchmarks drive the load generator"},

@@ -19,6 +19,7 @@ type consumeFlags struct {
 	count         int64
 	timeout, idle time.Duration
 	prefetch      int
+	prefetchBytes size
 	ack           string
 	nackEvery     int64
 }
@@ -31,12 +32,12 @@ const (
 )
 
 func (a *app) consumeCommand() *cobra.Command {
-	var flags consumeFlags
+	flags := consumeFlags{prefetchBytes: 8 << 20}
 	cmd := &cobra.Command{
 		Use: "consume PATH GROUP", Aliases: []string{"sub", "r", "read"},
 		Short: "Consume messages: one payload per line",
-		Long: "Consume messages of a group and print one payload per line. A message is acknowledged after its line was written, so a killed\n" +
-			"command never loses one. It runs until interrupted, or until --count, --idle or --timeout ends it. When --timeout ends it before\n" +
+		Long: "Consume messages of a group and print one payload per line. A message is acknowledged after its line was taken: written, or\n" +
+			"read by the command behind a pipe. A killed command never loses one. It runs until interrupted, or until --count, --idle or --timeout ends it. When --timeout ends it before\n" +
 			"--count is reached the exit code is 5.\n\n" +
 			"With -o json each line is\n" +
 			`  {"id","receipt","payload" or "payload_base64","extent","seq","enqueued","attempt","key","headers","metadata","token"}`,
@@ -49,7 +50,8 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.Int64Var(&flags.count, "count", 0, "end after this many messages, and ask for no more; 0 for no end")
 	f.DurationVar(&flags.timeout, "timeout", 0, "end after this long; 0 for no end")
 	f.DurationVar(&flags.idle, "idle", 0, "end after this long without a message; 0 for no end")
-	f.IntVar(&flags.prefetch, "prefetch", 500, "hold at most this many messages that were not printed yet")
+	f.IntVar(&flags.prefetch, "prefetch", 1000, "hold at most this many messages of each output host that were not printed yet, and the one being printed")
+	f.Var(&flags.prefetchBytes, "prefetch-bytes", "hold at most this much of them, as size like 8MiB; one larger message is still taken")
 	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for columba ack")
 	suggest(cmd, "ack", ackAuto, ackNone, ackTokens)
 	f.Int64Var(&flags.nackEvery, "nack-every", 0, "give every Nth message back instead of acknowledging it")
@@ -64,6 +66,8 @@ func (c *consumeFlags) check() error {
 		return core.Errorf(core.CodeBadArgument, "timeout and idle must not be negative; use something like 5s")
 	case c.prefetch < 1 || c.prefetch > math.MaxInt32:
 		return core.Errorf(core.CodeBadArgument, "prefetch %d is not in 1 … %d", c.prefetch, math.MaxInt32)
+	case c.prefetchBytes < 1 || c.prefetchBytes > math.MaxInt32:
+		return core.Errorf(core.CodeBadArgument, "prefetch-bytes %d is not in 1 … %d", c.prefetchBytes, math.MaxInt32)
 	case c.nackEvery < 0:
 		return core.Errorf(core.CodeBadArgument, "nack-every %d is negative; use 0 for never", c.nackEvery)
 	case c.ack != ackAuto && c.ack != ackNone && c.ack != ackTokens:
@@ -103,21 +107,22 @@ func (a *app) consume(ctx context.Context, args []string, flags consumeFlags) er
 	return run.all(ctx, con)
 }
 
-// unboundedPrefetch is for consumers that settle nothing themselves: the server's limit of outstanding messages holds.
-const unboundedPrefetch = 1 << 20
+// bounds divide what may be held unprinted: batch messages of batchBytes are with the printer, the client library has the rest.
+func (c *consumeFlags) bounds() (batch, prefetch, batchBytes int) {
+	batch = max(1, min(maxBatch, c.prefetch/2))
+	return batch, max(1, c.prefetch+1-batch), int(max(1, min(handoffBytes, c.prefetchBytes/2)))
+}
 
 func (r *consumeRun) options() []client.ConsumerOption {
-	prefetch := r.flags.prefetch
-	opts := []client.ConsumerOption{client.OnRefused(func(client.Refusal) { r.refused.Add(1) })}
+	_, prefetch, batchBytes := r.flags.bounds()
+	opts := []client.ConsumerOption{
+		client.OnRefused(func(client.Refusal) { r.refused.Add(1) }), client.Prefetch(prefetch), client.PrefetchBytes(max(1, int(r.flags.prefetchBytes)-batchBytes)),
+	}
 	if r.flags.count > 0 {
 		opts = append(opts, client.Limit(int(min(r.flags.count, math.MaxInt))))
-	}
-	if r.flags.ack != ackAuto {
-		prefetch = max(prefetch, unboundedPrefetch)
-		opts = append(opts, client.PrefetchBytes(math.MaxInt32))
 	}
 	if r.flags.ack == ackTokens {
 		opts = append(opts, client.WithTokens())
 	}
-	return append(opts, client.Prefetch(prefetch))
+	return opts
 }

@@ -44,13 +44,3 @@ func TestConsume_Lines(t *testing.T) {
 		})
 	}
 }
-
-// A failed write must leave every message of it unsettled: an Ack of these deliveries, which have no connection, would panic.
-func TestConsume_SettlesNothingThatWasNotWritten(t *testing.T) {
-	r := &consumeRun{app: &app{format: formatTable, stdout: brokenPipe{}}, flags: consumeFlags{ack: ackAuto}, bar: &progress{}}
-	r.line(someDelivery("a"))
-	r.line(someDelivery("b"))
-	if err := r.settle(); err == nil || !strings.Contains(err.Error(), "2 messages were not acknowledged") {
-		t.Errorf("error %v, want that 2 messages were not acknowledged", err)
-	}
-}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"math"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,7 +17,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// consumeRun prints messages and settles what was printed.
+// consumeRun prints messages and settles those whose lines were taken.
 type consumeRun struct {
 	app          *app
 	queue, group string
@@ -22,39 +25,45 @@ type consumeRun struct {
 	bar          *progress
 	started      time.Time
 
-	buf     []byte             // lines not yet written
-	printed []*client.Delivery // whose lines are in buf
-	total   int64
+	con     *client.Consumer
+	pipe    *pipe  // stdout, if it is one
+	buf     []byte // the lines of a batch
+	ends    []int  // where in buf each line ends
+	batch   int    // lines that are written at once
+	total   int64  // messages whose lines were taken
 	refused atomic.Int64
 	ended   string // why the run ended, when it was neither count nor interrupt
 }
 
 const (
-	// unsettled messages and their bytes at most wait for their lines to be written while more messages come.
-	unsettledMessages = 256
-	unsettledBytes    = 256 << 10
+	// maxBatch lines at most are written at once.
+	maxBatch = 512
+	// A batch that was taken within fastBatch is followed by one twice as large, one that took longer than slowBatch by one half as large.
+	fastBatch, slowBatch = 20 * time.Millisecond, 100 * time.Millisecond
+	// readerTime is how long a command that ends waits for its reader to take what was written.
+	readerTime = time.Second
+	// readerTick is how often a command that has nothing to write looks whether there still is a reader.
+	readerTick = 100 * time.Millisecond
 )
 
-// all prints messages until something ends the run.
+// all prints messages until something ends the run. What was not printed by then is given back.
 func (r *consumeRun) all(ctx context.Context, con *client.Consumer) error {
+	r.con, r.pipe, r.batch = con, pipeOf(r.app.stdout), 1
 	receiving, stop := context.WithCancel(ctx)
-	messages := make(chan *client.Delivery, unsettledMessages)
-	var failure error // of the receiver; read after messages is closed
-	go func() {
-		defer close(messages)
-		failure = r.receive(receiving, con, messages)
-	}()
+	messages := newHandoff()
+	var receiver sync.WaitGroup
+	receiver.Go(func() { messages.close(r.receive(receiving, con, messages)) })
 	err := r.print(ctx, stop, messages)
 	stop()
-	for range messages {
-		// After a failed write nothing more can be said: what came meanwhile stays locked and comes again.
-	}
+	receiver.Wait()
+	rest, _ := messages.take()
+	release(rest)
 	r.bar.finish()
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	cerr := con.Close(finish)
 	if err == nil {
-		err = failure
+		err = messages.failure()
 	}
 	if err == nil && cerr != nil {
 		err = r.app.callError(context.WithoutCancel(ctx), cerr)
@@ -62,9 +71,20 @@ func (r *consumeRun) all(ctx context.Context, con *client.Consumer) error {
 	return r.summary(ctx, err)
 }
 
+// release gives back messages whose lines nobody has taken.
+func release(unseen []*client.Delivery) {
+	for _, d := range unseen {
+		d.Release() // a lost connection has given it back already
+	}
+}
+
 // receive hands on messages, at most --count, until ctx ends.
-func (r *consumeRun) receive(ctx context.Context, con *client.Consumer, to chan<- *client.Delivery) error {
+func (r *consumeRun) receive(ctx context.Context, con *client.Consumer, to *handoff) error {
 	var n int64
+	_, _, maxBytes := r.flags.bounds()
+	if !to.waitRoom(ctx, maxBytes) {
+		return nil
+	}
 	for d, err := range con.Deliveries(ctx) {
 		if err != nil {
 			if ctx.Err() != nil {
@@ -72,54 +92,71 @@ func (r *consumeRun) receive(ctx context.Context, con *client.Consumer, to chan<
 			}
 			return err
 		}
-		to <- d // print, or all after it, receives until the channel is closed
-		if n++; n == r.flags.count {
+		to.add(d)
+		if n++; n == r.flags.count || !to.waitRoom(ctx, maxBytes) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// print writes and settles messages; it calls stop when no more are wanted and returns when messages is closed.
-func (r *consumeRun) print(ctx context.Context, stop func(), messages <-chan *client.Delivery) error {
+// print writes and settles messages; it calls stop when no more are wanted and returns when no more come, or nobody takes them.
+func (r *consumeRun) print(ctx context.Context, stop func(), messages *handoff) error {
 	timeout, idle := newLimit(r.flags.timeout), newLimit(r.flags.idle)
 	defer timeout.stop()
 	defer idle.stop()
-	for {
-		var d *client.Delivery
-		open := true
-		select {
-		case d, open = <-messages:
-		default:
-			if err := r.settle(); err != nil {
-				return err
+	most, _, _ := r.flags.bounds()
+	var look <-chan time.Time
+	if r.pipe != nil {
+		tick := time.NewTicker(readerTick)
+		defer tick.Stop()
+		look = tick.C
+	}
+	for ctx.Err() == nil {
+		batch, open := messages.take()
+		if len(batch) == 0 {
+			if !open {
+				return nil
 			}
 			select {
-			case d, open = <-messages:
+			case <-messages.arrived:
 			case <-timeout.c:
 				r.end("timeout", stop)
-				continue
 			case <-idle.c:
 				r.end("idle", stop)
-				continue
+			case <-look:
+				if r.pipe.broken() {
+					return outputError(syscall.EPIPE)
+				}
+			case <-ctx.Done():
 			}
+			continue
 		}
-		if !open {
-			return r.settle()
+		began := time.Now()
+		if err := r.write(ctx, batch, func() bool { return r.over(timeout, stop) || messages.over() }); err != nil {
+			return err
 		}
+		switch took := time.Since(began); {
+		case took < fastBatch && len(batch) >= r.batch:
+			r.batch = min(2*r.batch, most)
+		case took > slowBatch:
+			r.batch = max(1, r.batch/2)
+		}
+		r.over(timeout, stop)
 		idle.restart()
-		r.line(d)
-		if len(r.printed) >= unsettledMessages || len(r.buf) >= unsettledBytes {
-			if err := r.settle(); err != nil {
-				return err
-			}
-			select {
-			case <-timeout.c:
-				r.end("timeout", stop)
-			default:
-			}
-		}
+		messages.setRoom(r.batch)
 	}
+	return nil
+}
+
+// over reports whether --timeout has ended the run.
+func (r *consumeRun) over(timeout *limit, stop func()) bool {
+	select {
+	case <-timeout.c:
+		r.end("timeout", stop)
+	default:
+	}
+	return r.ended != ""
 }
 
 func (r *consumeRun) end(why string, stop func()) {
@@ -127,6 +164,92 @@ func (r *consumeRun) end(why string, stop func()) {
 		r.ended = why
 	}
 	stop()
+}
+
+// write writes the lines of a batch, settles the messages whose lines were taken, and gives the others back. last reports whether the run ends
+// after it: it waits for its reader for readerTime then, else for as long as it takes.
+func (r *consumeRun) write(ctx context.Context, batch []*client.Delivery, last func() bool) error {
+	r.buf, r.ends = r.buf[:0], r.ends[:0]
+	for _, d := range batch {
+		r.line(d)
+		r.ends = append(r.ends, len(r.buf))
+	}
+	bytes, err := r.put(ctx, batch, last)
+	taken, _ := slices.BinarySearch(r.ends, bytes+1) // how many end at bytes or before
+	r.settle(batch[:taken])
+	release(batch[taken:])
+	return err
+}
+
+// put writes buf and answers how much of it was taken: by the reader, if stdout is a pipe, as what is left in a pipe without a reader is lost;
+// else by the write. While it waits it keeps the batch locked.
+func (r *consumeRun) put(ctx context.Context, batch []*client.Delivery, last func() bool) (taken int, err error) {
+	type result struct {
+		n   int
+		err error
+	}
+	written := make(chan result, 1)
+	go func() { // left behind when the process is about to end: nothing can end a write that nobody takes
+		n, err := r.app.stdout.Write(r.buf)
+		written <- result{n, err}
+	}()
+	var done *result
+	var pause time.Duration
+	var ends time.Time
+	before := math.MaxInt
+	locked := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case res := <-written:
+			done = &res
+		case <-timer.C:
+		}
+		if done != nil {
+			left, known := 0, r.pipe != nil
+			if known {
+				left, known = r.pipe.unread()
+			}
+			if known = known && left <= before; !known { // else others write to the pipe, too, and nobody knows whose is what is left
+				r.pipe, left = nil, 0
+			}
+			before = left
+			taken = max(0, done.n-left)
+			switch {
+			case done.err != nil:
+				return taken, outputError(done.err)
+			case left == 0:
+				return done.n, nil
+			case r.pipe.broken():
+				left, _ = r.pipe.unread() // the last it took may have been between the two looks
+				return max(0, done.n-left), outputError(syscall.EPIPE)
+			}
+		}
+		now := time.Now()
+		if ends.IsZero() && (ctx.Err() != nil || last()) {
+			ends = now.Add(readerTime)
+		}
+		switch {
+		case ends.IsZero() || now.Before(ends):
+		case done == nil:
+			return 0, nil
+		default:
+			return done.n, nil // its reader is there, and has it in its pipe
+		}
+		if lock := r.con.LockTimeout(); lock > 0 && now.Sub(locked) > lock/3 {
+			locked = now
+			for _, d := range batch {
+				d.Extend(lock)
+			}
+		}
+		pause = min(max(2*pause, 50*time.Microsecond), 10*time.Millisecond)
+		timer.Reset(pause)
+	}
+}
+
+func outputError(cause error) error {
+	return core.Errorf(core.CodeInternal, "output cannot be written: %w; what was not written was given back", cause)
 }
 
 // limit is a timer that may be absent; it fires once.
@@ -158,8 +281,6 @@ func (l *limit) stop() {
 
 // line adds a message to what is to be written.
 func (r *consumeRun) line(d *client.Delivery) {
-	r.total++
-	r.printed = append(r.printed, d)
 	switch r.app.format {
 	case formatJSON:
 		r.buf = appendDelivery(r.buf, d)
@@ -174,23 +295,16 @@ func (r *consumeRun) line(d *client.Delivery) {
 	}
 }
 
-// settle writes the lines gathered and then settles their messages, in this order: a killed command prints twice, it loses nothing.
-func (r *consumeRun) settle() error {
-	if len(r.buf) > 0 {
-		if _, err := r.app.stdout.Write(r.buf); err != nil {
-			return core.Errorf(core.CodeInternal, "output cannot be written; %d messages were not acknowledged: %w", len(r.printed), err)
-		}
-		r.buf = r.buf[:0]
-	}
-	r.bar.add(len(r.printed))
-	first := r.total - int64(len(r.printed)) + 1
-	for i, d := range r.printed {
-		r.printed[i] = nil
+// settle acknowledges messages whose lines were taken, or does what the flags say instead.
+func (r *consumeRun) settle(printed []*client.Delivery) {
+	r.bar.add(len(printed))
+	for _, d := range printed {
+		r.total++
 		if r.flags.ack != ackAuto {
 			continue
 		}
 		var err error
-		if n := r.flags.nackEvery; n > 0 && (first+int64(i))%n == 0 {
+		if n := r.flags.nackEvery; n > 0 && r.total%n == 0 {
 			err = d.Nack(client.Reason("nack-every " + strconv.FormatInt(n, 10)))
 		} else {
 			err = d.Ack()
@@ -199,20 +313,17 @@ func (r *consumeRun) settle() error {
 			r.refused.Add(1)
 		}
 	}
-	r.printed = r.printed[:0]
-	return nil
 }
 
 func (r *consumeRun) summary(ctx context.Context, err error) error {
 	took := time.Since(r.started)
-	r.total -= int64(len(r.printed)) // not written
 	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
 	if n := r.refused.Load(); n > 0 {
 		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
 	}
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		r.app.say("nobody reads the output any more; what was not written to it comes again")
+		r.app.say("nobody reads the output any more; what was not read was given back")
 		return errFailed
 	case err != nil && !errors.Is(err, context.Canceled):
 		return err
