@@ -285,6 +285,10 @@ func (fakeStore) GetReplica(context.Context, *connect.Request[pb.GetReplicaReque
 	return connect.NewResponse(&pb.Replica{Last: 7, Committed: 5, Bytes: 700}), nil
 }
 
-func (fakeStore) Seek(context.Context, *connect.Request[pb.SeekRequest]) (*connect.Response[pb.SeekResponse], error) {
+// Seek has the messages from seq 3 on come nine seconds ago.
+func (fakeStore) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) (*connect.Response[pb.SeekResponse], error) {
+	if time.Since(req.Msg.Time.AsTime()) < 9*time.Second {
+		return connect.NewResponse(&pb.SeekResponse{Seq: 8}), nil
+	}
 	return connect.NewResponse(&pb.SeekResponse{Seq: 3}), nil
 }

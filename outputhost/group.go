@@ -80,6 +80,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	g.mu.record, g.mu.recordAt = record, at
 	g.mu.paused = g.statusLocked()
 	g.mu.rules = dispatch.NewGroup(record.Spec)
+	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)
 	g.mu.byRules = make(map[*dispatch.Share]*share)
 	h.mu.groups[record.ID] = g

@@ -185,12 +185,25 @@ func (g Gauge) there(ids []core.HostID) iter.Seq2[membership.Host, time.Duration
 	}
 }
 
-// rateWindow is what a rate is about.
-const rateWindow = 10 * time.Second
+// rateWindows are what a rate is about: the longest, or the shortest in which all of its messages came.
+var rateWindows = [...]time.Duration{10 * time.Second, 5 * time.Second, 2 * time.Second, time.Second}
 
-// Rate is how many messages per second were stored in extents until now, lately, by the times of their batches.
+// Rate is how many messages per second were stored in extents until now, by the times of their batches: over the last ten seconds, or since
+// publishing began within them.
 func (g Gauge) Rate(ctx context.Context, all []*Length, now time.Time) float64 {
-	from := now.Add(-rateWindow)
+	sum, over := core.Seq(0), rateWindows[0]
+	for i, window := range rateWindows {
+		n := g.sinceAll(ctx, all, now.Add(-window))
+		if i > 0 && n < sum || n == 0 {
+			break
+		}
+		sum, over = n, window
+	}
+	return float64(sum) / over.Seconds()
+}
+
+// sinceAll counts the messages of extents from t on that may be read.
+func (g Gauge) sinceAll(ctx context.Context, all []*Length, from time.Time) (sum core.Seq) {
 	counts := make([]core.Seq, len(all))
 	var calls errgroup.Group
 	calls.SetLimit(callsAtOnce)
@@ -204,11 +217,10 @@ func (g Gauge) Rate(ctx context.Context, all []*Length, now time.Time) float64 {
 		})
 	}
 	calls.Wait() // no function fails
-	sum := core.Seq(0)
 	for _, n := range counts {
 		sum += n
 	}
-	return float64(sum) / rateWindow.Seconds()
+	return sum
 }
 
 // Since counts the messages of an extent from t on that may be read; none when no store can tell.

@@ -5,7 +5,8 @@ import "time"
 
 const (
 	window  = 10 * time.Second // that a rate is about, or a little more
-	spacing = 2 * time.Second  // between two samples, at least
+	spacing = time.Second      // between two samples, at least
+	least   = time.Second      // that a rate is about: what came at once is not taken for what goes on
 	samples = int(window/spacing) + 1
 )
 
@@ -21,7 +22,7 @@ type sample struct {
 	total uint64
 }
 
-// Note takes what the counter shows now. It may be called at any time; once every two seconds is enough.
+// Note takes what the counter shows now. It may be called at any time; once every second or two is enough.
 func (m *Meter) Note(total uint64, now time.Time) {
 	if m.n > 0 && now.Sub(m.seen[m.n-1].at) < spacing {
 		return
@@ -34,13 +35,20 @@ func (m *Meter) Note(total uint64, now time.Time) {
 	m.n++
 }
 
-// PerSecond is the rate over the window, up to now, when the counter shows total; before the meter has seen a second, it is 0.
+// PerSecond is the rate up to now, when the counter shows total: over the window, or since the counter began to grow within it, if that is
+// less, but over a second at least. A counter that went back, and one that was not noted for longer than the window, have the rate 0.
 func (m *Meter) PerSecond(total uint64, now time.Time) float64 {
-	for _, s := range m.seen[:m.n] {
-		passed := now.Sub(s.at)
-		if passed < window+spacing && passed >= time.Second && total >= s.total {
-			return float64(total-s.total) / passed.Seconds()
+	for i, s := range m.seen[:m.n] {
+		if now.Sub(s.at) >= window+spacing || total < s.total {
+			continue
 		}
+		for _, next := range m.seen[i+1 : m.n] {
+			if next.total != s.total {
+				break
+			}
+			s = next // it stood still until then
+		}
+		return float64(total-s.total) / max(now.Sub(s.at), least).Seconds()
 	}
 	return 0
 }
