@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -64,7 +65,7 @@ func startServer(t *testing.T, data string) (cmd *exec.Cmd, line string, rest <-
 }
 
 func TestServe_SignalDrainsAndExitsWithZero(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		data := filepath.Join(t.TempDir(), "data dir")
 		cmd, line, rest := startServer(t, data)
 		if !strings.HasPrefix(line, "ready addr=127.0.0.1:") || !strings.HasSuffix(line, " roles=all data=\""+data+"\"\n") {
@@ -78,6 +79,30 @@ func TestServe_SignalDrainsAndExitsWithZero(t *testing.T) {
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("after %s: got %v, want exit code 0", sig, err)
+		}
+	}
+}
+
+// TestServe_StopsSoonBesideAnUnusedConnection stops servers to which somebody has just connected without asking anything, as clients do that
+// keep a connection in reserve.
+func TestServe_StopsSoonBesideAnUnusedConnection(t *testing.T) {
+	for range 20 {
+		p := start(t, testConfig(t), newFakeRole())
+		p.want("/readyz", http.StatusOK, "ready")
+		http.DefaultClient.CloseIdleConnections()
+		unused, err := net.Dial("tcp", p.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unused.Close()
+		p.get(http.DefaultClient, "/healthz") // accepted after the other one
+		began := time.Now()
+		p.cancel()
+		if err := receive(t, "the end", p.ended); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > drainTimeout/4 {
+			t.Fatalf("the stop took %s", took)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,9 @@ const (
 	maxStreams    = 250       // calls at once on one HTTP/2 connection
 	streamBuffer  = 256 << 10 // bytes of a connection that no handler has read yet
 	maxScrapes    = 4         // metrics pages at once
+	// firstRequest is how long a server that stops waits for the first request of a new connection. Clients keep some in reserve, on which
+	// none comes; net/http alone would wait for 5 s.
+	firstRequest = 100 * time.Millisecond
 )
 
 // phase is where a process is in its life; it only goes up.
@@ -46,6 +50,10 @@ type server struct {
 	http      *http.Server
 	guard     *guard
 	phase     atomic.Int32
+	unused    struct {
+		sync.Mutex
+		conns map[net.Conn]bool // on which no request has come
+	}
 }
 
 // newServer serves pages of roles, and health, metrics and profiles, behind a guard.
@@ -67,7 +75,6 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages h
 	s.http = &http.Server{
 		Handler:           g.wrap(mux),
 		ConnContext:       g.conns.context,
-		ConnState:         g.conns.changed,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
@@ -76,6 +83,11 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages h
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: streamBuffer, MaxReceiveBufferPerStream: streamBuffer,
 		},
 		ErrorLog: stdlog.New(errorLog{log}, "", 0),
+	}
+	s.unused.conns = make(map[net.Conn]bool)
+	s.http.ConnState = func(c net.Conn, state http.ConnState) {
+		g.conns.changed(c, state)
+		s.follow(c, state)
 	}
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
@@ -105,6 +117,8 @@ func (s *server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout/2)
 		defer cancel()
+		spare := time.AfterFunc(firstRequest, s.closeUnused)
+		defer spare.Stop()
 		if err := s.http.Shutdown(grace); err != nil {
 			s.log.Warn("calls broken off by the stop", "err", err)
 			return s.http.Close()
@@ -112,6 +126,26 @@ func (s *server) Run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// follow notes which connections have had no request.
+func (s *server) follow(c net.Conn, state http.ConnState) {
+	s.unused.Lock()
+	defer s.unused.Unlock()
+	if state == http.StateNew {
+		s.unused.conns[c] = true
+	} else {
+		delete(s.unused.conns, c)
+	}
+}
+
+// closeUnused closes the connections on which no request has come.
+func (s *server) closeUnused() {
+	s.unused.Lock()
+	defer s.unused.Unlock()
+	for c := range s.unused.conns {
+		c.Close()
+	}
 }
 
 // Stop closes what Run has left.
