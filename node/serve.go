@@ -11,7 +11,7 @@ import (
 )
 
 // Serve runs a process as the command line does: it logs to stderr, writes exactly one line to stdout, when it is ready, and
-// drains when ctx ends or at the first SIGINT or SIGTERM, which ends it with nil. A second signal ends the process at once.
+// drains when ctx ends or at the first SIGINT, SIGTERM or SIGHUP, which ends it with nil. A second signal ends the process at once.
 func Serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Writer) error {
 	return serve(ctx, cfg, version, stdout, stderr, nil)
 }

@@ -194,18 +194,21 @@ func TestDrainHasADeadline(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
-	ctx, stop := Signals(t.Context())
-	defer stop()
-	if again, _ := Signals(ctx); again != ctx {
-		t.Error("a second registration would keep a second signal from ending the process")
-	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("the signal did not end the context")
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		ctx, stop := Signals(t.Context())
+		defer stop()
+		if again, _ := Signals(ctx); again != ctx {
+			t.Error("a second registration would keep a second signal from ending the process")
+		}
+		if err := syscall.Kill(os.Getpid(), sig); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s did not end the context", sig)
+		}
+		stop()
 	}
 	other, stopOther := Signals(t.Context())
 	stopOther()

@@ -16,7 +16,8 @@ const echo = 100 * time.Millisecond
 // signalled marks contexts that end with a signal already.
 type signalled struct{}
 
-// Signals is a context that ends with the first SIGINT or SIGTERM. A moment later the signals are given back to what they do by
+// Signals is a context that ends with the first SIGINT, SIGTERM or SIGHUP; a terminal that is closed sends the last. A process that was started
+// with SIGHUP ignored, as nohup does, goes on ignoring it. A moment later the signals are given back to what they do by
 // default: whoever sees the process drain can end it at once by a second one. stop gives them back earlier. A parent made by
 // Signals is returned as it is.
 func Signals(parent context.Context) (ctx context.Context, stop func()) {
@@ -25,7 +26,11 @@ func Signals(parent context.Context) (ctx context.Context, stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(parent, signalled{}, true))
 	c := make(chan os.Signal, 1)
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	signal.Notify(c, signals...)
 	stopped, once := make(chan struct{}), sync.Once{}
 	var wait sync.WaitGroup
 	wait.Go(func() {

@@ -18,7 +18,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Use: "serve", Short: "Run a server",
 		Long: "Run a server with all roles, or those of --roles as a part of a cluster. One line on stdout says that it is ready:\n" +
 			"ready addr=… roles=… data=…, in a cluster with gossip=…, the address for --join of others.\n" +
-			"SIGTERM drains it. Each flag is also an environment variable (COLUMBA_DATA for --data) and a key of the --config file.",
+			"SIGTERM, SIGINT and SIGHUP drain it. Each flag is also an environment variable (COLUMBA_DATA for --data) and a key of the --config file.",
 		Example: "  columba serve\n  columba serve --data /var/lib/columba --listen 127.0.0.1:4922\n" +
 			"  columba serve --stores 3\n" +
 			"  columba serve --roles controller,frontend --data a\n" +
