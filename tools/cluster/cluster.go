@@ -103,8 +103,7 @@ func (c *cluster) startOne(m *member) error {
 		args = append(args, "--zone", m.zone)
 	}
 	m.cmd = exec.Command(c.o.program, append(args, c.o.flags...)...)
-	// ^C is for this process, which stops the others in order.
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	m.cmd.SysProcAttr = childAttributes() // a group of its own: ^C is for this process, which stops the others in order
 	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err

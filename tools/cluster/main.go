@@ -1,5 +1,6 @@
 // Command cluster runs a whole Columba cluster on this machine, in the foreground: three stores, two input hosts, two output hosts and
-// a controller with the frontend, each a process of its own.
+// a controller with the frontend, each a process of its own. SIGINT, SIGTERM and SIGHUP stop them in order; on Linux they drain also when this process
+// is killed.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,6 +27,9 @@ type options struct {
 	temporary bool
 	flags     []string // more of `columba serve`, for every process
 }
+
+// init keeps main on the main thread, which starts the processes: see childAttributes.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	var o options
