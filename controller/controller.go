@@ -101,6 +101,7 @@ type Host struct {
 	hosts      *hosts
 	untold     *untold
 	undecided  *undecided
+	strays     *strays
 	repairs    *repair.Runner
 	replicas   *replicas.Calls
 	quotas     *quota.Keeper
@@ -125,7 +126,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(),
+		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(),
 	}
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{

@@ -79,12 +79,11 @@ func digestOf(id core.ExtentID, r *pb.Replica) uint64 {
 // inventoryLoop compares what the stores have with the seal rows, by level, until ctx ends.
 func (h *Host) inventoryLoop(ctx context.Context) {
 	mirrors := make(map[core.HostID]*mirror)
-	strays := newStrays()
 	tick := time.NewTicker(max(h.cfg.InventoryEvery/6, time.Second))
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		h.compareStores(ctx, mirrors, strays)
-		h.settleStrays(ctx, strays)
+		h.compareStores(ctx, mirrors, h.strays)
+		h.settleStrays(ctx, h.strays)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:

@@ -2,6 +2,9 @@ package controller
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
@@ -156,6 +159,32 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 	if more {
 		out.Next = all[len(all)-1].ID.String()
 	}
+	return connect.NewResponse(out), nil
+}
+
+// mostOrphans bounds an answer about orphans.
+const mostOrphans = 1000
+
+func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
+	all := s.h.strays.orphaned()
+	out := &pb.DeleteOrphansResponse{Count: uint32(len(all))}
+	for _, x := range all[:min(len(all), mostOrphans)] {
+		e := &pb.OrphanExtent{Extent: x.extent.ID.String(), Queue: x.extent.Queue.String(), Since: timestamppb.New(x.since)}
+		for _, id := range slices.Sorted(maps.Keys(x.stores)) {
+			e.Stores = append(e.Stores, string(id))
+		}
+		out.Extents = append(out.Extents, e)
+	}
+	if req.Msg.GetDryRun() || len(all) == 0 {
+		return connect.NewResponse(out), nil
+	}
+	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "delete the extents of unknown queues", strconv.Itoa(len(all))+" extents")
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	s.h.strays.orphans.end()
+	s.h.strays.lookAgain(s.h.deps.now())
+	ended(ctx, nil)
 	return connect.NewResponse(out), nil
 }
 

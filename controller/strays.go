@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,10 +20,14 @@ const (
 	maxStrays = 10_000
 )
 
+// log of orphans: one line a minute at most.
+const orphansEvery = time.Minute
+
 // strays are replicas of extents that this controller does not know. Safe for concurrent use.
 type strays struct {
-	most int
-	mu   struct {
+	most    int
+	orphans *orphans
+	mu      struct {
 		sync.Mutex
 		byID map[core.ExtentID]*stray
 	}
@@ -40,7 +43,7 @@ type stray struct {
 }
 
 func newStrays() *strays {
-	s := &strays{most: maxStrays}
+	s := &strays{most: maxStrays, orphans: newOrphans()}
 	s.mu.byID = make(map[core.ExtentID]*stray)
 	return s
 }
@@ -95,19 +98,33 @@ func (s *strays) looked(id core.ExtentID, done, orphan bool, after time.Time) {
 	}
 }
 
-func (s *strays) orphans() (n int) {
+// orphaned are those of no known queue.
+func (s *strays) orphaned() (out []stray) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.mu.byID {
 		if x.orphan {
-			n++
+			y := *x
+			y.stores = maps.Clone(x.stores)
+			out = append(out, y)
 		}
 	}
-	return n
+	return out
 }
 
-// settleStrays decides about extents that only stores know: those retired are removed, those whose rows were lost are registered again,
-// and those of no known queue are left alone. A miss or a failed answer removes nothing.
+// lookAgain has the orphans looked at now.
+func (s *strays) lookAgain(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.mu.byID {
+		if x.orphan {
+			x.after = now
+		}
+	}
+}
+
+// settleStrays decides about extents that only stores know: those retired are removed, and those whose rows were lost are registered again. Those of no known queue are
+// orphans: they stay until it is proven that their queue is gone. A miss or a failed answer removes nothing.
 func (h *Host) settleStrays(ctx context.Context, s *strays) {
 	for _, x := range s.due(h.deps.now()) {
 		if ctx.Err() != nil {
@@ -123,13 +140,18 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) {
 			after = x.since.Add(strayAfter)
 		case verdict == strayOrphan:
 			after = now.Add(orphanAgain)
-			if !x.orphan {
-				h.log.Error("stores have an extent of a queue that nobody knows; it is left alone", "extent", x.extent.ID, "queue", x.extent.Queue, "stores", slices.Sorted(maps.Keys(x.stores)))
+			if s.orphans.seen(x.extent, now) && h.endOrphan(ctx, x) {
+				after = now // its queue is known as deleted from now on
 			}
 		}
 		s.looked(x.extent.ID, err == nil && verdict == strayKnown, verdict == strayOrphan || err != nil && x.orphan, after)
 	}
-	h.metrics.orphans.Set(float64(s.orphans()))
+	all := s.orphaned()
+	h.metrics.orphans.Set(float64(len(all)))
+	if some, news := s.orphans.dueLog(h.deps.now()); news > 0 {
+		h.log.Error("stores have extents of queues that nobody knows: if the metadata lost something, restore it within seven days; "+
+			"to remove them now: `columba delete orphans`", "extents", len(all), "new", news, "some", some)
+	}
 }
 
 // strayVerdict is what a stray turned out to be.

@@ -170,6 +170,13 @@ func (f *fakeController) SealAllOfStore(_ context.Context, req *connect.Request[
 	return connect.NewResponse(out), convert.RPCError(err)
 }
 
+func (f *fakeController) DeleteOrphans(_ context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.asked = append(f.mu.asked, req.Msg)
+	return connect.NewResponse(&pb.DeleteOrphansResponse{Count: 7}), convert.RPCError(f.mu.err)
+}
+
 func (f *fakeController) ListUndecided(context.Context, *connect.Request[pb.ListUndecidedRequest]) (*connect.Response[pb.ListUndecidedResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

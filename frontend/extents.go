@@ -145,6 +145,18 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 	return connect.NewResponse(out), nil
 }
 
+// DeleteOrphans has a controller remove the extents that stores have of queues that nobody knows.
+func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
+	order := &pb.DeleteOrphansRequest{DryRun: req.Msg.GetDryRun(), Who: req.Peer().Addr}
+	out, err := ask(ctx, s.ranked(roleController, core.ID{}), roleController, order, func(addr string) rpc[pb.DeleteOrphansRequest, pb.DeleteOrphansResponse] {
+		return s.peers.Controller(addr).DeleteOrphans
+	})
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "delete the extents of unknown queues: %w", err)
+	}
+	return connect.NewResponse(out), nil
+}
+
 // pathOfText is the path of a queue whose id is given as text; known are those that were looked up before.
 func (s *service) pathOfText(ctx context.Context, id string, known map[string]string) (string, error) {
 	if path, ok := known[id]; ok {

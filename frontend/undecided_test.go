@@ -91,3 +91,16 @@ func TestSealAllOfStore(t *testing.T) {
 	_, err := call(t, c.admin.SealAllOfStore, &pb.SealAllOfStoreRequest{Store: "host-x"})
 	wantCode(t, "a store that is there", err, core.CodeConflict)
 }
+
+func TestDeleteOrphans(t *testing.T) {
+	c := newCluster(t, nil)
+	if out := must(call(t, c.admin.DeleteOrphans, &pb.DeleteOrphansRequest{DryRun: true, Who: "forged"}))(t); out.Count != 7 {
+		t.Errorf("answered %v", out)
+	}
+	if r, ok := c.ctl.mu.asked[0].(*pb.DeleteOrphansRequest); !ok || !r.DryRun || r.Who == "forged" {
+		t.Errorf("the controller got %v", c.ctl.mu.asked)
+	}
+	c.ctl.fail(core.Errorf(core.CodeDraining, "stopping"))
+	_, err := call(t, c.admin.DeleteOrphans, &pb.DeleteOrphansRequest{})
+	wantCode(t, "a controller that stops", err, core.CodeDraining)
+}

@@ -3531,13 +3531,14 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bmetadata\x182 \x01(\fR\bmetadata2\x9b\a\n" +
+	"\bmetadata\x182 \x01(\fR\bmetadata2\xf1\a\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
 	"SealExtent\x12\x1d.columba.v1.SealExtentRequest\x1a\x1e.columba.v1.SealExtentResponse\x12T\n" +
 	"\rListUndecided\x12 .columba.v1.ListUndecidedRequest\x1a!.columba.v1.ListUndecidedResponse\x12W\n" +
-	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12K\n" +
+	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12T\n" +
+	"\rDeleteOrphans\x12 .columba.v1.DeleteOrphansRequest\x1a!.columba.v1.DeleteOrphansResponse\x12K\n" +
 	"\n" +
 	"StartGroup\x12\x1d.columba.v1.StartGroupRequest\x1a\x1e.columba.v1.StartGroupResponse\x12W\n" +
 	"\x0eBeginOperation\x12!.columba.v1.BeginOperationRequest\x1a\".columba.v1.BeginOperationResponse\x12Q\n" +
@@ -3648,28 +3649,30 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*StoreIdentity)(nil),                // 56: columba.v1.StoreIdentity
 	(*durationpb.Duration)(nil),          // 57: google.protobuf.Duration
 	(*SealAllOfStoreRequest)(nil),        // 58: columba.v1.SealAllOfStoreRequest
-	(*BeginOperationRequest)(nil),        // 59: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 60: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 61: columba.v1.RewindGroupRequest
-	(*PullRequest)(nil),                  // 62: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 63: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 64: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 65: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 66: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 67: columba.v1.ListDeadLettersRequest
-	(*ListParkedRequest)(nil),            // 68: columba.v1.ListParkedRequest
-	(*SealAllOfStoreResponse)(nil),       // 69: columba.v1.SealAllOfStoreResponse
-	(*BeginOperationResponse)(nil),       // 70: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 71: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 72: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),                 // 73: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 74: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 75: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 76: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 77: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 78: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 79: columba.v1.ListDeadLettersResponse
-	(*ListParkedResponse)(nil),           // 80: columba.v1.ListParkedResponse
+	(*DeleteOrphansRequest)(nil),         // 59: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 60: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 61: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 62: columba.v1.RewindGroupRequest
+	(*PullRequest)(nil),                  // 63: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 64: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 65: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 66: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 67: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 68: columba.v1.ListDeadLettersRequest
+	(*ListParkedRequest)(nil),            // 69: columba.v1.ListParkedRequest
+	(*SealAllOfStoreResponse)(nil),       // 70: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 71: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 72: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 73: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 74: columba.v1.RewindGroupResponse
+	(*PullResponse)(nil),                 // 75: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 76: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 77: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 78: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 79: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 80: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 81: columba.v1.ListDeadLettersResponse
+	(*ListParkedResponse)(nil),           // 82: columba.v1.ListParkedResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
 	51, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
@@ -3709,70 +3712,72 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	2,  // 34: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
 	4,  // 35: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
 	58, // 36: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	6,  // 37: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	59, // 38: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	60, // 39: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	61, // 40: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	8,  // 41: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	9,  // 42: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	11, // 43: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	23, // 44: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	25, // 45: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	27, // 46: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	29, // 47: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	31, // 48: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	33, // 49: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	35, // 50: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	37, // 51: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	39, // 52: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	41, // 53: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	19, // 54: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	62, // 55: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	47, // 56: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	63, // 57: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	64, // 58: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	65, // 59: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	66, // 60: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	67, // 61: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	43, // 62: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	45, // 63: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	21, // 64: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	68, // 65: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	1,  // 66: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 67: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 68: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	69, // 69: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	7,  // 70: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	70, // 71: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	71, // 72: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	72, // 73: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	19, // 74: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	10, // 75: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	15, // 76: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	24, // 77: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	26, // 78: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	28, // 79: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	30, // 80: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	32, // 81: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	34, // 82: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	36, // 83: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	38, // 84: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	40, // 85: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	42, // 86: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	20, // 87: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	73, // 88: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	74, // 89: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	75, // 90: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	76, // 91: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	77, // 92: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	78, // 93: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	79, // 94: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	44, // 95: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	46, // 96: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	22, // 97: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	80, // 98: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	66, // [66:99] is the sub-list for method output_type
-	33, // [33:66] is the sub-list for method input_type
+	59, // 37: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	6,  // 38: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	60, // 39: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	61, // 40: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	62, // 41: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	8,  // 42: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	9,  // 43: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	11, // 44: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	23, // 45: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	25, // 46: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	27, // 47: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	29, // 48: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	31, // 49: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	33, // 50: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	35, // 51: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	37, // 52: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	39, // 53: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	41, // 54: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	19, // 55: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	63, // 56: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	47, // 57: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	64, // 58: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	65, // 59: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	66, // 60: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	67, // 61: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	68, // 62: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	43, // 63: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	45, // 64: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	21, // 65: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	69, // 66: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	1,  // 67: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 68: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 69: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	70, // 70: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	71, // 71: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	7,  // 72: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	72, // 73: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	73, // 74: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	74, // 75: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	19, // 76: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	10, // 77: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	15, // 78: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	24, // 79: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	26, // 80: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	28, // 81: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	30, // 82: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	32, // 83: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	34, // 84: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	36, // 85: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	38, // 86: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	40, // 87: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	42, // 88: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	20, // 89: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	75, // 90: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	76, // 91: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	77, // 92: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	78, // 93: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	79, // 94: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	80, // 95: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	81, // 96: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	44, // 97: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	46, // 98: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	22, // 99: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	82, // 100: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	67, // [67:101] is the sub-list for method output_type
+	33, // [33:67] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name

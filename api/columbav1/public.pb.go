@@ -1212,6 +1212,178 @@ func (x *UndecidedExtent) GetLost() uint64 {
 	return 0
 }
 
+type DeleteOrphansRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DryRun        bool                   `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say what would be done
+	Who           string                 `protobuf:"bytes,2,opt,name=who,proto3" json:"who,omitempty"`                      // set by the frontend, for the audit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteOrphansRequest) Reset() {
+	*x = DeleteOrphansRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteOrphansRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteOrphansRequest) ProtoMessage() {}
+
+func (x *DeleteOrphansRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteOrphansRequest.ProtoReflect.Descriptor instead.
+func (*DeleteOrphansRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeleteOrphansRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *DeleteOrphansRequest) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+type DeleteOrphansResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extents       []*OrphanExtent        `protobuf:"bytes,1,rep,name=extents,proto3" json:"extents,omitempty"` // 1,000 at most
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`    // of all that are known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteOrphansResponse) Reset() {
+	*x = DeleteOrphansResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteOrphansResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteOrphansResponse) ProtoMessage() {}
+
+func (x *DeleteOrphansResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteOrphansResponse.ProtoReflect.Descriptor instead.
+func (*DeleteOrphansResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DeleteOrphansResponse) GetExtents() []*OrphanExtent {
+	if x != nil {
+		return x.Extents
+	}
+	return nil
+}
+
+func (x *DeleteOrphansResponse) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type OrphanExtent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        string                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`   // its id: it has no path
+	Stores        []string               `protobuf:"bytes,3,rep,name=stores,proto3" json:"stores,omitempty"` // that have it
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // when it was seen first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OrphanExtent) Reset() {
+	*x = OrphanExtent{}
+	mi := &file_columba_v1_public_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OrphanExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OrphanExtent) ProtoMessage() {}
+
+func (x *OrphanExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OrphanExtent.ProtoReflect.Descriptor instead.
+func (*OrphanExtent) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *OrphanExtent) GetExtent() string {
+	if x != nil {
+		return x.Extent
+	}
+	return ""
+}
+
+func (x *OrphanExtent) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *OrphanExtent) GetStores() []string {
+	if x != nil {
+		return x.Stores
+	}
+	return nil
+}
+
+func (x *OrphanExtent) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 type ListHostsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1220,7 +1392,7 @@ type ListHostsRequest struct {
 
 func (x *ListHostsRequest) Reset() {
 	*x = ListHostsRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[23]
+	mi := &file_columba_v1_public_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1404,7 @@ func (x *ListHostsRequest) String() string {
 func (*ListHostsRequest) ProtoMessage() {}
 
 func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[23]
+	mi := &file_columba_v1_public_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1417,7 @@ func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsRequest.ProtoReflect.Descriptor instead.
 func (*ListHostsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{26}
 }
 
 type HostInfo struct {
@@ -1262,7 +1434,7 @@ type HostInfo struct {
 
 func (x *HostInfo) Reset() {
 	*x = HostInfo{}
-	mi := &file_columba_v1_public_proto_msgTypes[24]
+	mi := &file_columba_v1_public_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1446,7 @@ func (x *HostInfo) String() string {
 func (*HostInfo) ProtoMessage() {}
 
 func (x *HostInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[24]
+	mi := &file_columba_v1_public_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1459,7 @@ func (x *HostInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostInfo.ProtoReflect.Descriptor instead.
 func (*HostInfo) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HostInfo) GetHost() string {
@@ -1341,7 +1513,7 @@ type ListHostsResponse struct {
 
 func (x *ListHostsResponse) Reset() {
 	*x = ListHostsResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[25]
+	mi := &file_columba_v1_public_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1525,7 @@ func (x *ListHostsResponse) String() string {
 func (*ListHostsResponse) ProtoMessage() {}
 
 func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[25]
+	mi := &file_columba_v1_public_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1538,7 @@ func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsResponse.ProtoReflect.Descriptor instead.
 func (*ListHostsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListHostsResponse) GetHosts() []*HostInfo {
@@ -1386,7 +1558,7 @@ type GetDepthRequest struct {
 
 func (x *GetDepthRequest) Reset() {
 	*x = GetDepthRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[26]
+	mi := &file_columba_v1_public_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1570,7 @@ func (x *GetDepthRequest) String() string {
 func (*GetDepthRequest) ProtoMessage() {}
 
 func (x *GetDepthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[26]
+	mi := &file_columba_v1_public_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1583,7 @@ func (x *GetDepthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDepthRequest.ProtoReflect.Descriptor instead.
 func (*GetDepthRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetDepthRequest) GetQueue() string {
@@ -1437,7 +1609,7 @@ type GetDepthResponse struct {
 
 func (x *GetDepthResponse) Reset() {
 	*x = GetDepthResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[27]
+	mi := &file_columba_v1_public_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1621,7 @@ func (x *GetDepthResponse) String() string {
 func (*GetDepthResponse) ProtoMessage() {}
 
 func (x *GetDepthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[27]
+	mi := &file_columba_v1_public_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1634,7 @@ func (x *GetDepthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDepthResponse.ProtoReflect.Descriptor instead.
 func (*GetDepthResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetDepthResponse) GetGroups() []*Depth {
@@ -1486,7 +1658,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[28]
+	mi := &file_columba_v1_public_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1670,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[28]
+	mi := &file_columba_v1_public_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1683,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListDeadLettersRequest) GetQueue() string {
@@ -1567,7 +1739,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[29]
+	mi := &file_columba_v1_public_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1751,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[29]
+	mi := &file_columba_v1_public_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1764,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -1626,7 +1798,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1810,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1823,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CancelRequest) GetQueue() string {
@@ -1677,7 +1849,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1861,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1874,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelResponse) GetResults() []*CancelResult {
@@ -1723,7 +1895,7 @@ type CancelResult struct {
 
 func (x *CancelResult) Reset() {
 	*x = CancelResult{}
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1907,7 @@ func (x *CancelResult) String() string {
 func (*CancelResult) ProtoMessage() {}
 
 func (x *CancelResult) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1920,7 @@ func (x *CancelResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResult.ProtoReflect.Descriptor instead.
 func (*CancelResult) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelResult) GetReceipt() string {
@@ -1782,7 +1954,7 @@ type CancelledFor struct {
 
 func (x *CancelledFor) Reset() {
 	*x = CancelledFor{}
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1966,7 @@ func (x *CancelledFor) String() string {
 func (*CancelledFor) ProtoMessage() {}
 
 func (x *CancelledFor) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1979,7 @@ func (x *CancelledFor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelledFor.ProtoReflect.Descriptor instead.
 func (*CancelledFor) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelledFor) GetGroup() string {
@@ -1839,7 +2011,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +2023,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +2036,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListParkedRequest) GetQueue() string {
@@ -1927,7 +2099,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2111,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2124,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
@@ -1988,7 +2160,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2172,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2185,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PeekRequest) GetQueue() string {
@@ -2055,7 +2227,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2239,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2252,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StoredMessage) GetReceipt() string {
@@ -2114,7 +2286,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2298,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2311,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PeekResponse) GetMessages() []*StoredMessage {
@@ -2165,7 +2337,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2349,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2362,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CreateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -2209,7 +2381,7 @@ type GetNamespaceRequest struct {
 
 func (x *GetNamespaceRequest) Reset() {
 	*x = GetNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2393,7 @@ func (x *GetNamespaceRequest) String() string {
 func (*GetNamespaceRequest) ProtoMessage() {}
 
 func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2406,7 @@ func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetNamespaceRequest) GetName() string {
@@ -2254,7 +2426,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2438,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2451,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListNamespacesRequest) GetAfter() string {
@@ -2306,7 +2478,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2490,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2503,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -2358,7 +2530,7 @@ type UpdateNamespaceRequest struct {
 
 func (x *UpdateNamespaceRequest) Reset() {
 	*x = UpdateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2542,7 @@ func (x *UpdateNamespaceRequest) String() string {
 func (*UpdateNamespaceRequest) ProtoMessage() {}
 
 func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2555,7 @@ func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -2409,7 +2581,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2593,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2606,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -2452,7 +2624,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2636,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2649,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
 }
 
 type PublishRequest struct {
@@ -2490,7 +2662,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2674,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2687,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PublishRequest) GetQueue() string {
@@ -2541,7 +2713,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2725,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2738,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PublishResponse) GetResults() []*PublishResponse_Result {
@@ -2588,7 +2760,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2772,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2785,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PullRequest) GetQueue() string {
@@ -2658,7 +2830,7 @@ type PulledMessage struct {
 
 func (x *PulledMessage) Reset() {
 	*x = PulledMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2842,7 @@ func (x *PulledMessage) String() string {
 func (*PulledMessage) ProtoMessage() {}
 
 func (x *PulledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2855,7 @@ func (x *PulledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PulledMessage.ProtoReflect.Descriptor instead.
 func (*PulledMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PulledMessage) GetToken() string {
@@ -2737,7 +2909,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2921,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2934,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PullResponse) GetMessages() []*PulledMessage {
@@ -2781,7 +2953,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2793,7 +2965,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2806,7 +2978,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AckRequest) GetTokens() []string {
@@ -2828,7 +3000,7 @@ type NackRequest struct {
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +3012,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +3025,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *NackRequest) GetTokens() []string {
@@ -2894,7 +3066,7 @@ type RejectRequest struct {
 
 func (x *RejectRequest) Reset() {
 	*x = RejectRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3078,7 @@ func (x *RejectRequest) String() string {
 func (*RejectRequest) ProtoMessage() {}
 
 func (x *RejectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3091,7 @@ func (x *RejectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
 func (*RejectRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RejectRequest) GetTokens() []string {
@@ -2946,7 +3118,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3130,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3143,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExtendRequest) GetTokens() []string {
@@ -2998,7 +3170,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3182,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3195,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SettleResponse) GetFailures() []*SettleResponse_Failure {
@@ -3042,7 +3214,7 @@ type PublishRouteRequest struct {
 
 func (x *PublishRouteRequest) Reset() {
 	*x = PublishRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3226,7 @@ func (x *PublishRouteRequest) String() string {
 func (*PublishRouteRequest) ProtoMessage() {}
 
 func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3239,7 @@ func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRouteRequest.ProtoReflect.Descriptor instead.
 func (*PublishRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PublishRouteRequest) GetQueue() string {
@@ -3087,7 +3259,7 @@ type ConsumeRouteRequest struct {
 
 func (x *ConsumeRouteRequest) Reset() {
 	*x = ConsumeRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3271,7 @@ func (x *ConsumeRouteRequest) String() string {
 func (*ConsumeRouteRequest) ProtoMessage() {}
 
 func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3284,7 @@ func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRouteRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ConsumeRouteRequest) GetQueue() string {
@@ -3139,7 +3311,7 @@ type RouteResponse struct {
 
 func (x *RouteResponse) Reset() {
 	*x = RouteResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3323,7 @@ func (x *RouteResponse) String() string {
 func (*RouteResponse) ProtoMessage() {}
 
 func (x *RouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3336,7 @@ func (x *RouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteResponse.ProtoReflect.Descriptor instead.
 func (*RouteResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RouteResponse) GetVersion() uint64 {
@@ -3191,7 +3363,7 @@ type CreateQueuesResponse_Result struct {
 
 func (x *CreateQueuesResponse_Result) Reset() {
 	*x = CreateQueuesResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3375,7 @@ func (x *CreateQueuesResponse_Result) String() string {
 func (*CreateQueuesResponse_Result) ProtoMessage() {}
 
 func (x *CreateQueuesResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3244,7 +3416,7 @@ type PublishResponse_Result struct {
 
 func (x *PublishResponse_Result) Reset() {
 	*x = PublishResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3428,7 @@ func (x *PublishResponse_Result) String() string {
 func (*PublishResponse_Result) ProtoMessage() {}
 
 func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3441,7 @@ func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse_Result.ProtoReflect.Descriptor instead.
 func (*PublishResponse_Result) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{47, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{50, 0}
 }
 
 func (x *PublishResponse_Result) GetId() string {
@@ -3303,7 +3475,7 @@ type SettleResponse_Failure struct {
 
 func (x *SettleResponse_Failure) Reset() {
 	*x = SettleResponse_Failure{}
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3487,7 @@ func (x *SettleResponse_Failure) String() string {
 func (*SettleResponse_Failure) ProtoMessage() {}
 
 func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3500,7 @@ func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse_Failure.ProtoReflect.Descriptor instead.
 func (*SettleResponse_Failure) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{55, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{58, 0}
 }
 
 func (x *SettleResponse_Failure) GetToken() string {
@@ -3421,7 +3593,18 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x04away\x18\x05 \x03(\tR\x04away\x12\x18\n" +
 	"\aoutcome\x18\x06 \x01(\tR\aoutcome\x12\x19\n" +
 	"\blast_seq\x18\a \x01(\x04R\alastSeq\x12\x12\n" +
-	"\x04lost\x18\b \x01(\x04R\x04lost\"\x12\n" +
+	"\x04lost\x18\b \x01(\x04R\x04lost\"A\n" +
+	"\x14DeleteOrphansRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x10\n" +
+	"\x03who\x18\x02 \x01(\tR\x03who\"a\n" +
+	"\x15DeleteOrphansResponse\x122\n" +
+	"\aextents\x18\x01 \x03(\v2\x18.columba.v1.OrphanExtentR\aextents\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"\x86\x01\n" +
+	"\fOrphanExtent\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n" +
+	"\x06stores\x18\x03 \x03(\tR\x06stores\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
 	"\x10ListHostsRequest\"\x84\x01\n" +
 	"\bHostInfo\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
@@ -3551,7 +3734,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xe5\x12\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xbb\x13\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -3571,7 +3754,8 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\tGetExtent\x12\x1c.columba.v1.GetExtentRequest\x1a\x16.columba.v1.ExtentInfo\x12H\n" +
 	"\n" +
 	"SealExtent\x12\".columba.v1.SealExtentAdminRequest\x1a\x16.columba.v1.ExtentInfo\x12W\n" +
-	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12H\n" +
+	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12T\n" +
+	"\rDeleteOrphans\x12 .columba.v1.DeleteOrphansRequest\x1a!.columba.v1.DeleteOrphansResponse\x12H\n" +
 	"\tListHosts\x12\x1c.columba.v1.ListHostsRequest\x1a\x1d.columba.v1.ListHostsResponse\x12E\n" +
 	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12E\n" +
 	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12D\n" +
@@ -3613,7 +3797,7 @@ func file_columba_v1_public_proto_rawDescGZIP() []byte {
 	return file_columba_v1_public_proto_rawDescData
 }
 
-var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_columba_v1_public_proto_goTypes = []any{
 	(*CreateQueueRequest)(nil),          // 0: columba.v1.CreateQueueRequest
 	(*CreateQueuesRequest)(nil),         // 1: columba.v1.CreateQueuesRequest
@@ -3638,199 +3822,206 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*SealAllOfStoreRequest)(nil),       // 20: columba.v1.SealAllOfStoreRequest
 	(*SealAllOfStoreResponse)(nil),      // 21: columba.v1.SealAllOfStoreResponse
 	(*UndecidedExtent)(nil),             // 22: columba.v1.UndecidedExtent
-	(*ListHostsRequest)(nil),            // 23: columba.v1.ListHostsRequest
-	(*HostInfo)(nil),                    // 24: columba.v1.HostInfo
-	(*ListHostsResponse)(nil),           // 25: columba.v1.ListHostsResponse
-	(*GetDepthRequest)(nil),             // 26: columba.v1.GetDepthRequest
-	(*GetDepthResponse)(nil),            // 27: columba.v1.GetDepthResponse
-	(*ListDeadLettersRequest)(nil),      // 28: columba.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 29: columba.v1.ListDeadLettersResponse
-	(*CancelRequest)(nil),               // 30: columba.v1.CancelRequest
-	(*CancelResponse)(nil),              // 31: columba.v1.CancelResponse
-	(*CancelResult)(nil),                // 32: columba.v1.CancelResult
-	(*CancelledFor)(nil),                // 33: columba.v1.CancelledFor
-	(*ListParkedRequest)(nil),           // 34: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),          // 35: columba.v1.ListParkedResponse
-	(*PeekRequest)(nil),                 // 36: columba.v1.PeekRequest
-	(*StoredMessage)(nil),               // 37: columba.v1.StoredMessage
-	(*PeekResponse)(nil),                // 38: columba.v1.PeekResponse
-	(*CreateNamespaceRequest)(nil),      // 39: columba.v1.CreateNamespaceRequest
-	(*GetNamespaceRequest)(nil),         // 40: columba.v1.GetNamespaceRequest
-	(*ListNamespacesRequest)(nil),       // 41: columba.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),      // 42: columba.v1.ListNamespacesResponse
-	(*UpdateNamespaceRequest)(nil),      // 43: columba.v1.UpdateNamespaceRequest
-	(*DeleteNamespaceRequest)(nil),      // 44: columba.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),     // 45: columba.v1.DeleteNamespaceResponse
-	(*PublishRequest)(nil),              // 46: columba.v1.PublishRequest
-	(*PublishResponse)(nil),             // 47: columba.v1.PublishResponse
-	(*PullRequest)(nil),                 // 48: columba.v1.PullRequest
-	(*PulledMessage)(nil),               // 49: columba.v1.PulledMessage
-	(*PullResponse)(nil),                // 50: columba.v1.PullResponse
-	(*AckRequest)(nil),                  // 51: columba.v1.AckRequest
-	(*NackRequest)(nil),                 // 52: columba.v1.NackRequest
-	(*RejectRequest)(nil),               // 53: columba.v1.RejectRequest
-	(*ExtendRequest)(nil),               // 54: columba.v1.ExtendRequest
-	(*SettleResponse)(nil),              // 55: columba.v1.SettleResponse
-	(*PublishRouteRequest)(nil),         // 56: columba.v1.PublishRouteRequest
-	(*ConsumeRouteRequest)(nil),         // 57: columba.v1.ConsumeRouteRequest
-	(*RouteResponse)(nil),               // 58: columba.v1.RouteResponse
-	(*CreateQueuesResponse_Result)(nil), // 59: columba.v1.CreateQueuesResponse.Result
-	(*PublishResponse_Result)(nil),      // 60: columba.v1.PublishResponse.Result
-	(*SettleResponse_Failure)(nil),      // 61: columba.v1.SettleResponse.Failure
-	(*QueueSpec)(nil),                   // 62: columba.v1.QueueSpec
-	(*Queue)(nil),                       // 63: columba.v1.Queue
-	(*GroupSpec)(nil),                   // 64: columba.v1.GroupSpec
-	(*Group)(nil),                       // 65: columba.v1.Group
-	(*ExtentInfo)(nil),                  // 66: columba.v1.ExtentInfo
-	(*timestamppb.Timestamp)(nil),       // 67: google.protobuf.Timestamp
-	(*Depth)(nil),                       // 68: columba.v1.Depth
-	(*DeadLetter)(nil),                  // 69: columba.v1.DeadLetter
-	(*Error)(nil),                       // 70: columba.v1.Error
-	(*ParkedMessage)(nil),               // 71: columba.v1.ParkedMessage
-	(*Message)(nil),                     // 72: columba.v1.Message
-	(*NamespaceSpec)(nil),               // 73: columba.v1.NamespaceSpec
-	(*Namespace)(nil),                   // 74: columba.v1.Namespace
-	(*durationpb.Duration)(nil),         // 75: google.protobuf.Duration
-	(*HostAddress)(nil),                 // 76: columba.v1.HostAddress
-	(*SeekGroupRequest)(nil),            // 77: columba.v1.SeekGroupRequest
-	(*WhyStuckRequest)(nil),             // 78: columba.v1.WhyStuckRequest
-	(*GetMessageRequest)(nil),           // 79: columba.v1.GetMessageRequest
-	(*StartOperationRequest)(nil),       // 80: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 81: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 82: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 83: columba.v1.ListOperationsRequest
-	(*WhyStuckResponse)(nil),            // 84: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 85: columba.v1.MessageLife
-	(*Operation)(nil),                   // 86: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 87: columba.v1.ListOperationsResponse
+	(*DeleteOrphansRequest)(nil),        // 23: columba.v1.DeleteOrphansRequest
+	(*DeleteOrphansResponse)(nil),       // 24: columba.v1.DeleteOrphansResponse
+	(*OrphanExtent)(nil),                // 25: columba.v1.OrphanExtent
+	(*ListHostsRequest)(nil),            // 26: columba.v1.ListHostsRequest
+	(*HostInfo)(nil),                    // 27: columba.v1.HostInfo
+	(*ListHostsResponse)(nil),           // 28: columba.v1.ListHostsResponse
+	(*GetDepthRequest)(nil),             // 29: columba.v1.GetDepthRequest
+	(*GetDepthResponse)(nil),            // 30: columba.v1.GetDepthResponse
+	(*ListDeadLettersRequest)(nil),      // 31: columba.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 32: columba.v1.ListDeadLettersResponse
+	(*CancelRequest)(nil),               // 33: columba.v1.CancelRequest
+	(*CancelResponse)(nil),              // 34: columba.v1.CancelResponse
+	(*CancelResult)(nil),                // 35: columba.v1.CancelResult
+	(*CancelledFor)(nil),                // 36: columba.v1.CancelledFor
+	(*ListParkedRequest)(nil),           // 37: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),          // 38: columba.v1.ListParkedResponse
+	(*PeekRequest)(nil),                 // 39: columba.v1.PeekRequest
+	(*StoredMessage)(nil),               // 40: columba.v1.StoredMessage
+	(*PeekResponse)(nil),                // 41: columba.v1.PeekResponse
+	(*CreateNamespaceRequest)(nil),      // 42: columba.v1.CreateNamespaceRequest
+	(*GetNamespaceRequest)(nil),         // 43: columba.v1.GetNamespaceRequest
+	(*ListNamespacesRequest)(nil),       // 44: columba.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),      // 45: columba.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),      // 46: columba.v1.UpdateNamespaceRequest
+	(*DeleteNamespaceRequest)(nil),      // 47: columba.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),     // 48: columba.v1.DeleteNamespaceResponse
+	(*PublishRequest)(nil),              // 49: columba.v1.PublishRequest
+	(*PublishResponse)(nil),             // 50: columba.v1.PublishResponse
+	(*PullRequest)(nil),                 // 51: columba.v1.PullRequest
+	(*PulledMessage)(nil),               // 52: columba.v1.PulledMessage
+	(*PullResponse)(nil),                // 53: columba.v1.PullResponse
+	(*AckRequest)(nil),                  // 54: columba.v1.AckRequest
+	(*NackRequest)(nil),                 // 55: columba.v1.NackRequest
+	(*RejectRequest)(nil),               // 56: columba.v1.RejectRequest
+	(*ExtendRequest)(nil),               // 57: columba.v1.ExtendRequest
+	(*SettleResponse)(nil),              // 58: columba.v1.SettleResponse
+	(*PublishRouteRequest)(nil),         // 59: columba.v1.PublishRouteRequest
+	(*ConsumeRouteRequest)(nil),         // 60: columba.v1.ConsumeRouteRequest
+	(*RouteResponse)(nil),               // 61: columba.v1.RouteResponse
+	(*CreateQueuesResponse_Result)(nil), // 62: columba.v1.CreateQueuesResponse.Result
+	(*PublishResponse_Result)(nil),      // 63: columba.v1.PublishResponse.Result
+	(*SettleResponse_Failure)(nil),      // 64: columba.v1.SettleResponse.Failure
+	(*QueueSpec)(nil),                   // 65: columba.v1.QueueSpec
+	(*Queue)(nil),                       // 66: columba.v1.Queue
+	(*GroupSpec)(nil),                   // 67: columba.v1.GroupSpec
+	(*Group)(nil),                       // 68: columba.v1.Group
+	(*ExtentInfo)(nil),                  // 69: columba.v1.ExtentInfo
+	(*timestamppb.Timestamp)(nil),       // 70: google.protobuf.Timestamp
+	(*Depth)(nil),                       // 71: columba.v1.Depth
+	(*DeadLetter)(nil),                  // 72: columba.v1.DeadLetter
+	(*Error)(nil),                       // 73: columba.v1.Error
+	(*ParkedMessage)(nil),               // 74: columba.v1.ParkedMessage
+	(*Message)(nil),                     // 75: columba.v1.Message
+	(*NamespaceSpec)(nil),               // 76: columba.v1.NamespaceSpec
+	(*Namespace)(nil),                   // 77: columba.v1.Namespace
+	(*durationpb.Duration)(nil),         // 78: google.protobuf.Duration
+	(*HostAddress)(nil),                 // 79: columba.v1.HostAddress
+	(*SeekGroupRequest)(nil),            // 80: columba.v1.SeekGroupRequest
+	(*WhyStuckRequest)(nil),             // 81: columba.v1.WhyStuckRequest
+	(*GetMessageRequest)(nil),           // 82: columba.v1.GetMessageRequest
+	(*StartOperationRequest)(nil),       // 83: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 84: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 85: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 86: columba.v1.ListOperationsRequest
+	(*WhyStuckResponse)(nil),            // 87: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 88: columba.v1.MessageLife
+	(*Operation)(nil),                   // 89: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 90: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
-	62, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	62, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
-	59, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
-	63, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
-	62, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	64, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	65, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
-	64, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	66, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
+	65, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	65, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
+	62, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
+	66, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
+	65, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	67, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	68, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
+	67, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	69, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
 	22, // 9: columba.v1.SealAllOfStoreResponse.extents:type_name -> columba.v1.UndecidedExtent
-	67, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
-	24, // 11: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	68, // 12: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	69, // 13: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
-	32, // 14: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
-	70, // 15: columba.v1.CancelResult.error:type_name -> columba.v1.Error
-	33, // 16: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	67, // 17: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	71, // 18: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	67, // 19: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	72, // 20: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	37, // 21: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	73, // 22: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	74, // 23: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	73, // 24: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	72, // 25: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	60, // 26: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	75, // 27: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	67, // 28: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	72, // 29: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	49, // 30: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	75, // 31: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	75, // 32: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	61, // 33: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	76, // 34: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	63, // 35: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	70, // 36: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	70, // 37: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	70, // 38: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 39: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 40: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 41: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 42: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 43: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 44: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 45: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 46: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 47: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 48: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 49: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	77, // 50: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 51: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 52: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 53: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 54: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 55: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	26, // 56: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	78, // 57: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	79, // 58: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	28, // 59: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	34, // 60: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
-	80, // 61: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	81, // 62: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	82, // 63: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	83, // 64: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	36, // 65: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	39, // 66: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	40, // 67: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	41, // 68: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	43, // 69: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	44, // 70: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	46, // 71: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	48, // 72: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	51, // 73: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	52, // 74: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	53, // 75: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	54, // 76: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	30, // 77: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	56, // 78: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	57, // 79: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	63, // 80: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 81: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	63, // 82: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 83: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	63, // 84: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 85: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	65, // 86: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	65, // 87: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 88: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	65, // 89: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 90: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	65, // 91: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 92: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	66, // 93: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	66, // 94: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 95: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	25, // 96: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	27, // 97: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	84, // 98: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	85, // 99: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	29, // 100: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	35, // 101: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
-	86, // 102: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	86, // 103: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	86, // 104: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	87, // 105: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	38, // 106: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	74, // 107: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	74, // 108: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	42, // 109: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	74, // 110: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	45, // 111: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	47, // 112: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	50, // 113: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	55, // 114: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	55, // 115: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	55, // 116: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	55, // 117: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	31, // 118: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	58, // 119: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	58, // 120: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	80, // [80:121] is the sub-list for method output_type
-	39, // [39:80] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	70, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
+	25, // 11: columba.v1.DeleteOrphansResponse.extents:type_name -> columba.v1.OrphanExtent
+	70, // 12: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
+	27, // 13: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
+	71, // 14: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	72, // 15: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	35, // 16: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
+	73, // 17: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	36, // 18: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
+	70, // 19: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	74, // 20: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	70, // 21: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	75, // 22: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	40, // 23: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	76, // 24: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	77, // 25: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	76, // 26: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	75, // 27: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	63, // 28: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	78, // 29: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	70, // 30: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	75, // 31: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	52, // 32: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	78, // 33: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	78, // 34: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	64, // 35: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	79, // 36: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	66, // 37: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	73, // 38: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	73, // 39: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	73, // 40: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 41: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 42: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 43: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 44: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 45: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 46: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 47: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 48: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 49: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 50: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 51: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	80, // 52: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 53: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 54: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 55: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 56: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 57: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	26, // 58: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	29, // 59: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	81, // 60: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	82, // 61: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	31, // 62: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	37, // 63: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
+	83, // 64: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	84, // 65: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	85, // 66: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	86, // 67: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	39, // 68: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	42, // 69: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	43, // 70: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	44, // 71: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	46, // 72: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	47, // 73: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	49, // 74: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	51, // 75: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	54, // 76: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	55, // 77: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	56, // 78: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	57, // 79: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	33, // 80: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	59, // 81: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	60, // 82: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	66, // 83: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 84: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	66, // 85: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 86: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	66, // 87: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 88: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	68, // 89: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	68, // 90: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 91: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	68, // 92: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 93: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	68, // 94: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 95: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	69, // 96: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	69, // 97: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 98: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 99: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	28, // 100: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	30, // 101: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	87, // 102: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	88, // 103: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	32, // 104: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	38, // 105: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
+	89, // 106: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	89, // 107: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	89, // 108: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	90, // 109: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	41, // 110: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	77, // 111: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	77, // 112: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	45, // 113: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	77, // 114: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	48, // 115: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	50, // 116: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	53, // 117: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	58, // 118: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	58, // 119: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	58, // 120: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	58, // 121: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	34, // 122: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	61, // 123: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	61, // 124: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	83, // [83:125] is the sub-list for method output_type
+	41, // [41:83] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }
@@ -3847,7 +4038,7 @@ func file_columba_v1_public_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_public_proto_rawDesc), len(file_columba_v1_public_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -272,6 +272,11 @@ func (s *fakeServer) SealAllOfStore(_ context.Context, r *connect.Request[pb.Sea
 	}, Next: fakeExtent}), nil
 }
 
+func (s *fakeServer) DeleteOrphans(_ context.Context, r *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
+	s.note(r.Msg)
+	return connect.NewResponse(&pb.DeleteOrphansResponse{Extents: []*pb.OrphanExtent{{Extent: fakeExtent, Queue: fakeID, Stores: []string{"store-1"}, Since: fakeTime}}, Count: 1}), nil
+}
+
 func (s *fakeServer) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
 	if s.hang != nil {
 		select {

@@ -142,6 +142,8 @@ func TestGolden(t *testing.T) {
 			{line: "seal --force --all-of-store host-none"},
 			{line: "seal --all-of-store host-gone"},
 			{line: "seal --force --all-of-store host-gone /demo/a"},
+			{line: "delete orphans --dry-run"},
+			{line: "delete orphans -o json"},
 			{line: "list hosts"},
 			{line: "list hosts -o yaml"},
 			{line: "depth /demo/a"},

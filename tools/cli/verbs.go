@@ -17,8 +17,8 @@ func (a *app) updateCommand() *cobra.Command {
 }
 
 func (a *app) deleteCommand() *cobra.Command {
-	cmd := parent("delete", "Delete a queue, a consumer group or the limits of a namespace",
-		a.deleteQueueCommand(), a.deleteGroupCommand(), a.deleteNamespaceCommand())
+	cmd := parent("delete", "Delete a queue, a consumer group, the limits of a namespace, or what is left of unknown queues",
+		a.deleteQueueCommand(), a.deleteGroupCommand(), a.deleteNamespaceCommand(), a.deleteOrphansCommand())
 	cmd.Aliases = []string{"d"}
 	return cmd
 }

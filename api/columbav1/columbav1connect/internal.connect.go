@@ -49,6 +49,9 @@ const (
 	// ControllerServiceSealAllOfStoreProcedure is the fully-qualified name of the ControllerService's
 	// SealAllOfStore RPC.
 	ControllerServiceSealAllOfStoreProcedure = "/columba.v1.ControllerService/SealAllOfStore"
+	// ControllerServiceDeleteOrphansProcedure is the fully-qualified name of the ControllerService's
+	// DeleteOrphans RPC.
+	ControllerServiceDeleteOrphansProcedure = "/columba.v1.ControllerService/DeleteOrphans"
 	// ControllerServiceStartGroupProcedure is the fully-qualified name of the ControllerService's
 	// StartGroup RPC.
 	ControllerServiceStartGroupProcedure = "/columba.v1.ControllerService/StartGroup"
@@ -132,6 +135,8 @@ type ControllerServiceClient interface {
 	ListUndecided(context.Context, *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error)
 	// SealAllOfStore seals, page by page, the undecided extents of a store that an operator declares to be gone for good.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
+	// DeleteOrphans removes the extents that stores have of queues that nobody knows, by an operator's word.
+	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
 	// BeginOperation records an operation and runs it. With the id of one that is there it changes nothing.
@@ -181,6 +186,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			httpClient,
 			baseURL+ControllerServiceSealAllOfStoreProcedure,
 			connect.WithSchema(controllerServiceMethods.ByName("SealAllOfStore")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteOrphans: connect.NewClient[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse](
+			httpClient,
+			baseURL+ControllerServiceDeleteOrphansProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("DeleteOrphans")),
 			connect.WithClientOptions(opts...),
 		),
 		startGroup: connect.NewClient[columbav1.StartGroupRequest, columbav1.StartGroupResponse](
@@ -234,6 +245,7 @@ type controllerServiceClient struct {
 	sealExtent      *connect.Client[columbav1.SealExtentRequest, columbav1.SealExtentResponse]
 	listUndecided   *connect.Client[columbav1.ListUndecidedRequest, columbav1.ListUndecidedResponse]
 	sealAllOfStore  *connect.Client[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse]
+	deleteOrphans   *connect.Client[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse]
 	startGroup      *connect.Client[columbav1.StartGroupRequest, columbav1.StartGroupResponse]
 	beginOperation  *connect.Client[columbav1.BeginOperationRequest, columbav1.BeginOperationResponse]
 	endOperation    *connect.Client[columbav1.EndOperationRequest, columbav1.EndOperationResponse]
@@ -261,6 +273,11 @@ func (c *controllerServiceClient) ListUndecided(ctx context.Context, req *connec
 // SealAllOfStore calls columba.v1.ControllerService.SealAllOfStore.
 func (c *controllerServiceClient) SealAllOfStore(ctx context.Context, req *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
 	return c.sealAllOfStore.CallUnary(ctx, req)
+}
+
+// DeleteOrphans calls columba.v1.ControllerService.DeleteOrphans.
+func (c *controllerServiceClient) DeleteOrphans(ctx context.Context, req *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error) {
+	return c.deleteOrphans.CallUnary(ctx, req)
 }
 
 // StartGroup calls columba.v1.ControllerService.StartGroup.
@@ -308,6 +325,8 @@ type ControllerServiceHandler interface {
 	ListUndecided(context.Context, *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error)
 	// SealAllOfStore seals, page by page, the undecided extents of a store that an operator declares to be gone for good.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
+	// DeleteOrphans removes the extents that stores have of queues that nobody knows, by an operator's word.
+	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
 	// BeginOperation records an operation and runs it. With the id of one that is there it changes nothing.
@@ -353,6 +372,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		ControllerServiceSealAllOfStoreProcedure,
 		svc.SealAllOfStore,
 		connect.WithSchema(controllerServiceMethods.ByName("SealAllOfStore")),
+		connect.WithHandlerOptions(opts...),
+	)
+	controllerServiceDeleteOrphansHandler := connect.NewUnaryHandler(
+		ControllerServiceDeleteOrphansProcedure,
+		svc.DeleteOrphans,
+		connect.WithSchema(controllerServiceMethods.ByName("DeleteOrphans")),
 		connect.WithHandlerOptions(opts...),
 	)
 	controllerServiceStartGroupHandler := connect.NewUnaryHandler(
@@ -407,6 +432,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceListUndecidedHandler.ServeHTTP(w, r)
 		case ControllerServiceSealAllOfStoreProcedure:
 			controllerServiceSealAllOfStoreHandler.ServeHTTP(w, r)
+		case ControllerServiceDeleteOrphansProcedure:
+			controllerServiceDeleteOrphansHandler.ServeHTTP(w, r)
 		case ControllerServiceStartGroupProcedure:
 			controllerServiceStartGroupHandler.ServeHTTP(w, r)
 		case ControllerServiceBeginOperationProcedure:
@@ -444,6 +471,10 @@ func (UnimplementedControllerServiceHandler) ListUndecided(context.Context, *con
 
 func (UnimplementedControllerServiceHandler) SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.SealAllOfStore is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.DeleteOrphans is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error) {

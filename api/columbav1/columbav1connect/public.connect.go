@@ -76,6 +76,9 @@ const (
 	// AdminServiceSealAllOfStoreProcedure is the fully-qualified name of the AdminService's
 	// SealAllOfStore RPC.
 	AdminServiceSealAllOfStoreProcedure = "/columba.v1.AdminService/SealAllOfStore"
+	// AdminServiceDeleteOrphansProcedure is the fully-qualified name of the AdminService's
+	// DeleteOrphans RPC.
+	AdminServiceDeleteOrphansProcedure = "/columba.v1.AdminService/DeleteOrphans"
 	// AdminServiceListHostsProcedure is the fully-qualified name of the AdminService's ListHosts RPC.
 	AdminServiceListHostsProcedure = "/columba.v1.AdminService/ListHosts"
 	// AdminServiceGetDepthProcedure is the fully-qualified name of the AdminService's GetDepth RPC.
@@ -161,6 +164,8 @@ type AdminServiceClient interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	// SealAllOfStore seals the extents that cannot be sealed since a store is away, which an operator declares to be gone for good. It answers a page.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
+	// DeleteOrphans removes the extents that stores have of queues that nobody knows.
+	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
 	// WhyStuck names the message that holds a group up, and says why.
@@ -292,6 +297,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("SealAllOfStore")),
 			connect.WithClientOptions(opts...),
 		),
+		deleteOrphans: connect.NewClient[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse](
+			httpClient,
+			baseURL+AdminServiceDeleteOrphansProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("DeleteOrphans")),
+			connect.WithClientOptions(opts...),
+		),
 		listHosts: connect.NewClient[columbav1.ListHostsRequest, columbav1.ListHostsResponse](
 			httpClient,
 			baseURL+AdminServiceListHostsProcedure,
@@ -409,6 +420,7 @@ type adminServiceClient struct {
 	getExtent       *connect.Client[columbav1.GetExtentRequest, columbav1.ExtentInfo]
 	sealExtent      *connect.Client[columbav1.SealExtentAdminRequest, columbav1.ExtentInfo]
 	sealAllOfStore  *connect.Client[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse]
+	deleteOrphans   *connect.Client[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse]
 	listHosts       *connect.Client[columbav1.ListHostsRequest, columbav1.ListHostsResponse]
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
 	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
@@ -505,6 +517,11 @@ func (c *adminServiceClient) SealExtent(ctx context.Context, req *connect.Reques
 // SealAllOfStore calls columba.v1.AdminService.SealAllOfStore.
 func (c *adminServiceClient) SealAllOfStore(ctx context.Context, req *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
 	return c.sealAllOfStore.CallUnary(ctx, req)
+}
+
+// DeleteOrphans calls columba.v1.AdminService.DeleteOrphans.
+func (c *adminServiceClient) DeleteOrphans(ctx context.Context, req *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error) {
+	return c.deleteOrphans.CallUnary(ctx, req)
 }
 
 // ListHosts calls columba.v1.AdminService.ListHosts.
@@ -608,6 +625,8 @@ type AdminServiceHandler interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	// SealAllOfStore seals the extents that cannot be sealed since a store is away, which an operator declares to be gone for good. It answers a page.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
+	// DeleteOrphans removes the extents that stores have of queues that nobody knows.
+	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
 	// WhyStuck names the message that holds a group up, and says why.
@@ -733,6 +752,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServiceSealAllOfStoreProcedure,
 		svc.SealAllOfStore,
 		connect.WithSchema(adminServiceMethods.ByName("SealAllOfStore")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceDeleteOrphansHandler := connect.NewUnaryHandler(
+		AdminServiceDeleteOrphansProcedure,
+		svc.DeleteOrphans,
+		connect.WithSchema(adminServiceMethods.ByName("DeleteOrphans")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceListHostsHandler := connect.NewUnaryHandler(
@@ -865,6 +890,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceSealExtentHandler.ServeHTTP(w, r)
 		case AdminServiceSealAllOfStoreProcedure:
 			adminServiceSealAllOfStoreHandler.ServeHTTP(w, r)
+		case AdminServiceDeleteOrphansProcedure:
+			adminServiceDeleteOrphansHandler.ServeHTTP(w, r)
 		case AdminServiceListHostsProcedure:
 			adminServiceListHostsHandler.ServeHTTP(w, r)
 		case AdminServiceGetDepthProcedure:
@@ -968,6 +995,10 @@ func (UnimplementedAdminServiceHandler) SealExtent(context.Context, *connect.Req
 
 func (UnimplementedAdminServiceHandler) SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.SealAllOfStore is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.DeleteOrphans is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error) {

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+)
+
+func (a *app) deleteOrphansCommand() *cobra.Command {
+	var sure consent
+	cmd := &cobra.Command{
+		Use: "orphans", Short: "Delete the extents that stores have of queues that nobody knows",
+		Long: "Delete the extents that stores have of queues that nobody knows. They are kept for seven days, since the metadata may have lost the queues:\n" +
+			"then restore the metadata, and the extents belong to their queues again. This command deletes them now.",
+		Example: "  columba delete orphans --dry-run\n  columba delete orphans",
+		Args:    exactly(0),
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			if !sure.dryRun && sure.needed(a) {
+				would, err := ask(ctx, a, a.admin().DeleteOrphans, &pb.DeleteOrphansRequest{DryRun: true})
+				if err != nil {
+					return err
+				}
+				if err := sure.ask(ctx, a, fmt.Sprintf("the messages of %s of unknown queues", plural(int(would.GetCount()), "extent"))); err != nil {
+					return err
+				}
+			}
+			res, err := change(ctx, a, a.admin().DeleteOrphans, &pb.DeleteOrphansRequest{DryRun: sure.dryRun})
+			if err != nil {
+				return err
+			}
+			out := a.printer()
+			for _, e := range res.GetExtents() {
+				out.item([]field{
+					{name: "extent", value: e.GetExtent()}, {name: "queue", value: e.GetQueue()}, {name: "stores", value: e.GetStores()}, {name: "since", value: instant(e.GetSince())},
+				})
+			}
+			switch n := plural(int(res.GetCount()), "extent"); {
+			case res.GetCount() == 0:
+				a.say("no extents of unknown queues")
+			case sure.dryRun:
+				a.say("would delete %s; nothing was changed", n)
+			default:
+				a.say("%s are being deleted; it takes a minute or two", n)
+			}
+			return out.close()
+		}),
+	}
+	sure.bind(cmd, "only show them")
+	return cmd
+}
