@@ -20,8 +20,10 @@ type Config struct {
 	DrainTimeout time.Duration
 	// MaxRequest is the largest request in bytes, JSON included. It bounds what one Publish may carry.
 	MaxRequest int
-	// MaxCalls is how many calls may be under way, long polls included; further ones are told to wait.
+	// MaxCalls is how many calls may be under way; further ones are told to wait. One address may have three quarters of them.
 	MaxCalls int
+	// MaxPolls is how many pulls may wait for messages beside the calls. One address may have three quarters of them, one group a quarter.
+	MaxPolls int
 	// MaxPublishers is how many queues keep a publisher open between calls of Publish.
 	MaxPublishers int
 	// PublisherIdle is how long a publisher stays open unused.
@@ -36,6 +38,7 @@ func DefaultConfig() Config {
 		DrainTimeout:  5 * time.Second,
 		MaxRequest:    32 << 20,
 		MaxCalls:      10_000,
+		MaxPolls:      10_000,
 		MaxPublishers: 1000,
 		PublisherIdle: time.Minute,
 	}
@@ -48,7 +51,8 @@ func (c *Config) Register(flags *flag.FlagSet, prefix string) {
 	flags.DurationVar(&c.CallTimeout, prefix+"call-timeout", c.CallTimeout, "longest time for a call, the wait of a pull aside")
 	flags.DurationVar(&c.DrainTimeout, prefix+"drain-timeout", c.DrainTimeout, "longest wait for calls under way when stopping")
 	flags.IntVar(&c.MaxRequest, prefix+"max-request", c.MaxRequest, "largest request in bytes")
-	flags.IntVar(&c.MaxCalls, prefix+"max-calls", c.MaxCalls, "calls that may be under way, long polls included")
+	flags.IntVar(&c.MaxCalls, prefix+"max-calls", c.MaxCalls, "calls that may be under way")
+	flags.IntVar(&c.MaxPolls, prefix+"max-polls", c.MaxPolls, "pulls that may wait for messages")
 	flags.IntVar(&c.MaxPublishers, prefix+"max-publishers", c.MaxPublishers, "queues that keep a publisher open between calls of Publish")
 	flags.DurationVar(&c.PublisherIdle, prefix+"publisher-idle", c.PublisherIdle, "how long such a publisher stays open unused")
 }
@@ -68,6 +72,8 @@ func (c Config) Validate() error {
 		return core.Errorf(core.CodeBadArgument, "frontend max-request %d is not in 64 KiB … 64 MiB", c.MaxRequest)
 	case c.MaxCalls < 1:
 		return core.Errorf(core.CodeBadArgument, "frontend max-calls %d is not positive", c.MaxCalls)
+	case c.MaxPolls < 1:
+		return core.Errorf(core.CodeBadArgument, "frontend max-polls %d is not positive", c.MaxPolls)
 	case c.MaxPublishers < 1:
 		return core.Errorf(core.CodeBadArgument, "frontend max-publishers %d is not positive", c.MaxPublishers)
 	case c.PublisherIdle < time.Second:

@@ -15,6 +15,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/frontend/gate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -81,12 +82,12 @@ func TestHost_PanicIsAnInternalErrorOfOneCall(t *testing.T) {
 
 func TestHost_BoundsCalls(t *testing.T) {
 	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxCalls = 1 })
-	if err := c.host.svc.calls.Enter(); err != nil {
+	if err := c.host.svc.calls.Enter(gate.Call{Address: "another"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := call(t, c.admin.ListHosts, &pb.ListHostsRequest{})
 	wantCode(t, "one call too many", err, core.CodeThrottled)
-	c.host.svc.calls.Leave()
+	c.host.svc.calls.Leave(gate.Call{Address: "another"})
 	must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
 }
 
@@ -143,6 +144,7 @@ func TestConfig(t *testing.T) {
 		"drain":        func(c *Config) { c.DrainTimeout = -1 },
 		"max-request":  func(c *Config) { c.MaxRequest = 1 },
 		"max-calls":    func(c *Config) { c.MaxCalls = 0 },
+		"max-polls":    func(c *Config) { c.MaxPolls = 0 },
 		"publishers":   func(c *Config) { c.MaxPublishers = 0 },
 		"idle":         func(c *Config) { c.PublisherIdle = 0 },
 	} {

@@ -97,3 +97,33 @@ func TestPull_AsksEveryOwner(t *testing.T) {
 		t.Errorf("both are empty and do not wait: got %v after %d questions, want 4 to 10", res, n)
 	}
 }
+
+// TestPull_LongPollsLeaveRoom has as many pulls wait as may.
+func TestPull_LongPollsLeaveRoom(t *testing.T) {
+	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxCalls, cfg.MaxPolls = 4, 4 })
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	waits, end := make(chan struct{}), make(chan struct{})
+	c.out.onPull = func(ctx context.Context, r *pb.PullRequest) (*pb.PullResponse, error) {
+		if r.GetWait().AsDuration() > 0 {
+			close(waits)
+			<-end
+		}
+		return one(ctx, r)
+	}
+	poll := &pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(30 * time.Second)}
+	first := make(chan error, 1)
+	go func() {
+		_, err := call(t, c.msgs.Pull, poll)
+		first <- err
+	}()
+	<-waits
+	_, err := call(t, c.msgs.Pull, poll) // a group has a quarter
+	wantCode(t, "another poll of the group", err, core.CodeThrottled)
+	must(call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g"}))(t)
+	must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a"}))(t)
+	close(end)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}

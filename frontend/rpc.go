@@ -3,12 +3,14 @@ package frontend
 import (
 	"context"
 	"log/slog"
+	"net"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
@@ -59,10 +61,11 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 				s.metrics.seconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 			}
 		}()
-		if err := s.calls.Enter(); err != nil {
+		call := whose(req)
+		if err := s.calls.Enter(call); err != nil {
 			return nil, err
 		}
-		defer s.calls.Leave()
+		defer s.calls.Leave(call)
 		s.metrics.inFlight.Inc()
 		defer s.metrics.inFlight.Dec()
 		timeout := s.cfg.CallTimeout
@@ -79,4 +82,16 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		return nil, err
 	}
+}
+
+// whose says whose call it is, and whether it waits on purpose.
+func whose(req connect.AnyRequest) gate.Call {
+	c := gate.Call{Address: req.Peer().Addr}
+	if host, _, err := net.SplitHostPort(c.Address); err == nil {
+		c.Address = host
+	}
+	if m, ok := req.Any().(*pb.PullRequest); ok && m.GetWait().AsDuration() > 0 {
+		c.Poll, c.Group = true, m.GetQueue()+" "+m.GetGroup()
+	}
+	return c
 }
