@@ -64,7 +64,28 @@ func openDataDir(path string, now time.Time) (_ *dataDir, err error) {
 	if err := d.identify(now); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
+	if err := d.tighten(); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
 	return d, nil
+}
+
+// tighten closes what a server of before, or an operator's copy, has left open to other users. The directory itself may be the operator's and
+// stays as it is: nobody else gets beyond these entries.
+func (d *dataDir) tighten() error {
+	for _, path := range []string{d.lock.Name(), filepath.Join(d.path, "host.json"), d.metadata(), d.store(), filepath.Dir(d.extra(2))} {
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			err = os.Chmod(path, info.Mode().Perm()&^0o077)
+		}
+		if err != nil {
+			return d.fileError(err)
+		}
+	}
+	return nil
 }
 
 // close gives the lock back. The file stays: removing it could unlock a directory twice.
@@ -84,7 +105,7 @@ func (d *dataDir) make() error {
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
 		return core.Errorf(core.CodeNotFound, "data directory %s cannot be made: %s does not exist; make it, mount its disk, or choose another with --data", d.path, parent)
 	}
-	if err := os.Mkdir(d.path, 0o750); err != nil {
+	if err := os.Mkdir(d.path, 0o700); err != nil {
 		return d.fileError(err)
 	}
 	if err := syncDir(parent); err != nil {
@@ -94,7 +115,7 @@ func (d *dataDir) make() error {
 }
 
 func (d *dataDir) acquire() error {
-	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return d.fileError(err)
 	}
@@ -182,7 +203,7 @@ func (d *dataDir) checkMetadata() error {
 // replaceFile makes text the content of path at once and for good: after a crash path holds the old content or the new.
 func replaceFile(path string, text []byte) error {
 	temp := path + ".new"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

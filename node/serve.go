@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
@@ -26,6 +27,7 @@ func serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Wr
 	if err != nil {
 		return core.Errorf(core.CodeBadArgument, "%w", err)
 	}
+	syscall.Umask(0o077) // messages and keys are nobody else's, whatever creates their files
 	ctx, stop := lifecycle.Signals(ctx)
 	defer stop()
 	n, err := New(cfg, Options{Log: log, Version: version, Ready: func(r Ready) {

@@ -138,3 +138,45 @@ func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 		t.Errorf("the second signal took %s", took)
 	}
 }
+
+// TestServe_NobodyElseReadsTheData serves a directory that exists and that everybody may enter, then one that a server has left open.
+func TestServe_NobodyElseReadsTheData(t *testing.T) {
+	data := t.TempDir()
+	if err := os.Chmod(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, round := range []string{"a new one", "one that was left open"} {
+		cmd, _, rest := startServer(t, data)
+		err := filepath.WalkDir(data, func(path string, e os.DirEntry, err error) error {
+			if err != nil || path == data {
+				return err
+			}
+			info, err := e.Info()
+			if err == nil && info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s: %s has mode %s", round, path, info.Mode())
+			}
+			if e.IsDir() && info.Mode().Perm()&0o077 == 0 && round != "a new one" {
+				return filepath.SkipDir
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-rest
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(data, "store"), 0o755); err != nil && round == "a new one" {
+			t.Fatal(err)
+		}
+		for name, mode := range map[string]os.FileMode{"store": 0o755, "metadata": 0o755, "host.json": 0o644, "lock": 0o644} {
+			if err := os.Chmod(filepath.Join(data, name), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -34,7 +34,7 @@ func (n *Node) openStores(ctx context.Context, res *resources) error {
 	n.warnOfUnserved(res)
 	for i := 2; i <= n.cfg.Stores; i++ {
 		dir := res.dir.extra(i)
-		if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 			return res.dir.fileError(err)
 		}
 		s, err := n.openStore(ctx, res, i)

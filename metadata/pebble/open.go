@@ -80,7 +80,7 @@ func makeDir(disk vfs.FS, dir string) error {
 	if _, err := disk.Stat(parent); err != nil {
 		return core.Errorf(core.CodeNotFound, "open metadata: directory %s is not there; make it, or mount its disk, and start again: %w", parent, err)
 	}
-	if err := disk.MkdirAll(dir, 0o750); err != nil {
+	if err := disk.MkdirAll(dir, 0o700); err != nil {
 		return openError(dir, err)
 	}
 	above, err := disk.OpenDir(parent)
