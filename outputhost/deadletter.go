@@ -50,17 +50,103 @@ func newLetters(h *Host) *letters {
 	return l
 }
 
-// bury takes one message; its outcome comes back to the share. The group is pumped for all that came together; after an append that did not begin, by who
-// called.
-func (l *letters) bury(ctx context.Context, g *group, d dispatch.Dead) {
-	consumer, _ := g.senderOf(d.Session)
-	record, err := past.Letter(d, consumer)
-	if err == nil {
-		err = l.append(ctx, g, address{g.id, core.DLQPath(g.queuePath, g.name)}, record, letterTimeout, func(err error) { l.buried(g, d, err) })
+// letter is a dead message and its record for the dead letter queue.
+type letter struct {
+	dispatch.Dead
+	record *wire.Record
+}
+
+// bury takes messages; their outcomes come back to their shares. Those that the dead letter queue may have already are looked for there first. The group is
+// pumped for all that came together; after appends that did not begin, by the caller.
+func (l *letters) bury(ctx context.Context, g *group, dead []dispatch.Dead) {
+	var again []letter
+	for _, d := range dead {
+		if !g.owns(d.Share) { // its next owner knows of it
+			l.buried(g, d, core.Errorf(core.CodeMoved, "the share was given up"))
+			continue
+		}
+		consumer, epoch := g.senderOf(d.Session)
+		record, err := past.Letter(d, consumer, epoch)
+		switch {
+		case err != nil:
+			l.buried(g, d, err)
+		case d.Again:
+			again = append(again, letter{d, record})
+		default:
+			l.appendLetter(ctx, g, letter{d, record})
+		}
 	}
+	if len(again) > 0 {
+		l.lookAndBury(ctx, g, again)
+	}
+}
+
+// lookAndBury appends the messages that the dead letter queue does not have yet.
+func (l *letters) lookAndBury(ctx context.Context, g *group, some []letter) {
+	want := make(map[past.Life]bool, len(some))
+	since := l.h.deps.Now()
+	for _, x := range some {
+		want[past.LifeOf(x.record)] = true
+		if at := g.appendedSince(x.Dead); at.Before(since) {
+			since = at
+		}
+	}
+	found, err := l.h.lookUpLetters(ctx, g, since.Add(-lookBack), want)
+	if !g.patientLook(err, l.h.deps.Now()) {
+		l.h.log.Warn("dead letters are appended that could not be looked for; they may be listed twice", "queue", g.queuePath, "group", g.name, "messages", len(some), "err", err)
+		err = nil
+	}
+	for _, x := range some {
+		switch {
+		case found[past.LifeOf(x.record)]:
+			l.buried(g, x.Dead, nil)
+		case err != nil:
+			l.buried(g, x.Dead, core.Errorf(core.CodeUnavailable, "%w", err))
+		default:
+			l.appendLetter(ctx, g, x)
+		}
+	}
+}
+
+func (l *letters) appendLetter(ctx context.Context, g *group, x letter) {
+	err := l.append(ctx, g, address{g.id, core.DLQPath(g.queuePath, g.name)}, x.record, letterTimeout, func(err error) { l.buried(g, x.Dead, err) })
 	if err != nil {
-		l.buried(g, d, err)
+		l.buried(g, x.Dead, err)
 	}
+}
+
+// owns reports whether a share of the group is this host's still.
+func (g *group) owns(rules *dispatch.Share) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.byRules[rules] != nil
+}
+
+// appendedSince is when a message may have been appended first.
+func (g *group) appendedSince(d dispatch.Dead) time.Time {
+	if !d.Since.IsZero() {
+		return d.Since
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.mu.byRules[d.Share]; s != nil && !s.intended.IsZero() {
+		return s.intended
+	}
+	return g.h.deps.Now()
+}
+
+// patientLook takes the outcome of a look-up, and reports whether a failed one is to be tried again.
+func (g *group) patientLook(err error, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case err == nil:
+		g.mu.lookFailed = time.Time{}
+		return true
+	case g.mu.lookFailed.IsZero():
+		g.mu.lookFailed = now
+	}
+	return now.Sub(g.mu.lookFailed) < lookPatience
 }
 
 // park is bury for a message that has to wait long.
@@ -142,15 +228,16 @@ func (g *group) warnLocked(err error, now time.Time) bool {
 	return warn
 }
 
-// buried applies the outcome of an append, also to a share that was given up meanwhile: its buffers are released by it. An unknown one
-// is tried again: a duplicate in the dead letter queue is possible, a loss is not.
+// buried applies the outcome of an append, also to a share that was given up meanwhile: its buffers are released by it. After an unknown one the message
+// is looked for before it is appended again.
 func (l *letters) buried(g *group, d dispatch.Dead, err error) {
 	now := l.h.deps.Now()
 	g.mu.Lock()
 	if err != nil {
-		d.Share.DeadFailed(d.Seq, now.Add(letterRetry), now)
+		d.Share.DeadFailed(d.Seq, core.CodeOf(err) == core.CodeUnknown, now.Add(letterRetry), now)
 	} else {
 		d.Share.DeadLettered(d.Seq, now)
+		g.mu.settled += l.h.cfg.CheckpointAcks // until that is saved, a crash has it looked for
 	}
 	g.mu.letterErr = err
 	warn := g.warnLocked(err, now)

@@ -94,9 +94,7 @@ func (g *group) leave(ctx context.Context, leaving *bool, f func(ctx context.Con
 // bury hands messages to the dead letter queue.
 func (g *group) bury(ctx context.Context, dead []dispatch.Dead) {
 	g.leave(ctx, &g.mu.burying, func(ctx context.Context) {
-		for _, d := range dead {
-			g.h.letters.bury(ctx, g, d)
-		}
+		g.h.letters.bury(ctx, g, dead)
 	})
 }
 
@@ -158,7 +156,7 @@ func (g *group) takeLocked(now time.Time) []delivery {
 const (
 	takeAtOnce      = 1000
 	takeBytesAtOnce = 1 << 20
-	deadAtOnce      = 64
+	deadAtOnce      = 256
 	parksAtOnce     = 256
 )
 
@@ -171,10 +169,10 @@ func (g *group) unsavedLocked() (u urgency, changed bool) {
 		if s.rules.Unsaved() > 0 { // retries wait for it
 			u, changed = saveNow, true
 		}
-		switch { // departures do
+		switch { // departures do, and dead letters
 		case s.rules.PartingMany():
 			u, changed = saveNow, true
-		case s.rules.Parting() > 0:
+		case s.rules.Parting() > 0 || s.rules.Intending() > 0:
 			u, changed = max(u, saveBusy), true
 		}
 		changed = changed || s.rules.Changed() || s.finished()

@@ -34,6 +34,7 @@ type share struct {
 	watch      dispatch.Watch            // of the watchdog
 	gone       uint64                    // how many messages selections took of the extent, as far as known here
 	began      time.Time                 // when it was resumed here
+	intended   time.Time                 // when the oldest checkpoint was written that told an owner here of messages to be dead-lettered; zero: none did
 	claim      *once.Claim               // of a group that delivers at most once, else nil
 	held       int                       // bytes of messages it holds, as counted in the host's memory
 	others     map[metadata.Key]*other   // checkpoints of other owners
@@ -97,7 +98,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		return err
 	}
 	own := metadata.CheckpointKey(g.id, e.ID, epoch, g.h.deps.Members.Self().Run)
-	state, others, err := g.h.savedState(ctx, own, g.counts(e, epoch))
+	state, others, intended, err := g.h.savedState(ctx, own, g.counts(e, epoch))
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
@@ -127,7 +128,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written, gone: gone.Consumed(), began: now}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written, gone: gone.Consumed(), began: now, intended: intended}
 	if s.timers() {
 		decided.Resume(&state, g.id)
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
@@ -223,16 +224,15 @@ func (g *group) counts(e core.Extent, epoch uint64) func(uint64) bool {
 // clockTolerance is how far apart the clocks of two hosts that are well may be.
 const clockTolerance = time.Second
 
-// savedState merges the checkpoints of all owners, of the epochs that count; own is the key of this host's.
-func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epoch uint64) bool) (dispatch.State, map[metadata.Key]*other, error) {
-	var state dispatch.State
-	var others map[metadata.Key]*other
+// savedState merges the checkpoints of all owners, of the epochs that count; own is the key of this host's. intended is when the oldest of those was written
+// that tell of messages to be dead-lettered.
+func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epoch uint64) bool) (state dispatch.State, others map[metadata.Key]*other, intended time.Time, err error) {
 	rows, err := h.checkpoints(ctx, own.Partition, metadata.Quorum)
 	if err != nil {
 		rows, err = h.checkpoints(ctx, own.Partition, metadata.One)
 	}
 	if err != nil {
-		return state, nil, err
+		return state, nil, intended, err
 	}
 	now := h.deps.Now()
 	for _, row := range rows {
@@ -241,7 +241,10 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epo
 		}
 		s, err := dispatch.DecodeState(row.Value)
 		if err != nil {
-			return state, nil, err
+			return state, nil, intended, err
+		}
+		if s.Ended() && (intended.IsZero() || row.Written.Before(intended)) {
+			intended = row.Written
 		}
 		if ahead := row.Written.Sub(now); ahead > clockTolerance { // deadlines of a clock that is ahead come that much too late
 			s.Shift(-ahead)
@@ -254,7 +257,7 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epo
 			others[row.Key] = &other{value: string(row.Value), since: now}
 		}
 	}
-	return state, others, nil
+	return state, others, intended, nil
 }
 
 // epochOf reads the epoch of a checkpoint's key; a key of another form has none of ours.

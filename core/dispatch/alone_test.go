@@ -76,7 +76,7 @@ func (c *crowd) step() {
 			c.t.Fatal(err)
 		}
 	}
-	for _, d := range c.g.TakeDead(1000, nil) {
+	for _, d := range takeDead(c.g, 1000) {
 		c.dead[d.Seq] = int(d.Attempts)
 		d.Share.DeadLettered(d.Seq, c.now)
 	}

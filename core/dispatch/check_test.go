@@ -139,6 +139,8 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			fail("seq %d is being appended by nobody", seq)
 		case m.phase == leaving && m.batch != nil && !dying[deadRef{s, seq}]:
 			fail("seq %d leaves but nobody knows", seq)
+		case (m.phase == intending || m.phase == intended) && !slices.ContainsFunc(s.allIntents(), func(p saving) bool { return p.seq == seq && (p.token > 0) == (m.phase == intended) }):
+			fail("seq %d in phase %d waits for a checkpoint that will not say that it is to be dead-lettered", seq, m.phase)
 		case m.phase == dying0 && m.batch != nil && !dying[deadRef{s, seq}]:
 			fail("seq %d is dying but nobody knows", seq)
 		}

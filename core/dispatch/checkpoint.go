@@ -17,7 +17,7 @@ const (
 	withoutMetadata        // nor the metadata that they left
 	withoutFirst           // nor the locks of first attempts: those may be forgotten once per crash of an owner
 	attemptsOnly           // nor other deadlines and reasons
-	cutShort               // nor the attempts of the highest seqs, but of what leaves for the retry queue
+	cutShort               // nor the attempts of the highest seqs, but of messages that leave for the retry queue or the dead letters
 )
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
@@ -40,7 +40,8 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		done = s.claimed(!final && !s.group.unwanted)
 	}
 	s.tell()
-	blob, level := fit(dst, done, s.entries(final, t))
+	s.tellIntents()
+	blob, level, written := fit(dst, done, s.entries(final, t))
 	s.full = level >= withoutFirst
 	counts := level < cutShort && !s.group.unwanted && !(final && s.group.once()) // else what was cut off may be among the retries: they wait for a better one
 	for i := range s.pending.all() {
@@ -53,6 +54,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	}
 	if level == cutShort {
 		s.untell()
+		s.untellIntents(written)
 	}
 	s.rest()
 	s.wake()
@@ -60,13 +62,12 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 }
 
 // fit appends what is done and the entries, in as much detail as MaxCheckpoint has room for.
-func fit(dst []byte, done *acklevel.Window, entries []entry) (blob []byte, level detail) {
+func fit(dst []byte, done *acklevel.Window, entries []entry) (blob []byte, level detail, written []entry) {
 	for ; ; level++ {
 		entries = reduce(entries, level)
 		var whole bool
-		blob, whole = appendState(dst, done, entries, level == cutShort)
-		if whole && len(blob)-len(dst) <= MaxCheckpoint || level == cutShort {
-			return blob, level
+		if blob, written, whole = appendState(dst, done, entries, level == cutShort); whole && len(blob)-len(dst) <= MaxCheckpoint || level == cutShort {
+			return blob, level, written
 		}
 	}
 }
@@ -124,13 +125,15 @@ func (s *Share) entries(final bool, now int64) []entry {
 			s.departingEntry(seq, m, &e)
 		case unbegun, early, withheld: // of a parked message the record tells
 			e.attempts = 0
-		default:
+		case intending, intended, dying, taken, retaken:
+			s.intentEntry(m, &e)
+		default: // blocked
 			e.kind = ended
+			if e.failure == NoFailure { // its entry would be that of one that expired
+				e.failure = LockExpired
+			}
 		}
-		if m.failure == Lapsed { // whoever resumes it finds that it has
-			e.kind, e.due, e.failure, e.text = waiting, 0, NoFailure, ""
-		}
-		if e.attempts > 0 {
+		if e.attempts > 0 || e.kind == ended { // one that expired unseen had none
 			out = join(out, e)
 		}
 	})
@@ -182,6 +185,7 @@ func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
 func (s *Share) Saved(token uint64) {
 	s.saved = max(s.saved, token)
 	s.savedParting(token)
+	s.savedIntents(token)
 	for s.pending.len() > 0 {
 		p := *s.pending.front()
 		if p.token == 0 || p.token > token {
@@ -234,7 +238,7 @@ func (s *Share) restore(st State) {
 			*s.depart(seq) = departure{due: e.due * int64(time.Millisecond), metadata: s.metadataOf(seq), away: true}
 			s.leave(seq, m)
 		default:
-			s.judge(seq, m, 0)
+			s.resumeIntent(seq, m)
 		}
 	}
 }

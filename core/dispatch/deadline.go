@@ -190,7 +190,7 @@ func (s *Share) due(seq core.Seq, m *message) {
 	case early:
 		s.comeDue(seq, m)
 	case retaken:
-		s.die(seq, m)
+		s.bury(seq, m)
 	case parking, stranded:
 		s.dueParting(seq, m)
 	}

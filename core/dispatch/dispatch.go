@@ -7,7 +7,11 @@
 // that earlier one.
 package dispatch
 
-import "github.com/columbamq/columba/core"
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
 
 // Limits of one share. A share that is at one of them reads no further (WantsMore, ReadCredit).
 const (
@@ -111,8 +115,10 @@ type Dead struct {
 	Text     string  // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
 	Metadata []byte  // in place of the record's; nil: it keeps those
 	Session  SessionID
-	Enqueued int64  // unix µs
-	Record   []byte // encoded; as it was read; valid until DeadLettered or DeadFailed of this message
+	Enqueued int64     // unix µs
+	Again    bool      // the dead letter queue may have it already: look there before it is appended
+	Since    time.Time // with Again: when it was appended first; zero: by an owner before
+	Record   []byte    // encoded; as it was read; valid until DeadLettered or DeadFailed of this message
 }
 
 // Depth counts messages of a share or a group; together they are what was read and not settled.

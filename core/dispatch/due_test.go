@@ -308,7 +308,7 @@ func TestTimers_DeadLettersKeepTheirTimes(t *testing.T) {
 	if err := s.Reject(3, 1, []byte("no"), start); err != nil {
 		t.Fatal(err)
 	}
-	dead := g.TakeDead(9, nil)
+	dead := takeDead(g, 9)
 	if len(dead) != 1 || dead[0].Seq != 3 || dead[0].Enqueued != 30 || string(dead[0].Record) != string(payload(3)) {
 		t.Fatalf("dead is %+v", dead)
 	}

@@ -52,6 +52,14 @@ func want(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
+// takeDead saves a checkpoint of each share, without which nothing leaves, and takes the messages that are to be dead-lettered.
+func takeDead(g *Group, most int) []Dead {
+	for _, s := range g.shares {
+		save(s, time.Unix(0, g.now))
+	}
+	return g.TakeDead(most, nil)
+}
+
 func save(s *Share, now time.Time) []byte {
 	blob, token := s.Checkpoint(nil, false, now)
 	s.Saved(token)
@@ -150,7 +158,7 @@ func TestGroup_ExpiredLockKeepsTheText(t *testing.T) {
 	save(s, start)
 	take(g, 1, start)
 	g.Tick(start.Add(time.Minute))
-	dead := g.TakeDead(1, nil)
+	dead := takeDead(g, 1)
 	if len(dead) != 1 || dead[0].Failure != LockExpired || dead[0].Text != "boom" {
 		t.Fatalf("got %+v, want the lock's end as the reason, and the text of the nack before", dead)
 	}
@@ -177,21 +185,21 @@ func TestGroup_ExactlyMaxDeliveries(t *testing.T) {
 			if deliveries != 3 {
 				t.Fatalf("got %d deliveries, want 3", deliveries)
 			}
-			dead := g.TakeDead(10, nil)
+			dead := takeDead(g, 10)
 			switch policy {
 			case core.ExhaustedDLQ:
 				if len(dead) != 1 || dead[0].Attempts != 3 || dead[0].Text != "boom" || dead[0].Failure.String() != "nack" || dead[0].Session != 9 {
 					t.Fatalf("got %+v", dead)
 				}
-				if again := g.TakeDead(10, nil); again != nil {
+				if again := takeDead(g, 10); again != nil {
 					t.Fatalf("yielded twice: %+v", again)
 				}
-				s.DeadFailed(1, now.Add(time.Second), now)
-				if early := g.TakeDead(10, nil); early != nil {
+				s.DeadFailed(1, false, now.Add(time.Second), now)
+				if early := takeDead(g, 10); early != nil {
 					t.Fatalf("yielded before its time: %+v", early)
 				}
 				g.Tick(now.Add(time.Second))
-				if again := g.TakeDead(10, nil); len(again) != 1 {
+				if again := takeDead(g, 10); len(again) != 1 {
 					t.Fatalf("a failed dead letter is lost: %+v", again)
 				}
 				s.DeadLettered(1, now)
@@ -227,12 +235,13 @@ func TestGroup_RejectEndsAtOnce(t *testing.T) {
 	}
 	g2 := NewGroup(core.GroupSpec{}.WithDefaults())
 	s2 := g2.AddShare(extent(1), st, start)
-	if dead := g2.TakeDead(1, nil); dead != nil {
+	if dead := takeDead(g2, 1); dead != nil {
 		t.Fatalf("yielded without bytes: %+v", dead)
 	}
 	offer(t, s2, 1)
+	g2.Tick(start.Add(resumeAfter))
 	for _, g := range []*Group{g, g2} {
-		if dead := g.TakeDead(1, nil); len(dead) != 1 || dead[0].Failure != Rejected || dead[0].Text != "never" || dead[0].Attempts != 1 {
+		if dead := takeDead(g, 1); len(dead) != 1 || dead[0].Failure != Rejected || dead[0].Text != "never" || dead[0].Attempts != 1 {
 			t.Errorf("got %+v", dead)
 		}
 	}
@@ -345,7 +354,7 @@ func TestGroup_LowerMaxDeliveries(t *testing.T) {
 	}
 	g.Update(core.GroupSpec{MaxDeliveries: 2}.WithDefaults(), start)
 	want(t, "what had its last attempt", take(g, 9, start))
-	if dead := g.TakeDead(9, nil); len(dead) != 2 {
+	if dead := takeDead(g, 9); len(dead) != 2 {
 		t.Fatalf("got %d dead, want 2", len(dead))
 	}
 	s.DeadLettered(1, start)

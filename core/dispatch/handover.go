@@ -23,7 +23,7 @@ func (s *Share) State(now time.Time) State {
 	st := State{done: *s.done.Clone(), messages: map[core.Seq]entry{}}
 	for _, e := range s.entries(true, s.group.at(now)) {
 		first, count := e.first, e.count
-		e.first, e.count, e.firstTry = 0, 0, false
+		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false
 		for i := range core.Seq(count) {
 			st.messages[first+i] = e
 		}

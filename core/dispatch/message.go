@@ -22,9 +22,11 @@ import (
 //	                                     │                                                 │
 //	         unsaved ◀── Checkpoint while nobody takes messages ── ready
 //
-//	       last attempt failed, Reject   ├─▶ dying ── TakeDead ─▶ taken ── DeadLettered ───┤
-//	          (dlq)                      │     ▲                    │ DeadFailed           │
-//	                                     │     └── Tick at due ── retaken                  │
+//	       last attempt failed, Reject   ├─▶ intending ── Checkpoint ─▶ intended           │
+//	          (dlq)                      │                     Saved │                     │
+//	                                     │             dying ◀───────┘                     │
+//	                                     │     ▲         └─ TakeDead ─▶ taken ─ DeadLettered ─┤
+//	                                     │     └── Tick at due ── retaken ◀─┘ DeadFailed    │
 //	          (drop)                     ├─────────────────────────────────────────────────┘
 //	          (block)                    └─▶ blocked ── Update ─▶ unsaved | dying | done
 //
@@ -38,24 +40,26 @@ import (
 type phase uint8
 
 const (
-	none     phase = iota // no entry
-	inFlight              // locked by a consumer until due
-	delayed               // waits until due
-	unsaved               // waits for a checkpoint that counts its next attempt
-	ready                 // may be handed out again; its next attempt is counted durably
-	dying                 // waits for TakeDead
-	taken                 // being appended to the dead letter queue
-	retaken               // could not be appended; dying again at due
-	blocked               // exhausted in a group that blocks
-	unbegun               // of a timer extent: read when it was due (ns), never handed out
-	early                 // like unbegun, kept back by the group's delay until due
-	handed                // in a group that delivers at most once: settled with the next call
-	withheld              // like unbegun, while it is decided whether it is cancelled; see cancel.go
-	lone                  // waits to be handed out alone; see alone.go
-	parking               // waits for a checkpoint that says that it leaves; it and those below: see park.go
-	leaving               // waits for TakeParking
-	stranded              // could not be parked; due says when it is looked at again
-	lodging               // being appended to the retry queue
+	none      phase = iota // no entry
+	inFlight               // locked by a consumer until due
+	delayed                // waits until due
+	unsaved                // waits for a checkpoint that counts its next attempt
+	ready                  // may be handed out again; its next attempt is counted durably
+	intending              // to be dead-lettered; no checkpoint says so yet; see dead.go
+	intended               // a checkpoint says so that is not known to be durable
+	dying                  // waits for TakeDead: a durable checkpoint says that it is to be dead-lettered
+	taken                  // being appended to the dead letter queue
+	retaken                // could not be appended; dying again at due
+	blocked                // exhausted in a group that blocks
+	unbegun                // of a timer extent: read when it was due (ns), never handed out
+	early                  // like unbegun, kept back by the group's delay until due
+	handed                 // in a group that delivers at most once: settled with the next call
+	withheld               // like unbegun, while it is decided whether it is cancelled; see cancel.go
+	lone                   // waits to be handed out alone; see alone.go
+	parking                // waits for a checkpoint that says that it leaves; it and those below: see park.go
+	leaving                // waits for TakeParking
+	stranded               // could not be parked; due says when it is looked at again
+	lodging                // being appended to the retry queue
 	phases
 )
 

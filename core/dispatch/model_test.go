@@ -77,6 +77,7 @@ type machine struct {
 	skipped uint64                  // by this owner
 	lapsed  uint64                  // the same
 	cancels cancels
+	dead    map[core.Seq]bool // the dead letter queue has it, whoever appended it
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
@@ -217,6 +218,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 	switch {
 	case f.over:
 		t.Fatalf("seq %d is over and delivered again", seq)
+	case m.dead[seq]:
+		t.Fatalf("seq %d is a dead letter and delivered again", seq)
 	case f.blocked:
 		t.Fatalf("seq %d is blocked and delivered again", seq)
 	case f.dying:
@@ -306,7 +309,7 @@ var ages = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, 25 * time.S
 
 func TestGroup_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{now: time.Unix(1_700_000_000, 0), expires: map[core.Seq]time.Time{}, spec: core.GroupSpec{
+		m := &machine{now: time.Unix(1_700_000_000, 0), expires: map[core.Seq]time.Time{}, dead: map[core.Seq]bool{}, spec: core.GroupSpec{
 			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"), SkipOlder: ages.Draw(t, "skip older"),
 			Exhausted: policies.Draw(t, "exhausted"), Expired: ends.Draw(t, "expired"),
 		}.WithDefaults()}

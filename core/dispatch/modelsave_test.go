@@ -13,6 +13,12 @@ func (m *machine) die(t *rapid.T) {
 		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure || d.Failure == Lapsed && !f.lapsed(m.now) {
 			t.Fatalf("dead is %+v; %+v", d, f)
 		}
+		if m.dead[d.Seq] && !d.Again {
+			t.Fatalf("seq %d would be a dead letter twice", d.Seq)
+		}
+		if st, err := DecodeState(m.durable); err != nil || st.messages[d.Seq].kind != ended {
+			t.Fatalf("seq %d is to be dead-lettered, and no durable checkpoint says so: %+v, %v", d.Seq, st.messages[d.Seq], err)
+		}
 		m.lent = append(m.lent, d)
 	}
 }
@@ -27,11 +33,15 @@ func (m *machine) buried(t *rapid.T) {
 	if !bytes.Equal(d.Record, payload(d.Seq)) {
 		t.Fatalf("the record of %d changed while it was written", d.Seq)
 	}
-	if f := m.fate(d.Seq); rapid.Bool().Draw(t, "written") {
+	f := m.fate(d.Seq)
+	switch outcome := rapid.SampledFrom([]string{"written", "failed", "unknown", "unknown, and written"}).Draw(t, "outcome"); {
+	case outcome == "written" || m.dead[d.Seq]: // then it is found
+		m.dead[d.Seq] = true
 		d.Share.DeadLettered(d.Seq, m.now)
 		f.over, f.dying = true, false
-	} else {
-		d.Share.DeadFailed(d.Seq, m.now.Add(time.Second), m.now)
+	default:
+		m.dead[d.Seq] = outcome == "unknown, and written" && !f.over // a late ack may have come first
+		d.Share.DeadFailed(d.Seq, outcome != "failed", m.now.Add(time.Second), m.now)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestPark_ExpiresOnItsWay(t *testing.T) {
 		if parks := g.TakeParking(9, nil); len(parks) > 0 {
 			t.Errorf("%s: what has expired is parked: %+v", expired, parks)
 		}
-		dead := g.TakeDead(9, nil)
+		dead := takeDead(g, 9)
 		for _, d := range dead {
 			if d.Failure != Lapsed || d.Attempts != 1 {
 				t.Errorf("%s: the dead letter is %+v", expired, d)
@@ -203,7 +203,7 @@ func TestPark_CrowdedCheckpoint(t *testing.T) {
 		}
 		entries = append(entries, e)
 	}
-	blob, level := fit(nil, &done, entries)
+	blob, level, _ := fit(nil, &done, entries)
 	st := decode(t, blob)
 	if level != cutShort || len(blob) > MaxCheckpoint || len(st.messages) < MaxOutstanding/2 {
 		t.Fatalf("%d bytes at level %d, with %d messages", len(blob), level, len(st.messages))

@@ -136,7 +136,7 @@ func (w *rounds) work(t *rapid.T, good bool) {
 			}
 		}
 	}
-	for _, d := range w.g.TakeDead(10, nil) {
+	for _, d := range takeDead(w.g, 10) {
 		if int(d.Attempts) != w.spec.MaxDeliveries {
 			t.Fatalf("message %d is dead after %d attempts", w.message(d.Share, d.Seq), d.Attempts)
 		}

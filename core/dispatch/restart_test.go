@@ -20,6 +20,7 @@ func (m *machine) crash(t *rapid.T) {
 		if !bytes.Equal(d.Record, payload(d.Seq)) {
 			t.Fatalf("the record of %d changed when the share was removed", d.Seq)
 		}
+		m.dead[d.Seq] = m.dead[d.Seq] || rapid.Bool().Draw(t, "appended")
 		d.Share.DeadLettered(d.Seq, m.now)
 	}
 	for _, p := range m.parks {
@@ -72,7 +73,13 @@ func (m *machine) start(t *rapid.T) {
 			case departing:
 				f.until, f.leaves, f.away = time.UnixMilli(e.due), true, true
 			default:
-				m.failed(seq, time.Time{}, e.failure == Rejected)
+				expired := e.failure == NoFailure
+				if f.dying = m.spec.Exhausted == core.ExhaustedDLQ || expired && m.spec.Expired == core.ExpiredDLQ; f.dying {
+					f.rejected = e.failure == Rejected
+				} else {
+					delete(m.dead, seq) // the policy was changed in between
+					m.failed(seq, time.Time{}, e.failure == Rejected)
+				}
 			}
 		}
 	}

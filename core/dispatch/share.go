@@ -33,7 +33,8 @@ type Share struct {
 	count      [phases]int32
 	texts      map[core.Seq]string     // what consumers said of failed messages
 	excused    map[core.Seq]uint16     // attempts that do not count; see stall.go
-	departures map[core.Seq]*departure // of messages that leave, and of those whose metadata are replaced
+	departures map[core.Seq]*departure // of messages that leave, of those whose metadata are replaced, and of dead ones that may be away
+	intents    *queue[saving]          // phases intending and intended; others are skipped; nil: none ever was
 	parting    *queue[core.Seq]        // phase parking; others are skipped; nil: none ever was
 	told       int                     // of these, at most, those that a checkpoint tells of which is not saved yet; all that may leave at once when the last had no room
 	extended   map[core.Seq]int64      // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
@@ -246,7 +247,7 @@ func (s *Share) rest() {
 	s.pending.trim()
 	s.table = newTable()
 	s.excused = nil
-	s.departures, s.parting, s.told = nil, nil, 0
+	s.departures, s.parting, s.told, s.intents = nil, nil, 0, nil
 	s.forgetLasts()
 }
 
@@ -289,7 +290,7 @@ func (s *Share) Depth() Depth {
 		InFlight: s.of(inFlight),
 		Delayed:  kept + s.of(delayed, early, withheld),
 		Parked:   s.of(parking, leaving, stranded, lodging),
-		Dying:    s.of(dying, taken, retaken),
+		Dying:    s.of(intending, intended, dying, taken, retaken),
 		Blocked:  s.of(blocked),
 	}
 	if s.buffered > kept {

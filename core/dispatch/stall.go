@@ -149,13 +149,13 @@ func (g *Group) stall() {
 	g.counters.Stalls++
 	for _, x := range k.suspects {
 		m := x.share.table.get(x.seq)
-		if m == nil || x.share.gone || m.phase == taken || m.phase == retaken {
+		if m == nil || x.share.gone || x.share.mayBeDead(x.seq, m) {
 			continue
 		}
 		g.counters.Excused += uint64(x.fails)
 		x.share.excuse(x.seq, m, x.fails)
 		x.share.changed = true
-		if (m.phase == dying || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
+		if (m.phase.dies() || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
 			x.share.judge(x.seq, m, 0)
 			x.share.wake()
 		}

@@ -41,7 +41,7 @@ func (w *workers) work(n int, bad func(core.Seq) bool) (took int) {
 	for _, s := range w.g.shares {
 		save(s, w.now)
 	}
-	for _, d := range w.g.TakeDead(1000, nil) {
+	for _, d := range takeDead(w.g, 1000) {
 		w.dead[d.Seq] = int(d.Attempts)
 		d.Share.DeadLettered(d.Seq, w.now)
 	}
@@ -167,7 +167,7 @@ func TestStall_OutageOfWorkersThatHang(t *testing.T) {
 		save(s, w.now)
 		take(g, 1000, w.now)
 		w.stalled(i > 1) // at first in doubt, then probes are handed out, then these run out, too
-		if dead := g.TakeDead(100, nil); dead != nil {
+		if dead := takeDead(g, 100); dead != nil {
 			t.Fatalf("%d dead letters after %s", len(dead), w.now.Sub(start))
 		}
 	}

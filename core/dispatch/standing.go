@@ -28,7 +28,7 @@ const (
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
-	dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed, lone: PlaceAlone,
+	intending: PlaceDying, intended: PlaceDying, dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed, lone: PlaceAlone,
 	parking: PlaceParked, leaving: PlaceParked, stranded: PlaceParked, lodging: PlaceParked,
 }
 

@@ -19,7 +19,7 @@ type kind uint8
 const (
 	locked  kind = 0 // by a consumer until due
 	waiting kind = 1 // not before due
-	ended   kind = 2 // had its last attempt; no due
+	ended   kind = 2 // had its last attempt: blocked, or to be dead-lettered and perhaps in the dead letter queue already; no due
 	// departing: to be parked, not before due; it may be in the retry queue already
 	departing kind = 3
 )
@@ -36,6 +36,7 @@ type entry struct {
 	text     string
 	metadata string // that replace the message's own
 	firstTry bool   // not written: the lock of a first attempt
+	leaves   bool   // not written: whoever resumes it must not hand it out
 }
 
 // State is what a checkpoint holds: what is done, and where un-acked messages that were handed out stand. The zero
@@ -49,7 +50,8 @@ type State struct {
 // attempt, else of plainVersion, so that earlier builds read what they can:
 //
 //	version u8 | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
-//	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text + 32 × has excused + 64 × has metadata, u8 | attempts uvarint |
+//	entry: gap uvarint | count−1 uvarint | kind + 4 × failure + 16 × has text + 32 × has excused + 64 × has metadata, u8 |
+//	       attempts uvarint, one more of one that ended without a failure: it expired, perhaps before it was handed out |
 //	       with excused: excused uvarint | unless ended: due varint, ms since the entry's before | with text: length uvarint, text |
 //	       with metadata: length uvarint, metadata
 //
@@ -71,7 +73,7 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // appendState appends the blob; if cut is set, those entries that fit, whole is false otherwise when not all do.
-func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (blob []byte, whole bool) {
+func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (blob []byte, written []entry, whole bool) {
 	const room = MaxCheckpoint - crc32.Size
 	start := len(dst)
 	b, bitmap := done.Append(append(dst, plainVersion))
@@ -88,11 +90,14 @@ func appendState(dst []byte, done *acklevel.Window, entries []entry, cut bool) (
 		b = appendEntry(b, e, end, due)
 		end, due = e.first+core.Seq(e.count), e.due
 		if !cut && len(b)-start > room {
-			return dst, false
+			return dst, nil, false
 		}
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), true
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), entries, true
 }
+
+// expired reports whether the message is to be dead-lettered since it expired.
+func (e *entry) expired() bool { return e.kind == ended && e.failure == NoFailure }
 
 // version that the entry needs.
 func (e *entry) version() byte {
@@ -105,13 +110,13 @@ func (e *entry) version() byte {
 	return plainVersion
 }
 
-// fitting leaves out those of the highest seqs that do not fit. What leaves for the retry queue may be there already, and must not be handed out from
-// here, too: it stays as long as there is anything else to leave out.
+// fitting leaves out those of the highest seqs that do not fit. Messages that leave for another queue may be there already, and must not be handed out
+// from here, too: they stay as long as there is anything else to leave out.
 func fitting(entries []entry, frontier core.Seq, room int) []entry {
 	lowest := func(n int) []entry { // and all that leaves
 		out := slices.Clone(entries[:n])
 		for _, e := range entries[n:] {
-			if e.kind == departing {
+			if e.kind == departing || e.leaves {
 				out = append(out, e)
 			}
 		}
@@ -153,7 +158,11 @@ func appendEntry(b []byte, e entry, end core.Seq, due int64) []byte {
 		flags |= metadataBit
 	}
 	b = append(b, flags)
-	b = binary.AppendUvarint(b, uint64(e.attempts))
+	attempts := e.attempts
+	if e.expired() {
+		attempts = saturate(attempts)
+	}
+	b = binary.AppendUvarint(b, uint64(attempts))
 	if e.excused > 0 {
 		b = binary.AppendUvarint(b, uint64(e.excused))
 	}
@@ -236,6 +245,10 @@ func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
 				return false
 			}
 			e.excused = uint16(excused)
+		}
+		if e.expired() {
+			e.attempts--
+			e.excused = min(e.excused, e.attempts)
 		}
 		if e.kind == departing && version < parkVersion || flags&^known != 0 || gap > math.MaxUint64-end || count > math.MaxUint64-end-gap || len(st.messages)+int(count) > maxMessages {
 			return false
@@ -361,6 +374,16 @@ func (st State) Consumed() uint64 { return uint64(st.done.Frontier()) + st.done.
 // Pending is how many messages were handed out and not settled.
 func (st State) Pending() int { return len(st.messages) }
 
+// Ended reports whether any message had its last attempt: it may be in the dead letter queue.
+func (st State) Ended() bool {
+	for _, e := range st.messages {
+		if e.kind == ended {
+			return true
+		}
+	}
+	return false
+}
+
 // order is the seqs of the messages, rising.
 func (st State) order() []core.Seq { return slices.Sorted(maps.Keys(st.messages)) }
 
@@ -369,9 +392,9 @@ func (st *State) Append(dst []byte) []byte {
 	entries := make([]entry, 0, min(len(st.messages), 1024))
 	for _, seq := range st.order() {
 		e := st.messages[seq]
-		e.first, e.count, e.firstTry = seq, 1, e.kind == locked && e.attempts == 1
+		e.first, e.count, e.firstTry, e.leaves = seq, 1, e.kind == locked && e.attempts == 1, e.kind == ended
 		entries = join(entries, e)
 	}
-	blob, _ := fit(dst, &st.done, entries)
+	blob, _, _ := fit(dst, &st.done, entries)
 	return blob
 }

@@ -78,6 +78,8 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
 	case unbegun:
 		queued = slices.Contains(s.unbegun.all(), seq)
+	case intending, intended:
+		queued = slices.ContainsFunc(s.allIntents(), func(p saving) bool { return p.seq == seq })
 	case dying:
 		queued = m.batch == nil || slices.Contains(s.group.dead.all(), deadRef{s, seq})
 	case taken, lodging:
@@ -188,8 +190,11 @@ func (s *Share) replace(seq core.Seq, was *message) {
 			s.move(m, taken)
 			return
 		}
-		s.die(seq, m)
+		s.depart(seq).away = true
+		s.bury(seq, m)
 	case dying:
+		s.bury(seq, m)
+	case intending, intended:
 		s.die(seq, m)
 	case parking, leaving, stranded, lodging:
 		s.replacePark(seq, m, was.phase)

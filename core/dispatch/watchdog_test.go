@@ -132,13 +132,14 @@ func TestGroup_WatchdogFindsALostDeadLetter(t *testing.T) {
 		g, s := newShare(t, core.GroupSpec{}, 1)
 		take(g, 1, start)
 		s.Reject(1, 1, nil, start)
+		save(s, start)
 		lose(g, s)
 		if broken := s.Watched(&Watch{}, 0, start); !strings.Contains(broken, "dying and nothing knows") {
 			t.Fatalf("%s: the watchdog says %q", name, broken)
 		}
 		g.Rebuild(s, start)
 		offer(t, s, 1)
-		dead := g.TakeDead(9, nil)
+		dead := takeDead(g, 9)
 		if len(dead) != 1 || dead[0].Attempts != 1 || dead[0].Failure != Rejected {
 			t.Fatalf("%s: after that %+v is to be buried", name, dead)
 		}
@@ -157,7 +158,7 @@ func TestGroup_RebuildKeepsWhatIsKnown(t *testing.T) {
 	s.Nack(5, 1, 0, nil, 0, start)
 	s.Return(6, 1, 1, start, nil)
 	s.Reject(7, 1, []byte("bad"), start)
-	dead := g.TakeDead(1, nil)
+	dead := takeDead(g, 1)
 	before := make(map[core.Seq]Standing)
 	for seq := core.Seq(1); seq <= 10; seq++ {
 		st := s.Standing(seq)

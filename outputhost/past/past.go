@@ -9,8 +9,29 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Letter is the record for the dead letter queue of a message and what became of it.
-func Letter(d dispatch.Dead, consumer string) (*wire.Record, error) {
+// Life tells one life of a message from all others: it is dead-lettered once in it. A message that was merged back has a new origin, and one of a group that
+// was sent back is in another epoch.
+type Life struct {
+	Origin core.Receipt
+	Epoch  uint64
+}
+
+// LifeOf reads the life that the record of a dead letter ended.
+func LifeOf(r *wire.Record) Life { return Life{Origin: r.Origin, Epoch: wire.ReadPast(r.Extra).Epoch} }
+
+// epochOf is the epoch that the life of a message belongs to, in an epoch of its group.
+func epochOf(of dispatch.Source, r *wire.Record, epoch uint64) uint64 {
+	switch { // two lives of a message, of different epochs, stay apart
+	case of.Returning:
+		return wire.ReadPast(r.Extra).Epoch
+	case of.Merged: // it has one life in all epochs
+		return 0
+	}
+	return epoch
+}
+
+// Letter is the record for the dead letter queue of a message and what became of it, in an epoch of its group.
+func Letter(d dispatch.Dead, consumer string, epoch uint64) (*wire.Record, error) {
 	r, before, err := decode(d.Of, d.Seq, d.Record, d.Enqueued)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "dead letter %d of extent %s: %w", d.Seq, d.Of.Extent, err)
@@ -20,7 +41,11 @@ func Letter(d dispatch.Dead, consumer string) (*wire.Record, error) {
 	if d.Failure == dispatch.Lapsed {
 		r.ExpireAt = 0 // else nobody would get it from there
 	}
-	r.Extra = wire.WithoutPast(r.Extra)
+	if epoch = epochOf(d.Of, r, epoch); epoch == 0 {
+		r.Extra = wire.WithoutPast(r.Extra)
+	} else {
+		r.Extra = wire.WithPast(r.Extra, wire.Past{Epoch: epoch})
+	}
 	if d.Metadata != nil {
 		r.Metadata = d.Metadata
 	}
@@ -34,12 +59,7 @@ func Parked(p dispatch.Parking, consumer string, epoch uint64) (*wire.Record, er
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, to be parked: %w", p.Seq, p.Of.Extent, err)
 	}
-	switch { // two lives of a message, of different epochs, stay apart
-	case p.Of.Returning:
-		epoch = wire.ReadPast(r.Extra).Epoch
-	case p.Of.Merged: // it has one life in all epochs
-		epoch = 0
-	}
+	epoch = epochOf(p.Of, r, epoch)
 	live(r, before, p.Attempts, p.Enqueued)
 	r.DeliverAt, r.Delay = core.UnixMillis(p.Due), 0
 	r.Extra = wire.WithPast(r.Extra, wire.Past{Settled: before, Excused: p.Excused, Epoch: epoch})

@@ -54,8 +54,8 @@ func TestParked_AndOn(t *testing.T) {
 		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+3 || r.Origin != origin || r.FirstEnqueue != 77 || string(r.Metadata) != "m" || len(r.Reason) > 0 {
 			t.Fatalf("parked again as %+v (-want +got):\n%s", r, diff)
 		}
-		letter, err := Letter(dispatch.Dead{Of: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "")
-		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || len(letter.Extra) > 0 || string(letter.Metadata) != "m" {
+		letter, err := Letter(dispatch.Dead{Of: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "", 0)
+		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || LifeOf(letter) != (Life{origin, 3}) || wire.ReadPast(letter.Extra).Settled != 0 || string(letter.Metadata) != "m" {
 			t.Fatalf("the dead letter is %+v, %v", letter, err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestParked_ShareGivenUp(t *testing.T) {
 // A dead letter of a delayed message is not delayed again.
 func TestLetter_HasNoTime(t *testing.T) {
 	record := encode(t, &wire.Record{DeliverAt: now.Add(time.Hour).UnixMilli(), Payload: []byte("x")})
-	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record}, "")
+	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record}, "", 0)
 	if err != nil || letter.DeliverAt != 0 || letter.Attempts != 3 {
 		t.Errorf("letter %+v, %v", letter, err)
 	}
@@ -127,7 +127,7 @@ func TestRecords_AlwaysFit(t *testing.T) {
 	}
 	record := encode(t, &wire.Record{Headers: headers, Payload: []byte("x")})
 	text := strings.Repeat("y", wire.MaxReason)
-	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Nacked, Text: text, Record: record}, "worker")
+	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Nacked, Text: text, Record: record}, "worker", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

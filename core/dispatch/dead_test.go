@@ -1,0 +1,232 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// resume is a new owner of the share, from what the last one saved.
+func resume(t *testing.T, spec core.GroupSpec, blob []byte, n int, now time.Time) (*Group, *Share) {
+	t.Helper()
+	st := State{}
+	if blob != nil {
+		st = decode(t, blob)
+	}
+	g := NewGroup(spec.WithDefaults())
+	s := g.AddShare(extent(1), st, now)
+	if err := s.Offer(records(s.ReadFrom(), n, nil), now); err != nil {
+		t.Fatal(err)
+	}
+	return g, s
+}
+
+func TestDead_NotBeforeItsIntentIsDurable(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 2)
+	take(g, 1, start)
+	before := save(s, start)
+	if err := s.Reject(1, 1, nil, start); err != nil {
+		t.Fatal(err)
+	}
+	if s.Intending() != 1 || g.Depth().Dying != 1 {
+		t.Fatalf("%d wait for a checkpoint, depth %+v; want one", s.Intending(), g.Depth())
+	}
+	if dead := g.TakeDead(9, nil); dead != nil {
+		t.Fatalf("nothing is saved, and %+v leave", dead)
+	}
+	blob, token := s.Checkpoint(nil, false, start)
+	if dead := g.TakeDead(9, nil); dead != nil || s.Intending() != 0 {
+		t.Fatalf("the checkpoint is not durable, and %+v leave; %d wait for one", dead, s.Intending())
+	}
+	// A crash here: whichever of the two checkpoints is the durable one, there is one dead letter, or one more delivery.
+	g1, s1 := resume(t, core.GroupSpec{}, before, 2, second(61))
+	g1.Tick(second(61))
+	save(s1, second(61))
+	want(t, "the reject is forgotten", take(g1, 1, second(61)), "1+1@2")
+	g2, s2 := resume(t, core.GroupSpec{}, blob, 2, start)
+	g2.Tick(second(61))
+	save(s2, second(61))
+	want(t, "the reject is known", take(g2, 9, second(61)), "2+1@1")
+
+	s.Saved(token)
+	if dead := g.TakeDead(9, nil); len(dead) != 1 || dead[0].Seq != 1 || dead[0].Again || !dead[0].Since.IsZero() {
+		t.Fatalf("after that %+v leave, want seq 1 for the first time", dead)
+	}
+}
+
+// What an earlier owner was to dead-letter may be there: it is looked for, and not at once, since that owner may have an append under way.
+func TestDead_ResumedIsLookedFor(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	s.Reject(1, 1, []byte("no"), start)
+	blob := save(s, start)
+	for range 2 { // over two crashes
+		g, s = resume(t, core.GroupSpec{}, blob, 1, start)
+		if dead := g.TakeDead(9, nil); dead != nil {
+			t.Fatalf("%+v leave at once", dead)
+		}
+		g.Tick(start.Add(resumeAfter))
+		dead := g.TakeDead(9, nil)
+		if len(dead) != 1 || !dead[0].Again || !dead[0].Since.IsZero() || dead[0].Failure != Rejected || dead[0].Text != "no" {
+			t.Fatalf("%+v leave, want one that may be there already", dead)
+		}
+		blob = save(s, start)
+	}
+	s.DeadLettered(1, start.Add(resumeAfter))
+	if !s.Done(1) || len(s.departures) > 0 {
+		t.Fatal("it is not settled")
+	}
+}
+
+func TestDead_UnknownOutcomeIsLookedFor(t *testing.T) {
+	for _, unknown := range []bool{false, true} {
+		g, s := newShare(t, core.GroupSpec{}, 1)
+		take(g, 1, start)
+		s.Reject(1, 1, nil, start)
+		takeDead(g, 1)
+		s.DeadFailed(1, unknown, second(2), second(1))
+		g.Tick(second(2))
+		dead := g.TakeDead(1, nil)
+		if len(dead) != 1 || dead[0].Again != unknown || unknown && !dead[0].Since.Equal(second(1)) {
+			t.Errorf("unknown %v: %+v", unknown, dead)
+		}
+		s.DeadFailed(1, false, second(4), second(3))
+		if g.Rebuild(s, second(4)); unknown {
+			if m := s.table.get(1); !s.mayBeDead(1, m) {
+				t.Errorf("after it failed for certain, and the share was rebuilt, the first append is forgotten")
+			}
+		}
+	}
+}
+
+// A message that expired before it was handed out has no attempt, and its intent is kept all the same.
+func TestDead_ExpiredUnseen(t *testing.T) {
+	spec := core.GroupSpec{Expired: core.ExpiredDLQ}
+	g, s := newShare(t, spec, 0)
+	offer := func(s *Share) {
+		r := records(1, 1, nil)
+		r.Expire = []int64{second(1).UnixMilli()}
+		if err := s.Offer(r, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offer(s)
+	want(t, "what expired", take(g, 1, second(2)))
+	blob := save(s, second(2))
+	for range 2 {
+		g = NewGroup(spec.WithDefaults())
+		s = g.AddShare(extent(1), decode(t, blob), second(3))
+		offer(s)
+		g.Tick(second(3).Add(resumeAfter))
+		blob = save(s, second(3).Add(resumeAfter))
+		if dead := g.TakeDead(9, nil); len(dead) != 1 || !dead[0].Again || dead[0].Attempts != 0 || dead[0].Failure != Lapsed {
+			t.Fatalf("%+v leave, want one that expired without an attempt", dead)
+		}
+	}
+}
+
+// At the bound: so many are under way, and the next ones wait without asking for checkpoints.
+func TestDead_Bound(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, transfersAtOnce+5)
+	take(g, transfersAtOnce+5, start)
+	for seq := core.Seq(1); seq <= transfersAtOnce+5; seq++ {
+		s.Reject(seq, 1, nil, start)
+	}
+	if n := s.Intending(); n != transfersAtOnce {
+		t.Fatalf("%d wait for the next checkpoint, want %d", n, transfersAtOnce)
+	}
+	if dead := takeDead(g, 1<<20); len(dead) != transfersAtOnce || s.Intending() != 0 {
+		t.Fatalf("%d leave, %d wait for a checkpoint; want %d and none", len(dead), s.Intending(), transfersAtOnce)
+	}
+	s.DeadLettered(1, start)
+	s.DeadFailed(2, false, second(1), start)
+	if n := s.Intending(); n != 1 {
+		t.Fatalf("after one has left %d wait for the next checkpoint, want 1", n)
+	}
+	if dead := takeDead(g, 9); len(dead) != 1 || dead[0].Seq != transfersAtOnce+1 {
+		t.Fatalf("%+v leave", dead)
+	}
+	if err := g.check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The last resort: where a checkpoint has no room for all, intents are in it; and one that is not does not leave.
+func TestDead_CutShort(t *testing.T) {
+	var entries []entry
+	done := StartAfter(0).done
+	for i := range MaxOutstanding {
+		seq := core.Seq(13*i + 1)
+		done.AckRange(seq+1, 11)
+		e := entry{first: seq, count: 1, kind: waiting, attempts: uint16(1 + i%3), excused: uint16(i % 2), due: int64(i * 7919 % 100_000), failure: Nacked}
+		if i >= MaxOutstanding-transfersAtOnce {
+			e.kind, e.due, e.leaves = ended, 0, true
+		}
+		entries = append(entries, e)
+	}
+	blob, level, written := fit(nil, &done, entries)
+	st := decode(t, blob)
+	if level != cutShort || len(written) == len(entries) {
+		t.Fatalf("level %d, %d of %d entries", level, len(written), len(entries))
+	}
+	for _, e := range entries {
+		if e.leaves && st.messages[e.first].kind != ended {
+			t.Fatalf("of seq %d, which may be a dead letter, the checkpoint says %+v", e.first, st.messages[e.first])
+		}
+	}
+
+	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, 3)
+	take(g, 3, start)
+	for seq := core.Seq(1); seq <= 3; seq++ {
+		s.Reject(seq, 1, nil, start)
+	}
+	_, token := s.Checkpoint(nil, false, start)
+	s.untellIntents([]entry{{first: 1, count: 2}})
+	s.Saved(token)
+	if dead := g.TakeDead(9, nil); len(dead) != 2 || dead[1].Seq != 2 || s.Intending() != 1 {
+		t.Fatalf("%+v leave, and %d wait; want the two that were told of", dead, s.Intending())
+	}
+	if dead := takeDead(g, 9); len(dead) != 1 || dead[0].Seq != 3 {
+		t.Fatalf("with the next checkpoint %+v leave", dead)
+	}
+}
+
+// A stall that is found out later takes back what is on its way, but nothing that the dead letter queue may have.
+func TestDead_StallTakesBackWhatDidNotLeave(t *testing.T) {
+	spec := core.GroupSpec{MaxDeliveries: 1}
+	g, s := newShare(t, spec, 60)
+	var away []core.Seq
+	for seq := core.Seq(1); seq <= stallMessages+2; seq++ {
+		now := start.Add(time.Duration(seq) * time.Second)
+		take(g, 1, now)
+		if s.table.get(seq).phase != inFlight {
+			t.Fatalf("seq %d was not handed out", seq)
+		}
+		s.Nack(seq, 1, 0, nil, 0, now)
+		if seq == 3 {
+			save(s, now)
+			for _, d := range g.TakeDead(1, nil) {
+				away = append(away, d.Seq)
+				s.DeadFailed(d.Seq, true, now, now)
+			}
+			g.Tick(now)
+		}
+		if _, stalled := g.Stalled(); stalled {
+			break
+		}
+	}
+	g.Tick(second(3600))
+	if _, stalled := g.Stalled(); !stalled || len(away) != 1 {
+		t.Fatalf("stalled: %v, away %v", stalled, away)
+	}
+	if m := s.table.get(away[0]); !s.mayBeDead(away[0], m) {
+		t.Fatalf("seq %d, whose append is unknown, was taken back: phase %d", away[0], m.phase)
+	}
+	if n := g.Depth().Dying; n != 1 {
+		t.Fatalf("%d are still on their way, want the one", n)
+	}
+	if err := g.check(); err != nil {
+		t.Fatal(err)
+	}
+}
