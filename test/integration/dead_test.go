@@ -3,11 +3,13 @@ package integration
 import (
 	"bytes"
 	"maps"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/test/process"
 )
 
 // TestDeadLetterKeepsItsMessage compares a dead letter with the message it was, in the list and as a queue's message.
