@@ -27,6 +27,7 @@ type consumer struct {
 
 	credit  struct{ messages, bytes int }
 	held    int // handed out and not settled, as far as this host was told
+	holding holding
 	handles map[*share]uint32
 	shares  []*share // by handle; nil: given up
 }

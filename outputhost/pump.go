@@ -133,31 +133,20 @@ func (g *group) takeLocked(now time.Time) []delivery {
 		return nil
 	}
 	var out []delivery
-	for range g.mu.consumers {
-		if !g.mu.rules.Ready() {
-			return out
-		}
-		g.mu.turn = (g.mu.turn + 1) % len(g.mu.consumers)
-		c := g.mu.consumers[g.mu.turn]
-		if c.credit.messages <= 0 || c.credit.bytes <= 0 || c.s.full(g) {
-			continue
-		}
-		credit := dispatch.Credit{Messages: min(c.credit.messages, takeAtOnce), Bytes: min(c.credit.bytes, takeBytesAtOnce), Oversize: c.held == 0}
+	g.takeTurnsLocked(func(c *consumer, credit dispatch.Credit) {
 		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])
 		out = c.deliverLocked(g.mu.runs, now, out)
-	}
+	})
 	if g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) {
 		g.notifyPullsLocked()
 	}
 	return out
 }
 
-// One consumer gets at most this much before the next one's turn.
+// So many messages leave for a built-in queue at once.
 const (
-	takeAtOnce      = 1000
-	takeBytesAtOnce = 1 << 20
-	deadAtOnce      = 256
-	parksAtOnce     = 256
+	deadAtOnce  = 256
+	parksAtOnce = 256
 )
 
 // unsavedLocked reports whether a checkpoint is due, and how soon. It keeps count of the memory, too.

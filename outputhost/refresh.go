@@ -320,9 +320,10 @@ func (g *group) freeLocked() (bytes int) {
 	if len(g.mu.pulls) > 0 && !g.mu.rules.Throttled(pullSession) {
 		bytes = maxPullBytes
 	}
+	most := g.mostHeldLocked()
 	for _, c := range g.mu.consumers {
 		switch {
-		case c.credit.messages <= 0 || c.credit.bytes <= 0 || g.mu.rules.Throttled(c.id):
+		case c.credit.messages <= 0 || c.credit.bytes <= 0 || g.mu.rules.Throttled(c.id) || g.mayHoldLocked(c, most) == 0:
 		case c.held == 0:
 			bytes = math.MaxInt
 		default:

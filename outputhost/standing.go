@@ -213,8 +213,9 @@ func (g *group) viewLocked(x *held, now time.Time) stuck.View {
 	if v.Credit > 0 {
 		v.Throttled = g.mu.rules.Throttled(pullSession)
 	}
+	most := g.mostHeldLocked()
 	for _, c := range g.mu.consumers {
-		if c.credit.messages > 0 && c.credit.bytes > 0 && !c.s.mux.Conn.Full() {
+		if c.credit.messages > 0 && c.credit.bytes > 0 && !c.s.mux.Conn.Full() && g.mayHoldLocked(c, most) > 0 {
 			v.Credit++
 			v.Throttled = v.Throttled && g.mu.rules.Throttled(c.id)
 		}

@@ -100,6 +100,9 @@ func (b *bench) large(version uint64, n int) *group {
 			g = loaded
 		}
 	}
+	if n == 0 {
+		return g
+	}
 	records := dispatch.Records{Base: 1, Offsets: []uint32{0}, Bytes: make([]byte, n<<20)}
 	for i := range n {
 		records.Offsets = append(records.Offsets, uint32(i+1)<<20)

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -182,6 +183,23 @@ func (g *Group) Ready() bool {
 		}
 	}
 	return false
+}
+
+// InFlightOf counts the messages that a session holds under a lock. It looks at all messages of the group that were handed out.
+func (g *Group) InFlightOf(session SessionID) (n int) {
+	for _, s := range g.shares {
+		if s.count[inFlight] == 0 {
+			continue
+		}
+		for _, c := range s.table.chunks {
+			for live := c.live; live != 0; live &= live - 1 {
+				if m := &c.messages[bits.TrailingZeros64(live)]; m.phase == inFlight && m.session == session {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }
 
 // Depth sums over the shares.

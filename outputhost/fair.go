@@ -1,0 +1,87 @@
+package outputhost
+
+import (
+	"math"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+// Consumers of a group that grant much must not starve those that grant little: consumers take turns, which are short while several have credit, and one
+// consumer may not hold so much of what the group's shares may have outstanding that nothing is left for the others.
+
+const (
+	// takeAtOnce and takeBytesAtOnce are what one consumer gets at most before the next one's turn, while nobody else has credit …
+	takeAtOnce      = 1000
+	takeBytesAtOnce = 1 << 20
+	// … and while others have.
+	turnAtOnce      = 250
+	turnBytesAtOnce = 256 << 10
+	// leastHeld is how much a consumer may hold, however many there are.
+	leastHeld = 100
+)
+
+// holding is what tells how many messages a consumer holds under a lock. The group's mutex's.
+type holding struct {
+	lapsed  int    // of those handed out and not settled, how many are not locked any more
+	expired uint64 // locks of the group that had run out when they were counted
+}
+
+// mostHeldLocked is how many messages a consumer may hold: an equal part for each consumer, and one for those that come. Who is alone may hold all, and so
+// may those of a group that delivers at most once: they settle nothing.
+func (g *group) mostHeldLocked() int {
+	n := len(g.mu.consumers)
+	if n < 2 || g.mu.record.Spec.Delivery == core.AtMostOnce {
+		return math.MaxInt
+	}
+	return max(leastHeld, dispatch.MaxOutstanding*max(1, len(g.mu.shares))/(n+1))
+}
+
+// mayHoldLocked is how many more messages a consumer may hold of most. Locks that have run out do not count.
+func (g *group) mayHoldLocked(c *consumer, most int) int {
+	if most == math.MaxInt || c.held < most {
+		return most - min(c.held, most)
+	}
+	if expired := g.mu.rules.Counters().Expired; expired != c.holding.expired {
+		c.holding = holding{lapsed: max(0, c.held-g.mu.rules.InFlightOf(c.id)), expired: expired}
+	}
+	return max(0, most-max(0, c.held-c.holding.lapsed))
+}
+
+// creditLocked is what a consumer may be handed out now; no messages: nothing.
+func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
+	if c.credit.messages <= 0 || c.credit.bytes <= 0 || c.s.full(g) {
+		return dispatch.Credit{}
+	}
+	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Oversize: c.held == 0}
+}
+
+// takeTurnsLocked gives each consumer one turn, as their credits allow.
+func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) {
+	most, hungry := g.mostHeldLocked(), 0
+	for _, c := range g.mu.consumers {
+		if c.credit.messages > 0 && c.credit.bytes > 0 {
+			hungry++
+		}
+	}
+	messages, bytes := takeAtOnce, takeBytesAtOnce
+	if hungry > 1 {
+		messages, bytes = turnAtOnce, turnBytesAtOnce
+	}
+	for range g.mu.consumers {
+		if !g.mu.rules.Ready() {
+			return
+		}
+		g.mu.turn = (g.mu.turn + 1) % len(g.mu.consumers)
+		c := g.mu.consumers[g.mu.turn]
+		credit := g.creditLocked(c, most)
+		if credit.Messages <= 0 {
+			continue
+		}
+		if credit.Bytes >= 2*takeBytesAtOnce { // enough for any message: one that is larger than a turn goes alone
+			credit.Bytes, credit.Oversize = bytes, true
+		}
+		credit.Messages, credit.Bytes = min(credit.Messages, messages), min(credit.Bytes, takeBytesAtOnce)
+		take(c, credit)
+	}
+}

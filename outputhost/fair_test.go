@@ -1,0 +1,131 @@
+package outputhost
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+// small is a group with n ready messages of 8 bytes in one share.
+func (b *bench) small(n int) (*group, *share) {
+	b.t.Helper()
+	g := b.large(1, 0)
+	r := dispatch.Records{Base: 1, Offsets: []uint32{0}, Bytes: make([]byte, 8*n), Enqueued: b.deps.Now().UnixMicro()}
+	for i := range n {
+		r.Offsets = append(r.Offsets, uint32(8*(i+1)))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.mu.shares {
+		s.end, s.l, s.last = true, core.Seq(n), core.Seq(n)
+		if err := s.rules.Offer(r, b.deps.Now()); err != nil {
+			b.t.Fatal(err)
+		}
+		s.reader = &reader{g: g, s: s}
+		b.t.Cleanup(func() {
+			g.mu.Lock()
+			s.reader = nil
+			g.mu.Unlock()
+		})
+		return g, s
+	}
+	panic("no share")
+}
+
+// grant gives a consumer credit, and pumps.
+func (c *consumer) grant(g *group, messages, bytes int) (held int) {
+	g.mu.Lock()
+	c.credit.messages, c.credit.bytes = messages, bytes
+	g.mu.Unlock()
+	g.pump()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return c.held
+}
+
+// TestFair_GreedyDoesNotStarveCreditOfOne: one consumer asks for everything and settles nothing, a second one does not read, a third one has credit for one
+// message at a time. The third one goes on.
+func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, s := b.small(dispatch.MaxOutstanding)
+		reading := b.connect()
+		reading.read()
+		greedy, stalled, modest := reading.consume(g), b.connect().consume(g), reading.consume(g)
+		stalled.credit.messages, modest.credit.messages = 1<<20, 0
+		share := dispatch.MaxOutstanding / 4 // of three consumers
+		if held := greedy.grant(g, 1<<20, g.h.cfg.MaxCredit); held != share {
+			t.Fatalf("the greedy one holds %d, want a quarter, %d", held, share)
+		}
+		for i := range dispatch.MaxOutstanding - 2*share {
+			if held := modest.grant(g, 1, 1<<20); held != 1 {
+				t.Fatalf("the modest one got nothing after %d messages; the others hold %d and %d", i, greedy.held, stalled.held)
+			}
+			g.mu.Lock()
+			first := core.Seq(0)
+			for seq := core.Seq(1); seq <= dispatch.MaxOutstanding; seq++ {
+				if st := s.rules.Standing(seq); st.Session == modest.id && st.Place == dispatch.PlaceInFlight {
+					first = seq
+					break
+				}
+			}
+			if bad := s.rules.Ack(first, 1, 1, b.deps.Now(), nil); first == 0 || bad != nil {
+				t.Fatalf("seq %d: %v", first, bad)
+			}
+			modest.held = 0
+			g.mu.Unlock()
+			if i == 300 { // the rest is like it
+				break
+			}
+		}
+		if greedy.held != share {
+			t.Errorf("the greedy one holds %d meanwhile, want %d", greedy.held, share)
+		}
+		// Its locks run out: it may be given messages again, though it never settled those.
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if n := g.mayHoldLocked(greedy, share); n != 0 {
+			t.Errorf("it may hold %d more, want none", n)
+		}
+		g.mu.rules.Tick(b.deps.Now().Add(time.Hour))
+		if n := g.mayHoldLocked(greedy, share); n != share {
+			t.Errorf("after its locks ran out it may hold %d more, want %d", n, share)
+		}
+	})
+}
+
+// TestFair_AloneMayHoldAll: who is the only consumer of a group, or of one that delivers at most once, is given all it asks for.
+func TestFair_AloneMayHoldAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, _ := b.small(dispatch.MaxOutstanding)
+		c := b.connect()
+		c.read()
+		if held := c.consume(g).grant(g, 1<<20, g.h.cfg.MaxCredit); held != dispatch.MaxOutstanding {
+			t.Errorf("it holds %d, want all %d", held, dispatch.MaxOutstanding)
+		}
+	})
+}
+
+// TestFair_Turns: while several have credit nobody gets more than a short turn before the next one's.
+func TestFair_Turns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, _ := b.small(2000)
+		c := b.connect()
+		c.read()
+		one, two := c.consume(g), c.consume(g)
+		g.mu.Lock()
+		one.credit.messages, two.credit.messages = 1<<20, 1<<20
+		g.mu.Unlock()
+		g.pump()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if one.held != 1000 || two.held != 1000 {
+			t.Errorf("they hold %d and %d of 2,000 messages, want a half each", one.held, two.held)
+		}
+	})
+}
