@@ -1,8 +1,6 @@
 package outputhost
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,63 +82,5 @@ func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
 	m.redelivered.Add(float64(r.Count))
 	for range r.Count {
 		m.attempts.Observe(float64(r.Attempt))
-	}
-}
-
-// groupMetrics reads the counters of the loaded groups at each scrape.
-type groupMetrics struct{ h *Host }
-
-var (
-	groupLabels  = []string{"queue", "group"}
-	groupDepth   = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
-	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
-	groupStall   = prometheus.NewDesc("columba_outputhost_group_stalled_seconds", "For how long nothing has succeeded in a stalled group.", groupLabels, nil)
-	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that no durable checkpoint has yet.", groupLabels, nil)
-	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
-)
-
-func (m groupMetrics) Describe(out chan<- *prometheus.Desc) {
-	out <- groupDepth
-	out <- groupOldest
-	out <- groupStall
-	out <- groupUnsaved
-	out <- groupEvents
-}
-
-// maxGroupSeries bounds the groups that have series of their own.
-const maxGroupSeries = 1000
-
-func (m groupMetrics) Collect(out chan<- prometheus.Metric) {
-	now := m.h.deps.Now()
-	groups := m.h.groupList()
-	slices.SortFunc(groups, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(a.queuePath, b.queuePath), cmp.Compare(a.name, b.name))
-	})
-	for _, g := range groups[:min(len(groups), maxGroupSeries)] {
-		g.mu.Lock()
-		d, c := g.mu.rules.Depth(), g.mu.rules.Counters()
-		since, stalled := g.mu.rules.Stalled()
-		unsaved := g.unsavedSharesLocked()
-		g.mu.Unlock()
-		stall := 0.0
-		if stalled {
-			stall = now.Sub(since).Seconds()
-		}
-		out <- prometheus.MustNewConstMetric(groupStall, prometheus.GaugeValue, stall, g.queuePath, g.name)
-		out <- prometheus.MustNewConstMetric(groupUnsaved, prometheus.GaugeValue, float64(unsaved), g.queuePath, g.name)
-		oldest := 0.0
-		if d.OldestReady > 0 {
-			oldest = now.Sub(time.UnixMicro(d.OldestReady)).Seconds()
-		}
-		out <- prometheus.MustNewConstMetric(groupOldest, prometheus.GaugeValue, oldest, g.queuePath, g.name)
-		for state, n := range map[string]int{"ready": d.Ready, "in_flight": d.InFlight, "delayed": d.Delayed, "parked": d.Parked, "dying": d.Dying, "blocked": d.Blocked} {
-			out <- prometheus.MustNewConstMetric(groupDepth, prometheus.GaugeValue, float64(n), g.queuePath, g.name, state)
-		}
-		for event, n := range map[string]uint64{
-			"delivered": c.Delivered, "redelivered": c.Redelivered, "acked": c.Acked, "nacked": c.Nacked, "expired": c.Expired,
-			"rejected": c.Rejected, "returned": c.Returned, "dead_lettered": c.Dead, "parked": c.Parked, "copies": c.Copies, "dropped": c.Dropped, "skipped": c.Skipped, "lapsed": c.Lapsed, "excused": c.Excused, "cancelled": c.Cancelled,
-		} {
-			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), g.queuePath, g.name, event)
-		}
 	}
 }

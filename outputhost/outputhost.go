@@ -43,6 +43,7 @@ type Config struct {
 	HoldMemory      int           // bytes of messages read and not settled, of all shares together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
 	Links           ws.Limits     // connections of consumers and their streams; more are refused
+	Series          int           // groups with metrics of their own; the rest is summed
 	SearchBytes     int           // how much one call looks through for a message of which it was told the id
 }
 
@@ -60,6 +61,7 @@ func DefaultConfig() Config {
 		HoldMemory:      512 << 20,
 		MaxCredit:       32 << 20,
 		Links:           ws.Limits{Connections: 16_384, Streams: 100_000, PerConnection: 10_000},
+		Series:          telemetry.MostSeries,
 		SearchBytes:     32 << 20,
 	}
 }
@@ -143,7 +145,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.routing = make(chan struct{}, 1)
 	h.mu.groups = make(map[core.GroupID]*group)
 	h.mu.sessions = make(map[*session]struct{})
-	deps.Metrics.MustRegister(groupMetrics{h})
+	deps.Metrics.MustRegister(newGroupMetrics(h))
 	return h, nil
 }
 

@@ -1,0 +1,180 @@
+package outputhost
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/telemetry"
+)
+
+// groupMetrics reads the counters of the loaded groups at each scrape. The heaviest groups have series of their own, the rest is summed: a scrape costs the
+// same however many groups there are, but for a look at each.
+type groupMetrics struct {
+	h  *Host
+	mu sync.Mutex // one scrape at a time counts the rest
+	// seen is how far each group's counters were counted; rest is what the groups without series of their own have added up to. It never falls.
+	seen map[core.GroupID]*[events]telemetry.Grown
+	rest [events]uint64
+}
+
+func newGroupMetrics(h *Host) *groupMetrics {
+	return &groupMetrics{h: h, seen: make(map[core.GroupID]*[events]telemetry.Grown)}
+}
+
+var (
+	groupLabels  = []string{"queue", "group"}
+	groupDepth   = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
+	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
+	groupStall   = prometheus.NewDesc("columba_outputhost_group_stalled_seconds", "For how long nothing has succeeded in a stalled group.", groupLabels, nil)
+	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that no durable checkpoint has yet.", groupLabels, nil)
+	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m *groupMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- groupDepth
+	out <- groupOldest
+	out <- groupStall
+	out <- groupUnsaved
+	out <- groupEvents
+}
+
+// events is how many kinds there are.
+const events = 15
+
+var eventNames = [events]string{
+	"delivered", "redelivered", "acked", "nacked", "expired", "rejected", "returned", "dead_lettered", "parked", "copies", "dropped", "skipped", "lapsed", "excused", "cancelled",
+}
+
+func eventsOf(c dispatch.Counters) [events]uint64 {
+	return [events]uint64{
+		c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.Parked, c.Copies, c.Dropped, c.Skipped, c.Lapsed, c.Excused, c.Cancelled,
+	}
+}
+
+// groupSeries is what one group, or the rest, says.
+type groupSeries struct {
+	id           core.GroupID
+	queue, group string
+	depth        dispatch.Depth
+	oldest       float64 // seconds
+	stalled      float64 // seconds
+	unsaved      int
+	events       [events]uint64
+	rate         float64 // messages acked per second
+}
+
+func (g *group) series(now time.Time) groupSeries {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	counters := g.mu.rules.Counters()
+	x := groupSeries{
+		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(), events: eventsOf(counters),
+		rate: g.mu.acks.PerSecond(counters.Acked, now),
+	}
+	if since, stalled := g.mu.rules.Stalled(); stalled {
+		x.stalled = now.Sub(since).Seconds()
+	}
+	if x.depth.OldestReady > 0 {
+		x.oldest = now.Sub(time.UnixMicro(x.depth.OldestReady)).Seconds()
+	}
+	return x
+}
+
+// weight: stalled groups first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
+func (x groupSeries) weight() float64 {
+	d := x.depth
+	w := float64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + 60*x.rate
+	if x.stalled > 0 {
+		w += 1e9
+	}
+	if x.events[0] > 0 {
+		w += 0.5
+	}
+	return w
+}
+
+// add has the rest say what a group would: sums, and the greatest age.
+func (x *groupSeries) add(o groupSeries) {
+	x.depth.Ready += o.depth.Ready
+	x.depth.InFlight += o.depth.InFlight
+	x.depth.Delayed += o.depth.Delayed
+	x.depth.Parked += o.depth.Parked
+	x.depth.Dying += o.depth.Dying
+	x.depth.Blocked += o.depth.Blocked
+	x.oldest, x.stalled = max(x.oldest, o.oldest), max(x.stalled, o.stalled)
+	x.unsaved += o.unsaved
+}
+
+// Collect implements prometheus.Collector.
+func (m *groupMetrics) Collect(out chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.h.deps.Now()
+	groups := m.h.groupList()
+	all := make([]groupSeries, len(groups))
+	for i, g := range groups {
+		all[i] = g.series(now)
+	}
+	first, rest := telemetry.Heaviest(all, m.h.cfg.Series, groupSeries.weight, func(x groupSeries) string { return x.queue + " " + x.group })
+	there := make(map[core.GroupID]bool, len(all))
+	for _, x := range first {
+		there[x.id] = true
+		m.grown(x)
+		x.send(out)
+	}
+	sum := groupSeries{queue: telemetry.Rest, group: telemetry.Rest}
+	for _, x := range rest {
+		there[x.id] = true
+		sum.add(x)
+		for i, n := range m.grown(x) {
+			m.rest[i] += n
+		}
+	}
+	if sum.events = m.rest; len(rest) > 0 || m.rest != [events]uint64{} {
+		sum.send(out)
+	}
+	for id := range m.seen { // of groups that were unloaded
+		if !there[id] {
+			delete(m.seen, id)
+		}
+	}
+}
+
+// grown is by how much the counters of a group have grown since the last scrape.
+func (m *groupMetrics) grown(x groupSeries) (by [events]uint64) {
+	seen := m.seen[x.id]
+	if seen == nil {
+		seen = new([events]telemetry.Grown)
+		m.seen[x.id] = seen
+	}
+	for i, n := range x.events {
+		by[i] = seen[i].Since(n)
+	}
+	return by
+}
+
+// send says it all. An event that never happened has no series, but for the two that always do.
+func (x *groupSeries) send(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{x.queue, x.group}, more...)...)
+	}
+	gauge(groupStall, x.stalled)
+	gauge(groupUnsaved, float64(x.unsaved))
+	gauge(groupOldest, x.oldest)
+	d := x.depth
+	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed, d.Parked, d.Dying, d.Blocked} {
+		gauge(groupDepth, float64(n), depthStates[i])
+	}
+	for i, n := range x.events {
+		if n > 0 || eventNames[i] == "delivered" || eventNames[i] == "acked" {
+			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), x.queue, x.group, eventNames[i])
+		}
+	}
+}
+
+var depthStates = [...]string{"ready", "in_flight", "delayed", "parked", "dying", "blocked"}
