@@ -124,6 +124,7 @@ func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 }
 
 func (s *session) refuse(stream uint32, err error) {
+	s.h.metrics.refused.WithLabelValues(string(core.CodeOf(err))).Inc()
 	body, merr := proto.Marshal(convert.ErrorToProto(err))
 	if merr != nil {
 		body = nil
@@ -188,8 +189,11 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 	c.joined = c.h.deps.Now()
 	g.mu.Lock()
 	paused := g.mu.paused
-	if g.mu.closed {
+	switch {
+	case g.mu.closed:
 		paused = core.Errorf(core.CodeDraining, "output host is stopping")
+	case paused == nil:
+		paused = g.admitLocked()
 	}
 	if paused == nil {
 		g.rememberLocked(c.id, c.name)

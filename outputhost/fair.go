@@ -27,6 +27,14 @@ type holding struct {
 	expired uint64 // locks of the group that had run out when they were counted
 }
 
+// admitLocked refuses a consumer of a group that has as many as it may have on this host.
+func (g *group) admitLocked() error {
+	if most := g.h.cfg.GroupConsumers; len(g.mu.consumers) >= most {
+		return core.Errorf(core.CodeThrottled, "group %s has %d consumers on this host, the most it may have; close some, or let each take more messages at a time", g.name, most)
+	}
+	return nil
+}
+
 // mostHeldLocked is how many messages a consumer may hold: an equal part for each consumer, and one for those that come. Who is alone may hold all, and so
 // may those of a group that delivers at most once: they settle nothing.
 func (g *group) mostHeldLocked() int {

@@ -129,3 +129,30 @@ func TestFair_Turns(t *testing.T) {
 		}
 	})
 }
+
+// TestFair_ConsumersOfAGroup: a group has so many consumers on a host, and not one more until one leaves.
+func TestFair_ConsumersOfAGroup(t *testing.T) {
+	b := newBench(t)
+	b.cfg.GroupConsumers = 3
+	g := b.large(1, 0)
+	c := b.connect()
+	admit := func() error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.admitLocked()
+	}
+	var last *consumer
+	for range 3 {
+		if err := admit(); err != nil {
+			t.Fatal(err)
+		}
+		last = c.consume(g)
+	}
+	if err := admit(); core.CodeOf(err) != core.CodeThrottled {
+		t.Fatalf("a fourth consumer: %v, want %s", err, core.CodeThrottled)
+	}
+	last.leave()
+	if err := admit(); err != nil {
+		t.Errorf("after one has left: %v", err)
+	}
+}

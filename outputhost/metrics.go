@@ -11,6 +11,7 @@ import (
 
 type metrics struct {
 	sessions     prometheus.Gauge
+	refused      *prometheus.CounterVec // by code
 	delivered    prometheus.Counter
 	redelivered  prometheus.Counter
 	deadLettered prometheus.Counter
@@ -33,7 +34,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return c
 	}
 	m := &metrics{
-		sessions:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_outputhost_consumer_sessions", Help: "Connections of consumers."}),
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_outputhost_consumer_sessions", Help: "Connections of consumers."}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "columba_outputhost_streams_refused_total", Help: "Streams of consumers that were refused or ended with an error, by its code.",
+		}, []string{"code"}),
 		delivered:    counter("messages_delivered_total", "Messages handed out, redeliveries included."),
 		redelivered:  counter("messages_redelivered_total", "Messages handed out again."),
 		deadLettered: counter("messages_dead_lettered_total", "Messages moved to a dead letter queue."),
@@ -60,7 +64,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: telemetry.CountBuckets(),
 		}),
 	}
-	reg.MustRegister(m.sessions, m.saveSeconds, m.latency, m.lateness, m.attempts)
+	reg.MustRegister(m.sessions, m.refused, m.saveSeconds, m.latency, m.lateness, m.attempts)
 	return m
 }
 

@@ -43,6 +43,7 @@ type Config struct {
 	HoldMemory      int           // bytes of messages read and not settled, of all shares together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
 	Links           ws.Limits     // connections of consumers and their streams; more are refused
+	GroupConsumers  int           // consumers of one group on this host; more are refused
 	Series          int           // groups with metrics of their own; the rest is summed
 	SearchBytes     int           // how much one call looks through for a message of which it was told the id
 }
@@ -61,6 +62,7 @@ func DefaultConfig() Config {
 		HoldMemory:      512 << 20,
 		MaxCredit:       32 << 20,
 		Links:           ws.Limits{Connections: 16_384, Streams: 100_000, PerConnection: 10_000},
+		GroupConsumers:  10_000,
 		Series:          telemetry.MostSeries,
 		SearchBytes:     32 << 20,
 	}
@@ -118,7 +120,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 		}
 	}
-	for _, n := range []int{cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit, cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection} {
+	for _, n := range []int{cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit, cfg.GroupConsumers, cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection} {
 		if n <= 0 {
 			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 		}
