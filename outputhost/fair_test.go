@@ -156,3 +156,36 @@ func TestFair_ConsumersOfAGroup(t *testing.T) {
 		t.Errorf("after one has left: %v", err)
 	}
 }
+
+// TestPull_KeepsReadersForTheNext: readers stay open for a while after a pull, and are closed when no other follows.
+func TestPull_KeepsReadersForTheNext(t *testing.T) {
+	b := newBench(t)
+	g := b.large(1, 0)
+	wake := make(chan struct{})
+	open := func() int {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		n := 0
+		for _, s := range g.mu.shares {
+			if s.reader != nil {
+				n++
+			}
+		}
+		return n
+	}
+	g.mu.Lock()
+	for _, s := range g.mu.shares {
+		s.reader = &reader{g: g, s: s}
+	}
+	g.mu.pulls = map[chan struct{}]struct{}{wake: {}}
+	g.mu.Unlock()
+	g.endPull(wake)
+	g.endLinger(b.deps.Now().Add(pullLinger - time.Second))
+	if open() != 1 {
+		t.Fatal("the reader was closed at once")
+	}
+	g.endLinger(b.deps.Now().Add(pullLinger + time.Second))
+	if open() != 0 {
+		t.Error("the reader stays open for ever")
+	}
+}

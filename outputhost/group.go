@@ -42,6 +42,7 @@ type group struct {
 		turn       int
 		pulls      map[chan struct{}]struct{} // unary pulls that wait for a message
 		pulled     time.Time                  // when the last one ended
+		lingering  bool                       // readers are open for the pull that may follow the last one
 		pumping    bool
 		again      bool      // an event came while pumping
 		burying    bool      // messages are on their way to the dead letter queue's publisher

@@ -63,10 +63,26 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 // firstRead is how long a pull that does not want to wait still gives the first read from a store.
 const firstRead = 100 * time.Millisecond
 
+// endPull leaves the readers open for the next pull, which mostly follows at once.
 func (g *group) endPull(wake chan struct{}) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	delete(g.mu.pulls, wake)
 	g.mu.pulled = g.h.deps.Now()
+	g.mu.lingering = !g.wantedLocked()
+}
+
+// pullLinger is how long readers stay open after the last pull.
+const pullLinger = 5 * time.Second
+
+// endLinger closes the readers of a group that was not pulled from for a while.
+func (g *group) endLinger(now time.Time) {
+	g.mu.Lock()
+	if !g.mu.lingering || now.Sub(g.mu.pulled) < pullLinger {
+		g.mu.Unlock()
+		return
+	}
+	g.mu.lingering = false
 	var idle []*reader
 	if !g.wantedLocked() {
 		idle = g.readersLocked()

@@ -29,6 +29,7 @@ func (h *Host) refresh(ctx context.Context) {
 		groups := h.groupList()
 		for _, g := range groups {
 			g.measure(h.deps.Now())
+			g.endLinger(h.deps.Now())
 			g.mendShares(h.deps.Now())
 		}
 		err := h.refreshGroups(ctx, groups)

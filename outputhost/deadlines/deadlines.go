@@ -31,7 +31,7 @@ func New[T comparable]() *Deadlines[T] {
 	return d
 }
 
-// Set replaces the item's deadline; none when ok is false.
+// Set replaces the item's deadline; none when ok is false. One that stays as it is costs a look only.
 func (d *Deadlines[T]) Set(item T, at time.Time, ok bool) {
 	d.mu.Lock()
 	old := d.mu.index[item]
@@ -46,7 +46,10 @@ func (d *Deadlines[T]) Set(item T, at time.Time, ok bool) {
 		old = &deadline[T]{item: item, at: at}
 		heap.Push(&d.mu.heap, old)
 		d.mu.index[item] = old
-	case !old.at.Equal(at):
+	case old.at.Equal(at):
+		d.mu.Unlock()
+		return
+	default:
 		old.at = at
 		heap.Fix(&d.mu.heap, old.place)
 	}

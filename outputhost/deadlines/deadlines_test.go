@@ -40,3 +40,23 @@ func TestDeadlines_ComeWhenTheyAreDue(t *testing.T) {
 		}
 	})
 }
+
+// TestDeadlines_UnchangedWakesNobody: a deadline that stays as it is does not wake the goroutine that waits for it.
+func TestDeadlines_UnchangedWakesNobody(t *testing.T) {
+	d := New[string]()
+	at := time.Now().Add(time.Hour)
+	d.Set("first", at, true)
+	<-d.wake
+	d.Set("first", at, true)
+	select {
+	case <-d.wake:
+		t.Error("it is woken for a deadline that is the same")
+	default:
+	}
+	d.Set("first", at.Add(-time.Second), true)
+	select {
+	case <-d.wake:
+	default:
+		t.Error("it is not woken for an earlier one")
+	}
+}
