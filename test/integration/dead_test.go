@@ -112,15 +112,18 @@ func TestDeadLettersOnce(t *testing.T) {
 // all after the purge.
 func TestDeadLetterKilledAtOnce(t *testing.T) {
 	w := newWorld(t)
-	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.LockTimeout, g.NoSmartRetry = 2, time.Second, true })
+	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoSmartRetry = 2, true })
 	admin := w.client.Admin()
 	con := w.consumer("g")
 	for i, purged := 0, 0; i < 4; i++ {
 		w.publish(strconv.Itoa(i))
 		for range 2 {
-			if d := w.take(con, process.Patience); d == nil || string(d.Body) != strconv.Itoa(i) {
+			d := w.take(con, process.Patience)
+			if d == nil || string(d.Body) != strconv.Itoa(i) {
 				t.Fatalf("message %d: got %+v", i, d)
 			}
+			w.settle(d.Nack(client.Reason("no")))
+			w.flush(con)
 		}
 		w.letters("g", i+1-purged)
 		if i%2 == 1 {
