@@ -14,12 +14,7 @@ type copies struct{ h *Host }
 
 // Sealed implements repair.Owner.
 func (x copies) Sealed() []repair.Extent {
-	all := x.h.extents.pick(func(e *extent) bool { return e.state == core.ExtentSealed && !e.spent })
-	out := make([]repair.Extent, len(all))
-	for i, e := range all {
-		out[i] = toRepair(e)
-	}
-	return out
+	return x.h.extents.toRepair(func(e *extent) bool { return e.state == core.ExtentSealed && !e.spent })
 }
 
 // Extent implements repair.Owner.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/controller/quota"
+	"github.com/columbamq/columba/controller/repair"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -78,14 +79,22 @@ type extents struct {
 		sync.Mutex
 		byID       map[core.ExtentID]*extent
 		byQueue    map[core.QueueID]*ofQueue
-		unfinished map[core.ExtentID]*extent // whose seal is wanted, under way or not told to its holders
+		byWriter   map[writerRun]map[core.ExtentID]*extent // the open ones
+		unfinished map[core.ExtentID]*extent               // whose seal is under way or not told to its holders
 	}
+}
+
+// writerRun is a run of an input host.
+type writerRun struct {
+	host core.HostID
+	run  core.RunID
 }
 
 func newExtents() *extents {
 	e := &extents{}
 	e.mu.byID = make(map[core.ExtentID]*extent)
 	e.mu.byQueue = make(map[core.QueueID]*ofQueue)
+	e.mu.byWriter = make(map[writerRun]map[core.ExtentID]*extent)
 	e.mu.unfinished = make(map[core.ExtentID]*extent)
 	return e
 }
@@ -140,7 +149,20 @@ func (x *extents) forgetEmptyLocked(id core.QueueID) {
 // indexLocked keeps the sets in step with the state.
 func (x *extents) indexLocked(e *extent) {
 	set(x.mu.byQueue[e.Queue].open, e, e.state == core.ExtentOpen)
-	set(x.mu.unfinished, e, !e.told)
+	set(x.mu.unfinished, e, e.state != core.ExtentOpen && !e.told)
+	x.indexWriterLocked(e, e.state == core.ExtentOpen)
+}
+
+func (x *extents) indexWriterLocked(e *extent, in bool) {
+	w := writerRun{e.Input, e.InputRun}
+	m := x.mu.byWriter[w]
+	if m == nil && in {
+		m = make(map[core.ExtentID]*extent)
+		x.mu.byWriter[w] = m
+	}
+	if set(m, e, in); len(m) == 0 {
+		delete(x.mu.byWriter, w)
+	}
 }
 
 func set(m map[core.ExtentID]*extent, e *extent, in bool) {
@@ -162,6 +184,7 @@ func (x *extents) remove(id core.ExtentID) {
 	q := x.mu.byQueue[e.Queue]
 	delete(x.mu.byID, id)
 	delete(x.mu.unfinished, id)
+	x.indexWriterLocked(e, false)
 	delete(q.all, id)
 	delete(q.open, id)
 	x.unlodgeLocked(e)
@@ -290,11 +313,63 @@ func (x *extents) has(queue core.QueueID) bool {
 	return x.mu.byQueue[queue] != nil
 }
 
-// unfinished are those whose seal is wanted, under way or not told to its holders.
-func (x *extents) unfinished() []extent {
+// unfinished are those whose seal is under way or not told to its holders, in no order, and the open ones whose writer is gone. The time that it takes goes by their number, and by
+// that of writers: open extents are many. gone must not block.
+func (x *extents) unfinished(gone func(writerRun) bool) (out []extent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return sorted(x.mu.unfinished)
+	out = make([]extent, 0, len(x.mu.unfinished))
+	for _, e := range x.mu.unfinished {
+		out = append(out, *e)
+	}
+	for w, open := range x.mu.byWriter {
+		if gone(w) {
+			for _, e := range open {
+				out = append(out, *e)
+			}
+		}
+	}
+	return out
+}
+
+// pickOpen copies those of the open ones that which is true for. which must not block.
+func (x *extents) pickOpen(which func(*extent) bool) (out []extent) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, open := range x.mu.byWriter {
+		for _, e := range open {
+			if which(e) {
+				out = append(out, *e)
+			}
+		}
+	}
+	return out
+}
+
+// toRepairAtOnce is how many extents toRepair looks at before it lets go of the lock.
+const toRepairAtOnce = 512
+
+// toRepair are those that which is true for, as repair needs them. It looks at many: publishers that wait for the lock get their turn in between. which must not block.
+func (x *extents) toRepair(which func(*extent) bool) (out []repair.Extent) {
+	x.mu.Lock()
+	ids := make([]core.ExtentID, 0, len(x.mu.byID))
+	for id := range x.mu.byID {
+		ids = append(ids, id)
+	}
+	x.mu.Unlock()
+	part := make([]repair.Extent, 0, toRepairAtOnce) // nothing is allocated under the lock
+	for some := range slices.Chunk(ids, toRepairAtOnce) {
+		part = part[:0]
+		x.mu.Lock()
+		for _, id := range some {
+			if e := x.mu.byID[id]; e != nil && which(e) {
+				part = append(part, toRepair(*e))
+			}
+		}
+		x.mu.Unlock()
+		out = append(out, part...)
+	}
+	return out
 }
 
 // pick copies those that which is true for. which must not block.

@@ -328,10 +328,11 @@ const unopenedAfter = 2 * time.Minute
 // nothing since. Nothing can have been acknowledged in an extent of which one replica does not know.
 func (h *Host) findUnopened(st store, m *mirror) {
 	now := h.deps.now()
-	for _, e := range h.extents.unfinished() {
-		if _, listed := m.replicas[e.ID]; listed || e.state != core.ExtentOpen || e.home.Kind == core.HomeStaging || now.Sub(e.Created) < unopenedAfter || !slices.Contains(e.Replicas, st.ID) {
-			continue
-		}
+	unopened := h.extents.pickOpen(func(e *extent) bool {
+		_, listed := m.replicas[e.ID]
+		return !listed && e.home.Kind != core.HomeStaging && now.Sub(e.Created) >= unopenedAfter && slices.Contains(e.Replicas, st.ID)
+	})
+	for _, e := range unopened {
 		h.look(e.ID, func(ctx context.Context) {
 			cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 			_, err := h.deps.Peers.Store(st.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))

@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -16,7 +18,7 @@ const (
 	maxStuck    = 30 * time.Second
 )
 
-// retry says when an extent that could not be sealed is tried again.
+// retry says when an extent that could not be sealed, or whose holders could not be told, is tried again.
 type retry struct {
 	after time.Time
 	pause time.Duration
@@ -27,17 +29,30 @@ type retry struct {
 func (h *Host) reconcile() {
 	now := h.deps.now()
 	h.alarmUndecided()
-	for _, e := range h.extents.unfinished() {
+	due := h.extents.unfinished(func(w writerRun) bool { return h.hosts.fate(w.host, w.run, now) == gone })
+	for _, e := range h.fairly(due, now) {
 		switch {
 		case e.state == core.ExtentOpen && e.home.Kind == core.HomeStaging: // its operation ends it
-		case e.state == core.ExtentOpen && h.hosts.fate(e.Input, e.InputRun, now) == gone:
+		case e.state == core.ExtentOpen:
 			h.sealSoon(e.Extent, "input host gone")
-		case e.state == core.ExtentSealing && !h.stuck(e.ID, now):
+		case e.state == core.ExtentSealing:
 			h.sealSoon(e.Extent, "resumed")
 		case e.state.HasEnd() && h.reachesAHolder(e):
-			h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
+			h.look(e.ID, func(ctx context.Context) { h.noteStuck(e.ID, !h.tellAgain(ctx, e)) })
 		}
 	}
+}
+
+// fairly leaves out those that have failed a moment ago, and orders the others: first those that have not failed, oldest first, then those whose time came first. However many
+// fail again and again, others get their turn.
+func (h *Host) fairly(all []extent, now time.Time) []extent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all = slices.DeleteFunc(all, func(e extent) bool { return now.Before(h.mu.stuck[e.ID].after) })
+	slices.SortFunc(all, func(a, b extent) int {
+		return cmp.Or(h.mu.stuck[a.ID].after.Compare(h.mu.stuck[b.ID].after), slices.Compare(a.ID.ID[:], b.ID.ID[:]))
+	})
+	return all
 }
 
 // reachesAHolder: telling makes sense.
@@ -60,13 +75,6 @@ func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
 	if err != nil && ctx.Err() == nil {
 		h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
 	}
-}
-
-// stuck reports whether an extent could not be sealed a moment ago.
-func (h *Host) stuck(id core.ExtentID, now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return now.Before(h.mu.stuck[id].after)
 }
 
 // isStuck reports whether sealing an extent has failed since a store came or went.

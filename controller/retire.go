@@ -66,6 +66,7 @@ func (x ended) Left(e core.Extent, home core.Home) {
 
 func (x ended) Forget(e core.Extent, home core.Home) {
 	x.h.extents.remove(e.ID)
+	x.h.noteStuck(e.ID, false)
 	x.Left(e, home)
 	x.h.metrics.retired.Inc()
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // tell gives all replicas their end, side by side. When every holder knows it the seal is finished; others that are away are completed
-// by repair, or hear of it when their inventories are compared.
-func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
+// by repair, or hear of it when their inventories are compared. It answers whether all holders know it.
+func (h *Host) tell(ctx context.Context, row metadata.SealRecord) (all bool) {
 	targets := slices.Clone(row.Holders)
 	for _, id := range row.Extent.Replicas {
 		if !slices.Contains(targets, id) {
@@ -24,13 +24,14 @@ func (h *Host) tell(ctx context.Context, row metadata.SealRecord) {
 			told <- !isHolder
 		}
 	}
-	all := true
+	all = true
 	for range targets {
 		all = <-told && all
 	}
-	if all || row.LostFrom > 0 { // no holder may be left to be told
+	if all = all || row.LostFrom > 0; all { // no holder may be left to be told
 		h.finished(ctx, row)
 	}
+	return all
 }
 
 // tellStore gives one store the end, and says whether it has it now.
@@ -63,14 +64,12 @@ func diskOf(row metadata.SealRecord, id core.HostID) core.DiskID {
 	return row.Extent.Disk(id)
 }
 
-// tellAgain tells the end of an extent that was sealed before.
-func (h *Host) tellAgain(ctx context.Context, e extent) {
+// tellAgain tells the end of an extent that was sealed before, and answers whether all holders know it.
+func (h *Host) tellAgain(ctx context.Context, e extent) bool {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
-	if err == nil && row.State.HasEnd() {
-		h.tell(ctx, row)
-	}
+	return err == nil && row.State.HasEnd() && h.tell(ctx, row)
 }
 
 // finished notes that every holder knows its end, and removes the hint of an extent that has all its copies.

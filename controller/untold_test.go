@@ -71,7 +71,7 @@ func TestTell_OtherDiskIsToldOfNowAndThen(t *testing.T) {
 		if n := strings.Count(r.log.text(), said); n < 10 || n > 3*15 {
 			t.Errorf("the log says %d times that a replica was not told its end, in ten minutes, of three", n)
 		}
-		if !strings.Contains(r.log.text(), "times=30") {
+		if !strings.Contains(r.log.text(), "times=2") {
 			t.Error("it does not say how often")
 		}
 		if row := r.row(e); row.LostFrom != 0 || row.State != core.ExtentSealed {
