@@ -26,6 +26,7 @@ type account struct {
 	held      int       // in the inbox
 	recalling bool      // the host was told to give back what it was asked for, and has not answered
 	stopped   bool      // not to be asked for now
+	gone      bool      // its stream has ended: it goes with the last message that is held
 	fed       bool      // something arrived since it was asked last
 	since     time.Time // when it was asked last, or something arrived
 }
@@ -54,10 +55,17 @@ func (b *budget) join(s *consumeStream, most int) *account {
 	return a
 }
 
-// leave frees what the stream was asked for and what of it was never yielded: it comes again, from whoever has it then.
+// leave frees what the stream was asked for. What of it is held is yielded or returned yet.
 func (b *budget) leave(a *account) {
-	b.left += a.asked + a.held
-	b.accounts = slices.DeleteFunc(b.accounts, func(o *account) bool { return o == a })
+	b.left += a.asked
+	a.asked, a.recalling, a.stopped, a.gone = 0, false, true, true
+	b.dropEmpty(a)
+}
+
+func (b *budget) dropEmpty(a *account) {
+	if a.gone && a.held == 0 {
+		b.accounts = slices.DeleteFunc(b.accounts, func(o *account) bool { return o == a })
+	}
 }
 
 func (b *budget) arrived(a *account, n int, now time.Time) {
@@ -75,6 +83,7 @@ func (b *budget) yielded(a *account) (due bool) {
 		return false
 	}
 	a.held--
+	b.dropEmpty(a)
 	return b.left > 0 && a.open()
 }
 
@@ -82,10 +91,14 @@ func (b *budget) yielded(a *account) (due bool) {
 func (b *budget) returned(a *account, n int) {
 	a.held -= n
 	b.left += n
+	b.dropEmpty(a)
 }
 
 // recalled takes a host's answer.
 func (b *budget) recalled(a *account, n int) {
+	if a.gone { // an answer on a stream that ended meanwhile
+		return
+	}
 	n = min(n, a.asked)
 	a.asked, a.recalling = a.asked-n, false
 	b.left += n

@@ -8,15 +8,18 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
 )
 
 // Consumer receives the messages of one group of a queue from all output hosts that serve it. Lost connections are made
-// again without the caller noticing; what they had delivered comes again. Safe for concurrent use.
+// again without the caller noticing, and what they had delivered is settled all the same. Safe for concurrent use.
 type Consumer struct {
 	c            *Client
 	queue, group string
 	opts         consumerOptions
 	inbox        *inbox
+	settler      *settler
+	epoch        time.Time // of the consumer's clock
 
 	ctx         context.Context // of the consumer's goroutines
 	cancel      context.CancelFunc
@@ -78,8 +81,9 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 	}
 	con := &Consumer{
 		c: c, queue: queue, group: group, opts: o, inbox: newInbox(o.limit),
-		wake: make(chan struct{}, 1), connected: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), connected: make(chan struct{}), done: make(chan struct{}), epoch: time.Now(),
 	}
+	con.settler = newSettler(con)
 	con.mu.streams = make(map[core.HostID]*consumeStream)
 	con.mu.reaching, con.mu.failures = make(map[core.HostID]bool), make(map[core.HostID]int)
 	con.ctx, con.cancel = context.WithCancel(c.ctx)
@@ -129,14 +133,54 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 // LockTimeout is the group's, as a host told it last: when it is changed, within seconds. 0: there is none, or it is not known yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
-// Flush waits until every settlement made before it has been sent, or its connection was lost.
+// Flush waits until every settlement made before it has been applied, or refused (see OnRefused), by the hosts of the group. Applied is known to the
+// host, which saves it within a second.
 func (c *Consumer) Flush(ctx context.Context) error {
 	for _, s := range c.streams() {
 		if err := s.out.flush(ctx); err != nil {
 			return core.Errorf(core.CodeUnavailable, "flush consumer of %s: %w", c.queue, err)
 		}
 	}
+	if err := c.settler.flush(ctx); err != nil { // after the streams: it has what those that were lost left behind
+		return core.Errorf(core.CodeUnavailable, "flush consumer of %s: %w", c.queue, err)
+	}
 	return nil
+}
+
+// now is on the consumer's clock, which nobody sets: ns since the consumer began. Never 0.
+func (c *Consumer) now() int64 { return c.at(time.Now()) }
+
+func (c *Consumer) at(t time.Time) int64 { return int64(t.Sub(c.epoch)) + 1 }
+
+// resettle has settlements sent again that a stream could not bring to an end, for as long as their locks last: since waited, at least. repeated: the
+// host may have applied them.
+func (c *Consumer) resettle(all []settlement, waited time.Duration, repeated bool) {
+	if len(all) == 0 || c.inbox.once() {
+		return
+	}
+	now := c.now()
+	for i := range all {
+		all[i].asked, all[i].until, all[i].repeated = now, now+int64(c.LockTimeout()-waited), repeated
+	}
+	c.settler.add(all...)
+}
+
+// refusedSettlement tells the application, and Work if the lock is lost with it.
+func (c *Consumer) refusedSettlement(verb wire.FrameType, at core.Receipt, attempt int, err error) {
+	c.c.opts.log.Debug("settlement refused", "queue", c.queue, "group", c.group, "receipt", at, "err", err)
+	if verb == wire.TypeExtend && c.opts.watch != nil {
+		c.opts.watch.lost(at, attempt, err)
+	}
+	if c.opts.refused != nil {
+		c.opts.refused(Refusal{Receipt: at, Attempt: attempt, Err: err})
+	}
+}
+
+// extended notes a lock that was extended by a call.
+func (c *Consumer) extended(at core.Receipt, attempt int, until int64) {
+	if c.opts.watch != nil {
+		c.opts.watch.extended(at, attempt, until)
+	}
 }
 
 // Close stops receiving, sends the settlements made so far and gives back what was never yielded, without counting an
@@ -158,6 +202,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 		s.out.stopCredit()
 	}
 	c.inbox.giveBack(func(*slab) bool { return true })
+	c.inbox.forget(func(*slab) bool { return true })
 	var wg sync.WaitGroup
 	for _, s := range c.streams() {
 		wg.Go(func() { s.silence(ctx) }) // what arrives until then goes back at once
@@ -198,12 +243,15 @@ func (c *Consumer) refused(err error) {
 	c.fail(err)
 }
 
-// pause gives back what the application has not seen: the group may not be consumed for now.
+// pause gives back what the application has not seen: the group may not be consumed for now. In a group that delivers at most once it would be lost:
+// there it is yielded first.
 func (c *Consumer) pause(why error) {
 	if c.inbox.pause(why) {
 		c.c.opts.log.Info("consuming pauses", "queue", c.queue, "group", c.group, "err", why)
 	}
-	c.inbox.giveBack(func(*slab) bool { return true })
+	if !c.inbox.once() {
+		c.inbox.giveBack(func(*slab) bool { return true })
+	}
 }
 
 // resume: the group may be consumed again.

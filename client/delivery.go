@@ -1,6 +1,7 @@
 package client
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,8 @@ type Delivery struct {
 	attributes *attributes // nil: none of them
 
 	stream   *consumeStream
-	received int64 // unix ns
+	lock     atomic.Pointer[lock] // nil: as it was handed out
+	received int64                // on the consumer's clock
 	handle   uint32
 	size     int // encoded bytes
 	settled  atomic.Bool
@@ -82,13 +84,19 @@ func (d *Delivery) TraceParent() string {
 	return string(d.attributes.traceParent)
 }
 
-// Ack says that the message is done. It is sent in the background (see Flush, OnRefused); ErrStale: the delivery was settled
-// before or its connection was lost, and the message comes again.
+// Ack says that the message is done. ErrStale: the delivery was settled before.
+//
+// It is sent in the background: at once, or, when the connection of the delivery is lost or its host stops, as soon as another host of the cluster
+// takes it, until the lock has ended. Flush waits for that. OnRefused is told when a host refuses it, when it could not be sent in time (both
+// ErrStale: the message comes again, or another consumer has it), and when nobody knows (ErrUnknownOutcome).
 func (d *Delivery) Ack() error {
 	if err := d.settle(); err != nil {
 		return err
 	}
-	return d.stream.out.ack(d.handle, d.Receipt.Seq, uint16(d.Attempt))
+	if !d.stream.out.ack(d.handle, d.Receipt.Seq, uint16(d.Attempt)) {
+		return d.elsewhere(settlement{verb: wire.TypeAck})
+	}
+	return nil
 }
 
 // Nack gives the message back: it is delivered again by the group's backoff or as After says. Errors as of Ack.
@@ -120,7 +128,10 @@ func (d *Delivery) Release() error {
 	if err := d.settle(); err != nil {
 		return err
 	}
-	return d.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt))
+	if !d.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt)) {
+		return d.elsewhere(settlement{verb: wire.TypeReturn})
+	}
+	return nil
 }
 
 func (d *Delivery) giveUp(t wire.FrameType, n wire.Nack) error {
@@ -128,7 +139,10 @@ func (d *Delivery) giveUp(t wire.FrameType, n wire.Nack) error {
 		return err
 	}
 	n.Handle, n.Seq, n.Attempt = d.handle, d.Receipt.Seq, uint16(d.Attempt)
-	return d.stream.out.frame(t, n.Append)
+	if !d.stream.out.frame(t, n.Append) {
+		return d.elsewhere(settlement{verb: t, delay: time.Duration(n.DelayMillis) * time.Millisecond, reason: string(n.Reason), metadata: string(n.Metadata)})
+	}
+	return nil
 }
 
 // Extend keeps the message locked for this long from now. Errors as of Ack.
@@ -139,8 +153,85 @@ func (d *Delivery) Extend(by time.Duration) error {
 	if d.settled.Load() {
 		return errSettled(d)
 	}
+	d.extending(by)
 	e := wire.Extend{Handle: d.handle, Seq: d.Receipt.Seq, Attempt: uint16(d.Attempt), Millis: by.Milliseconds()}
-	return d.stream.out.frame(wire.TypeExtend, e.Append)
+	if !d.stream.out.frame(wire.TypeExtend, e.Append) {
+		return d.elsewhere(settlement{verb: wire.TypeExtend, delay: by})
+	}
+	return nil
+}
+
+// elsewhere has a settlement sent by another way than the stream, which has ended.
+func (d *Delivery) elsewhere(x settlement) error {
+	con := d.stream.con
+	if con.inbox.once() {
+		if x.verb == wire.TypeAck {
+			return nil // it was done before it was delivered
+		}
+		return core.Errorf(core.CodeStale, "the group delivers at most once; there is nothing to give back or to extend")
+	}
+	x.extent = d.stream.extent(d.handle)
+	if x.extent == nil || x.extent.token == "" || con.ctx.Err() != nil {
+		return core.Errorf(core.CodeStale, "the connection of the delivery was lost; the message comes again")
+	}
+	x.run = wire.SeqRun{Base: d.Receipt.Seq, Count: 1, Attempt: uint16(d.Attempt)}
+	x.asked = con.now()
+	x.until, _ = d.lockEnds()
+	con.settler.add(x)
+	return nil
+}
+
+// lock is where the lock of a delivery stands after it was extended. Times are on the consumer's clock.
+type lock struct {
+	mu    sync.Mutex
+	asked int64 // the last extension
+	until int64 // by it
+	sure  int64 // by the last one that a host has confirmed
+}
+
+// extending notes an extension that is about to be sent.
+func (d *Delivery) extending(by time.Duration) {
+	l := d.lock.Load()
+	if l == nil {
+		l = &lock{sure: d.received + int64(d.stream.con.LockTimeout())}
+		if !d.lock.CompareAndSwap(nil, l) {
+			l = d.lock.Load()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settleLocked(d.stream)
+	l.asked = d.stream.con.now()
+	l.until = l.asked + int64(by)
+}
+
+// settleLocked takes over whether the stream's host has confirmed the last extension.
+func (l *lock) settleLocked(s *consumeStream) {
+	if l.asked > 0 && s.out.confirmed.Load() >= l.asked {
+		l.sure = l.until
+	}
+}
+
+// lockEnds is when the lock ends by what was asked for, and by what is known to be granted.
+func (d *Delivery) lockEnds() (until, sure int64) {
+	l := d.lock.Load()
+	if l == nil {
+		until = d.received + int64(d.stream.con.LockTimeout())
+		return until, until
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settleLocked(d.stream)
+	return l.until, l.sure
+}
+
+// extended notes that an owner of the extent has granted a lock until then.
+func (d *Delivery) extended(until int64) {
+	if l := d.lock.Load(); l != nil {
+		l.mu.Lock()
+		l.sure = max(l.sure, until)
+		l.mu.Unlock()
+	}
 }
 
 func (d *Delivery) settle() error {

@@ -11,7 +11,8 @@
 //
 // [Client.Work] runs a handler for each message of a consumer group: nil acknowledges, an error gives the message back, and after
 // the group's maximum of deliveries it becomes a dead letter. A [Consumer] leaves settling to the caller. Delivery is at least once:
-// after a lost connection or an expired lock a message comes again, with a higher attempt.
+// after an expired lock a message comes again, with a higher attempt. A settlement belongs to the delivery, not to the connection: when that is lost,
+// or its host stops, the client settles and extends through another host, until the lock has ended.
 //
 // Lost connections are made again, and hosts that come and go are followed, without the caller noticing. Errors are of one
 // catalogue ([Error]); decide with errors.Is. Nothing hangs: what has no deadline of its own takes the client's ([WithTimeout]).

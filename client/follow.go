@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -31,6 +32,7 @@ func (c *Consumer) run() {
 	if c.opts.limit > 0 {
 		c.wg.Go(c.takeTurns)
 	}
+	c.wg.Go(func() { c.settler.run(c.ctx) })
 	var last time.Time
 	for failures := 0; ; {
 		select {
@@ -115,7 +117,9 @@ func (c *Consumer) giveBackStale() {
 		return
 	}
 	oldest := time.Now().Add(-lock / 4)
-	c.inbox.giveBack(func(s *slab) bool { return s.received.Before(oldest) })
+	stale := func(s *slab) bool { return s.received.Before(oldest) }
+	c.inbox.giveBack(stale)
+	c.inbox.forget(stale)
 }
 
 // follow makes the streams equal to the route. It does not wait for hosts that are not reached at once: one may stand still.
@@ -153,8 +157,13 @@ func (c *Consumer) follow() error {
 	}
 	for _, s := range live { // no longer in the route: it stays for the settlements of what it delivered
 		s.rest()
-		c.inbox.giveBack(func(b *slab) bool { return b.stream == s })
+		if !c.inbox.once() { // else it would be lost
+			c.inbox.giveBack(func(b *slab) bool { return b.stream == s })
+		}
 	}
+	c.inbox.forget(func(b *slab) bool { // nobody will greet for their hosts
+		return !slices.ContainsFunc(hosts, func(h consumeHost) bool { return h.id == b.stream.host.id })
+	})
 	return nil
 }
 
@@ -253,14 +262,14 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 	}
 	s := &consumeStream{
 		con: c, host: h, mux: mux, out: newOutbox(limit), hello: make(chan error, 2), ended: make(chan struct{}),
-		quiet:   make(chan struct{}),
-		handles: make(map[uint32]core.ExtentID),
+		quiet: make(chan struct{}),
 	}
+	s.extents.byHandle = make(map[uint32]*extentRef)
 	if s.number, err = mux.Open(s); err != nil {
 		return err
 	}
 	s.out.stream, s.out.budget = s.number, c.opts.limit > 0
-	body, err := proto.Marshal(&pb.ConsumeHello{Queue: c.queue, Group: c.group, Client: c.c.opts.name, Tokens: c.opts.tokens})
+	body, err := proto.Marshal(&pb.ConsumeHello{Queue: c.queue, Group: c.group, Client: c.c.opts.name, Tokens: c.opts.tokens, Resume: true})
 	if err == nil {
 		err = mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.TypeConsumeHello, s.number, body))
 	}
@@ -288,6 +297,7 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 		return core.Errorf(core.CodeUnavailable, "output host %s went away", h.id)
 	}
 	c.resume()
+	c.inbox.resumed(h.id, s.run)
 	s.out.taken(int(limit.Messages), int(limit.Bytes))
 	c.inbox.join(s, int(limit.Messages))
 	c.connectOnce.Do(func() { close(c.connected) })

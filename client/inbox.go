@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
 )
 
 // inbox holds what was delivered and not yet yielded. The credits given to the hosts bound it.
@@ -13,7 +16,9 @@ type inbox struct {
 	mu    struct {
 		sync.Mutex
 		slabs   []*slab
-		waiting int // in next
+		apart   []*slab // of streams that were lost, until it is known whether their host goes on
+		once    bool    // the group delivers at most once: what is not yielded is lost
+		waiting int     // in next
 		over    bool
 		err     error
 		paused  error         // why nothing is delivered for now; nil: it is
@@ -32,6 +37,20 @@ type slab struct {
 	uncounted  taken
 	received   time.Time
 }
+
+// parting is what becomes of the slabs of a stream that has ended.
+//
+//	live ── lost ──▶ apart ── connected to the same run of the host ──▶ kept: yielded, the locks stand
+//	     │             └───── another run, no route, or too old ──────▶ given back
+//	     └── lost, at most once ──▶ kept
+type parting uint8
+
+const (
+	live  parting = iota
+	apart         // wait for a word of their host
+	kept
+	over
+)
 
 // taken is deliveries that have left the inbox.
 type taken struct{ messages, bytes int }
@@ -80,15 +99,20 @@ func (b *inbox) heard() int {
 // push adds a slab; once the inbox has ended it gives it back.
 func (b *inbox) push(s *slab) {
 	b.mu.Lock()
-	over := b.mu.over
-	if !over {
+	refused := b.mu.over || s.stream.parted == over
+	switch {
+	case refused:
+	case s.stream.parted == apart:
+		b.mu.apart = append(b.mu.apart, s)
+		b.arrivedLocked(s)
+	default:
 		b.mu.slabs = append(b.mu.slabs, s)
 		b.arrivedLocked(s)
 	}
 	wake := b.mu.waiting > 0
 	b.mu.Unlock()
 	switch {
-	case over:
+	case refused:
 		s.giveBack()
 	case wake:
 		signal(b.wake)
@@ -105,7 +129,7 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 			defer b.mu.Unlock()
 			return nil, false, b.mu.err
 		}
-		if *heard != b.mu.pauses {
+		if *heard != b.mu.pauses && !(b.mu.once && len(b.mu.slabs) > 0) {
 			*heard = b.mu.pauses
 			if err := b.mu.paused; err != nil {
 				b.mu.told = true
@@ -141,12 +165,12 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 	}
 }
 
-// popLocked takes the first delivery of a stream that lives. What has left is to be counted by the stream in steps: out is not zero
+// popLocked takes the first delivery. What has left is to be counted by the stream in steps: out is not zero
 // when one is due, at the latest with the last of a slab.
 func (b *inbox) popLocked() (d *Delivery, out taken) {
 	for len(b.mu.slabs) > 0 {
 		s := b.mu.slabs[0]
-		if s.next < len(s.deliveries) && !s.stream.lost.Load() {
+		if s.next < len(s.deliveries) {
 			d := &s.deliveries[s.next]
 			s.next++
 			u := &s.uncounted
@@ -164,9 +188,24 @@ func (b *inbox) popLocked() (d *Delivery, out taken) {
 
 // giveBack returns the slabs that which chooses to their hosts.
 func (b *inbox) giveBack(which func(*slab) bool) {
-	var back, keep []*slab
 	b.mu.Lock()
-	for _, s := range b.mu.slabs {
+	b.giveBackLocked(&b.mu.slabs, which)
+}
+
+// forget is giveBack for slabs that were put apart. Their streams bring nothing any more.
+func (b *inbox) forget(which func(*slab) bool) {
+	b.mu.Lock()
+	if len(b.mu.apart) == 0 {
+		b.mu.Unlock()
+		return
+	}
+	b.giveBackLocked(&b.mu.apart, which)
+}
+
+// giveBackLocked unlocks the mutex.
+func (b *inbox) giveBackLocked(from *[]*slab, which func(*slab) bool) {
+	var back, keep []*slab
+	for _, s := range *from {
 		if which(s) {
 			back = append(back, s)
 			b.returnedLocked(s)
@@ -174,7 +213,7 @@ func (b *inbox) giveBack(which func(*slab) bool) {
 			keep = append(keep, s)
 		}
 	}
-	b.mu.slabs = keep
+	*from = keep
 	asks := b.planLocked()
 	b.mu.Unlock()
 	for _, s := range back {
@@ -183,15 +222,98 @@ func (b *inbox) giveBack(which func(*slab) bool) {
 	perform(asks)
 }
 
+// part takes a stream that has ended out of the inbox. One that was lost may be connected to again: what it delivered and nobody saw is put apart
+// until then.
+func (b *inbox) part(s *consumeStream, lost bool) {
+	b.mu.Lock()
+	var back []*slab
+	switch {
+	case b.mu.once:
+		s.parted = kept
+	case lost && !s.run.IsZero() && !b.mu.over:
+		s.parted = apart
+		b.moveLocked(&b.mu.slabs, &b.mu.apart, s)
+	default:
+		s.parted = over
+		b.moveLocked(&b.mu.slabs, &back, s)
+	}
+	for _, x := range back {
+		b.returnedLocked(x)
+	}
+	b.leaveLocked(s)
+	asks := b.planLocked()
+	b.mu.Unlock()
+	for _, x := range back {
+		x.giveBack()
+	}
+	perform(asks)
+}
+
+// moveLocked moves the slabs of a stream.
+func (b *inbox) moveLocked(from, to *[]*slab, s *consumeStream) {
+	rest := (*from)[:0]
+	for _, x := range *from {
+		if x.stream == s {
+			*to = append(*to, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	clear((*from)[len(rest):])
+	*from = rest
+}
+
+// resumed: a host was connected to again. What the same run of it had delivered is still locked and is yielded now; a run that ended may have
+// forgotten the locks, or left them to other hosts: that is given back.
+func (b *inbox) resumed(host core.HostID, run core.ID) {
+	b.mu.Lock()
+	var here []*slab
+	rest := b.mu.apart[:0]
+	for _, x := range b.mu.apart {
+		if x.stream.host.id == host && x.stream.run == run && !b.mu.over {
+			x.stream.parted = kept
+			here = append(here, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	b.mu.apart = rest
+	b.mu.slabs = append(here, b.mu.slabs...)
+	wake := len(here) > 0 && b.mu.waiting > 0
+	b.mu.Unlock()
+	if wake {
+		signal(b.wake)
+	}
+	b.forget(func(x *slab) bool { return x.stream.host.id == host })
+}
+
+// setOnce: the group delivers at most once.
+func (b *inbox) setOnce() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.once = true
+}
+
+func (b *inbox) once() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.once
+}
+
 // giveBack returns what was not yielded of a slab that nobody else sees.
 func (s *slab) giveBack() {
 	size := 0
+	var elsewhere []settlement
 	for i := s.next; i < len(s.deliveries); i++ {
 		d := &s.deliveries[i]
 		d.settled.Store(true)
-		s.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt))
+		if !s.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt)) {
+			run := wire.SeqRun{Base: d.Receipt.Seq, Count: 1, Attempt: uint16(d.Attempt)}
+			elsewhere = append(elsewhere, settlement{verb: wire.TypeReturn, extent: s.stream.extent(d.handle), run: run})
+		}
 		size += d.size
 	}
+	s.stream.con.resettle(elsewhere, time.Since(s.received), false)
 	s.stream.out.taken(s.uncounted.messages+len(s.deliveries)-s.next, s.uncounted.bytes+size)
 }
 

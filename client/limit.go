@@ -12,20 +12,17 @@ import (
 // join asks the host of a new stream, unless the stream was lost meanwhile.
 func (b *inbox) join(s *consumeStream, most int) {
 	b.change(func(u *budget) {
-		if !s.lost.Load() {
+		if s.parted == live {
 			s.account = u.join(s, most)
 		}
 	})
 }
 
-// leave comes after the stream was marked as lost: nothing of it is yielded any more.
-func (b *inbox) leave(s *consumeStream) {
-	b.change(func(u *budget) {
-		if s.account != nil {
-			u.leave(s.account)
-			s.account = nil
-		}
-	})
+// leaveLocked: the host of a stream that has ended is asked for nothing any more. What is held of it may be yielded yet.
+func (b *inbox) leaveLocked(s *consumeStream) {
+	if b.mu.budget != nil && s.account != nil {
+		b.mu.budget.leave(s.account)
+	}
 }
 
 func (b *inbox) recalled(s *consumeStream, n int) {
@@ -106,7 +103,6 @@ func perform(asks []ask) {
 		if a.messages == 0 {
 			flags = wire.FlagRecall
 		}
-		credit := wire.Credit{Messages: uint32(a.messages)}
-		a.stream.out.flagged(wire.TypeConsumeCredit, flags, credit.Append)
+		a.stream.out.ask(flags, wire.Credit{Messages: uint32(a.messages)})
 	}
 }

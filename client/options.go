@@ -67,6 +67,7 @@ type consumerOptions struct {
 	limit         int
 	tokens        bool
 	refused       func(Refusal)
+	watch         lockWatch // of Work; nil: nobody
 }
 
 type workOptions struct {

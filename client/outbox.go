@@ -3,15 +3,18 @@ package client
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
 )
 
-// outbox gathers what a stream has to tell its host: what comes while a write is under way goes together. What the stream was
-// given bounds it.
+// outbox gathers what a stream has to tell its host: what comes while a write is under way goes together. It keeps what it has sent until the
+// host confirms it. What the stream was given bounds it.
 type outbox struct {
 	stream uint32
 	grant  wire.Credit // when this much was taken it is granted again
@@ -22,13 +25,43 @@ type outbox struct {
 		over    bool
 		busy    bool   // the sender is awake or was woken
 		frames  []byte // nacks, rejects, extends: before the acks
+		asks    []byte // credit of a consumer with a limit
 		acks    []settledRun
 		returns []settledRun
 		back    wire.Credit // taken from the inbox, not granted again
 		stopped bool        // no more credit
-		flushes []chan struct{}
+		flushes []outFlush
+
+		confirms bool        // the host does
+		fresh    unconfirmed // sent since the last Confirm
+		asked    unconfirmed // before it, while waiting
+		waiting  bool        // for the answer to the last Confirm
+		position uint64      // of the last Confirm
+		askedAt  int64       // when it was sent
 	}
+	confirmed atomic.Int64 // on the consumer's clock: what was sent until then has been applied; of a host that does not confirm: for ever
 }
+
+// unconfirmed is what was sent, as it was sent; frames are nacks, rejects and extends.
+type unconfirmed struct {
+	acks, returns []settledRun
+	frames        []byte
+}
+
+func (u *unconfirmed) empty() bool { return len(u.acks)+len(u.returns)+len(u.frames) == 0 }
+
+func (u *unconfirmed) reset() {
+	u.acks, u.returns, u.frames = u.acks[:0], u.returns[:0], u.frames[:0]
+}
+
+// outFlush ends with the answer to a Confirm, or if the host gives none when nothing waits to be sent.
+type outFlush struct {
+	position uint64
+	done     chan struct{}
+}
+
+// confirmEvery spaces the Confirms of a stream, but for those that a flush waits for.
+const confirmEvery = int64(50 * time.Millisecond)
 
 type settledRun struct {
 	handle uint32
@@ -40,17 +73,19 @@ var maxGrant = wire.Credit{Messages: 64 << 10, Bytes: 4 << 20}
 
 // newOutbox grants half of the limit again when it was taken.
 func newOutbox(limit wire.Credit) *outbox {
-	return &outbox{wake: make(chan struct{}, 1), grant: wire.Credit{
+	o := &outbox{wake: make(chan struct{}, 1), grant: wire.Credit{
 		Messages: max(1, min(limit.Messages/2, maxGrant.Messages)), Bytes: max(1, min(limit.Bytes/2, maxGrant.Bytes)),
 	}}
+	o.confirmed.Store(math.MaxInt64)
+	return o
 }
 
-// change applies f under the mutex and wakes the sender. It fails if the stream was lost.
-func (o *outbox) change(f func()) error {
+// change applies f under the mutex and wakes the sender. It reports false if the stream has ended.
+func (o *outbox) change(f func()) bool {
 	o.mu.Lock()
 	if o.mu.over {
 		o.mu.Unlock()
-		return core.Errorf(core.CodeStale, "the connection of the delivery was lost; the message comes again")
+		return false
 	}
 	f()
 	wake := !o.mu.busy
@@ -59,29 +94,35 @@ func (o *outbox) change(f func()) error {
 	if wake {
 		signal(o.wake)
 	}
-	return nil
+	return true
 }
 
-func (o *outbox) ack(handle uint32, seq core.Seq, attempt uint16) error {
+func (o *outbox) ack(handle uint32, seq core.Seq, attempt uint16) bool {
 	return o.change(func() { o.mu.acks = appendRun(o.mu.acks, handle, seq, attempt) })
 }
 
-// giveBack returns a delivery; a host that lost the stream has it back already.
-func (o *outbox) giveBack(handle uint32, seq core.Seq, attempt uint16) error {
+// giveBack returns a delivery.
+func (o *outbox) giveBack(handle uint32, seq core.Seq, attempt uint16) bool {
 	return o.change(func() { o.mu.returns = appendRun(o.mu.returns, handle, seq, attempt) })
 }
 
 // frame sends a frame whose body is appended by body.
-func (o *outbox) frame(t wire.FrameType, body func([]byte) []byte) error {
-	return o.flagged(t, 0, body)
-}
-
-func (o *outbox) flagged(t wire.FrameType, flags uint16, body func([]byte) []byte) error {
+func (o *outbox) frame(t wire.FrameType, body func([]byte) []byte) bool {
 	return o.change(func() {
 		var at int
-		o.mu.frames, at = wire.BeginFrame(o.mu.frames, t, flags, o.stream)
+		o.mu.frames, at = wire.BeginFrame(o.mu.frames, t, 0, o.stream)
 		o.mu.frames = body(o.mu.frames)
 		wire.EndFrame(o.mu.frames, at)
+	})
+}
+
+// ask sends a frame of credit, which settles nothing.
+func (o *outbox) ask(flags uint16, credit wire.Credit) {
+	o.change(func() {
+		var at int
+		o.mu.asks, at = wire.BeginFrame(o.mu.asks, wire.TypeConsumeCredit, flags, o.stream)
+		o.mu.asks = credit.Append(o.mu.asks)
+		wire.EndFrame(o.mu.asks, at)
 	})
 }
 
@@ -126,57 +167,207 @@ func (o *outbox) resumeCredit() {
 	o.taken(0, 0)
 }
 
-// end refuses everything from now on.
-func (o *outbox) end() {
+// end refuses everything from now on, and answers what was not sent and what was not confirmed, for how long already. The flushes are to be ended when
+// that is in other hands.
+func (o *outbox) end(now int64) (unsent, unsure unconfirmed, waited time.Duration) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.mu.over = true
+	unsent = unconfirmed{o.mu.acks, o.mu.returns, o.mu.frames}
+	o.mu.acks, o.mu.returns, o.mu.frames = nil, nil, nil
+	unsure = o.mu.asked
+	unsure.acks = append(unsure.acks, o.mu.fresh.acks...)
+	unsure.returns = append(unsure.returns, o.mu.fresh.returns...)
+	unsure.frames = append(unsure.frames, o.mu.fresh.frames...)
+	o.mu.asked, o.mu.fresh = unconfirmed{}, unconfirmed{}
+	if o.mu.waiting {
+		waited = time.Duration(now - o.mu.askedAt)
+	}
+	return unsent, unsure, waited
+}
+
+// endFlushes ends the flushes of a stream that has ended.
+func (o *outbox) endFlushes() {
+	o.mu.Lock()
 	flushes := o.mu.flushes
 	o.mu.flushes = nil
 	o.mu.Unlock()
 	for _, f := range flushes {
-		close(f)
+		close(f.done)
 	}
 }
 
-// flush waits until all of it has been written, or the stream was lost.
+// expectConfirms: the host answers Confirms.
+func (o *outbox) expectConfirms() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.confirms = true
+	o.confirmed.Store(0)
+}
+
+// applied takes the answer to a Confirm.
+func (o *outbox) applied(position uint64) {
+	o.mu.Lock()
+	if !o.mu.waiting || position != o.mu.position {
+		o.mu.Unlock()
+		return
+	}
+	o.mu.waiting = false
+	o.mu.asked.reset()
+	o.confirmed.Store(o.mu.askedAt)
+	var over []outFlush
+	for len(o.mu.flushes) > 0 && o.mu.flushes[0].position <= position {
+		over = append(over, o.mu.flushes[0])
+		o.mu.flushes = o.mu.flushes[1:]
+	}
+	wake := (!o.mu.fresh.empty() || len(o.mu.flushes) > 0) && !o.mu.busy && !o.mu.over
+	if wake {
+		o.mu.busy = true
+	}
+	o.mu.Unlock()
+	for _, f := range over {
+		close(f.done)
+	}
+	if wake {
+		signal(o.wake)
+	}
+}
+
+// unconfirmed answers the settlement of a delivery that was sent and not confirmed.
+func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *extentRef) (found []settlement) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, u := range [...]*unconfirmed{&o.mu.asked, &o.mu.fresh} {
+		u.each(func(h uint32) *extentRef {
+			if h == handle {
+				return ref
+			}
+			return nil
+		}, func(x settlement) {
+			if x.extent != nil && x.run.Attempt == attempt && x.run.Base <= seq && seq < x.run.Base+core.Seq(x.run.Count) {
+				x.run.Base, x.run.Count = seq, 1
+				found = append(found, x)
+			}
+		})
+	}
+	return found
+}
+
+// each calls f with every settlement; extent finds what a handle names.
+func (u *unconfirmed) each(extent func(handle uint32) *extentRef, f func(settlement)) {
+	for _, r := range u.acks {
+		f(settlement{verb: wire.TypeAck, extent: extent(r.handle), run: r.SeqRun})
+	}
+	for _, r := range u.returns {
+		f(settlement{verb: wire.TypeReturn, extent: extent(r.handle), run: r.SeqRun})
+	}
+	for rest := u.frames; len(rest) > 0; {
+		frame, next, err := wire.NextFrame(rest)
+		if err != nil { // this outbox has encoded them
+			return
+		}
+		rest = next
+		var nack wire.Nack
+		var extend wire.Extend
+		switch {
+		case frame.Type == wire.TypeExtend && extend.Decode(frame.Body) == nil:
+			f(settlement{
+				verb: frame.Type, extent: extent(extend.Handle), run: wire.SeqRun{Base: extend.Seq, Count: 1, Attempt: extend.Attempt},
+				delay: time.Duration(extend.Millis) * time.Millisecond,
+			})
+		case frame.Type != wire.TypeExtend && nack.Decode(frame.Body) == nil:
+			f(settlement{
+				verb: frame.Type, extent: extent(nack.Handle), run: wire.SeqRun{Base: nack.Seq, Count: 1, Attempt: nack.Attempt},
+				delay: time.Duration(nack.DelayMillis) * time.Millisecond, reason: string(nack.Reason), metadata: string(nack.Metadata),
+			})
+		}
+	}
+}
+
+// flush waits until all of it has been written, and confirmed by a host that does so, or the stream was lost.
 func (o *outbox) flush(ctx context.Context) error {
 	o.mu.Lock()
-	if o.mu.over || !o.mu.busy {
+	if o.mu.over || !o.mu.busy && !o.mu.waiting && o.mu.fresh.empty() {
 		o.mu.Unlock()
 		return nil
 	}
-	done := make(chan struct{})
-	o.mu.flushes = append(o.mu.flushes, done)
+	// The next Confirm comes after all that was gathered so far.
+	f := outFlush{position: o.mu.position + 1, done: make(chan struct{})}
+	o.mu.flushes = append(o.mu.flushes, f)
+	wake := !o.mu.busy
+	o.mu.busy = true
 	o.mu.Unlock()
+	if wake {
+		signal(o.wake)
+	}
 	select {
-	case <-done:
+	case <-f.done:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// take encodes all that waits into dst. Nothing: the sender is to sleep, and flushes that waited are over.
-func (o *outbox) take(dst []byte) []byte {
+// take encodes all that waits into dst. Nothing: the sender is to sleep, for at most pause unless that is 0.
+func (o *outbox) take(dst []byte, now int64) (out []byte, pause time.Duration) {
 	o.mu.Lock()
+	dst = append(dst, o.mu.asks...)
 	dst = append(dst, o.mu.frames...)
-	o.mu.frames = o.mu.frames[:0]
 	dst = appendSettled(dst, wire.TypeAck, o.stream, o.mu.acks)
 	dst = appendSettled(dst, wire.TypeReturn, o.stream, o.mu.returns)
+	if o.mu.confirms {
+		o.mu.fresh.frames = append(o.mu.fresh.frames, o.mu.frames...)
+		o.mu.fresh.acks = joinRuns(o.mu.fresh.acks, o.mu.acks)
+		o.mu.fresh.returns = joinRuns(o.mu.fresh.returns, o.mu.returns)
+	}
+	o.mu.asks, o.mu.frames = o.mu.asks[:0], o.mu.frames[:0]
 	o.mu.acks, o.mu.returns = o.mu.acks[:0], o.mu.returns[:0]
+	dst, pause = o.confirmLocked(dst, now)
 	if o.creditDueLocked() && o.mu.back != (wire.Credit{}) {
 		var body [12]byte
 		dst = wire.AppendFrame(dst, wire.TypeConsumeCredit, o.stream, o.mu.back.Append(body[:0]))
 		o.mu.back = wire.Credit{}
 	}
-	var flushes []chan struct{}
+	var flushes []outFlush
 	if len(dst) == 0 {
 		o.mu.busy = false
-		flushes, o.mu.flushes = o.mu.flushes, nil
+		if !o.mu.confirms {
+			flushes, o.mu.flushes = o.mu.flushes, nil
+		}
 	}
 	o.mu.Unlock()
 	for _, f := range flushes {
-		close(f)
+		close(f.done)
+	}
+	return dst, pause
+}
+
+// confirmLocked asks for a confirmation if it is time. If it is not yet, the sender is to come again after pause; none is due while an answer is
+// waited for, which wakes the sender.
+func (o *outbox) confirmLocked(dst []byte, now int64) (out []byte, pause time.Duration) {
+	hurry := len(o.mu.flushes) > 0 && o.mu.confirms
+	if o.mu.waiting || o.mu.fresh.empty() && !hurry {
+		return dst, 0
+	}
+	if left := o.mu.askedAt + confirmEvery - now; left > 0 && !hurry {
+		return dst, time.Duration(left)
+	}
+	o.mu.asked, o.mu.fresh = o.mu.fresh, o.mu.asked
+	o.mu.fresh.reset()
+	o.mu.position++
+	o.mu.waiting, o.mu.askedAt = true, now
+	var body [8]byte
+	return wire.AppendFrame(dst, wire.TypeConfirm, o.stream, wire.AppendPosition(body[:0], o.mu.position)), 0
+}
+
+// joinRuns appends runs that are sorted; one that goes on from the last one joins it.
+func joinRuns(dst, runs []settledRun) []settledRun {
+	for _, r := range runs {
+		if n := len(dst); n > 0 && dst[n-1].follows(r.handle, r.Base, r.Attempt) && dst[n-1].Count <= math.MaxUint32-r.Count {
+			dst[n-1].Count += r.Count
+		} else {
+			dst = append(dst, r)
+		}
 	}
 	return dst
 }

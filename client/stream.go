@@ -34,14 +34,20 @@ type consumeStream struct {
 	lost  atomic.Bool
 	// number is the stream's on its connection.
 	number uint32
-	// account is of a consumer with a limit; the inbox's mutex guards it.
+	// account is of a consumer with a limit; the inbox's mutex guards it, and parted.
 	account *account
+	parted  parting
+	// run is the host's, as its greeting told it; zero: it does not say. Set before the stream is used.
+	run core.ID
 
 	greeted   bool
 	quietOnce sync.Once
-	handles   map[uint32]core.ExtentID
 	deliver   wire.Deliver
 	results   wire.AckResult
+	extents   struct {
+		sync.Mutex
+		byHandle map[uint32]*extentRef
+	}
 }
 
 var _ ws.StreamHandler = (*consumeStream)(nil)
@@ -60,14 +66,16 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	case wire.TypeHandle:
 		var h wire.Handle
 		if err = h.Decode(f.Body); err == nil {
-			s.handles[h.Handle] = h.Extent
-		}
-		if len(s.handles) > maxHandles {
-			err = core.Errorf(core.CodeBadFrame, "host named more than %d extents", maxHandles)
+			err = s.name(&h)
 		}
 	case wire.TypeAckResult:
 		if err = s.results.Decode(f.Body); err == nil {
 			s.refused()
+		}
+	case wire.TypeConfirm:
+		var position uint64
+		if position, err = wire.DecodePosition(f.Body); err == nil {
+			s.out.applied(position)
 		}
 	case wire.TypeConsumeHelloOK:
 		err = s.greet(f.Body)
@@ -104,6 +112,24 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	}
 }
 
+// name keeps what a handle means.
+func (s *consumeStream) name(h *wire.Handle) error {
+	s.extents.Lock()
+	defer s.extents.Unlock()
+	s.extents.byHandle[h.Handle] = &extentRef{id: h.Extent, token: string(h.Token)}
+	if len(s.extents.byHandle) > maxHandles {
+		return core.Errorf(core.CodeBadFrame, "host named more than %d extents", maxHandles)
+	}
+	return nil
+}
+
+// extent is what a handle means, nil if the host has not named it.
+func (s *consumeStream) extent(handle uint32) *extentRef {
+	s.extents.Lock()
+	defer s.extents.Unlock()
+	return s.extents.byHandle[handle]
+}
+
 // fail drops the stream while its connection lives.
 func (s *consumeStream) fail(err error) {
 	s.mux.Forget(s.number)
@@ -125,6 +151,15 @@ func (s *consumeStream) greet(body []byte) error {
 	}
 	if !s.greeted {
 		s.greeted = true
+		if id, err := core.IDFromBytes(ok.Run); err == nil {
+			s.run = id
+		}
+		if ok.LockTimeout == nil {
+			s.con.inbox.setOnce()
+		}
+		if ok.Confirms {
+			s.out.expectConfirms()
+		}
 		s.hello <- nil
 	}
 	return nil
@@ -133,16 +168,17 @@ func (s *consumeStream) greet(body []byte) error {
 // receive turns a Deliver frame into deliveries. It copies the records once, so that they may be kept for ever.
 func (s *consumeStream) receive() error {
 	d := &s.deliver
-	extent, ok := s.handles[d.Handle]
-	if !ok {
+	ref := s.extent(d.Handle)
+	if ref == nil {
 		return core.Errorf(core.CodeBadFrame, "delivery of extent handle %d, which was not named", d.Handle)
 	}
 	total := 0
 	for _, r := range d.Runs {
 		total += int(r.Count)
 	}
+	extent := ref.id
 	slab := &slab{stream: s, deliveries: make([]Delivery, total), received: time.Now()}
-	received := slab.received.UnixNano()
+	received := s.con.at(slab.received)
 	rest := append([]byte(nil), d.Records...)
 	tokens := d.Tokens
 	var record wire.Record
@@ -182,31 +218,54 @@ func (s *consumeStream) receive() error {
 	return nil
 }
 
-// refused passes refused settlements on.
+// refused passes refused settlements on; those of an extent that has moved go to its new owner.
 func (s *consumeStream) refused() {
 	for _, e := range s.results.Entries {
-		at := core.Receipt{Extent: s.handles[e.Handle], Seq: e.Seq}
-		s.con.c.opts.log.Debug("settlement refused", "queue", s.con.queue, "group", s.con.group, "receipt", at, "code", e.Code)
-		if s.con.opts.refused != nil {
-			s.con.opts.refused(Refusal{Receipt: at, Attempt: int(e.Attempt),
-				Err: core.Errorf(e.Code, "output host %s refused the settlement (%s)", s.host.id, e.Code)})
+		ref := s.extent(e.Handle)
+		if ref == nil {
+			continue // of a settlement that this stream cannot have sent
 		}
+		sent := s.out.unconfirmed(e.Handle, e.Seq, e.Attempt, ref)
+		if e.Code == core.CodeMoved && len(sent) > 0 && ref.token != "" {
+			s.con.resettle(sent, 0, false)
+			continue
+		}
+		verb := wire.TypeAck
+		for _, x := range sent {
+			verb = x.verb
+		}
+		s.con.refusedSettlement(verb, core.Receipt{Extent: ref.id, Seq: e.Seq}, int(e.Attempt),
+			core.Errorf(e.Code, "output host %s refused the settlement (%s)", s.host.id, e.Code))
 	}
 }
 
 // Closed is the connection's end.
 func (s *consumeStream) Closed(err error) { s.end(err) }
 
-// end makes the stream lost: its deliveries cannot be settled any more and come again.
+// end makes the stream lost. What it delivered is settled by calls from now on, beginning with what it did not send, or was not confirmed.
 func (s *consumeStream) end(err error) {
 	if s.lost.Swap(true) {
 		return
 	}
-	s.out.end()
+	s.handOver()
 	close(s.ended)
-	s.con.inbox.leave(s)
+	s.con.inbox.part(s, true)
 	s.hello <- err // buffered; read while greeting only
 	s.con.streamEnded(s, err)
+}
+
+// handOver gives the settlements that the host may not have to the settler.
+func (s *consumeStream) handOver() {
+	unsent, unsure, waited := s.out.end(s.con.now())
+	for _, u := range [...]struct {
+		what     *unconfirmed
+		repeated bool
+	}{{&unsure, true}, {&unsent, false}} {
+		var all []settlement
+		u.what.each(s.extent, func(x settlement) { all = append(all, x) })
+		s.con.resettle(all, waited, u.repeated)
+	}
+	s.out.endFlushes()
 }
 
 // silence asks the host to deliver no more and waits until it says so, for a moment.
@@ -228,9 +287,9 @@ func (s *consumeStream) leave() {
 	}
 	s.mux.Forget(s.number)
 	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
-	s.out.end()
+	s.handOver()
 	close(s.ended)
-	s.con.inbox.leave(s)
+	s.con.inbox.part(s, false)
 }
 
 // rest has the host not asked for more until goOn.
@@ -247,11 +306,20 @@ func (s *consumeStream) goOn() {
 // send writes what the outbox gathers, until the stream ends.
 func (s *consumeStream) send(ctx context.Context) {
 	var buf []byte
+	var pause time.Duration
 	written := make(chan struct{}, 1)
+	later := time.NewTimer(time.Hour)
+	defer later.Stop()
 	for {
-		if buf = s.out.take(buf[:0]); len(buf) == 0 {
+		if buf, pause = s.out.take(buf[:0], s.con.now()); len(buf) == 0 {
+			if pause == 0 {
+				pause = time.Hour
+			}
+			later.Reset(pause)
 			select {
 			case <-s.out.wake:
+				continue
+			case <-later.C: // a confirmation is due
 				continue
 			case <-s.ended:
 				return

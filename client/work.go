@@ -14,7 +14,10 @@ import (
 )
 
 // Handler does one task. nil acks the message; Retry and Reject choose what becomes of it; any other error, and a
-// panic, is a nack with its text and the group's backoff. Its context ends when the message's lock is lost or Work's grace is over.
+// panic, is a nack with its text and the group's backoff.
+//
+// Its context ends with a *LockLostError as its cause when the lock of the message is lost: another consumer may have the message from then on. It ends
+// with an ErrDraining when Work's grace is over. A lost connection ends no context: what the handler answers still counts.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // Work consumes a group with h until ctx ends or the group is gone; while the group or its queue is disabled it waits. It keeps messages locked while their handlers run. When
@@ -33,6 +36,8 @@ func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts 
 	if o.consumer.prefetch <= 0 {
 		o.consumer.prefetch = max(16, 4*o.concurrency)
 	}
+	w := &work{handler: h, workers: make([]worker, o.concurrency)}
+	o.consumer.watch = w
 	con, err := c.consumer(ctx, queue, group, o.consumer)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -40,7 +45,7 @@ func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts 
 		}
 		return err
 	}
-	w := &work{con: con, handler: h, workers: make([]worker, o.concurrency)}
+	w.con = con
 	err = w.run(ctx, o.grace)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -75,9 +80,58 @@ type worker struct {
 
 // task is a handler under way.
 type task struct {
-	d        *Delivery
-	cancel   context.CancelCauseFunc
-	extended atomic.Int64 // unix ns
+	d      *Delivery
+	cancel context.CancelCauseFunc
+}
+
+// lockWatch is told what became of locks that were to be extended.
+type lockWatch interface {
+	lost(at core.Receipt, attempt int, why error)
+	extended(at core.Receipt, attempt int, until int64)
+}
+
+// LockLostError is why a handler's context ended: the lock of its message is lost, and another consumer may handle the message. Err says why:
+// ErrStale when the lock ran out or the group was rewound (seek), ErrNotFound when the group was deleted.
+type LockLostError struct {
+	Receipt core.Receipt
+	Attempt int
+	Err     error
+}
+
+func (e *LockLostError) Error() string {
+	return fmt.Sprintf("the lock of message %s, attempt %d, is lost; another consumer may handle it: %v", e.Receipt, e.Attempt, e.Err)
+}
+
+// Unwrap is why.
+func (e *LockLostError) Unwrap() error { return e.Err }
+
+// lose ends the task's context.
+func (t *task) lose(why error) {
+	t.cancel(&LockLostError{Receipt: t.d.Receipt, Attempt: t.d.Attempt, Err: why})
+}
+
+// task is the one of a delivery; nil: it is over.
+func (w *work) task(at core.Receipt, attempt int) *task {
+	for i := range w.workers {
+		if t := w.workers[i].current.Load(); t != nil && t.d.Receipt == at && t.d.Attempt == attempt {
+			return t
+		}
+	}
+	return nil
+}
+
+// lost implements lockWatch. An extension whose outcome is not known is tried again.
+func (w *work) lost(at core.Receipt, attempt int, why error) {
+	if t := w.task(at, attempt); t != nil && !t.d.settled.Load() && core.CodeOf(why).Class() == core.ClassFatal {
+		t.lose(why)
+	}
+}
+
+// extended implements lockWatch.
+func (w *work) extended(at core.Receipt, attempt int, until int64) {
+	if t := w.task(at, attempt); t != nil {
+		t.d.extended(until)
+	}
 }
 
 func (w *work) run(ctx context.Context, grace time.Duration) error {
@@ -116,9 +170,7 @@ func (w *work) work(ctx, handling context.Context, me *worker) error {
 			return err
 		}
 		hctx, cancel := context.WithCancelCause(handling)
-		t := &task{d: d, cancel: cancel}
-		t.extended.Store(d.received)
-		me.current.Store(t)
+		me.current.Store(&task{d: d, cancel: cancel})
 		err := w.handle(hctx, d)
 		me.current.Store(nil)
 		cancel(nil)
@@ -165,8 +217,9 @@ func settleBy(d *Delivery, err error) error {
 	return d.Nack(Reason(err.Error()))
 }
 
-// keepLocked extends the locks of the tasks under way between a quarter and a half of the lock timeout, until idle is closed.
+// keepLocked extends the locks of the tasks under way between a quarter and a half of the lock timeout, until idle is closed. It ends the contexts of tasks whose lock has ended.
 func (w *work) keepLocked(idle <-chan struct{}) {
+	ended := w.con.inbox.ended
 	for {
 		lock := w.con.LockTimeout()
 		pause := min(max(lock/4, 50*time.Millisecond), time.Second) // it may become shorter meanwhile
@@ -179,20 +232,38 @@ func (w *work) keepLocked(idle <-chan struct{}) {
 			timer.Stop()
 			return
 		case <-timer.C:
+		case <-ended:
+			timer.Stop()
+			ended = nil
+			if err := w.con.inbox.err(); core.CodeOf(err) == core.CodeNotFound {
+				for i := range w.workers {
+					if t := w.workers[i].current.Load(); t != nil {
+						t.lose(err)
+					}
+				}
+			}
+			continue
 		}
 		if lock <= 0 { // not known yet, or delivered at most once: there is none
 			continue
 		}
-		now := time.Now()
+		now := w.con.now()
 		for i := range w.workers {
-			t := w.workers[i].current.Load()
-			if t == nil || now.UnixNano()-t.extended.Load() < int64(lock/4) {
-				continue
+			if t := w.workers[i].current.Load(); t != nil && !t.d.settled.Load() {
+				t.keepLocked(lock, now)
 			}
-			t.extended.Store(now.UnixNano())
-			if err := t.d.Extend(lock); err != nil {
-				t.cancel(err)
-			}
+		}
+	}
+}
+
+func (t *task) keepLocked(lock time.Duration, now int64) {
+	until, sure := t.d.lockEnds()
+	switch {
+	case now >= sure:
+		t.lose(core.Errorf(core.CodeStale, "the lock ran out, no host has confirmed that it was extended"))
+	case until-now <= int64(lock-lock/4):
+		if err := t.d.Extend(lock); err != nil && !t.d.settled.Load() {
+			t.lose(err)
 		}
 	}
 }

@@ -38,6 +38,9 @@ func (s *service) Nack(ctx context.Context, req *connect.Request[pb.NackRequest]
 			return nil, err
 		}
 	}
+	if req.Msg.GetUnseen() {
+		return s.settle(ctx, &pb.SettleRequest{Verb: "return", Tokens: req.Msg.GetTokens()})
+	}
 	return s.settle(ctx, &pb.SettleRequest{Verb: "nack", Tokens: req.Msg.GetTokens(), Delay: req.Msg.GetDelay(), Reason: req.Msg.GetReason(), Metadata: req.Msg.GetMetadata()})
 }
 
@@ -191,7 +194,7 @@ func failure(token string, err error) *pb.SettleResponse_Failure {
 func (s *service) openToken(ctx context.Context, text string) (acktoken.Token, error) {
 	keys := s.keys.Load()
 	t, err := acktoken.Open(keys.Keys, text)
-	if err == nil || len(text) != acktoken.Len || s.now().Sub(keys.read) < keysEvery {
+	if err == nil || len(text) != acktoken.Len && len(text) != acktoken.DerivedLen || s.now().Sub(keys.read) < keysEvery {
 		return t, err
 	}
 	if s.loadKeys(ctx) != nil {

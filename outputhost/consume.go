@@ -115,7 +115,7 @@ func (s *session) accept(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 			return nil
 		}
 		return &consumer{s: s, h: s.h, stream: f.Stream, id: dispatch.SessionID(s.h.nextSession.Add(1))}
-	case wire.TypeConsumeCredit, wire.TypeAck, wire.TypeNack, wire.TypeReject, wire.TypeExtend, wire.TypeReturn, wire.TypeConsumeClose:
+	case wire.TypeConsumeCredit, wire.TypeAck, wire.TypeNack, wire.TypeReject, wire.TypeExtend, wire.TypeReturn, wire.TypeConfirm, wire.TypeConsumeClose:
 		// Of a stream this side has ended: its error frame is on the way.
 	default:
 		s.refuse(f.Stream, core.Errorf(core.CodeBadFrame, "frame %d before the stream's hello", f.Type))
@@ -157,11 +157,24 @@ func (c *consumer) HandleFrame(f wire.Frame, _ *ws.Message) {
 		c.fail(core.Errorf(core.CodeBadFrame, "frame %d before the hello was answered", f.Type))
 		return
 	}
-	if err := c.settle(g, f); err != nil {
-		c.fail(err)
-		return
+	var err error
+	if f.Type == wire.TypeConfirm {
+		err = c.confirm(f.Body)
+	} else if err = c.settle(g, f); err == nil {
+		g.pump()
 	}
-	g.pump()
+	if err != nil {
+		c.fail(err)
+	}
+}
+
+// confirm answers that what the stream brought before was applied: frames are handled in their order.
+func (c *consumer) confirm(body []byte) error {
+	position, err := wire.DecodePosition(body)
+	if err == nil {
+		c.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConfirm, c.stream, wire.AppendPosition(nil, position)))
+	}
+	return err
 }
 
 // Closed implements ws.StreamHandler. What the consumer held stays locked until its timeout: tokens may live in another process.
@@ -184,7 +197,7 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 		c.fail(err)
 		return
 	}
-	c.tokens = hello.Tokens
+	c.tokens, c.resumes = hello.Tokens, hello.Resume
 	c.name = clipName(hello.Client)
 	c.joined = c.h.deps.Now()
 	g.mu.Lock()
@@ -219,7 +232,8 @@ func (c *consumer) greet(g *group) {
 		g.mu.Lock()
 		spec := g.mu.record.Spec
 		g.mu.Unlock()
-		ok := &pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String()}
+		run := c.h.deps.Members.Self().Run
+		ok := &pb.ConsumeHelloOK{QueueId: g.queue.String(), GroupId: g.id.String(), Confirms: c.resumes, Run: run.ID[:]}
 		if spec.Delivery != core.AtMostOnce { // else there is no lock: what waits at the consumer must not come back
 			ok.LockTimeout = convert.DurationToProto(spec.LockTimeout)
 		}
@@ -313,7 +327,7 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 		}
 		g.mu.Lock()
 		s := c.shareLocked(e.Handle)
-		var err error = errNoShare
+		err := c.lackLocked(e.Handle)
 		if s != nil {
 			err = s.rules.Extend(e.Seq, e.Attempt, time.Duration(e.Millis)*time.Millisecond, now)
 		}
@@ -351,7 +365,7 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 		case given != nil:
 			bad = bad[:0] // the new owner hands them out once their locks have ended
 		case s == nil:
-			bad = append(bad[:0], dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeStale})
+			bad = append(bad[:0], dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeOf(c.lackLocked(c.settled.Handle))})
 		case f.Type == wire.TypeAck:
 			bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad[:0])
 			g.mu.settled += int(r.Count)
@@ -375,8 +389,8 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	if err := n.Decode(f.Body); err != nil {
 		return err
 	}
-	var err error = errNoShare
 	g.mu.Lock()
+	err := c.lackLocked(n.Handle)
 	if s := c.shareLocked(n.Handle); s != nil {
 		err = s.nackLocked(&n, f.Type == wire.TypeReject, now)
 	}
@@ -406,7 +420,11 @@ func (s *share) nackLocked(n *wire.Nack, reject bool, now time.Time) error {
 // maxListed bounds how many refused settlements of one frame are listed.
 const maxListed = 1000
 
-var errNoShare = core.Errorf(core.CodeMoved, "the extent is not delivered by this host any more")
+// Why a settlement of a share that is not there is refused; made once, as they may be frequent.
+var (
+	errMoved     = core.Errorf(core.CodeMoved, "another output host delivers the extent now")
+	errForgotten = core.Errorf(core.CodeStale, "the delivery is not known any more: the group was rewound, or has consumed the extent")
+)
 
 func (c *consumer) answer(handle uint32, seq core.Seq, attempt uint16, err error) {
 	if err != nil {

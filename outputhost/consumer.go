@@ -19,6 +19,7 @@ type consumer struct {
 	greeted bool         // the reader's own
 	settled wire.Settled // the reader's scratch
 	tokens  bool         // set before the consumer joins
+	resumes bool         // set before the consumer joins: extents are named with their tokens
 	name    string       // set before the consumer joins
 	joined  time.Time    // set before the consumer joins
 	told    string       // the hosts it was told of last; the group's mutex's
@@ -29,7 +30,7 @@ type consumer struct {
 	held    int // handed out and not settled, as far as this host was told
 	holding holding
 	handles map[*share]uint32
-	shares  []*share // by handle; nil: given up
+	shares  []*share // by handle; nil: nothing of it is settled any more; movedShare: not here
 }
 
 // delivery is one frame (or a few) on its way to a consumer, made under the group's mutex and sent outside.
@@ -73,9 +74,14 @@ func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 		}
 		c.handles[s] = handle
 		c.shares = append(c.shares, s)
+		name := wire.Handle{Handle: handle, Extent: s.extent.ID}
+		var flags uint16
+		if c.resumes {
+			flags, name.Token = wire.FlagTokens, []byte(s.ackTokenLocked(0, 0).SealExtent(s.group.h.keys))
+		}
 		var at int
-		d.head, at = wire.BeginFrame(d.head, wire.TypeHandle, 0, c.stream)
-		d.head = (&wire.Handle{Handle: handle, Extent: s.extent.ID}).Append(d.head)
+		d.head, at = wire.BeginFrame(d.head, wire.TypeHandle, flags, c.stream)
+		d.head = name.Append(d.head)
 		wire.EndFrame(d.head, at)
 	}
 	frame := make([]wire.DeliverRun, 0, 16)
@@ -122,10 +128,14 @@ func (s *share) tokensLocked(runs []dispatch.Run) []byte {
 }
 
 func (s *share) tokenLocked(seq core.Seq, attempt uint16) string {
+	return s.ackTokenLocked(seq, attempt).Seal(s.group.h.keys)
+}
+
+func (s *share) ackTokenLocked(seq core.Seq, attempt uint16) acktoken.Token {
 	return acktoken.Token{
 		Queue: s.group.queue, Group: s.group.id, Extent: s.extent.ID, Seq: seq, Attempt: attempt,
 		Epoch: s.group.mu.record.Epoch, Generation: s.generation,
-	}.Seal(s.group.h.keys)
+	}
 }
 
 // shareLocked is the share behind a handle, nil when it is unknown or no longer this host's.
@@ -134,6 +144,17 @@ func (c *consumer) shareLocked(handle uint32) *share {
 		return s
 	}
 	return nil
+}
+
+// movedShare stands for every share that was given to another host long ago: who settles what this host handed out of it is sent there.
+var movedShare = &share{removed: true}
+
+// lackLocked says why there is no share behind a handle.
+func (c *consumer) lackLocked(handle uint32) error {
+	if s := c.namedLocked(handle); s != nil && (s == movedShare || s.late != nil) {
+		return errMoved
+	}
+	return errForgotten
 }
 
 // lateLocked is the share behind a handle that was given to another host not long ago, else nil.
@@ -151,10 +172,10 @@ func (c *consumer) namedLocked(handle uint32) *share {
 	return c.shares[handle]
 }
 
-// forgetLocked makes the share's handle mean nothing any more. Its number stays: it must not mean another extent.
-func (c *consumer) forgetLocked(s *share) {
+// forgetLocked makes the share's handle mean instead, nil for nothing. Its number stays: it must not mean another extent.
+func (c *consumer) forgetLocked(s, instead *share) {
 	if handle, known := c.handles[s]; known {
-		c.shares[handle] = nil
+		c.shares[handle] = instead
 		delete(c.handles, s)
 	}
 }

@@ -154,7 +154,7 @@ func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 	}
 	b.saver.save(t.Context(), b.saver.all(), false)
 	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
-	if c.shares[0] != nil || len(c.handles) != 0 || len(g.mu.given) != 0 {
+	if c.shares[0] != movedShare || c.lackLocked(0) != errMoved || c.lackLocked(1) != errForgotten || len(c.handles) != 0 || len(g.mu.given) != 0 {
 		t.Errorf("the consumer of %s keeps a share that was given away long ago", g.id)
 	}
 	g.mu.consumers = nil

@@ -59,7 +59,7 @@ func (g *group) forgetGivenLocked(now time.Time) {
 		if !s.late.changed && now.After(s.late.until) {
 			delete(g.mu.given, id)
 			s.late = nil
-			g.forgetHandlesLocked(s)
+			g.forgetHandlesLocked(s, movedShare)
 		}
 	}
 }

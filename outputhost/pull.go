@@ -163,9 +163,13 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	case s != nil:
 		err = s.settleTokenLocked(req, t, h.deps.Random(), now)
 	}
+	once := g.mu.record.Spec.Delivery == core.AtMostOnce
 	g.mu.Unlock()
 	if err == nil && s == nil {
-		return h.noShare(ctx, t)
+		if err = h.noShare(ctx, t); once && req.Verb == "ack" && core.CodeOf(err) == core.CodeStale {
+			return nil // it was done before it was handed out
+		}
+		return err
 	}
 	g.pump()
 	return err
@@ -205,8 +209,20 @@ func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
 func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, random float64, now time.Time) error {
 	switch req.Verb {
 	case "ack":
-		if s.group.mu.settled++; !s.rules.AckProven(t.Seq, now) {
+		s.group.mu.settled++
+		if t.Derived && t.Generation == s.generation { // this owner knows what it has handed out
+			if len(s.rules.Ack(t.Seq, 1, t.Attempt, now, nil)) > 0 {
+				return core.Errorf(core.CodeStale, "message %s was settled before, or not delivered as attempt %d", t.Receipt(), t.Attempt)
+			}
+			return nil
+		}
+		if !s.rules.AckProven(t.Seq, now) {
 			return core.Errorf(core.CodeStale, "message %s was settled, or parked, before", t.Receipt())
+		}
+		return nil
+	case "return":
+		if len(s.rules.Return(t.Seq, 1, t.Attempt, now, nil)) > 0 {
+			return core.Errorf(core.CodeStale, "attempt %d is not the current delivery of message %s", t.Attempt, t.Receipt())
 		}
 		return nil
 	case "nack":
@@ -232,5 +248,5 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, rando
 		}
 		return s.rules.Extend(t.Seq, t.Attempt, d, now)
 	}
-	return core.Errorf(core.CodeBadArgument, "verb %q is not ack, nack, reject or extend", req.Verb)
+	return core.Errorf(core.CodeBadArgument, "verb %q is not ack, nack, reject, return or extend", req.Verb)
 }

@@ -367,7 +367,7 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 		if r := s.dropLocked(); r != nil {
 			readers = append(readers, r)
 		}
-		g.forgetHandlesLocked(s)
+		g.forgetHandlesLocked(s, nil)
 	}
 	for id, s := range g.mu.given {
 		if g.stays(s.extent) {
@@ -376,7 +376,7 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 		}
 		delete(g.mu.given, id)
 		s.late = nil
-		g.forgetHandlesLocked(s)
+		g.forgetHandlesLocked(s, nil)
 	}
 	return readers
 }

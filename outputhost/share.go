@@ -286,10 +286,11 @@ func (s *share) dropLocked() *reader {
 	return r
 }
 
-// forgetHandlesLocked takes a share from the consumers: nothing of it is settled any more.
-func (g *group) forgetHandlesLocked(s *share) {
+// forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is nil, or movedShare when another host
+// settles it.
+func (g *group) forgetHandlesLocked(s, instead *share) {
 	for _, c := range g.mu.consumers {
-		c.forgetLocked(s)
+		c.forgetLocked(s, instead)
 	}
 }
 

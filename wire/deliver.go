@@ -31,26 +31,35 @@ func (c *Credit) Decode(body []byte) error {
 }
 
 // Handle is TypeHandle: the short name of an extent on this stream, sent before its first use.
-// Body: handle u32 | extent 16 bytes.
+// Body: handle u32 | extent 16 bytes | token. The token (length u16, 1 … MaxToken bytes) is there with FlagTokens only; it aliases the body.
 type Handle struct {
 	Handle uint32
 	Extent core.ExtentID
+	Token  []byte
 }
-
-const handleLen = 20
 
 // Append writes the body.
 func (h *Handle) Append(dst []byte) []byte {
-	return append(binary.LittleEndian.AppendUint32(dst, h.Handle), h.Extent.ID[:]...)
+	dst = append(binary.LittleEndian.AppendUint32(dst, h.Handle), h.Extent.ID[:]...)
+	if len(h.Token) > 0 {
+		dst = appendLong(dst, h.Token)
+	}
+	return dst
 }
 
 // Decode reads a body into h.
 func (h *Handle) Decode(body []byte) error {
-	if len(body) != handleLen {
-		return core.Errorf(core.CodeBadFrame, "handle has a body of %d bytes, not %d", len(body), handleLen)
-	}
 	c := cursor{b: body}
 	*h = Handle{Handle: c.u32(), Extent: core.ExtentID{ID: c.id()}}
+	if c.short {
+		return errShort("handle", len(body))
+	}
+	if len(c.b) > 0 {
+		h.Token = c.longBytes()
+		if c.short || len(c.b) > 0 || !inRange(h.Token, MaxToken) {
+			return core.Errorf(core.CodeBadFrame, "handle has a body of %d bytes, which do not hold an extent and its token", len(body))
+		}
+	}
 	return nil
 }
 

@@ -62,6 +62,8 @@ const (
 	// TypeConsumeClose, empty: deliver no more. The host answers with the same, the consumer returns what arrived before that and was
 	// not handed out, and closes again: that ends the stream.
 	TypeConsumeClose FrameType = 47
+	// TypeConfirm, Position: the host answers with the same once it has applied the settlements before it. Sent only if ConsumeHelloOK says so.
+	TypeConfirm FrameType = 52
 	// output host → consumer
 	TypeConsumeHelloOK FrameType = 48 // columba.v1.ConsumeHelloOK
 	TypeHandle         FrameType = 49 // Handle
@@ -79,7 +81,7 @@ type Frame struct {
 }
 
 const (
-	// FlagTokens on TypeDeliver: tokens follow the records.
+	// FlagTokens on TypeDeliver: tokens follow the records; on TypeHandle: the extent's token follows.
 	FlagTokens uint16 = 1
 	// FlagMore on TypeDue: more is due than the credit allows.
 	FlagMore uint16 = 1
@@ -90,7 +92,7 @@ const (
 // knownFrameFlags are the flag bits this build understands on a frame of type t.
 func knownFrameFlags(t FrameType) uint16 {
 	switch t {
-	case TypeDeliver:
+	case TypeDeliver, TypeHandle:
 		return FlagTokens
 	case TypeDue:
 		return FlagMore

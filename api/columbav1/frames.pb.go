@@ -470,6 +470,7 @@ type ConsumeHello struct {
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Client        string                 `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	Tokens        bool                   `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"` // send an ack token with each message
+	Resume        bool                   `protobuf:"varint,5,opt,name=resume,proto3" json:"resume,omitempty"` // send a token with each extent, so that deliveries can be settled after the stream has ended; confirm settlements
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -532,11 +533,20 @@ func (x *ConsumeHello) GetTokens() bool {
 	return false
 }
 
+func (x *ConsumeHello) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
 type ConsumeHelloOK struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	QueueId       string                 `protobuf:"bytes,1,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
 	GroupId       string                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	LockTimeout   *durationpb.Duration   `protobuf:"bytes,3,opt,name=lock_timeout,json=lockTimeout,proto3" json:"lock_timeout,omitempty"`
+	Confirms      bool                   `protobuf:"varint,4,opt,name=confirms,proto3" json:"confirms,omitempty"` // the host answers Confirm frames
+	Run           []byte                 `protobuf:"bytes,5,opt,name=run,proto3" json:"run,omitempty"`            // of the host: another stream to the same run finds the locks of this one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,6 +602,20 @@ func (x *ConsumeHelloOK) GetLockTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *ConsumeHelloOK) GetConfirms() bool {
+	if x != nil {
+		return x.Confirms
+	}
+	return false
+}
+
+func (x *ConsumeHelloOK) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
 var File_columba_v1_frames_proto protoreflect.FileDescriptor
 
 const file_columba_v1_frames_proto_rawDesc = "" +
@@ -630,16 +654,19 @@ const file_columba_v1_frames_proto_rawDesc = "" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x16\n" +
 	"\x06credit\x18\x03 \x01(\x04R\x06credit\x12\x14\n" +
-	"\x05known\x18\x14 \x01(\fR\x05known\"j\n" +
+	"\x05known\x18\x14 \x01(\fR\x05known\"\x82\x01\n" +
 	"\fConsumeHello\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\tR\x06client\x12\x16\n" +
-	"\x06tokens\x18\x04 \x01(\bR\x06tokens\"\x84\x01\n" +
+	"\x06tokens\x18\x04 \x01(\bR\x06tokens\x12\x16\n" +
+	"\x06resume\x18\x05 \x01(\bR\x06resume\"\xb2\x01\n" +
 	"\x0eConsumeHelloOK\x12\x19\n" +
 	"\bqueue_id\x18\x01 \x01(\tR\aqueueId\x12\x19\n" +
 	"\bgroup_id\x18\x02 \x01(\tR\agroupId\x12<\n" +
-	"\flock_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vlockTimeoutB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\flock_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vlockTimeout\x12\x1a\n" +
+	"\bconfirms\x18\x04 \x01(\bR\bconfirms\x12\x10\n" +
+	"\x03run\x18\x05 \x01(\fR\x03runB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_frames_proto_rawDescOnce sync.Once

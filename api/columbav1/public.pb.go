@@ -2994,6 +2994,7 @@ type NackRequest struct {
 	Delay         *durationpb.Duration   `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"` // unset: the group's backoff
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Metadata      []byte                 `protobuf:"bytes,50,opt,name=metadata,proto3" json:"metadata,omitempty"` // in place of the message's own, at most 16 KiB; empty: it keeps those
+	Unseen        bool                   `protobuf:"varint,51,opt,name=unseen,proto3" json:"unseen,omitempty"`    // no application saw the messages: they are ready at once and the attempts are not counted; the other fields mean nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3054,6 +3055,13 @@ func (x *NackRequest) GetMetadata() []byte {
 		return x.Metadata
 	}
 	return nil
+}
+
+func (x *NackRequest) GetUnseen() bool {
+	if x != nil {
+		return x.Unseen
+	}
+	return false
 }
 
 type RejectRequest struct {
@@ -3710,12 +3718,13 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.PulledMessageR\bmessages\"$\n" +
 	"\n" +
 	"AckRequest\x12\x16\n" +
-	"\x06tokens\x18\x01 \x03(\tR\x06tokens\"\x8a\x01\n" +
+	"\x06tokens\x18\x01 \x03(\tR\x06tokens\"\xa2\x01\n" +
 	"\vNackRequest\x12\x16\n" +
 	"\x06tokens\x18\x01 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bmetadata\x182 \x01(\fR\bmetadata\"?\n" +
+	"\bmetadata\x182 \x01(\fR\bmetadata\x12\x16\n" +
+	"\x06unseen\x183 \x01(\bR\x06unseen\"?\n" +
 	"\rRejectRequest\x12\x16\n" +
 	"\x06tokens\x18\x01 \x03(\tR\x06tokens\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +

@@ -9,7 +9,7 @@ import (
 const diskLook = 1100 * time.Millisecond
 
 // Disconnect breaks every connection of clients. They connect again by themselves. What was published and not answered is sent again, under the
-// same id; what was delivered and not settled stays locked, and comes again after its lock timeout.
+// same id; what was delivered stays locked, and is settled and extended all the same.
 func (b *Broker) Disconnect() { b.net.reset(func(*conn) bool { return true }) }
 
 // LoseRequests has what clients send not arrive, until heal. The broker takes no publish and hears of no ack; what it sends arrives. heal
@@ -32,16 +32,17 @@ func (b *Broker) RefusePublishes() (accept func()) {
 	}
 }
 
-// Redeliver has what consumers of a group hold come again: their connections break, so that they settle nothing, and the group's lock timeout
-// passes. Deliveries of other groups go through the same.
+// Redeliver has what consumers of a group hold come again: what clients send is lost, so that they settle and extend nothing, until the group's lock
+// timeout has passed. Deliveries of other groups, and publishes, go through the same.
 func (b *Broker) Redeliver(t testing.TB, queue, group string) {
 	t.Helper()
 	g, err := b.client.Admin().GetGroup(t.Context(), queue, group)
 	if err != nil {
 		t.Fatalf("redeliver to group %s of %s: %v", group, queue, err)
 	}
-	b.Disconnect()
+	heal := b.LoseRequests()
 	b.Advance(g.Spec.LockTimeout + time.Second)
+	heal()
 }
 
 // Crash kills the broker as kill -9 does, and starts it again. What it had acknowledged is there; acks and first attempts of about the last second

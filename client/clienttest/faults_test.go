@@ -66,20 +66,25 @@ func TestBroker_LoseAnswers(t *testing.T) {
 	})
 }
 
-// TestBroker_LoseRequests has an ack not arrive: the message comes again after its lock timeout, and not before.
+// TestBroker_LoseRequests has an ack not arrive: for a moment, then it is sent again; for longer than the lock timeout, then the message comes again.
 func TestBroker_LoseRequests(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: 20 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)
-		b.Publish(t, queue, "a")
-		began := time.Now()
-		d := take(t, con)
+		b.Publish(t, queue, "short")
 		heal := b.LoseRequests()
-		ok(t, d.Ack())
+		ok(t, take(t, con).Ack())
 		b.Advance(time.Second)
 		heal()
+		b.WaitEmpty(t, queue, "billing", 10*time.Second)
+		b.Publish(t, queue, "long")
+		d := take(t, con)
+		heal = b.LoseRequests()
+		ok(t, d.Ack())
+		b.Advance(2 * time.Minute)
+		heal()
 		again := take(t, con)
-		if at := time.Since(began).Round(time.Second); again.Attempt != 2 || again.ID != d.ID || at != 20*time.Second {
-			t.Errorf("attempt %d of %s after %s, want the second of %s after 20 s", again.Attempt, again.ID, at, d.ID)
+		if again.Attempt < 2 || again.ID != d.ID {
+			t.Errorf("attempt %d of %s, want a later one of %s", again.Attempt, again.ID, d.ID)
 		}
 		ok(t, again.Ack())
 		b.WaitEmpty(t, queue, "billing", time.Minute)
@@ -137,21 +142,17 @@ func TestBroker_RefusePublishes(t *testing.T) {
 	})
 }
 
-// TestBroker_Redeliver takes messages from a consumer that holds them: it can settle them no more, and they come again.
+// TestBroker_Redeliver takes messages from a consumer that holds them: they come again. A late ack counts.
 func TestBroker_Redeliver(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: 20 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)
 		b.Publish(t, queue, "a")
 		held := take(t, con)
 		b.Redeliver(t, queue, "billing")
-		if err := held.Ack(); !errors.Is(err, client.ErrStale) {
-			t.Errorf("acked what was taken away: %v", err)
-		}
 		if d := take(t, con); d.Attempt != 2 || d.ID != held.ID {
 			t.Errorf("attempt %d of %s, want the second of %s", d.Attempt, d.ID, held.ID)
-		} else {
-			ok(t, d.Ack())
 		}
+		ok(t, held.Ack())
 		b.WaitEmpty(t, queue, "billing", time.Minute)
 	})
 }

@@ -82,8 +82,8 @@ func TestGuide_Testing(t *testing.T) {
 		b.Publish(t, "/demo/accounts", "10")
 		b.Advance(200 * time.Millisecond)
 
-		heal := b.LoseRequests() // what the worker sends does not arrive
-		b.Advance(time.Second)
+		heal := b.LoseRequests()   // what the worker sends does not arrive
+		b.Advance(2 * time.Minute) // longer than the group's lock timeout
 		heal()
 		b.WaitEmpty(t, "/demo/accounts", "ledger", time.Hour)
 		if n != 2 {

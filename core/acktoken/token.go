@@ -1,5 +1,8 @@
 // Package acktoken owns the opaque proof of one delivery: what it names, how it is sealed with the cluster's keys and how
 // a forged one is told from a true one.
+//
+// A consumer's stream carries no token for each message: an output host seals one token for an extent, [Token.SealExtent], and the consumer
+// derives from it the tokens of deliveries that it has to settle elsewhere, [OfDelivery].
 package acktoken
 
 import (
@@ -20,6 +23,9 @@ type Token struct {
 	Attempt    uint16 // from 1
 	Epoch      uint64 // of the group; raised by each rewind
 	Generation uint64 // of the ownership of the share
+	// Derived: the consumer has named seq and attempt itself, on the strength of a token of the extent. It proves that its bearer was delivered
+	// messages of the extent in this epoch, under this or a later generation.
+	Derived bool
 }
 
 // Receipt names the message in its extent.
@@ -36,8 +42,14 @@ const (
 	macLen  = 16
 )
 
-// Len is the number of characters of every sealed token.
-const Len = (8*(bodyLen+macLen) + 5) / 6
+// Len is the number of characters of a token that an output host sealed, DerivedLen of one that OfDelivery made.
+const (
+	Len        = (8*(bodyLen+macLen) + 5) / 6
+	DerivedLen = Len + (8*deliveryLen+5)/6
+)
+
+// deliveryLen is what OfDelivery adds: seq u64 | attempt u16.
+const deliveryLen = 8 + 2
 
 // encoding leaves no second spelling of the same bytes.
 var encoding = base64.RawURLEncoding.Strict()
@@ -60,9 +72,52 @@ func (t Token) Seal(keys Keys) string {
 	return encoding.EncodeToString(append(b, mac(keys.Current, b)...))
 }
 
-// Open reads a token sealed with one of the keys. Everything else – truncated, altered, of another cluster, of another
-// version – is CodeBadToken with one and the same text, so that an answer teaches a forger nothing.
+// SealExtent seals the token of the extent, for consumers who were delivered messages of it: Seq and Attempt are ignored. It is no ack token by
+// itself.
+func (t Token) SealExtent(keys Keys) string {
+	t.Seq, t.Attempt = 0, 0
+	return t.Seal(keys)
+}
+
+// OfDelivery makes the token of one delivery from the token of its extent. It needs no key.
+func OfDelivery(extent string, seq core.Seq, attempt uint16) string {
+	var b [deliveryLen]byte
+	binary.BigEndian.PutUint64(b[:], uint64(seq))
+	binary.BigEndian.PutUint16(b[8:], attempt)
+	return extent + encoding.EncodeToString(b[:])
+}
+
+// Open reads a token sealed with one of the keys, or one derived from such a token of an extent. Everything else – truncated, altered, of
+// another cluster, of another version, the token of an extent – is CodeBadToken with one and the same text, so that an answer teaches a forger
+// nothing.
 func Open(keys Keys, s string) (Token, error) {
+	if len(s) == DerivedLen {
+		return openDerived(keys, s)
+	}
+	t, err := open(keys, s)
+	if err == nil && t.Seq == 0 {
+		return Token{}, errBad()
+	}
+	return t, err
+}
+
+func openDerived(keys Keys, s string) (Token, error) {
+	b, err := encoding.DecodeString(s[Len:])
+	if err != nil || len(b) != deliveryLen {
+		return Token{}, errBad()
+	}
+	t, err := open(keys, s[:Len])
+	if err != nil || t.Seq != 0 || t.Attempt != 0 {
+		return Token{}, errBad()
+	}
+	t.Seq, t.Attempt, t.Derived = core.Seq(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint16(b[8:]), true
+	if t.Seq == 0 || t.Attempt == 0 {
+		return Token{}, errBad()
+	}
+	return t, nil
+}
+
+func open(keys Keys, s string) (Token, error) {
 	if len(s) != Len {
 		return Token{}, errBad()
 	}

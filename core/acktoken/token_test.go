@@ -28,7 +28,7 @@ func TestToken_RoundTrip(t *testing.T) {
 	keys := Keys{Current: NewKey()}
 	rapid.Check(t, func(t *rapid.T) {
 		want := Token{
-			Seq: core.Seq(rapid.Uint64().Draw(t, "seq")), Attempt: rapid.Uint16().Draw(t, "attempt"),
+			Seq: core.Seq(rapid.Uint64Min(1).Draw(t, "seq")), Attempt: rapid.Uint16().Draw(t, "attempt"),
 			Epoch: rapid.Uint64().Draw(t, "epoch"), Generation: rapid.Uint64().Draw(t, "generation"),
 		}
 		for _, id := range []*core.ID{&want.Queue.ID, &want.Group.ID, &want.Extent.ID} {
@@ -176,4 +176,44 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("%q: %v is not a bad token", s, err)
 		}
 	})
+}
+
+// The tokens that a consumer derives name what it says; the token of the extent alone settles nothing, and a token of a delivery derives none.
+func TestOfDelivery(t *testing.T) {
+	keys := Keys{Current: NewKey()}
+	want := sample()
+	extent := want.SealExtent(keys)
+	got, err := Open(keys, OfDelivery(extent, want.Seq, want.Attempt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Derived = true
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("token changed (-want +got):\n%s", d)
+	}
+	derived := OfDelivery(extent, 7, 1)
+	if len(derived) != DerivedLen {
+		t.Errorf("a derived token has %d characters, want %d", len(derived), DerivedLen)
+	}
+	for what, bad := range map[string]string{
+		"the token of an extent":              extent,
+		"seq 0":                               OfDelivery(extent, 0, 1),
+		"attempt 0":                           OfDelivery(extent, 1, 0),
+		"derived from the token of a message": OfDelivery(sample().Seal(keys), 7, 1),
+		"of another cluster":                  OfDelivery(sample().SealExtent(Keys{Current: NewKey()}), 7, 1),
+		"cut off":                             derived[:len(derived)-1],
+		"with a tail":                         derived + "A",
+		"no base64":                           derived[:len(derived)-1] + "=",
+	} {
+		if _, err := Open(keys, bad); !errors.Is(err, core.ErrBadToken) {
+			t.Errorf("%s: got %v, want a bad token", what, err)
+		}
+	}
+	for i := range Len {
+		bad := []byte(derived)
+		bad[i] ^= 1
+		if _, err := Open(keys, string(bad)); !errors.Is(err, core.ErrBadToken) {
+			t.Fatalf("character %d altered: got %v, want a bad token", i, err)
+		}
+	}
 }

@@ -112,8 +112,12 @@ func (s *Share) settle(seq core.Seq, m *message) {
 }
 
 // AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack token,
-// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled, or parked, before.
+// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled, or parked, before. In a group that
+// delivers at most once it means nothing, like every ack: what was handed out is settled.
 func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
+	if s.group.once() {
+		return true
+	}
 	if m := s.table.get(seq); m != nil && s.isAway(seq, m) {
 		return false
 	}
