@@ -49,7 +49,7 @@ const (
 	defaultPrefetchBytes = 8 << 20
 	// closeTimeout bounds how long Close and Work try to hand in what they hold when their context has no end.
 	closeTimeout = 10 * time.Second
-	// maxAsked is what a host keeps of the credit of one stream: the rest of a limit would be forgotten.
+	// maxAsked is what a host keeps of the credit of one stream: the rest would be forgotten.
 	maxAsked = 1 << 20
 )
 
@@ -76,9 +76,7 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 	if o.prefetchBytes <= 0 {
 		o.prefetchBytes = defaultPrefetchBytes
 	}
-	if o.limit > 0 {
-		o.prefetch = min(o.prefetch, maxAsked)
-	}
+	o.prefetch = min(o.prefetch, maxAsked)
 	con := &Consumer{
 		c: c, queue: queue, group: group, opts: o, inbox: newInbox(o.limit),
 		wake: make(chan struct{}, 1), connected: make(chan struct{}), done: make(chan struct{}), epoch: time.Now(),

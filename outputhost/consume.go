@@ -312,8 +312,7 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 			return nil
 		}
 		g.mu.Lock()
-		c.credit.messages = int(min(int64(c.credit.messages)+int64(credit.Messages), 1<<20))
-		c.credit.bytes = int(min(uint64(c.credit.bytes)+min(credit.Bytes, 1<<40), uint64(c.h.cfg.MaxCredit)))
+		c.credit.grant(credit, c.h.cfg.MaxCredit)
 		g.mu.Unlock()
 		return nil
 	case wire.TypeAck, wire.TypeReturn:
@@ -341,8 +340,7 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 // recall takes back the messages that the consumer may still be sent, and tells it how many those are: it may ask another host for them.
 func (c *consumer) recall(g *group) {
 	g.mu.Lock()
-	back := wire.Credit{Messages: uint32(max(0, c.credit.messages))}
-	c.credit.messages = 0
+	back := c.credit.recall()
 	g.mu.Unlock()
 	b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, c.stream)
 	b = back.Append(b)

@@ -26,7 +26,7 @@ type consumer struct {
 	group   atomic.Pointer[group]
 	closed  atomic.Bool
 
-	credit  struct{ messages, bytes int }
+	credit  window
 	held    int // handed out and not settled, as far as this host was told
 	holding holding
 	handles map[*share]uint32
@@ -89,8 +89,7 @@ func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 	for _, r := range runs {
 		frame = append(frame, wire.DeliverRun{Base: r.Base, Count: r.Count, Attempt: r.Attempt, Enqueued: r.Enqueued})
 		bytes += len(r.Bytes)
-		c.credit.messages -= int(r.Count)
-		c.credit.bytes -= len(r.Bytes)
+		c.credit.spend(int(r.Count), len(r.Bytes))
 		c.held += int(r.Count)
 		s.group.h.metrics.handedOut(r, now)
 	}
