@@ -66,8 +66,11 @@ func (g *group) readLocked() (actions []func()) {
 			continue
 		}
 		r := s.reader
+		needed := wanted || s.rules.Lacks() // without consumers what an earlier owner left under way is read, as it may become a dead letter
 		switch {
-		case r == nil && (wanted || s.restored) && s.rules.WantsMore():
+		case r != nil && !needed:
+			actions = append(actions, r.stop)
+		case r == nil && needed && s.rules.WantsMore():
 			s.reader = &reader{g: g, s: s}
 			actions = append(actions, s.reader.start)
 		case r != nil && r.mux != nil:

@@ -40,7 +40,6 @@ type share struct {
 	others     map[metadata.Key]*other   // checkpoints of other owners
 	consumed   time.Time                 // timestamp of a done row of another epoch; zero: there was none
 	late       *late                     // of a share that was given away: what is still settled here
-	restored   bool                      // an earlier owner left messages under way: read on even without consumers, to see their locks end
 	end        bool                      // sealed: l is known
 	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
 	removed    bool
@@ -128,7 +127,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, restored: state.Pending() > 0, consumed: written, gone: gone.Consumed(), began: now, intended: intended}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, consumed: written, gone: gone.Consumed(), began: now, intended: intended}
 	if s.timers() {
 		decided.Resume(&state, g.id)
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)

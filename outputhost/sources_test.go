@@ -148,7 +148,8 @@ func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		s := g.mu.shares[e.ID]
-		s.restored, s.reader = true, nil
+		s.reader = nil
+		g.mu.pulls = map[chan struct{}]struct{}{make(chan struct{}): {}} // somebody wants messages
 		g.readLocked()
 		wants := s.reader != nil
 		s.reader = nil
@@ -185,7 +186,7 @@ func TestReader_ReadsWhatWasRestored(t *testing.T) {
 	defer g.mu.Unlock()
 	g.mu.rules.RemoveShare(s.rules)
 	s.rules = g.mu.rules.AddShare(s.extent.ID, state, b.deps.Now())
-	s.restored, s.reader = true, &reader{g: g, s: s, told: true}
+	s.reader = &reader{g: g, s: s, told: true}
 	s.last = 10
 	if s.caughtUp() || !s.reader.owedLocked() {
 		t.Errorf("read to its end so far: %v, more is owed: %v; two messages are missing", s.caughtUp(), s.reader.owedLocked())

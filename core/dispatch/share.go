@@ -78,6 +78,9 @@ func (s *Share) Extent() core.ExtentID { return s.extent }
 // first one that is not done: see Known.
 func (s *Share) ReadFrom() core.Seq { return s.done.NextUndone(s.next) }
 
+// Lacks reports whether messages were restored from a checkpoint and not read yet.
+func (s *Share) Lacks() bool { return s.missing > 0 }
+
 // outstanding is how many messages were read, or restored, and not settled.
 func (s *Share) outstanding() int { return s.table.n + s.buffered }
 
