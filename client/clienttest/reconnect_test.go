@@ -58,7 +58,7 @@ func TestWork_JobsOutliveConnections(t *testing.T) {
 					b.Publish(t, queue, fmt.Sprint(i))
 				}
 				for range 30 {
-					time.Sleep(5 * time.Second)
+					b.Advance(5 * time.Second)
 					b.Disconnect()
 				}
 				b.WaitEmpty(t, queue, "billing", 10*time.Minute)
@@ -93,7 +93,7 @@ func TestWork_LongJobOutlivesAReset(t *testing.T) {
 		a, ends, h := job(30 * time.Minute)
 		b.Work(t, queue, "billing", h)
 		b.Publish(t, queue, "job")
-		time.Sleep(time.Minute)
+		b.Advance(time.Minute)
 		b.Disconnect()
 		b.WaitEmpty(t, queue, "billing", 3*time.Hour)
 		a.want(t, attempt{"job", 1, 0})
@@ -109,9 +109,9 @@ func TestWork_OutlivesAnOutage(t *testing.T) {
 		a, ends, h := job(90 * time.Second)
 		b.Work(t, queue, "billing", h, client.Concurrency(3))
 		b.Publish(t, queue, "a", "b", "c")
-		time.Sleep(80 * time.Second)
+		b.Advance(80 * time.Second)
 		heal := b.LoseRequests()
-		time.Sleep(3 * time.Minute)
+		b.Advance(3 * time.Minute)
 		heal()
 		b.WaitEmpty(t, queue, "billing", time.Hour)
 		wantOnce(t, a, 3)
@@ -131,7 +131,7 @@ func TestConsumer_SettlesAfterAReset(t *testing.T) {
 		for range 4 {
 			all = append(all, take(t, con))
 		}
-		time.Sleep(time.Minute)
+		b.Advance(time.Minute)
 		b.Disconnect()
 		ok(t, all[0].Ack())
 		ok(t, all[1].Nack(client.After(10*time.Second), client.Reason("later"), client.Metadata([]byte("step 2"))))
@@ -179,7 +179,7 @@ func TestConsumer_UnseenOutlivesAReset(t *testing.T) {
 						b.Disconnect()
 					}
 					ok(t, d.Ack())
-					time.Sleep(time.Second / 10)
+					b.Advance(time.Second / 10)
 				}
 				ok(t, con.Close(t.Context()))
 				b.WaitEmpty(t, queue, "billing", time.Second)
@@ -194,7 +194,7 @@ func TestConsumer_UnseenIsGivenBackAfterACrash(t *testing.T) {
 		con := consumer(t, b)
 		b.Publish(t, queue, "a", "b", "c")
 		first := take(t, con)
-		time.Sleep(10 * time.Second) // the locks are in a checkpoint
+		b.Advance(10 * time.Second) // the locks are in a checkpoint
 		b.Crash(t)
 		ok(t, first.Ack())
 		for _, want := range []string{"b", "c"} {
@@ -224,7 +224,7 @@ func TestWork_TellsOfALostLock(t *testing.T) {
 		}, client.ErrNotFound},
 		"extensions do not arrive": {func(t *testing.T, b *clienttest.Broker) {
 			heal := b.LoseRequests()
-			time.Sleep(time.Minute)
+			b.Advance(time.Minute)
 			heal()
 		}, client.ErrStale},
 	} {
@@ -245,7 +245,7 @@ func TestWork_TellsOfALostLock(t *testing.T) {
 					})
 				}()
 				b.Publish(t, queue, "job")
-				time.Sleep(2 * time.Minute)
+				b.Advance(2 * time.Minute)
 				if len(told) > 0 {
 					t.Fatalf("told to stop too early: %v", <-told)
 				}
@@ -282,7 +282,7 @@ func TestWork_SettledByHand(t *testing.T) {
 		})
 		b.Publish(t, queue, "job")
 		b.WaitEmpty(t, queue, "billing", time.Minute)
-		time.Sleep(time.Minute)
+		b.Advance(time.Minute)
 		stop()
 	})
 }
