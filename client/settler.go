@@ -11,7 +11,6 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -31,7 +30,7 @@ type settler struct {
 	}
 }
 
-// extentRef is an extent as a host named it. The token is that of acktoken.Token.SealExtent; "": the host gave none.
+// extentRef is an extent as a host named it. The token is the one from which core.DeliveryToken derives; "": the host gave none.
 type extentRef struct {
 	id    core.ExtentID
 	token string
@@ -216,7 +215,7 @@ func (s *settler) call(ctx context.Context, batch []settlement) (again []settlem
 		for i := range x.run.Count {
 			one := x
 			one.run.Base, one.run.Count = x.run.Base+core.Seq(i), 1
-			token := acktoken.OfDelivery(x.extent.token, one.run.Base, one.run.Attempt)
+			token := core.DeliveryToken(x.extent.token, one.run.Base, one.run.Attempt)
 			if _, twice := of[token]; !twice {
 				tokens = append(tokens, token)
 			}

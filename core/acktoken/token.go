@@ -2,7 +2,7 @@
 // a forged one is told from a true one.
 //
 // A consumer's stream carries no token for each message: an output host seals one token for an extent, [Token.SealExtent], and the consumer
-// derives from it the tokens of deliveries that it has to settle elsewhere, [OfDelivery].
+// derives from it the tokens of deliveries that it has to settle elsewhere, [core.DeliveryToken].
 package acktoken
 
 import (
@@ -42,13 +42,13 @@ const (
 	macLen  = 16
 )
 
-// Len is the number of characters of a token that an output host sealed, DerivedLen of one that OfDelivery made.
+// Len is the number of characters of a token that an output host sealed, DerivedLen of one that core.DeliveryToken made.
 const (
 	Len        = (8*(bodyLen+macLen) + 5) / 6
 	DerivedLen = Len + (8*deliveryLen+5)/6
 )
 
-// deliveryLen is what OfDelivery adds: seq u64 | attempt u16.
+// deliveryLen is what core.DeliveryToken adds: seq u64 | attempt u16.
 const deliveryLen = 8 + 2
 
 // encoding leaves no second spelling of the same bytes.
@@ -77,14 +77,6 @@ func (t Token) Seal(keys Keys) string {
 func (t Token) SealExtent(keys Keys) string {
 	t.Seq, t.Attempt = 0, 0
 	return t.Seal(keys)
-}
-
-// OfDelivery makes the token of one delivery from the token of its extent. It needs no key.
-func OfDelivery(extent string, seq core.Seq, attempt uint16) string {
-	var b [deliveryLen]byte
-	binary.BigEndian.PutUint64(b[:], uint64(seq))
-	binary.BigEndian.PutUint16(b[8:], attempt)
-	return extent + encoding.EncodeToString(b[:])
 }
 
 // Open reads a token sealed with one of the keys, or one derived from such a token of an extent. Everything else – truncated, altered, of

@@ -179,11 +179,11 @@ func FuzzOpen(f *testing.F) {
 }
 
 // The tokens that a consumer derives name what it says; the token of the extent alone settles nothing, and a token of a delivery derives none.
-func TestOfDelivery(t *testing.T) {
+func TestOpen_Derived(t *testing.T) {
 	keys := Keys{Current: NewKey()}
 	want := sample()
 	extent := want.SealExtent(keys)
-	got, err := Open(keys, OfDelivery(extent, want.Seq, want.Attempt))
+	got, err := Open(keys, core.DeliveryToken(extent, want.Seq, want.Attempt))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,16 +191,16 @@ func TestOfDelivery(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("token changed (-want +got):\n%s", d)
 	}
-	derived := OfDelivery(extent, 7, 1)
+	derived := core.DeliveryToken(extent, 7, 1)
 	if len(derived) != DerivedLen {
 		t.Errorf("a derived token has %d characters, want %d", len(derived), DerivedLen)
 	}
 	for what, bad := range map[string]string{
 		"the token of an extent":              extent,
-		"seq 0":                               OfDelivery(extent, 0, 1),
-		"attempt 0":                           OfDelivery(extent, 1, 0),
-		"derived from the token of a message": OfDelivery(sample().Seal(keys), 7, 1),
-		"of another cluster":                  OfDelivery(sample().SealExtent(Keys{Current: NewKey()}), 7, 1),
+		"seq 0":                               core.DeliveryToken(extent, 0, 1),
+		"attempt 0":                           core.DeliveryToken(extent, 1, 0),
+		"derived from the token of a message": core.DeliveryToken(sample().Seal(keys), 7, 1),
+		"of another cluster":                  core.DeliveryToken(sample().SealExtent(Keys{Current: NewKey()}), 7, 1),
 		"cut off":                             derived[:len(derived)-1],
 		"with a tail":                         derived + "A",
 		"no base64":                           derived[:len(derived)-1] + "=",
