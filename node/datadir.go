@@ -19,7 +19,7 @@ import (
 // dataDir is the directory of a process, locked while it is open:
 //
 //	DIR/lock       held by the process that uses the directory; its text is that process's id
-//	DIR/host.json  who the host is: written once
+//	DIR/host.json  who the host is, and of which cluster: written at the first start, and once more when the cluster is met
 //	DIR/metadata   the cluster's records, when they are embedded
 //	DIR/store      the messages, on hosts with the store role
 //	DIR/stores/N   directories of the same form, of the second and further store hosts of the process
@@ -34,6 +34,7 @@ type hostFile struct {
 	Format  int         `json:"format"`
 	Host    core.HostID `json:"host"`
 	Created time.Time   `json:"created"`
+	Cluster string      `json:"cluster,omitempty"` // the id of the cluster whose metadata the host met first; "" before
 }
 
 // hostFormat is the version of the directory's layout that this build writes, and the highest that it reads.
@@ -165,6 +166,11 @@ func (d *dataDir) identify(now time.Time) error {
 	if json.Unmarshal(text, &d.host) != nil {
 		return damaged
 	}
+	if d.host.Cluster != "" {
+		if _, err := core.ParseID(d.host.Cluster); err != nil {
+			return damaged
+		}
+	}
 	if _, err := core.ParseHostID(string(d.host.Host)); err != nil || d.host.Format < 1 {
 		return core.Errorf(core.CodeCorrupt, "%s names no host; restore it from a copy, it says which host this is", path)
 	}
@@ -179,6 +185,12 @@ func (d *dataDir) mint(path string, now time.Time) error {
 	}
 	id := core.NewID(now).String()
 	d.host = hostFile{Format: hostFormat, Host: core.HostID("host-" + id[len(id)-12:]), Created: now.UTC()}
+	return d.writeHost()
+}
+
+// writeHost makes host.json what is known of the host, durably.
+func (d *dataDir) writeHost() error {
+	path := filepath.Join(d.path, "host.json")
 	text, err := json.MarshalIndent(d.host, "", "  ")
 	if err != nil {
 		return core.Errorf(core.CodeInternal, "write %s: %w", path, err)
@@ -187,6 +199,24 @@ func (d *dataDir) mint(path string, now time.Time) error {
 		return d.fileError(err)
 	}
 	return nil
+}
+
+// cluster is the id of the cluster that the host belongs to; zero: it has met none.
+func (d *dataDir) cluster() core.ID {
+	id, _ := core.ParseID(d.host.Cluster) // identify has checked it
+	return id
+}
+
+// join makes the host one of a cluster, for good.
+func (d *dataDir) join(cluster core.ID) error {
+	if d.host.Cluster == cluster.String() {
+		return nil
+	}
+	if d.host.Cluster != "" {
+		return core.Errorf(core.CodeConflict, "data directory %s belongs to cluster %s and not to %s", d.path, d.host.Cluster, cluster)
+	}
+	d.host.Cluster = cluster.String()
+	return d.writeHost()
 }
 
 // checkMetadata refuses to begin with no records at all beside a store that has messages: they would belong to nobody.

@@ -21,6 +21,7 @@ type finder struct {
 	members membership.Monitor
 	join    []string
 	found   atomic.Pointer[core.HostID]
+	met     func(ctx context.Context) error // the metadata have answered; nil: nobody wants to know
 }
 
 // Bounds of the wait for the metadata at the start.
@@ -82,6 +83,11 @@ func (f *finder) ask(ctx context.Context, store metadata.Store) error {
 	defer cancel()
 	if _, _, err := store.List(ctx, metadata.Settings, "cluster", "", 1, metadata.One); err != nil {
 		return err
+	}
+	if f.met != nil {
+		if err := f.met(ctx); err != nil {
+			return err
+		}
 	}
 	if len(before) == 1 {
 		f.found.CompareAndSwap(nil, &before[0].ID)

@@ -25,7 +25,8 @@ type holder struct {
 	store   metadata.Store
 	failed  func() error
 	members membership.Monitor
-	serve   bool // others may ask
+	serve   bool                     // others may ask
+	foreign func() []membership.Host // hosts of other clusters; nil unless this run of the process made the cluster
 	log     *slog.Logger
 	metrics prometheus.Registerer
 	ctx     context.Context
@@ -36,6 +37,9 @@ var _ role = (*holder)(nil)
 
 func newHolder(res *resources, log *slog.Logger) *holder {
 	h := &holder{log: log, metrics: res.metrics, store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
+	if res.begins {
+		h.foreign = res.gossip.Foreign
+	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -78,6 +82,11 @@ func (h *holder) Run(ctx context.Context) error {
 				return secondHolder(other)
 			}
 		}
+		if h.foreign != nil { // a cluster as young as this run gives way to an older one that it was made one with
+			if other, ok := olderOf(h.foreign(), h.members.Self()); ok {
+				return secondHolder(other)
+			}
+		}
 		if err := h.failed(); err != nil {
 			return core.Errorf(core.CodeOf(err), "the process cannot go on: %w", err)
 		}
@@ -92,9 +101,13 @@ func (h *holder) Stop(context.Context) error {
 
 // olderHolder is another live host that has held the metadata for longer than this one.
 func olderHolder(members membership.Monitor) (membership.Host, bool) {
-	self := members.Self()
-	for _, h := range members.Hosts(membership.RoleMetadata) {
-		if h.ID != self.ID && bytes.Compare(h.Run.ID[:], self.Run.ID[:]) < 0 {
+	return olderOf(members.Hosts(membership.RoleMetadata), members.Self())
+}
+
+// olderOf is one of hosts that holds metadata and began before self.
+func olderOf(hosts []membership.Host, self membership.Host) (membership.Host, bool) {
+	for _, h := range hosts {
+		if h.Has(membership.RoleMetadata) && h.ID != self.ID && bytes.Compare(h.Run.ID[:], self.Run.ID[:]) < 0 {
 			return h, true
 		}
 	}

@@ -86,7 +86,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		return err
 	}
 	var all pages
-	srv := newServer(n.o.Log, res.metrics, res.guard, &all, res.tcp, res.mem)
+	srv := newServer(n.o.Log, res.metrics, res.guard, res.cluster.Guard(n.o.Log, &all), res.tcp, res.mem)
 	parts := []lifecycle.Part{srv}
 	for _, r := range n.foundation(res) {
 		parts = append(parts, all.add(r))

@@ -31,7 +31,10 @@ type resources struct {
 	guard   *guard
 	self    membership.Host
 	members membership.Monitor
-	gossip  *gossip.Monitor // nil without
+	gossip  *gossip.Monitor   // nil without
+	gossips []*gossip.Monitor // that and those of the further store hosts
+	cluster *peer.Cluster
+	begins  bool // this run of the process made the cluster
 	peers   *peer.Pool
 	stores  []*extraStore // the second and further store hosts
 
@@ -42,7 +45,7 @@ type resources struct {
 
 // open acquires them; on an error nothing is left open.
 func (n *Node) open(ctx context.Context) (_ *resources, err error) {
-	res := &resources{metrics: newRegistry(n.o.Version)}
+	res := &resources{metrics: newRegistry(n.o.Version), cluster: &peer.Cluster{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, res.close())
@@ -52,6 +55,11 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 		return nil, err
 	}
 	res.opened(res.dir.close)
+	if id := res.dir.cluster(); !id.IsZero() {
+		if err := res.cluster.Set(id); err != nil {
+			return nil, err
+		}
+	}
 	if res.tcp, err = listen(ctx, n.cfg.Listen); err != nil {
 		return nil, err
 	}
@@ -69,7 +77,7 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 	}
 	res.mem = netmem.Listen(res.self.Address)
 	res.opened(res.mem.Close)
-	res.peers = peer.NewPool(peer.Config{Self: res.self.Address, SelfDial: res.mem.Dial, Log: n.o.Log})
+	res.peers = peer.NewPool(peer.Config{Self: res.self.Address, SelfDial: res.mem.Dial, Cluster: res.cluster, Log: n.o.Log})
 	res.opened(func() error { res.peers.Close(); return nil })
 	if err := n.openMetadata(ctx, res); err != nil {
 		return nil, err
@@ -118,6 +126,7 @@ func (n *Node) openMembership(ctx context.Context, res *resources) (err error) {
 
 func (n *Node) openGossip(ctx context.Context, res *resources, cfg gossip.Config) (*gossip.Monitor, error) {
 	cfg.Log = n.o.Log.With("part", "gossip")
+	cfg.Cluster = res.cluster.ID()
 	if cfg.Self.ID != res.self.ID {
 		cfg.Log = cfg.Log.With("store", cfg.Self.ID)
 	}
@@ -129,6 +138,7 @@ func (n *Node) openGossip(ctx context.Context, res *resources, cfg gossip.Config
 		return nil, err
 	}
 	res.opened(func() error { return m.Stop(context.Background()) })
+	res.gossips = append(res.gossips, m)
 	return m, nil
 }
 
@@ -138,7 +148,7 @@ const rivalWait = 5 * time.Second
 // openMetadata opens the embedded metadata, or makes ready to ask the process that has them.
 func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 	if !n.cfg.holdsMetadata() {
-		res.finder = &finder{log: n.o.Log.With("part", membership.RoleMetadata), members: res.members, join: n.cfg.Join}
+		res.finder = &finder{log: n.o.Log.With("part", membership.RoleMetadata), members: res.members, join: n.cfg.Join, met: res.meetCluster}
 		conns := newTether(res.peers.Dial)
 		client := &http.Transport{
 			DialContext: conns.Dial, MaxIdleConnsPerHost: metadataConns, IdleConnTimeout: time.Minute, DisableCompression: true,
@@ -149,7 +159,7 @@ func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 			conns.keep(addr)
 		})
 		res.opened(func() error { stop(); return nil })
-		res.meta = remote.NewLocated(&http.Client{Transport: client}, res.finder.locate)
+		res.meta = remote.NewLocated(&http.Client{Transport: res.cluster.Transport(client)}, res.finder.locate)
 		res.opened(res.meta.Close)
 		return nil
 	}
@@ -167,7 +177,7 @@ func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 	}
 	res.meta, res.failed = store, store.Failed
 	res.opened(res.meta.Close)
-	return nil
+	return res.ownCluster(ctx)
 }
 
 // metadataConns is how many connections to the metadata are kept for the next calls.

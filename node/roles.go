@@ -35,7 +35,9 @@ func (n *Node) foundation(res *resources) []namedRole {
 	switch {
 	case res.finder == nil:
 		out = append(out, namedRole{membership.RoleMetadata, newHolder(res, n.o.Log.With("part", membership.RoleMetadata))})
-	case !slices.Equal(n.cfg.Roles, []string{RoleStore}):
+	case slices.Equal(n.cfg.Roles, []string{RoleStore}):
+		out = append(out, namedRole{"cluster", &meeter{res}})
+	default:
 		return []namedRole{{membership.RoleMetadata, &seeker{finder: res.finder, store: res.meta, joiner: j}}}
 	}
 	if len(n.cfg.Join) > 0 {

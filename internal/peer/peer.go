@@ -24,6 +24,8 @@ type Config struct {
 	SelfDial func(ctx context.Context) (net.Conn, error)
 	// NetDial reaches the others; nil: the network.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Cluster is named in every call and link; nil: none is.
+	Cluster *Cluster
 	Log     *slog.Logger
 }
 
@@ -75,15 +77,18 @@ func (d *dialing) ended() bool {
 
 // NewPool makes a pool that has no connection yet.
 func NewPool(cfg Config) *Pool {
+	if cfg.Cluster == nil {
+		cfg.Cluster = &Cluster{}
+	}
 	p := &Pool{cfg: cfg}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.mu.links = make(map[linkKey]*dialing)
-	p.client = &http.Client{Transport: &http.Transport{
+	p.client = &http.Client{Transport: cfg.Cluster.Transport(&http.Transport{
 		DialContext:         p.Dial,
 		MaxIdleConnsPerHost: 32,
 		IdleConnTimeout:     time.Minute,
 		DisableCompression:  true,
-	}}
+	})}
 	return p
 }
 
@@ -168,7 +173,9 @@ func (p *Pool) keep(key linkKey, d *dialing) {
 		p.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, 2*dialTimeout)
-	conn, err := ws.Dial(ctx, key.addr, key.path, ws.Options{NetDial: p.Dial})
+	header := make(http.Header)
+	p.cfg.Cluster.mark(header)
+	conn, err := ws.Dial(ctx, key.addr, key.path, ws.Options{NetDial: p.Dial, Header: header})
 	cancel()
 	if err != nil {
 		d.err = core.Errorf(core.CodeUnavailable, "link to %s%s: %w", key.addr, key.path, err)

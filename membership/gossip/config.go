@@ -51,7 +51,7 @@ const healthMax = 4
 func (m *Monitor) serfConfig(logger *log.Logger) *serf.Config {
 	c := serf.DefaultConfig()
 	c.NodeName = m.name
-	c.Tags = tags(m.cfg.Self)
+	c.Tags = tags(m.cfg.Self, m.cfg.Cluster)
 	c.EventCh = m.events
 	c.Logger, c.LogOutput = logger, nil
 	c.ReconnectInterval, c.ReconnectTimeout = m.reconnectEvery, forgetFailed

@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -27,7 +28,9 @@ type Config struct {
 	Advertise string
 	// Join are gossip addresses of members, host:port; one that can be reached is enough. None for the first of a cluster.
 	Join []string
-	Log  *slog.Logger
+	// Cluster is the id of this host's cluster; zero: it is not known yet, see SetCluster.
+	Cluster core.ID
+	Log     *slog.Logger
 }
 
 // Monitor is a member of the cluster and its view of the others. Safe for concurrent use.
@@ -52,6 +55,10 @@ type Monitor struct {
 	doubleGrace, reconnectEvery time.Duration
 	wrap                        func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 
+	cluster atomic.Pointer[core.ID] // zero: not known yet
+	others  atomic.Pointer[[]membership.Host]
+	foreign time.Time // when the log was told of hosts of another cluster; the refreshing goroutine's
+
 	hosts membership.View
 }
 
@@ -75,8 +82,24 @@ func New(cfg Config) (*Monitor, error) {
 		doubleGrace: doubleGrace, reconnectEvery: reconnectEvery,
 		wrap: func(t memberlist.NodeAwareTransport) memberlist.NodeAwareTransport { return t },
 	}
+	m.cluster.Store(&cfg.Cluster)
+	m.others.Store(new([]membership.Host))
 	m.hosts.Replace([]membership.Host{cfg.Self})
 	return m, nil
+}
+
+// Foreign are the live hosts that gossip here and say that they belong to another cluster than this host, or to any, while this host knows of
+// none. They are not to be changed.
+func (m *Monitor) Foreign() []membership.Host { return *m.others.Load() }
+
+// SetCluster tells the others which cluster this host belongs to. From then on hosts of other clusters are no members. After Start.
+func (m *Monitor) SetCluster(id core.ID) {
+	if *m.cluster.Swap(&id) == id {
+		return
+	}
+	if err := m.agent.SetTags(tags(m.cfg.Self, id)); err != nil {
+		m.cfg.Log.Warn("gossip: the others learn later of which cluster this host is", "err", err)
+	}
 }
 
 // Start binds the address and begins to join the others in the background. On an error nothing is left behind:

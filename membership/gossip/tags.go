@@ -7,27 +7,38 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// Keys of the tags. They are told once, at the start, and never change.
+// Keys of the tags. They are told at the start, and never change, but that the cluster is told once it is known.
 const (
 	tagID      = "id"
 	tagRoles   = "roles"
 	tagAddress = "addr"
 	tagZone    = "zone"
 	tagRun     = "run"
+	tagCluster = "c"
 )
 
 // maxTags bounds the bytes of keys and values. Serf's limit is 512, its encoding included.
 const maxTags = 480
 
-func tags(h membership.Host) map[string]string {
-	return map[string]string{
+func tags(h membership.Host, cluster core.ID) map[string]string {
+	out := map[string]string{
 		tagID: string(h.ID), tagRoles: strings.Join(h.Roles, ","), tagAddress: h.Address, tagZone: h.Zone, tagRun: h.Run.String(),
 	}
+	if !cluster.IsZero() {
+		out[tagCluster] = shortCluster(cluster)
+	}
+	return out
+}
+
+// shortCluster is the random end of a cluster's id: enough to tell clusters apart, and short, as tags are.
+func shortCluster(id core.ID) string {
+	s := id.String()
+	return s[len(s)-12:]
 }
 
 func checkTags(h membership.Host) error {
 	size := 0
-	for k, v := range tags(h) {
+	for k, v := range tags(h, core.ID{15: 1}) {
 		size += len(k) + len(v)
 	}
 	if size > maxTags {

@@ -20,7 +20,7 @@ func FuzzHostOf(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := hostOf(tags(h))
+		again, err := hostOf(tags(h, core.ID{}))
 		if err != nil {
 			t.Fatalf("%+v does not come back: %v", h, err)
 		}

@@ -25,6 +25,8 @@ func (m *Monitor) Changed(wake func()) (stop func()) { return m.hosts.Changed(wa
 // refresh makes serf's members the view, and wakes those who asked for changes. Called by one goroutine at a time.
 func (m *Monitor) refresh() {
 	var live []membership.Host
+	var foreign []membership.Host
+	own := *m.cluster.Load()
 	for _, s := range m.agent.Members() {
 		if s.Status != serf.StatusAlive {
 			continue
@@ -34,8 +36,16 @@ func (m *Monitor) refresh() {
 			m.cfg.Log.Debug("gossip: a member is no host of this cluster", "member", s.Name, "err", err)
 			continue
 		}
+		if theirs := s.Tags[tagCluster]; theirs != "" && (own.IsZero() || theirs != shortCluster(own)) {
+			foreign = append(foreign, h)
+			if !own.IsZero() {
+				m.tellForeign(h, time.Now())
+				continue
+			}
+		}
 		live = append(live, h)
 	}
+	m.others.Store(&foreign)
 	old := m.hosts.All()
 	hosts, doubles := view(live)
 	m.tellDoubles(doubles, time.Now())
@@ -102,6 +112,15 @@ func (m *Monitor) tellDoubles(doubles []membership.Host, now time.Time) {
 		seen[d.Run] = due
 	}
 	m.doubles = seen
+}
+
+// tellForeign logs, now and then, that a host of another cluster gossips here.
+func (m *Monitor) tellForeign(h membership.Host, now time.Time) {
+	if now.Sub(m.foreign) < sayEvery {
+		return
+	}
+	m.foreign = now
+	m.cfg.Log.Warn("a host of another cluster gossips with this one and is not taken for a member; start it with --join of its own cluster", hostAttrs(h)...)
 }
 
 func hostAttrs(h membership.Host) []any {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -36,7 +37,7 @@ func TestTagsAreReadBack(t *testing.T) {
 		if err := checkTags(want); err != nil {
 			t.Fatal(err)
 		}
-		got, err := hostOf(tags(want))
+		got, err := hostOf(tags(want, core.NewID(time.Now())))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Fatalf("%v (-want +got):\n%s", err, diff)
 		}
@@ -55,7 +56,7 @@ func TestTagsThatAreTooLong(t *testing.T) {
 }
 
 func TestTagsOfOthersAreRefused(t *testing.T) {
-	good := tags(host("a"))
+	good := tags(host("a"), core.ID{15: 1})
 	for key := range map[string]bool{tagID: true, tagRun: true} {
 		bad := map[string]string{}
 		for k, v := range good {

@@ -26,7 +26,7 @@ func Dial(ctx context.Context, addr, path string, o Options) (*Conn, error) {
 		WriteBufferSize:  clientBufferSize,
 		WriteBufferPool:  &clientBuffers,
 	}
-	c, response, err := dialer.DialContext(ctx, "ws://"+addr+path, nil)
+	c, response, err := dialer.DialContext(ctx, "ws://"+addr+path, o.Header)
 	if err != nil {
 		if response != nil {
 			text, _ := io.ReadAll(io.LimitReader(response.Body, 256)) // the library keeps the beginning only

@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/columbamq/columba/wire"
@@ -20,6 +21,8 @@ type Options struct {
 	Drained func()
 	// Admission decides whether Upgrade takes the connection, and counts its streams; nil: without limits. Dial ignores it.
 	Admission *Admission
+	// Header goes with the handshake of Dial; nil: nothing beside what the protocol wants. Upgrade ignores it.
+	Header http.Header
 	// NetDial replaces the TCP dialer: in-process links dial an in-memory listener.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
