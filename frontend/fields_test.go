@@ -66,3 +66,12 @@ func TestCreateQueue_DefaultsAreTheClusters(t *testing.T) {
 type keepOpen struct{ metadata.Store }
 
 func (keepOpen) Close() error { return nil }
+
+// TestCreateQueue_RetentionOfZero: 0 is a retention when a queue is created, as it is in an update; one that is left out is the default.
+func TestCreateQueue_RetentionOfZero(t *testing.T) {
+	c := newCluster(t, nil)
+	q := must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/zero", ConsumedRetention: durationpb.New(0)}}))(t)
+	if q.Spec.ConsumedRetention.AsDuration() != 0 || q.Spec.UnconsumedRetention.AsDuration() != 72*time.Hour {
+		t.Errorf("retentions %v, %v; want 0 and the default", q.Spec.ConsumedRetention, q.Spec.UnconsumedRetention)
+	}
+}

@@ -60,6 +60,12 @@ func (s *service) createQueue(ctx context.Context, p *pb.QueueSpec) (metadata.Qu
 	}
 	copies := s.copies.Load()
 	spec := convert.QueueSpec(p).WithDefaults(copies.Replicas, copies.MinReplicas)
+	if d := p.ConsumedRetention; d != nil { // 0 is a value here, as in an update
+		spec.ConsumedRetention = d.AsDuration()
+	}
+	if d := p.UnconsumedRetention; d != nil {
+		spec.UnconsumedRetention = d.AsDuration()
+	}
 	if err := checkQueue(spec); err != nil {
 		return none, err
 	}

@@ -34,7 +34,7 @@ func (a *app) createQueueCommand() *cobra.Command {
 	flags.register(cmd)
 	cmd.Flags().BoolVar(&fromStdin, "from-stdin", false, "read paths from stdin, one per line")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
-		spec, err := flags.spec(unsettable)
+		spec, err := flags.spec(true)
 		switch {
 		case err != nil:
 			return err

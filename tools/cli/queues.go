@@ -40,8 +40,8 @@ func (q *queueFlags) register(cmd *cobra.Command) {
 	suggest(cmd, "durability", "fsync", "written")
 	q.set.IntVar(&q.replicas, "replicas", 0, "copies of each message")
 	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "copies without which nothing is accepted")
-	q.set.DurationVar(&q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h")
-	q.set.DurationVar(&q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 72h")
+	q.set.DurationVar(&q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h; 0s: no longer")
+	q.set.DurationVar(&q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 72h; 0s: until it is consumed")
 	q.set.Var(&q.maxMessage, "max-message", "largest payload, like 1MiB")
 	q.set.Var(&q.maxBacklog, "max-backlog", "bytes that the group furthest behind may leave unconsumed, like 10GiB; beyond them publishers wait. 0: no limit")
 }
@@ -51,29 +51,34 @@ func (q *queueFlags) registerStatus(cmd *cobra.Command) {
 	suggest(cmd, "status", statuses...)
 }
 
-// unsettable are the numbers of which 0 is the default when a queue is created, in an update those of which 0 is none at all.
-var (
-	unsettable       = []string{"replicas", "min-replicas", "max-message", "consumed-retention", "unconsumed-retention"}
-	unsettableUpdate = unsettable[:3]
-)
+// unsettable are the numbers of which 0 means nothing.
+var unsettable = []string{"replicas", "min-replicas", "max-message"}
 
-// spec is what was set, checked as far as it can be without the server. No flag of nonzero may be 0.
-func (q *queueFlags) spec(nonzero []string) (*pb.QueueSpec, error) {
-	for _, name := range nonzero {
+// spec is what was set, checked as far as it can be without the server. In an update a retention of 0 is left out: the names of the fields say it.
+func (q *queueFlags) spec(creates bool) (*pb.QueueSpec, error) {
+	for _, name := range unsettable {
 		if f := q.set.Lookup(name); f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {
 			return nil, core.Errorf(core.CodeBadArgument, "%s 0 is not above 0; leave the flag out", name)
 		}
 	}
 	s := &pb.QueueSpec{
 		Consistency: q.consistency, Durability: q.durability, Replicas: int32(q.replicas), MinReplicas: int32(q.minReplicas),
-		ConsumedRetention:   convert.DurationToProto(q.consumed),
-		UnconsumedRetention: convert.DurationToProto(q.unconsumed),
+		ConsumedRetention:   q.retention("consumed-retention", q.consumed, creates),
+		UnconsumedRetention: q.retention("unconsumed-retention", q.unconsumed, creates),
 		MaxMessage:          int64(q.maxMessage), Status: q.status, MaxBacklog: int64(q.maxBacklog),
 	}
 	if q.replicas > core.MaxReplicas || q.minReplicas > core.MaxReplicas {
 		return nil, core.Errorf(core.CodeBadArgument, "replicas %d is not in 1 … %d", max(q.replicas, q.minReplicas), core.MaxReplicas)
 	}
 	return s, convert.QueueSpec(s).WithDefaults(core.MaxReplicas, 1).Validate()
+}
+
+// retention is nil when the flag was not given. For a new queue 0 is a value.
+func (q *queueFlags) retention(flag string, d time.Duration, creates bool) *durationpb.Duration {
+	if creates && d == 0 && q.set.Lookup(flag).Changed {
+		return durationpb.New(0)
+	}
+	return convert.DurationToProto(d)
 }
 
 func (a *app) updateQueueCommand() *cobra.Command {
@@ -90,7 +95,7 @@ func (a *app) updateQueueCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		spec, err := flags.spec(unsettableUpdate)
+		spec, err := flags.spec(false)
 		if err != nil {
 			return err
 		}
