@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 )
 
@@ -47,6 +48,14 @@ func (g *gated) Stop(ctx context.Context) error {
 	return g.role.Stop(ctx)
 }
 
+// failing is why the role takes nothing new although it runs; nil otherwise.
+func (g *gated) failing() error {
+	if r, ok := g.role.(interface{ Ready() error }); ok && g.open.Load() {
+		return r.Ready()
+	}
+	return nil
+}
+
 func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.open.Load() {
 		w.Header().Set("Retry-After", "1")
@@ -65,6 +74,16 @@ func (p *pages) add(r namedRole) *gated {
 	r.Routes(g.mux)
 	*p = append(*p, g)
 	return g
+}
+
+// failing is why a role takes nothing new although it runs; nil otherwise.
+func (p *pages) failing() error {
+	for _, g := range *p {
+		if err := g.failing(); err != nil {
+			return core.Errorf(core.CodeOf(err), "%s: %w", g.name, err)
+		}
+	}
+	return nil
 }
 
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -54,11 +54,15 @@ type server struct {
 		sync.Mutex
 		conns map[net.Conn]bool // on which no request has come
 	}
+	failing func() error // why a role takes nothing new; nil while all do
 }
 
 // newServer serves pages of roles, and health, metrics and profiles, behind a guard.
 func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages http.Handler, listeners ...net.Listener) *server {
-	s := &server{name: "server", log: log, listeners: listeners, guard: g}
+	s := &server{name: "server", log: log, listeners: listeners, guard: g, failing: func() error { return nil }}
+	if p, ok := pages.(interface{ failing() error }); ok {
+		s.failing = p.failing
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
@@ -154,6 +158,10 @@ func (s *server) Stop(context.Context) error { return s.http.Close() }
 func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	switch s.phase.Load() {
 	case ready:
+		if err := s.failing(); err != nil {
+			writeText(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
 		writeText(w, http.StatusOK, "ready")
 	case draining:
 		writeText(w, http.StatusServiceUnavailable, "draining")

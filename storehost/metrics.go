@@ -21,6 +21,7 @@ type metrics struct {
 	fences        prometheus.Counter
 	seals         prometheus.Counter
 	removed       prometheus.Counter
+	logFailures   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
@@ -41,6 +42,7 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 		fences:        counter("fences_total", "Answers to fences."),
 		seals:         counter("seals_total", "Extents whose end was taken over."),
 		removed:       counter("removed_extents_total", "Extents removed."),
+		logFailures:   counter("log_failures_total", "How often the log failed to write; it is opened anew each time."),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "columba_storehost_streams_refused_total", Help: "Streams ended by an error, by code.",
 		}, []string{"code"}),
@@ -60,7 +62,16 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 		vital("extents", "Extents on the disk.", func(v extentlog.Vitals) int { return v.Extents }),
 		vital("damaged_extents", "Extents on the disk that are quarantined: their bytes failed a check.", func(v extentlog.Vitals) int { return v.DamagedExtents }),
 	)
-	reg.MustRegister(m.connections, m.appendStreams, m.readStreams, m.appends, m.appendBytes, m.appendSeconds, m.readBytes,
+	reg.MustRegister(prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: "columba_storehost_log_failed", Help: "1 while the log has failed and is not opened anew yet."},
+		func() float64 {
+			if h.Ready() != nil {
+				return 1
+			}
+			return 0
+		},
+	))
+	reg.MustRegister(m.logFailures, m.connections, m.appendStreams, m.readStreams, m.appends, m.appendBytes, m.appendSeconds, m.readBytes,
 		m.copiedBytes, m.refused, m.fences, m.seals, m.removed)
 	return m
 }

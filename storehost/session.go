@@ -42,7 +42,7 @@ type session struct {
 
 // serveLink is one connection's whole life.
 func (h *Host) serveLink(w http.ResponseWriter, r *http.Request) {
-	log, err := h.extents()
+	log, links, err := h.linked()
 	if err == nil && !h.enter() {
 		err = core.Errorf(core.CodeDraining, "store is stopping; use another")
 	}
@@ -58,11 +58,11 @@ func (h *Host) serveLink(w http.ResponseWriter, r *http.Request) {
 	}
 	s := &session{h: h, log: log, signal: make(chan struct{}, 1)}
 	s.mux = ws.NewMux(conn, s.accept)
-	ctx, cancel := context.WithCancel(h.ctx)
+	ctx, cancel := context.WithCancel(links)
 	var pusher sync.WaitGroup
 	pusher.Go(func() { s.push(ctx) })
 	h.metrics.connections.Inc()
-	if err := s.mux.Run(ctx); err != nil && h.ctx.Err() == nil {
+	if err := s.mux.Run(ctx); err != nil && links.Err() == nil {
 		h.remote.Info("connection ended", telemetry.KeyPeer, conn.RemoteAddr(), telemetry.KeyErr, err)
 	}
 	h.metrics.connections.Dec()

@@ -80,7 +80,10 @@ type Host struct {
 	wg      sync.WaitGroup      // Add only under mu and while not stopped
 	mu      struct {
 		sync.Mutex
-		log      extentlog.Log // nil before Start
+		log      extentlog.Log   // nil before Start, and while it is opened anew
+		failed   error           // why it takes nothing; nil while it works
+		links    context.Context // of the connections that use it
+		endLinks context.CancelCauseFunc
 		draining bool
 		stopped  bool
 	}
@@ -119,19 +122,31 @@ func (h *Host) Start(context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mu.log = log
+	h.attach(log)
 	return nil
 }
 
-// Run waits for the end, from which on no extent is opened.
+// Run opens a log that has failed anew, and waits for the end, from which on no extent is opened. An error says that the process must end.
 func (h *Host) Run(ctx context.Context) error {
-	<-ctx.Done()
+	defer h.drain()
+	r := reopener{h: h}
+	for ctx.Err() == nil {
+		log := h.current()
+		select {
+		case <-ctx.Done():
+		case <-log.Failed():
+			if err := r.reopen(ctx, log); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h *Host) drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.draining = true
-	return nil
 }
 
 // Stop ends all connections, joins all goroutines and closes the extents.
@@ -159,10 +174,24 @@ func (h *Host) now() time.Time {
 func (h *Host) extents() (extentlog.Log, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.log == nil {
-		return nil, core.Errorf(core.CodeUnavailable, "store is starting; try again")
+	return h.mu.log, h.unavailableLocked()
+}
+
+func (h *Host) unavailableLocked() error {
+	switch {
+	case h.mu.log != nil:
+		return nil
+	case h.mu.failed != nil:
+		return h.mu.failed
 	}
-	return h.mu.log, nil
+	return core.Errorf(core.CodeUnavailable, "store is starting; try again")
+}
+
+// linked is the log and the context of the connections that use it.
+func (h *Host) linked() (extentlog.Log, context.Context, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.log, h.mu.links, h.unavailableLocked()
 }
 
 // admits is why no extent is opened here any more; nil otherwise.

@@ -224,7 +224,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	}
 	for _, prefix := range contents(timer) {
 		span := pebble.KeyRange{Start: extentKey(prefix, id), End: afterExtent(prefix, id)}
-		if err := e.db.Excise(context.Background(), span); err != nil {
+		if err := e.guarded(func() error { return e.db.Excise(context.Background(), span) }); err != nil {
 			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", id, err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"strings"
 	"syscall"
 	"time"
@@ -36,9 +35,17 @@ func (e *Engine) acquire() error {
 	e.space.look(e.fs, e.dir)
 	e.queue.group = e.space.fill().memtable() / 16 * 7
 	if err := e.openDatabase(); err != nil {
-		e.release()
-		return err
+		return errors.Join(err, e.abandon())
 	}
+	return nil
+}
+
+// abandon gives up what could not be opened; a database that goes on trying is cut off first.
+func (e *Engine) abandon() error {
+	if e.broken.Load() != nil {
+		return e.leave(e.db != nil)
+	}
+	e.release()
 	return nil
 }
 
@@ -145,9 +152,9 @@ func (e *Engine) ensureDirectory() error {
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
 		FS: enginefs.New(e.fs, enginefs.Options{
-			Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop,
+			Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop, Gate: e.gate, Fatal: e.fatal,
 		}),
-		Logger:                      pebbleLog{e.log},
+		Logger:                      pebbleLog{e},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
 		MemTableSize:                uint64(e.space.fill().memtable()),
@@ -302,14 +309,17 @@ func newerFormat(dir, why string) error {
 	return core.Errorf(core.CodeNewerFormat, "%s was written by a newer version of columba; run that version, or upgrade this one (%s)", dir, why)
 }
 
-// pebbleLog passes Pebble's words on. Fatalf ends the process: a write or sync of the log that failed once leaves pages that
-// nobody can vouch for.
-type pebbleLog struct{ log *slog.Logger }
+// pebbleLog passes Pebble's words on. Pebble calls Fatalf when it cannot go on, often with locks held, and must not get control back: the log has
+// failed, and the goroutine waits for ever.
+type pebbleLog struct{ e *Engine }
 
 func (l pebbleLog) Infof(format string, args ...any) {}
 
 func (l pebbleLog) Errorf(format string, args ...any) {
-	l.log.Error("storage", "err", fmt.Sprintf(format, args...))
+	l.e.log.Error("storage", "err", fmt.Sprintf(format, args...))
 }
 
-func (l pebbleLog) Fatalf(format string, args ...any) { pebble.DefaultLogger.Fatalf(format, args...) }
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	l.e.fail(fmt.Errorf(format, args...))
+	select {}
+}

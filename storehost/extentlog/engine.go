@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 )
 
 var _ Log = (*Engine)(nil)
@@ -37,6 +39,7 @@ type Engine struct {
 	log         *slog.Logger
 	identity    core.StoreIdentity
 	lock        *pebble.Lock
+	gate        *enginefs.Gate // of the database
 	db          *pebble.DB
 	queue       *queue
 	rounds      chan *round
@@ -85,7 +88,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
-		failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
+		gate: new(enginefs.Gate), failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.mu.extents = make(map[core.ExtentID]*extent)
@@ -94,8 +97,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		return nil, err
 	}
 	if err := e.load(); err != nil {
-		e.release()
-		return nil, err
+		return nil, errors.Join(err, e.abandon())
 	}
 	e.takePulse()
 	e.tasks.Go(e.commitLoop)
@@ -119,8 +121,9 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.queue.close()
 	close(e.stop)
-	if !e.join() {
-		return e.refusing() // the directory stays locked as long as the process lives
+	joined := e.join()
+	if e.broken.Load() != nil {
+		return e.leave(joined)
 	}
 	return e.release()
 }
@@ -141,8 +144,8 @@ func (e *Engine) housekeep() {
 			e.tails.sweep(now)
 			e.cursors.sweep(func(c *cursor) bool { return now.Sub(c.opened) > cursorAge })
 			// Pebble keeps a cut among its memtables, and the tables it is about, until they are flushed.
-			if e.excised.Swap(false) {
-				if _, err := e.db.AsyncFlush(); err != nil {
+			if e.broken.Load() == nil && e.excised.Swap(false) {
+				if err := e.guarded(func() error { _, err := e.db.AsyncFlush(); return err }); err != nil {
 					e.log.Error("flush after removals", "err", err)
 				}
 			}

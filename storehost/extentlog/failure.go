@@ -1,7 +1,10 @@
 package extentlog
 
 import (
+	"errors"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
 )
@@ -14,9 +17,20 @@ const (
 	closePatience = 5 * time.Second
 )
 
+// What Close answers for a log that has failed and cannot be closed.
+var (
+	// ErrLeft says that goroutines and memory of the log stay until the process ends. They change no file any more, and the directory can be opened anew.
+	ErrLeft = errors.New("what is left of the failed log stays in memory")
+	// ErrHangs says that a write is under way that does not end: the directory must not be opened before the process has ended.
+	ErrHangs = errors.New("a write to the disk hangs")
+)
+
+// Failed implements Log.
+func (e *Engine) Failed() <-chan struct{} { return e.failed }
+
 // fail fences the store against itself. It may be called under Pebble's locks.
 func (e *Engine) fail(err error) error {
-	failed := core.Errorf(core.CodeUnavailable, "the store's log failed to write and takes no more: look at the disk and restart it: %w", err)
+	failed := core.Errorf(core.CodeUnavailable, "the store's log failed to write and takes no more until it is opened anew; look at the disk: %w", err)
 	if e.broken.CompareAndSwap(nil, failed) {
 		e.log.Error("extent log failed", "err", err.Error()) // without Pebble's stack
 		close(e.failed)
@@ -87,8 +101,92 @@ func (e *Engine) join() bool {
 	case <-joined:
 		return true
 	case <-timer.C:
-		e.log.Error("extent log does not close", "dir", e.dir)
 		return false
+	}
+}
+
+// leave gives up a log that has failed, so that another one can be opened in its directory: first its database is cut off from its files, then it is
+// closed, if it can be.
+func (e *Engine) leave(joined bool) error {
+	if !e.gate.Sever(e.patience) {
+		e.log.Error("extent log does not close: a write to the disk hangs", "dir", e.dir)
+		return core.Errorf(core.CodeUnavailable, "close the log in %s: %w", e.dir, ErrHangs)
+	}
+	var why error
+	if !joined || e.db != nil && !e.closeFailed() {
+		e.log.Error("extent log does not close", "dir", e.dir)
+		why = core.Errorf(core.CodeUnavailable, "close the log in %s: %w", e.dir, ErrLeft)
+	}
+	if err := e.lock.Close(); err != nil {
+		return core.Errorf(core.CodeUnavailable, "unlock %s: %w", e.dir, err)
+	}
+	e.lock = nil
+	return why
+}
+
+// closeFailed closes the database of a log that has failed; false when it does not close in time.
+func (e *Engine) closeFailed() bool {
+	closed := make(chan bool, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil { // it counts on what a failure left undone
+				closed <- false
+			}
+		}()
+		e.cursors.sweep(func(*cursor) bool { return true })
+		_ = e.db.Close() // it failed, and is cut off
+		closed <- true
+	}()
+	timer := time.NewTimer(e.patience)
+	defer timer.Stop()
+	select {
+	case ok := <-closed:
+		if ok {
+			e.db = nil
+		}
+		return ok
+	case <-timer.C:
+		return false
+	}
+}
+
+// probeSize is what Probe writes.
+const probeSize = 4 << 10
+
+// Probe implements Log.
+func (e *Engine) Probe() error {
+	name := e.fs.PathJoin(e.dir, "probe")
+	f, err := e.fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return openError(e.dir, err)
+	}
+	_, err = f.Write(make([]byte, probeSize))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close(), e.fs.Remove(name)); err != nil {
+		return openError(e.dir, err)
+	}
+	return nil
+}
+
+// fatal is told what the database would end the process for, unless it is being opened: the log has failed, and the goroutine waits for ever.
+func (e *Engine) fatal(err error) {
+	if !e.hurry.opening.Load() {
+		e.fail(err)
+		select {}
+	}
+}
+
+// guarded calls the database, and does not wait for it once the log has failed.
+func (e *Engine) guarded(call func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		return err
+	case <-e.failed:
+		return e.refusing()
 	}
 }
 

@@ -83,6 +83,12 @@ type Log interface {
 	// Remove forgets the extent and gives its space back. version is of the holders, by which that was decided; it must be the one that Seal
 	// told last. CodeConflict for another version, for an extent that takes appends, and for one that was never told an end. That it was removed is remembered, also of one not known. Idempotent.
 	Remove(id core.ExtentID, version uint64) error
-	// Close syncs and releases; appends waiting are answered first.
+	// Failed is closed once the log has failed to write: it takes nothing more, answers everything that waits, and goes on reading. What it was writing may
+	// be on the disk or not; who opens the directory anew finds out. The cause is what all calls answer.
+	Failed() <-chan struct{}
+	// Probe writes, syncs and removes a small file beside the log: whether it is worth while to open a failed log anew. It may hang with the disk.
+	Probe() error
+	// Close syncs and releases; appends waiting are answered first. A log that has failed is cut off from its files. It may answer ErrHangs: the directory must
+	// not be opened again by this process; or ErrLeft: it can be, but some memory is lost.
 	Close() error
 }

@@ -1,0 +1,152 @@
+package storehost
+
+import (
+	"context"
+	"path"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+)
+
+// breaking is a store on a disk that breaks: with armed 1, the next write or sync of a file that ends in ext fails, once; with 2, all of them do, and so does
+// everything else that changes a file.
+func breaking(t *testing.T, ext string) (s *testStore, armed *atomic.Int32) {
+	t.Helper()
+	armed = new(atomic.Int32)
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileWrite, errorfs.OpCreate:
+		default:
+			return nil
+		}
+		if armed.Load() == 2 || path.Ext(op.Path) == ext && op.Kind != errorfs.OpCreate && armed.CompareAndSwap(1, 0) {
+			return syscall.EIO
+		}
+		return nil
+	}))
+	s = &testStore{t: t, self: "s1", dir: "store", open: func(dir string, o extentlog.Options) (extentlog.Log, error) {
+		o.FS = disk
+		return extentlog.Open(filepath.Base(dir), o)
+	}}
+	s.start()
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- s.host.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ran)
+		s.stop()
+	})
+	return s, armed
+}
+
+// await waits for a condition.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// TestReopen_AfterOneError: the store works again by itself, as a new run, and has all that it acknowledged.
+func TestReopen_AfterOneError(t *testing.T) {
+	s, armed := breaking(t, ".log")
+	run := s.host.current().Identity().Run
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	l := s.dial()
+	a := l.openAppend(e)
+	for range 5 {
+		a.append(w.Batch(2, 100), 0)
+	}
+	a.awaitAck(w.Last)
+	acked := w.Last
+	armed.Store(1)
+	a.append(w.Batch(2, 100), 0)
+	await(t, "a new run", func() bool { log := s.host.current(); return log != nil && log.Identity().Run != run })
+	if err := s.host.Ready(); err != nil {
+		t.Errorf("afterwards the store is not ready: %v", err)
+	}
+	select {
+	case err := <-l.done:
+		l.done <- err
+	case <-time.After(patience):
+		t.Fatal("the connection to the failed log lives on")
+	}
+	got := s.fence(e, core.DiskID{})
+	if got.Health != core.HealthWeak || got.Last < acked {
+		t.Errorf("fence of what was open: %+v, want weak, and at least %d, which were acknowledged", got, acked)
+	}
+	again, aw := extent("s1"), new(extentlogtest.Writer)
+	b := s.dial().openAppend(again)
+	b.append(aw.Batch(3, 100), 0)
+	b.awaitAck(aw.Last)
+	if got := s.fence(again, core.DiskID{}); got.Health != core.HealthOK || got.Last != aw.Last {
+		t.Errorf("fence of a new one: %+v, want ok and %d", got, aw.Last)
+	}
+}
+
+// TestReopen_WaitsForTheDisk: while it takes no write the store says so and serves what it has.
+func TestReopen_WaitsForTheDisk(t *testing.T) {
+	s, armed := breaking(t, ".log")
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	a := s.dial().openAppend(e)
+	a.append(w.Batch(2, 100), 0)
+	a.awaitAck(w.Last)
+	armed.Store(2)
+	a.append(w.Batch(2, 100), w.Last)
+	a.expectRefused(core.CodeUnavailable)
+	await(t, "the store says that it is not ready", func() bool { return s.host.Ready() != nil })
+	if v := s.host.vitals(); !v.Refuses {
+		t.Errorf("vitals: %+v, want refuses", v)
+	}
+	tries := time.After(4 * reopenFirst)
+	for waiting := true; waiting; {
+		select {
+		case <-tries:
+			waiting = false
+		default:
+			if b, err := s.host.current().Read(e.ID, 1, 2, 1<<20); err != nil || len(b) == 0 {
+				t.Fatalf("read meanwhile: %d bytes, %v", len(b), err)
+			}
+		}
+	}
+	armed.Store(0)
+	await(t, "the store is ready again", func() bool { return s.host.Ready() == nil })
+	if got := s.fence(e, core.DiskID{}); got.Last < 2 {
+		t.Errorf("fence: %+v, want what was acknowledged", got)
+	}
+	_, err := s.host.current().Fence(extent("s1"), 0)
+	must(t, err)
+}
+
+// TestReopen_AfterTheManifestFailed: Pebble cannot be closed then, and another one is opened beside what is left of it.
+func TestReopen_AfterTheManifestFailed(t *testing.T) {
+	s, armed := breaking(t, "")
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	a := s.dial().openAppend(e)
+	for range 3 {
+		a.append(w.Batch(1, 100<<10), 0)
+	}
+	a.awaitAck(w.Last)
+	must(t, s.sealAt(e, w, 1, nil))
+	run := s.host.current().Identity().Run
+	armed.Store(1)
+	_ = s.remove(e, 1, nil) // cuts its range out, which writes the manifest
+	await(t, "a new run", func() bool { log := s.host.current(); return log != nil && log.Identity().Run != run })
+	b := s.dial().openAppend(extent("s1"))
+	b.append(new(extentlogtest.Writer).Batch(3, 100), 0)
+	b.awaitAck(3)
+}
