@@ -2,41 +2,20 @@ package storehost
 
 import (
 	"context"
-	"path"
-	"path/filepath"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
+	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 )
 
-// breaking is a store on a disk that breaks: with armed 1, the next write or sync of a file that ends in ext fails, once; with 2, all of them do, and so does
-// everything else that changes a file.
-func breaking(t *testing.T, ext string) (s *testStore, armed *atomic.Int32) {
+// breaking is a store on a disk that can be made to fail.
+func breaking(t *testing.T) (s *testStore, disk *memdisk.Disk) {
 	t.Helper()
-	armed = new(atomic.Int32)
-	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		switch op.Kind {
-		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileWrite, errorfs.OpCreate:
-		default:
-			return nil
-		}
-		if armed.Load() == 2 || path.Ext(op.Path) == ext && op.Kind != errorfs.OpCreate && armed.CompareAndSwap(1, 0) {
-			return syscall.EIO
-		}
-		return nil
-	}))
-	s = &testStore{t: t, self: "s1", dir: "store", open: func(dir string, o extentlog.Options) (extentlog.Log, error) {
-		o.FS = disk
-		return extentlog.Open(filepath.Base(dir), o)
-	}}
+	disk = memdisk.New()
+	s = &testStore{t: t, self: "s1", dir: "unused", open: func(_ string, o extentlog.Options) (extentlog.Log, error) { return disk.Open(o) }}
 	s.start()
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
@@ -46,7 +25,7 @@ func breaking(t *testing.T, ext string) (s *testStore, armed *atomic.Int32) {
 		must(t, <-ran)
 		s.stop()
 	})
-	return s, armed
+	return s, disk
 }
 
 // await waits for a condition.
@@ -63,7 +42,7 @@ func await(t *testing.T, what string, ok func() bool) {
 
 // TestReopen_AfterOneError: the store works again by itself, as a new run, and has all that it acknowledged.
 func TestReopen_AfterOneError(t *testing.T) {
-	s, armed := breaking(t, ".log")
+	s, disk := breaking(t)
 	run := s.host.current().Identity().Run
 	e, w := extent("s1"), new(extentlogtest.Writer)
 	l := s.dial()
@@ -73,7 +52,7 @@ func TestReopen_AfterOneError(t *testing.T) {
 	}
 	a.awaitAck(w.Last)
 	acked := w.Last
-	armed.Store(1)
+	disk.FailOnce(".log")
 	a.append(w.Batch(2, 100), 0)
 	await(t, "a new run", func() bool { log := s.host.current(); return log != nil && log.Identity().Run != run })
 	if err := s.host.Ready(); err != nil {
@@ -100,12 +79,12 @@ func TestReopen_AfterOneError(t *testing.T) {
 
 // TestReopen_WaitsForTheDisk: while it takes no write the store says so and serves what it has.
 func TestReopen_WaitsForTheDisk(t *testing.T) {
-	s, armed := breaking(t, ".log")
+	s, disk := breaking(t)
 	e, w := extent("s1"), new(extentlogtest.Writer)
 	a := s.dial().openAppend(e)
 	a.append(w.Batch(2, 100), 0)
 	a.awaitAck(w.Last)
-	armed.Store(2)
+	disk.FailAll(true)
 	a.append(w.Batch(2, 100), w.Last)
 	a.expectRefused(core.CodeUnavailable)
 	await(t, "the store says that it is not ready", func() bool { return s.host.Ready() != nil })
@@ -123,7 +102,7 @@ func TestReopen_WaitsForTheDisk(t *testing.T) {
 			}
 		}
 	}
-	armed.Store(0)
+	disk.FailAll(false)
 	await(t, "the store is ready again", func() bool { return s.host.Ready() == nil })
 	if got := s.fence(e, core.DiskID{}); got.Last < 2 {
 		t.Errorf("fence: %+v, want what was acknowledged", got)
@@ -134,7 +113,7 @@ func TestReopen_WaitsForTheDisk(t *testing.T) {
 
 // TestReopen_AfterTheManifestFailed: Pebble cannot be closed then, and another one is opened beside what is left of it.
 func TestReopen_AfterTheManifestFailed(t *testing.T) {
-	s, armed := breaking(t, "")
+	s, disk := breaking(t)
 	e, w := extent("s1"), new(extentlogtest.Writer)
 	a := s.dial().openAppend(e)
 	for range 3 {
@@ -143,7 +122,7 @@ func TestReopen_AfterTheManifestFailed(t *testing.T) {
 	a.awaitAck(w.Last)
 	must(t, s.sealAt(e, w, 1, nil))
 	run := s.host.current().Identity().Run
-	armed.Store(1)
+	disk.FailOnce("")
 	_ = s.remove(e, 1, nil) // cuts its range out, which writes the manifest
 	await(t, "a new run", func() bool { log := s.host.current(); return log != nil && log.Identity().Run != run })
 	b := s.dial().openAppend(extent("s1"))

@@ -9,6 +9,7 @@ import (
 	"path"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -31,6 +32,31 @@ type Disk struct {
 	gone  chan struct{}
 	size  atomic.Int64 // bytes; 0: it does not say
 	full  atomic.Bool
+	once  atomic.Pointer[string] // the extension of the files of which the next write or sync fails
+	broke atomic.Bool            // every write, sync and making of a file fails
+}
+
+// FailOnce has the next write or sync of a file with this extension, or of one without for "", fail with EIO.
+func (d *Disk) FailOnce(ext string) { d.once.Store(&ext) }
+
+// FailAll has every write, sync and making of a file fail with EIO until it is called with false.
+func (d *Disk) FailAll(fail bool) { d.broke.Store(fail) }
+
+// fault is how an operation fails; nil when it does not.
+func (d *Disk) fault(op errorfs.Op) error {
+	switch op.Kind {
+	case errorfs.OpCreate:
+	case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileWrite:
+		if ext := d.once.Load(); ext != nil && *ext == path.Ext(op.Path) && d.once.CompareAndSwap(ext, nil) {
+			return syscall.EIO
+		}
+	default:
+		return nil
+	}
+	if d.broke.Load() {
+		return syscall.EIO
+	}
+	return nil
 }
 
 // New is an empty disk. It does not say how large it is before it is filled for the first time.
@@ -43,8 +69,8 @@ func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
 	gone := make(chan struct{})
 	d.gone = gone
 	o.FS = space{d, errorfs.Wrap(d.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if path.Ext(op.Path) != ".log" {
-			return nil
+		if err := d.fault(op); err != nil || path.Ext(op.Path) != ".log" {
+			return err
 		}
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
