@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -173,12 +174,18 @@ func (s *service) GetReplica(_ context.Context, req *connect.Request[pb.GetRepli
 	return answer(replica(state), err)
 }
 
+// goneAt is from when on a store whose disk hangs does not describe itself: controllers count it as one that is away, and wait for it no longer than for such a one.
+const goneAt = 10 * time.Second
+
 func (s *service) Describe(context.Context, *connect.Request[pb.DescribeRequest]) (*connect.Response[pb.StoreDescription], error) {
 	log, err := s.h.extents()
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
 	v := log.Vitals()
+	if v.Hangs >= goneAt {
+		return nil, convert.RPCError(core.Errorf(core.CodeUnavailable, "the store's disk has not answered for %s", v.Hangs.Round(time.Second)))
+	}
 	return answer(&pb.StoreDescription{
 		Identity: convert.IdentityToProto(log.Identity()), FreeBytes: v.FreeBytes, TotalBytes: v.TotalBytes, RefusesAppends: v.Refuses || s.h.admits() != nil,
 		OpenExtents: uint32(v.OpenExtents), AppendBytesPerSecond: v.AppendBytesPerSecond, SyncMicros: uint32(min(v.SyncP99.Microseconds(), math.MaxUint32)),

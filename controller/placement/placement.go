@@ -97,6 +97,8 @@ type Load struct {
 const (
 	busyBytes = 64 << 20
 	slowSync  = 20 * time.Millisecond
+	// unknownSync is what a store counts as that has synced nothing lately: that is no sign of a fast disk.
+	unknownSync = slowSync / 4
 	// FullAt is the share of a store's space that is free when it counts as nearly full.
 	FullAt = 0.10
 )
@@ -113,6 +115,10 @@ func (l Load) free() float64 {
 
 // Weight of a store for new extents, in 0.01 … 1: more for free space, less for load.
 func (l Load) Weight() float64 {
-	w := l.free() / (1 + float64(l.BytesPerSecond)/busyBytes + l.Sync.Seconds()/slowSync.Seconds())
+	sync := l.Sync
+	if sync == 0 {
+		sync = unknownSync
+	}
+	w := l.free() / (1 + float64(l.BytesPerSecond)/busyBytes + sync.Seconds()/slowSync.Seconds())
 	return min(max(w, 0.01), 1)
 }

@@ -18,6 +18,7 @@ type round struct {
 	group    group
 	err      error // of the write
 	written  time.Time
+	begun    bool // the pulse knows of it
 }
 
 // commitLoop is the log's one writer and the owner of every extent's next.
@@ -40,7 +41,7 @@ func (e *Engine) commitLoop() {
 
 // write stages the round and gives it to the database without waiting for the disk; false when giveUp has answered it meanwhile.
 func (e *Engine) write(r *round) bool {
-	r.bytes, r.errs, r.err = 0, r.errs[:0], nil
+	r.bytes, r.errs, r.err, r.begun = 0, r.errs[:0], nil, false
 	for i := range r.requests {
 		r.bytes += r.requests[i].bytes
 	}
@@ -65,6 +66,8 @@ func (e *Engine) write(r *round) bool {
 		return true
 	}
 	r.written = time.Now()
+	r.begun = true
+	e.pulse.begin(r.written)
 	e.applying.Store(r)
 	if r.err = e.refusing(); r.err == nil {
 		if err := e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync); err != nil {
@@ -102,6 +105,9 @@ func (e *Engine) settleLoop() {
 	for r := range e.rounds {
 		if r.err == nil {
 			r.err = e.sync(&r.group)
+		}
+		if r.begun {
+			e.pulse.end()
 		}
 		if r.err == nil && len(r.group.appends) > 0 {
 			e.pulse.beat(r.bytes, time.Since(r.written))

@@ -2,6 +2,7 @@ package extentlog
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -14,8 +15,18 @@ import (
 // through the damage below it.
 const exciseAbove = 64 << 10
 
-// do sends a step through the queue and waits for its answer.
+// doPatience is how long a step waits for its answer: longer than any call, so that a disk which is only slow fails nothing.
+const doPatience = 30 * time.Second
+
+// errUnanswered is the cause of the error of a step that is still under way: what its closure writes must not be read.
+var errUnanswered = errors.New("the disk did not answer in time")
+
+// do sends a step through the queue and waits for its answer. On a disk that hangs it does not begin to wait, so that callers, who try again, do not
+// pile up. CodeDeadline, with errUnanswered: it may or may not be done, and the step may still run.
 func (e *Engine) do(r request) error {
+	if hangs := e.pulse.hangs(time.Now()); hangs >= HangsAt && e.refusing() == nil {
+		return core.Errorf(core.CodeUnavailable, "the store's disk has not answered for %s; try again, or use another store", hangs.Round(time.Second))
+	}
 	answer := make(chan error, 1)
 	r.answer = func(err error) { answer <- err }
 	switch e.queue.offer(r) {
@@ -24,7 +35,14 @@ func (e *Engine) do(r request) error {
 	case offerClosed:
 		return e.ended()
 	}
-	return <-answer
+	timer := time.NewTimer(doPatience)
+	defer timer.Stop()
+	select {
+	case err := <-answer:
+		return err
+	case <-timer.C:
+		return core.Errorf(core.CodeDeadline, "the store's disk did not answer within %s: %w", doPatience, errUnanswered)
+	}
 }
 
 // stageRow writes the extent's row as it is in next.
@@ -93,7 +111,10 @@ func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 		}
 		return e.stageRow(g, x)
 	}})
-	return after, err
+	if err != nil {
+		return State{}, err
+	}
+	return after, nil
 }
 
 // Seal implements Log. L is kept even when the replica is shorter, so that no later copy goes beyond it. The version is kept even when the replica
@@ -133,6 +154,9 @@ func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uin
 		x.next.Sealed, x.next.L, x.next.SealSum, x.next.Version = true, l, checksum, max(x.next.Version, version)
 		return e.stageRow(g, x)
 	}})
+	if errors.Is(err, errUnanswered) {
+		return err
+	}
 	if err == nil && refused != nil {
 		return refused
 	}
@@ -207,8 +231,11 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		cut, timer = x.next.bytes >= exciseAbove || x.damaged(), x.next.timer()
 		return e.stageRemoval(g, x, version)
 	}})
-	if err != nil || x == nil {
+	if err != nil {
 		return err
+	}
+	if x == nil {
+		return nil
 	}
 	// The id stays taken until its range is cut out: a new replica under it would be cut too.
 	defer e.forget(id)

@@ -1,6 +1,8 @@
 package extentlog
 
 import (
+	"errors"
+
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
 )
@@ -33,6 +35,9 @@ func (e *Engine) Copy(id core.ExtentID, batches []byte) (core.Seq, error) {
 		last = x.next.last
 		return nil
 	}})
+	if errors.Is(err, errUnanswered) {
+		return 0, err
+	}
 	return last, err
 }
 

@@ -10,7 +10,7 @@ import (
 // Vitals are how a log fares. Space, rate and syncs are up to a second old.
 type Vitals struct {
 	FreeBytes, TotalBytes uint64 // of the file system; zeros when it cannot say
-	Refuses               bool   // no extent would be opened: no space, or the log has failed
+	Refuses               bool   // no extent would be opened: no space, the log has failed, or the disk hangs
 	Extents               int    // replicas
 	OpenExtents           int    // of them, those that take appends in this run
 	DamagedExtents        int    // of them, those that are quarantined
@@ -19,7 +19,12 @@ type Vitals struct {
 	AppendBytesPerSecond  uint64 // over the last seconds
 	// SyncP99 is of the rounds of the last seconds, each from its write until it is durable; 0 without any.
 	SyncP99 time.Duration
+	// Hangs is for how long the oldest round that is under way has been: a disk that answers nothing at all. 0 without one.
+	Hangs time.Duration
 }
+
+// HangsAt is from when on a disk counts as hung: the store takes no new extents, and no calls wait for it any more.
+const HangsAt = 3 * time.Second
 
 const (
 	vitalSeconds = 5   // that rates and quantiles look back
@@ -33,8 +38,33 @@ type pulse struct {
 		sync.Mutex
 		seconds [vitalSeconds + 1]second // a ring; the one at now is being filled
 		now     int
-		filled  int // whole seconds there are
+		filled  int         // whole seconds there are
+		begun   []time.Time // rounds under way, oldest first; as many as there are at most, see commitLoop
 	}
+}
+
+// begin notes a round that goes to the disk; settleLoop ends it.
+func (p *pulse) begin(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.begun = append(p.mu.begun, at)
+}
+
+// end notes that the oldest round is settled.
+func (p *pulse) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.begun = append(p.mu.begun[:0], p.mu.begun[1:]...)
+}
+
+// hangs is for how long the oldest round has been under way.
+func (p *pulse) hangs(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.mu.begun) == 0 {
+		return 0
+	}
+	return max(now.Sub(p.mu.begun[0]), 0)
 }
 
 type second struct {
@@ -78,7 +108,9 @@ func (e *Engine) Vitals() Vitals {
 	v := *e.pulse.seen.Load()
 	v.Extents, v.OpenExtents, v.DamagedExtents = e.index.totals()
 	v.Quarantined, v.ScrubbedBytes = e.quarantined.Load(), e.scrubbed.Load()
-	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil
+	v.Hangs = e.pulse.hangs(time.Now())
+	v.SyncP99 = max(v.SyncP99, v.Hangs)
+	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil || v.Hangs >= HangsAt
 	return v
 }
 

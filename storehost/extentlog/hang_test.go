@@ -1,0 +1,80 @@
+package extentlog
+
+import (
+	"path"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// hanging is a disk whose logs' syncs do not return while it hangs.
+func hanging() (disk vfs.FS, hang, release func()) {
+	var gate atomic.Pointer[chan struct{}]
+	disk = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			if c := gate.Load(); c != nil && path.Ext(op.Path) == ".log" {
+				<-*c
+			}
+		}
+		return nil
+	}))
+	return disk, func() { c := make(chan struct{}); gate.Store(&c) }, func() { close(*gate.Swap(nil)) }
+}
+
+// TestHang_IsSeenAndNobodyPilesUp: a disk that answers nothing is no fast one, calls are refused at once, and those that wait end.
+func TestHang_IsSeenAndNobodyPilesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, hang, release := hanging()
+		e := newEngine(t, "store", disk)
+		x := newExtent()
+		must(t, e.Open(x))
+		if v := e.Vitals(); v.Hangs != 0 || v.Refuses {
+			t.Fatalf("idle: %+v, want no hang", v)
+		}
+		hang()
+		answered := make(chan error, 1)
+		e.Append(x.ID, nextBatch(t, new(wire.BatchHeader), 100), 0, func(_ core.Seq, err error) { answered <- err })
+		time.Sleep(HangsAt - time.Millisecond)
+		if v := e.Vitals(); v.Refuses || v.SyncP99 < HangsAt/2 {
+			t.Errorf("just before the bound: %+v, want no refusal, and a p99 that tells", v)
+		}
+		var early sync.WaitGroup
+		began := time.Now()
+		early.Go(func() {
+			if s, err := e.Fence(newExtent(), 0); core.CodeOf(err) != core.CodeDeadline || s.Fenced {
+				t.Errorf("fence that waited: %+v, %v, want %q", s, err, core.CodeDeadline)
+			}
+		})
+		time.Sleep(2 * time.Millisecond)
+		if v := e.Vitals(); !v.Refuses || v.Hangs < HangsAt {
+			t.Errorf("at the bound: %+v, want a refusal", v)
+		}
+		for range 1000 {
+			if _, err := e.Fence(x, 0); core.CodeOf(err) != core.CodeUnavailable {
+				t.Fatalf("fence on a hung disk: %v, want %q", err, core.CodeUnavailable)
+			}
+		}
+		early.Wait()
+		if took := time.Since(began); took != doPatience {
+			t.Errorf("a fence waited for %s, want %s", took, doPatience)
+		}
+		release()
+		must(t, <-answered)
+		synctest.Wait()
+		if v := e.Vitals(); v.Hangs != 0 || v.Refuses {
+			t.Errorf("afterwards: %+v, want no hang", v)
+		}
+		if s, err := e.Fence(x, 0); err != nil || s.Last != 1 {
+			t.Errorf("fence afterwards: %+v, %v", s, err)
+		}
+	})
+}
