@@ -132,6 +132,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 			}
 			delete(h.shares.queues, queue)
 		}
+		h.backlogs.DropQueue(queue)
 		return dropped, nil
 	}
 	groups, err := h.groupsOf(ctx, queue)
@@ -179,6 +180,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		}
 		dropped = append(dropped, h.dropShares(g, gone)...)
 	}
+	h.backlogs.SetGroups(queue, q.backlogs())
 	return dropped, nil
 }
 

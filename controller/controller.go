@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/controller/backlog"
 	"github.com/columbamq/columba/controller/operations"
 	"github.com/columbamq/columba/controller/quota"
 	"github.com/columbamq/columba/controller/repair"
@@ -22,6 +23,7 @@ import (
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/serving"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -43,6 +45,7 @@ type Config struct {
 	RepairPerSecond int           // bytes, of all copies that are not urgent
 	InventoryEvery  time.Duration // how often stores are asked what they have
 	RetainEvery     time.Duration // how often extents are looked for that their queues keep no longer
+	CountEvery      time.Duration // how often backlogs are computed
 }
 
 // DefaultConfig is right for most clusters.
@@ -51,12 +54,12 @@ func DefaultConfig() Config {
 		ReconcileEvery: 2 * time.Second, CallTimeout: 3 * time.Second, SealsAtOnce: 64,
 		DescribeEvery: 2 * time.Second, DescribeTimeout: time.Second,
 		Blink: 3 * time.Second, GoneAfter: 5 * time.Minute, RepairsAtOnce: 4, RepairPerSecond: 64 << 20,
-		InventoryEvery: 30 * time.Second, RetainEvery: 30 * time.Second,
+		InventoryEvery: 30 * time.Second, RetainEvery: 30 * time.Second, CountEvery: 5 * time.Second,
 	}
 }
 
 func (c Config) validate() error {
-	for _, d := range []time.Duration{c.ReconcileEvery, c.CallTimeout, c.DescribeEvery, c.DescribeTimeout, c.Blink, c.GoneAfter, c.InventoryEvery, c.RetainEvery} {
+	for _, d := range []time.Duration{c.ReconcileEvery, c.CallTimeout, c.DescribeEvery, c.DescribeTimeout, c.Blink, c.GoneAfter, c.InventoryEvery, c.RetainEvery, c.CountEvery} {
 		if d <= 0 {
 			return core.Errorf(core.CodeBadArgument, "controller: every time must be above zero")
 		}
@@ -107,6 +110,7 @@ type Host struct {
 	quotas     *quota.Keeper
 	letters    *operations.Runner
 	retirement *retirement.Runner
+	backlogs   *backlog.Collector
 	mu         struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
@@ -149,6 +153,10 @@ func New(cfg Config, deps Deps) (*Host, error) {
 			return progress.Settled(ctx, deps.Meta, g, id)
 		},
 	})
+	h.backlogs = backlog.New(backlog.Config{
+		Meta: deps.Meta, Cluster: counted{h}, Now: deps.now, Log: h.log, Every: cfg.CountEvery, Timeout: cfg.CallTimeout, Series: telemetry.MostSeries,
+	})
+	deps.Metrics.MustRegister(h.backlogs)
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.ensures = make(map[ensureKey]*ensuring)
@@ -185,7 +193,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.letters.Run} {
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.letters.Run, h.backlogs.Run} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -81,6 +82,7 @@ type extents struct {
 		byQueue    map[core.QueueID]*ofQueue
 		byWriter   map[writerRun]map[core.ExtentID]*extent // the open ones
 		unfinished map[core.ExtentID]*extent               // whose seal is under way or not told to its holders
+		changed    map[core.QueueID]struct{}               // queues of which extents came, went or changed since they were taken; see takeChanged
 	}
 }
 
@@ -96,6 +98,7 @@ func newExtents() *extents {
 	e.mu.byQueue = make(map[core.QueueID]*ofQueue)
 	e.mu.byWriter = make(map[writerRun]map[core.ExtentID]*extent)
 	e.mu.unfinished = make(map[core.ExtentID]*extent)
+	e.mu.changed = make(map[core.QueueID]struct{})
 	return e
 }
 
@@ -113,6 +116,55 @@ func (x *extents) put(e extent) {
 	}
 	x.indexLocked(&e)
 	x.lodgeLocked(&e)
+	x.changedLocked(&e)
+}
+
+// changedLocked notes that an extent came, went or changed: for its own queue, and for the one that reads it.
+func (x *extents) changedLocked(e *extent) {
+	x.mu.changed[e.Queue] = struct{}{}
+	x.mu.changed[e.reader()] = struct{}{}
+}
+
+// takeChanged answers and forgets the queues of which extents came, went or changed since it was called last.
+func (x *extents) takeChanged() []core.QueueID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := slices.Collect(maps.Keys(x.mu.changed))
+	clear(x.mu.changed)
+	return out
+}
+
+// withoutEnd calls f with the extents that have no end, in no order. f must not block, nor keep or change them.
+func (x *extents) withoutEnd(f func(*extent)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, open := range x.mu.byWriter {
+		for _, e := range open {
+			f(e)
+		}
+	}
+	for _, e := range x.mu.unfinished {
+		if e.state != core.ExtentOpen && !e.state.HasEnd() {
+			f(e)
+		}
+	}
+}
+
+// each calls f with the extents of a queue and those that were merged into it, in no order. f must not block, nor keep or change them.
+func (x *extents) each(queue core.QueueID, f func(*extent) bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	q := x.mu.byQueue[queue]
+	if q == nil {
+		return
+	}
+	for _, all := range []map[core.ExtentID]*extent{q.all, q.merged} {
+		for _, e := range all {
+			if !f(e) {
+				return
+			}
+		}
+	}
 }
 
 func (x *extents) queueLocked(id core.QueueID) *ofQueue {
@@ -189,6 +241,7 @@ func (x *extents) remove(id core.ExtentID) {
 	delete(q.open, id)
 	x.unlodgeLocked(e)
 	x.forgetEmptyLocked(e.Queue)
+	x.changedLocked(e)
 }
 
 // took brings an extent that is there up to its row.
@@ -215,6 +268,10 @@ func (x *extents) change(id core.ExtentID, f func(*extent)) {
 	was := *e
 	f(e)
 	x.indexLocked(e)
+	if e.state != was.state || e.l != was.l || e.bytes != was.bytes || e.removed != was.removed || e.home != was.home {
+		x.changedLocked(&was)
+		x.changedLocked(e)
+	}
 	if e.home != was.home {
 		x.unlodgeLocked(&was)
 		x.lodgeLocked(e)

@@ -161,6 +161,7 @@ type fakeController struct {
 		onSeal  func(*pb.SealAllOfStoreRequest) (*pb.SealAllOfStoreResponse, error)
 		stay    []*pb.UndecidedExtent
 	}
+	depths []*pb.Depth // that it has computed; set before it is asked
 }
 
 func (f *fakeController) SealAllOfStore(_ context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {

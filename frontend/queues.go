@@ -106,18 +106,28 @@ func (s *service) GetQueue(ctx context.Context, req *connect.Request[pb.GetQueue
 	return connect.NewResponse(queueToProto(q)), nil
 }
 
-// ListQueues answers a page of the queues whose path begins with a prefix, dead letter queues too, in order of path. The page token is a
-// path. A page may hold fewer than asked for with more to come.
+// ListQueues answers a page of the queues whose path begins with a prefix: in order of path dead letter queues too, and the page token is a path; by
+// backlog or age only those that store messages. A page may hold fewer than asked for with more to come.
 func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQueuesRequest]) (*connect.Response[pb.ListQueuesResponse], error) {
 	prefix, after := req.Msg.GetPrefix(), req.Msg.GetAfter()
 	if err := checkPrefix("prefix", prefix); err != nil {
 		return nil, err
 	}
-	if err := checkPrefix("page token", after); err != nil {
+	if err := checkOrder(req.Msg.GetSort()); err != nil {
 		return nil, err
 	}
 	limit, err := pageLimit(req.Msg.GetLimit())
 	if err != nil {
+		return nil, err
+	}
+	if order := req.Msg.GetSort(); order != "" && order != "name" {
+		out, err := s.queuesByDepth(ctx, req.Msg)
+		if err != nil {
+			return nil, err
+		}
+		return connect.NewResponse(out), nil
+	}
+	if err := checkPrefix("page token", after); err != nil {
 		return nil, err
 	}
 	names, more, err := metadata.Prefix[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, prefix, after, limit, metadata.One)
@@ -148,6 +158,9 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 	out := &pb.ListQueuesResponse{Queues: slices.DeleteFunc(queues, func(q *pb.Queue) bool { return q == nil })}
 	if more {
 		out.Next = names[len(names)-1].Key.Row
+	}
+	if req.Msg.GetDepths() {
+		s.addDepths(ctx, out.Queues)
 	}
 	return connect.NewResponse(out), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,6 +45,54 @@ func TestMetricsDoc(t *testing.T) {
 		if strings.HasSuffix(name, "_total") != (d.Type == "counter") {
 			t.Errorf("%s is a %s by %s; counters, and only they, end in _total", name, d.Type, metricsDoc)
 		}
+	}
+}
+
+var (
+	mentioned = regexp.MustCompile("columba_[a-z_]+[a-z](\\{[^}`]*\\})?")
+	matched   = regexp.MustCompile("([a-z_]+)(?:=~|!~|!=|=)\"")
+	suffix    = regexp.MustCompile("_(bucket|sum|count)$")
+)
+
+// TestMetricsDoc_Mentions: every metric that a page of the documentation names is there, with the labels that its selectors ask for. So an alarm cannot be
+// about a metric that was renamed.
+func TestMetricsDoc_Mentions(t *testing.T) {
+	code := metricsOfAllRoles(t)
+	pages, err := filepath.Glob("../docs/*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, page := range append(append(pages, more...), "../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mentioned.FindAllStringSubmatch(string(text), -1) {
+			name, _, _ := strings.Cut(m[0], "{")
+			c, ok := code[name]
+			if base := suffix.ReplaceAllString(name, ""); !ok && base != name {
+				c, ok = code[base]
+				ok = ok && (c.Type == "" || c.Type == "histogram")
+			}
+			if !ok {
+				t.Errorf("%s names %s, which no role has", page, name)
+				continue
+			}
+			seen++
+			for _, label := range matched.FindAllStringSubmatch(m[1], -1) {
+				if !slices.Contains(strings.Fields(c.Labels), label[1]) {
+					t.Errorf("%s selects %s by %s; its labels are %q", page, name, label[1], c.Labels)
+				}
+			}
+		}
+	}
+	if seen < len(code) {
+		t.Errorf("%d mentions of %d metrics were found", seen, len(code))
 	}
 }
 

@@ -36,6 +36,7 @@ type group struct {
 		merged     time.Time                // when checkpoints of other owners were looked at
 		settled    int                      // messages since the last checkpoint
 		acks       rate.Meter               // of what the rules have counted as acked
+		told       toldGroup                // what controllers were told of the group
 		gap        uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
 		ordered    []*share                 // of shares, oldest extent first; nil when they changed
 		consumers  []*consumer              // in turn

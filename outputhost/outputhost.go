@@ -96,6 +96,7 @@ type Host struct {
 	memory    *budget.Budget
 	lease     *lease.Lease
 	cancels   *cancels.Desk
+	counts    counts
 	mu        struct {
 		sync.Mutex
 		groups   map[core.GroupID]*group

@@ -31,6 +31,7 @@ type share struct {
 	l          core.Seq                  // the end, once it is known
 	last       core.Seq                  // committed, as far as heard
 	next       next                      // as read for its age while nobody reads the share
+	told       toldCounts                // what controllers were told of its counts
 	watch      dispatch.Watch            // of the watchdog
 	gone       uint64                    // how many messages selections took of the extent, as far as known here
 	began      time.Time                 // when it was resumed here

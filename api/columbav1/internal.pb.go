@@ -3101,6 +3101,439 @@ func (x *SettleRequest) GetMetadata() []byte {
 	return nil
 }
 
+type GetTailsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extents       [][]byte               `protobuf:"bytes,1,rep,name=extents,proto3" json:"extents,omitempty"` // ≤ 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTailsRequest) Reset() {
+	*x = GetTailsRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTailsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTailsRequest) ProtoMessage() {}
+
+func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
+func (*GetTailsRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetTailsRequest) GetExtents() [][]byte {
+	if x != nil {
+		return x.Extents
+	}
+	return nil
+}
+
+type GetTailsResponse struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Tails         []*GetTailsResponse_Tail `protobuf:"bytes,1,rep,name=tails,proto3" json:"tails,omitempty"` // in the order of the request
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTailsResponse) Reset() {
+	*x = GetTailsResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTailsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTailsResponse) ProtoMessage() {}
+
+func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
+func (*GetTailsResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
+	if x != nil {
+		return x.Tails
+	}
+	return nil
+}
+
+type CountSharesRequest struct {
+	state         protoimpl.MessageState     `protogen:"open.v1"`
+	Run           []byte                     `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`      // of the host, as in its last answer; another run answers everything
+	Since         uint64                     `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"` // position of an earlier answer; 0: everything
+	After         []byte                     `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`  // page token: the group of the last answer that had more
+	Look          []*CountSharesRequest_Look `protobuf:"bytes,4,rep,name=look,proto3" json:"look,omitempty"`    // ≤ 256: shares whose next message, or due messages, the host reads first to tell their age
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountSharesRequest) Reset() {
+	*x = CountSharesRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountSharesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountSharesRequest) ProtoMessage() {}
+
+func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
+func (*CountSharesRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *CountSharesRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *CountSharesRequest) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *CountSharesRequest) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *CountSharesRequest) GetLook() []*CountSharesRequest_Look {
+	if x != nil {
+		return x.Look
+	}
+	return nil
+}
+
+type CountSharesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Position      uint64                 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"` // to ask from next, once there is no more
+	More          []byte                 `protobuf:"bytes,3,opt,name=more,proto3" json:"more,omitempty"`          // page token; empty: no more
+	Groups        []*GroupCounts         `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountSharesResponse) Reset() {
+	*x = CountSharesResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountSharesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountSharesResponse) ProtoMessage() {}
+
+func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
+func (*CountSharesResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *CountSharesResponse) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *CountSharesResponse) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *CountSharesResponse) GetMore() []byte {
+	if x != nil {
+		return x.More
+	}
+	return nil
+}
+
+func (x *CountSharesResponse) GetGroups() []*GroupCounts {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// GroupCounts are the shares of a group on one host that have changed.
+type GroupCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	AckRate       float64                `protobuf:"fixed64,2,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"` // messages per second, over the last ten seconds or a little more
+	Stalled       int64                  `protobuf:"varint,3,opt,name=stalled,proto3" json:"stalled,omitempty"`                 // unix µs: since when nothing has succeeded; 0: the group is not stalled
+	Shares        []*ShareCounts         `protobuf:"bytes,4,rep,name=shares,proto3" json:"shares,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupCounts) Reset() {
+	*x = GroupCounts{}
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupCounts) ProtoMessage() {}
+
+func (x *GroupCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
+func (*GroupCounts) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *GroupCounts) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *GroupCounts) GetAckRate() float64 {
+	if x != nil {
+		return x.AckRate
+	}
+	return 0
+}
+
+func (x *GroupCounts) GetStalled() int64 {
+	if x != nil {
+		return x.Stalled
+	}
+	return 0
+}
+
+func (x *GroupCounts) GetShares() []*ShareCounts {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+type ShareCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Counter       uint64                 `protobuf:"varint,2,opt,name=counter,proto3" json:"counter,omitempty"` // of the assignment by which the host has the share
+	Settled       uint64                 `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"` // messages of the extent that the group needs no more
+	Ready         uint64                 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`     // of those that were read and are not settled …
+	InFlight      uint64                 `protobuf:"varint,5,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	Delayed       uint64                 `protobuf:"varint,6,opt,name=delayed,proto3" json:"delayed,omitempty"`
+	Parked        uint64                 `protobuf:"varint,7,opt,name=parked,proto3" json:"parked,omitempty"`
+	Blocked       uint64                 `protobuf:"varint,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	Unread        uint32                 `protobuf:"varint,9,opt,name=unread,proto3" json:"unread,omitempty"`    // what those are that were not read: 0 ready, 1 delayed, 2 parked
+	Due           uint64                 `protobuf:"varint,10,opt,name=due,proto3" json:"due,omitempty"`         // of the unread ones that are delayed: ready all the same
+	Oldest        int64                  `protobuf:"varint,11,opt,name=oldest,proto3" json:"oldest,omitempty"`   // unix µs: when the oldest ready message was enqueued; 0: none is ready, or it is not known
+	Asleep        bool                   `protobuf:"varint,12,opt,name=asleep,proto3" json:"asleep,omitempty"`   // the unread ones are delayed, and nobody reads them: due is as of the last look
+	Reading       bool                   `protobuf:"varint,13,opt,name=reading,proto3" json:"reading,omitempty"` // the host reads on: what is unread has just come, or waits for room
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareCounts) Reset() {
+	*x = ShareCounts{}
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareCounts) ProtoMessage() {}
+
+func (x *ShareCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
+func (*ShareCounts) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ShareCounts) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *ShareCounts) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetReady() uint64 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetInFlight() uint64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetDelayed() uint64 {
+	if x != nil {
+		return x.Delayed
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetParked() uint64 {
+	if x != nil {
+		return x.Parked
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetBlocked() uint64 {
+	if x != nil {
+		return x.Blocked
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetUnread() uint32 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetDue() uint64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetOldest() int64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetAsleep() bool {
+	if x != nil {
+		return x.Asleep
+	}
+	return false
+}
+
+func (x *ShareCounts) GetReading() bool {
+	if x != nil {
+		return x.Reading
+	}
+	return false
+}
+
 type ListDueResponse_Record struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -3113,7 +3546,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3558,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3612,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3624,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3665,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3677,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3277,6 +3710,142 @@ func (x *HoldTimersResponse_GroupHold) GetMessages() []string {
 func (x *HoldTimersResponse_GroupHold) GetCounter() uint64 {
 	if x != nil {
 		return x.Counter
+	}
+	return 0
+}
+
+type GetTailsResponse_Tail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Committed     uint64                 `protobuf:"varint,1,opt,name=committed,proto3" json:"committed,omitempty"`
+	Last          uint64                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`       // durable here
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`     // up to last
+	Absent        bool                   `protobuf:"varint,4,opt,name=absent,proto3" json:"absent,omitempty"`   // the store does not have the extent
+	Damaged       bool                   `protobuf:"varint,5,opt,name=damaged,proto3" json:"damaged,omitempty"` // nothing else is said then
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTailsResponse_Tail) Reset() {
+	*x = GetTailsResponse_Tail{}
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTailsResponse_Tail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTailsResponse_Tail) ProtoMessage() {}
+
+func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
+func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49, 0}
+}
+
+func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
+}
+
+func (x *GetTailsResponse_Tail) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *GetTailsResponse_Tail) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *GetTailsResponse_Tail) GetAbsent() bool {
+	if x != nil {
+		return x.Absent
+	}
+	return false
+}
+
+func (x *GetTailsResponse_Tail) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
+}
+
+type CountSharesRequest_Look struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Extent        []byte                 `protobuf:"bytes,2,opt,name=extent,proto3" json:"extent,omitempty"`
+	Last          uint64                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"` // how far the extent may be read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountSharesRequest_Look) Reset() {
+	*x = CountSharesRequest_Look{}
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountSharesRequest_Look) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountSharesRequest_Look) ProtoMessage() {}
+
+func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
+func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50, 0}
+}
+
+func (x *CountSharesRequest_Look) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *CountSharesRequest_Look) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *CountSharesRequest_Look) GetLast() uint64 {
+	if x != nil {
+		return x.Last
 	}
 	return 0
 }
@@ -3531,7 +4100,51 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12/\n" +
 	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bmetadata\x182 \x01(\fR\bmetadata2\xf1\a\n" +
+	"\bmetadata\x182 \x01(\fR\bmetadata\"+\n" +
+	"\x0fGetTailsRequest\x12\x18\n" +
+	"\aextents\x18\x01 \x03(\fR\aextents\"\xce\x01\n" +
+	"\x10GetTailsResponse\x127\n" +
+	"\x05tails\x18\x01 \x03(\v2!.columba.v1.GetTailsResponse.TailR\x05tails\x1a\x80\x01\n" +
+	"\x04Tail\x12\x1c\n" +
+	"\tcommitted\x18\x01 \x01(\x04R\tcommitted\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x04R\x04last\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06absent\x18\x04 \x01(\bR\x06absent\x12\x18\n" +
+	"\adamaged\x18\x05 \x01(\bR\adamaged\"\xd5\x01\n" +
+	"\x12CountSharesRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\fR\x05after\x127\n" +
+	"\x04look\x18\x04 \x03(\v2#.columba.v1.CountSharesRequest.LookR\x04look\x1aH\n" +
+	"\x04Look\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12\x16\n" +
+	"\x06extent\x18\x02 \x01(\fR\x06extent\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\x04R\x04last\"\x88\x01\n" +
+	"\x13CountSharesResponse\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x04R\bposition\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\fR\x04more\x12/\n" +
+	"\x06groups\x18\x04 \x03(\v2\x17.columba.v1.GroupCountsR\x06groups\"\x89\x01\n" +
+	"\vGroupCounts\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12\x19\n" +
+	"\back_rate\x18\x02 \x01(\x01R\aackRate\x12\x18\n" +
+	"\astalled\x18\x03 \x01(\x03R\astalled\x12/\n" +
+	"\x06shares\x18\x04 \x03(\v2\x17.columba.v1.ShareCountsR\x06shares\"\xcc\x02\n" +
+	"\vShareCounts\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
+	"\acounter\x18\x02 \x01(\x04R\acounter\x12\x18\n" +
+	"\asettled\x18\x03 \x01(\x04R\asettled\x12\x14\n" +
+	"\x05ready\x18\x04 \x01(\x04R\x05ready\x12\x1b\n" +
+	"\tin_flight\x18\x05 \x01(\x04R\binFlight\x12\x18\n" +
+	"\adelayed\x18\x06 \x01(\x04R\adelayed\x12\x16\n" +
+	"\x06parked\x18\a \x01(\x04R\x06parked\x12\x18\n" +
+	"\ablocked\x18\b \x01(\x04R\ablocked\x12\x16\n" +
+	"\x06unread\x18\t \x01(\rR\x06unread\x12\x10\n" +
+	"\x03due\x18\n" +
+	" \x01(\x04R\x03due\x12\x16\n" +
+	"\x06oldest\x18\v \x01(\x03R\x06oldest\x12\x16\n" +
+	"\x06asleep\x18\f \x01(\bR\x06asleep\x12\x18\n" +
+	"\areading\x18\r \x01(\bR\areading2\xbe\b\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -3547,7 +4160,9 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList\x12N\n" +
 	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12K\n" +
 	"\n" +
-	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse2\xad\x05\n" +
+	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse\x12K\n" +
+	"\n" +
+	"ListDepths\x12\x1d.columba.v1.ListDepthsRequest\x1a\x1e.columba.v1.ListDepthsResponse2\xf4\x05\n" +
 	"\fStoreService\x12<\n" +
 	"\x05Fence\x12\x18.columba.v1.FenceRequest\x1a\x19.columba.v1.FenceResponse\x12G\n" +
 	"\x04Seal\x12\x1e.columba.v1.SealReplicaRequest\x1a\x1f.columba.v1.SealReplicaResponse\x12H\n" +
@@ -3559,7 +4174,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
 	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12B\n" +
-	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse2\x86\a\n" +
+	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse\x12E\n" +
+	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xd6\a\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -3574,7 +4190,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\rFollowCancels\x12 .columba.v1.FollowCancelsRequest\x1a!.columba.v1.FollowCancelsResponse\x12`\n" +
 	"\x11SelectDeadLetters\x12$.columba.v1.SelectDeadLettersRequest\x1a%.columba.v1.SelectDeadLettersResponse\x12K\n" +
 	"\n" +
-	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponse\x12N\n" +
+	"\vCountShares\x12\x1e.columba.v1.CountSharesRequest\x1a\x1f.columba.v1.CountSharesResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_internal_proto_rawDescOnce sync.Once
@@ -3588,7 +4205,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),          // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),         // 1: columba.v1.EnsureExtentResponse
@@ -3638,149 +4255,169 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*FollowCancelsRequest)(nil),         // 45: columba.v1.FollowCancelsRequest
 	(*FollowCancelsResponse)(nil),        // 46: columba.v1.FollowCancelsResponse
 	(*SettleRequest)(nil),                // 47: columba.v1.SettleRequest
-	(*ListDueResponse_Record)(nil),       // 48: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 49: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 50: columba.v1.HoldTimersResponse.GroupHold
-	(*Extent)(nil),                       // 51: columba.v1.Extent
-	(*HostAddress)(nil),                  // 52: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 53: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 54: columba.v1.UndecidedExtent
-	(*DeadLetterSelection)(nil),          // 55: columba.v1.DeadLetterSelection
-	(*StoreIdentity)(nil),                // 56: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),          // 57: google.protobuf.Duration
-	(*SealAllOfStoreRequest)(nil),        // 58: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 59: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 60: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 61: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 62: columba.v1.RewindGroupRequest
-	(*PullRequest)(nil),                  // 63: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 64: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 65: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 66: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 67: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 68: columba.v1.ListDeadLettersRequest
-	(*ListParkedRequest)(nil),            // 69: columba.v1.ListParkedRequest
-	(*SealAllOfStoreResponse)(nil),       // 70: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 71: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 72: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 73: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 74: columba.v1.RewindGroupResponse
-	(*PullResponse)(nil),                 // 75: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 76: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 77: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 78: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 79: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 80: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 81: columba.v1.ListDeadLettersResponse
-	(*ListParkedResponse)(nil),           // 82: columba.v1.ListParkedResponse
+	(*GetTailsRequest)(nil),              // 48: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 49: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 50: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 51: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 52: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 53: columba.v1.ShareCounts
+	(*ListDueResponse_Record)(nil),       // 54: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 55: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 56: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 57: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 58: columba.v1.CountSharesRequest.Look
+	(*Extent)(nil),                       // 59: columba.v1.Extent
+	(*HostAddress)(nil),                  // 60: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 61: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 62: columba.v1.UndecidedExtent
+	(*DeadLetterSelection)(nil),          // 63: columba.v1.DeadLetterSelection
+	(*StoreIdentity)(nil),                // 64: columba.v1.StoreIdentity
+	(*durationpb.Duration)(nil),          // 65: google.protobuf.Duration
+	(*SealAllOfStoreRequest)(nil),        // 66: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 67: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 68: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 69: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 70: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 71: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 72: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 73: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 74: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 75: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 76: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 77: columba.v1.ListDeadLettersRequest
+	(*ListParkedRequest)(nil),            // 78: columba.v1.ListParkedRequest
+	(*SealAllOfStoreResponse)(nil),       // 79: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 80: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 81: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 82: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 83: columba.v1.RewindGroupResponse
+	(*ListDepthsResponse)(nil),           // 84: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 85: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 86: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 87: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 88: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 89: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 90: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 91: columba.v1.ListDeadLettersResponse
+	(*ListParkedResponse)(nil),           // 92: columba.v1.ListParkedResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	51, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	52, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	51, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	53, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	54, // 4: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	59, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	60, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	59, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	61, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	62, // 4: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
 	12, // 5: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
 	13, // 6: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
 	14, // 7: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
 	16, // 8: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
 	17, // 9: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	51, // 10: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	59, // 10: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	18, // 11: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	55, // 12: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	51, // 13: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	51, // 14: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	51, // 15: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	56, // 16: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	56, // 17: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	51, // 18: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	56, // 19: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	56, // 20: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	56, // 21: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	53, // 22: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	56, // 23: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	51, // 24: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	56, // 25: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	56, // 26: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	63, // 12: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	59, // 13: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	59, // 14: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	59, // 15: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	64, // 16: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	64, // 17: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	59, // 18: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	64, // 19: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	64, // 20: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	64, // 21: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	61, // 22: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	64, // 23: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	59, // 24: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	64, // 25: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	64, // 26: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
 	34, // 27: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	56, // 28: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	48, // 29: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	49, // 30: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	50, // 31: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	57, // 32: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	0,  // 33: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 34: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 35: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	58, // 36: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	59, // 37: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	6,  // 38: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	60, // 39: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	61, // 40: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	62, // 41: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	8,  // 42: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	9,  // 43: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	11, // 44: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	23, // 45: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	25, // 46: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	27, // 47: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	29, // 48: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	31, // 49: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	33, // 50: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	35, // 51: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	37, // 52: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	39, // 53: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	41, // 54: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	19, // 55: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	63, // 56: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	47, // 57: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	64, // 58: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	65, // 59: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	66, // 60: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	67, // 61: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	68, // 62: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	43, // 63: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	45, // 64: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	21, // 65: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	69, // 66: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	1,  // 67: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 68: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 69: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	70, // 70: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	71, // 71: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	7,  // 72: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	72, // 73: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	73, // 74: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	74, // 75: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	19, // 76: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	10, // 77: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	15, // 78: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	24, // 79: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	26, // 80: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	28, // 81: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	30, // 82: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	32, // 83: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	34, // 84: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	36, // 85: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	38, // 86: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	40, // 87: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	42, // 88: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	20, // 89: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	75, // 90: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	76, // 91: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	77, // 92: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	78, // 93: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	79, // 94: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	80, // 95: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	81, // 96: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	44, // 97: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	46, // 98: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	22, // 99: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	82, // 100: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	67, // [67:101] is the sub-list for method output_type
-	33, // [33:67] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	64, // 28: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	54, // 29: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	55, // 30: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	56, // 31: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	65, // 32: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	57, // 33: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	58, // 34: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	52, // 35: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	53, // 36: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	0,  // 37: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 38: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 39: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	66, // 40: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	67, // 41: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	6,  // 42: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	68, // 43: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	69, // 44: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	70, // 45: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	8,  // 46: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	9,  // 47: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	11, // 48: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	71, // 49: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	23, // 50: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	25, // 51: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	27, // 52: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	29, // 53: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	31, // 54: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	33, // 55: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	35, // 56: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	37, // 57: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	39, // 58: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	41, // 59: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	48, // 60: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	19, // 61: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	72, // 62: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	47, // 63: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	73, // 64: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	74, // 65: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	75, // 66: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	76, // 67: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	77, // 68: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	43, // 69: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	45, // 70: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	21, // 71: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	78, // 72: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	50, // 73: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	1,  // 74: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 75: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 76: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	79, // 77: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	80, // 78: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	7,  // 79: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	81, // 80: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	82, // 81: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	83, // 82: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	19, // 83: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	10, // 84: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	15, // 85: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	84, // 86: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	24, // 87: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	26, // 88: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	28, // 89: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	30, // 90: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	32, // 91: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	34, // 92: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	36, // 93: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	38, // 94: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	40, // 95: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	42, // 96: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	49, // 97: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	20, // 98: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	85, // 99: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	86, // 100: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	87, // 101: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	88, // 102: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	89, // 103: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	90, // 104: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	91, // 105: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	44, // 106: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	46, // 107: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	22, // 108: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	92, // 109: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	51, // 110: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	74, // [74:111] is the sub-list for method output_type
+	37, // [37:74] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -3798,7 +4435,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -202,8 +202,10 @@ func (x *GetQueueRequest) GetPath() string {
 type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`  // page token
-	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // default 1000
+	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`      // page token
+	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`     // default 1000
+	Depths        bool                   `protobuf:"varint,100,opt,name=depths,proto3" json:"depths,omitempty"` // with the depth of each queue, as of the last seconds
+	Sort          string                 `protobuf:"bytes,101,opt,name=sort,proto3" json:"sort,omitempty"`      // name, backlog or age, the largest first; default name. By another one than name depths are answered, too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,6 +259,20 @@ func (x *ListQueuesRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ListQueuesRequest) GetDepths() bool {
+	if x != nil {
+		return x.Depths
+	}
+	return false
+}
+
+func (x *ListQueuesRequest) GetSort() string {
+	if x != nil {
+		return x.Sort
+	}
+	return ""
 }
 
 type ListQueuesResponse struct {
@@ -1426,8 +1442,9 @@ type HostInfo struct {
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
 	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
 	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // up; for an hour after it was there: down, or left when it stopped in good order
 	Run           string                 `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,100,opt,name=since,proto3" json:"since,omitempty"` // of a host that is not up: when that was noticed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1502,6 +1519,13 @@ func (x *HostInfo) GetRun() string {
 		return x.Run
 	}
 	return ""
+}
+
+func (x *HostInfo) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
 }
 
 type ListHostsResponse struct {
@@ -1644,6 +1668,151 @@ func (x *GetDepthResponse) GetGroups() []*Depth {
 	return nil
 }
 
+type ListDepthsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`                   // of the path of the queue
+	Sort          string                 `protobuf:"bytes,2,opt,name=sort,proto3" json:"sort,omitempty"`                       // backlog, age or name; default backlog, the largest first
+	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`                     // page token
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                    // default 1000
+	ByQueue       bool                   `protobuf:"varint,5,opt,name=by_queue,json=byQueue,proto3" json:"by_queue,omitempty"` // one row for each queue, the sums over its groups
+	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                   // only these, ≤ 1000; not with prefix
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDepthsRequest) Reset() {
+	*x = ListDepthsRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDepthsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDepthsRequest) ProtoMessage() {}
+
+func (x *ListDepthsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDepthsRequest.ProtoReflect.Descriptor instead.
+func (*ListDepthsRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListDepthsRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ListDepthsRequest) GetSort() string {
+	if x != nil {
+		return x.Sort
+	}
+	return ""
+}
+
+func (x *ListDepthsRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListDepthsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListDepthsRequest) GetByQueue() bool {
+	if x != nil {
+		return x.ByQueue
+	}
+	return false
+}
+
+func (x *ListDepthsRequest) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+type ListDepthsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of queues that have stored messages, or had any lately. What changes between two pages may be on both, or on none.
+	Depths        []*Depth               `protobuf:"bytes,1,rep,name=depths,proto3" json:"depths,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`             // empty: no more
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // of the last round of counting
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDepthsResponse) Reset() {
+	*x = ListDepthsResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDepthsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDepthsResponse) ProtoMessage() {}
+
+func (x *ListDepthsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDepthsResponse.ProtoReflect.Descriptor instead.
+func (*ListDepthsResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListDepthsResponse) GetDepths() []*Depth {
+	if x != nil {
+		return x.Depths
+	}
+	return nil
+}
+
+func (x *ListDepthsResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *ListDepthsResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
 type ListDeadLettersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1658,7 +1827,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1839,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1852,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListDeadLettersRequest) GetQueue() string {
@@ -1739,7 +1908,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1920,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1933,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -1798,7 +1967,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1979,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1992,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelRequest) GetQueue() string {
@@ -1849,7 +2018,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2030,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +2043,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelResponse) GetResults() []*CancelResult {
@@ -1895,7 +2064,7 @@ type CancelResult struct {
 
 func (x *CancelResult) Reset() {
 	*x = CancelResult{}
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2076,7 @@ func (x *CancelResult) String() string {
 func (*CancelResult) ProtoMessage() {}
 
 func (x *CancelResult) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2089,7 @@ func (x *CancelResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResult.ProtoReflect.Descriptor instead.
 func (*CancelResult) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CancelResult) GetReceipt() string {
@@ -1954,7 +2123,7 @@ type CancelledFor struct {
 
 func (x *CancelledFor) Reset() {
 	*x = CancelledFor{}
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2135,7 @@ func (x *CancelledFor) String() string {
 func (*CancelledFor) ProtoMessage() {}
 
 func (x *CancelledFor) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2148,7 @@ func (x *CancelledFor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelledFor.ProtoReflect.Descriptor instead.
 func (*CancelledFor) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CancelledFor) GetGroup() string {
@@ -2011,7 +2180,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2192,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2205,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListParkedRequest) GetQueue() string {
@@ -2099,7 +2268,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2280,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2293,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
@@ -2160,7 +2329,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2341,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2354,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PeekRequest) GetQueue() string {
@@ -2227,7 +2396,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2408,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2421,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoredMessage) GetReceipt() string {
@@ -2286,7 +2455,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2467,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2480,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PeekResponse) GetMessages() []*StoredMessage {
@@ -2337,7 +2506,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2518,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2531,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CreateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -2381,7 +2550,7 @@ type GetNamespaceRequest struct {
 
 func (x *GetNamespaceRequest) Reset() {
 	*x = GetNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2562,7 @@ func (x *GetNamespaceRequest) String() string {
 func (*GetNamespaceRequest) ProtoMessage() {}
 
 func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2575,7 @@ func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetNamespaceRequest) GetName() string {
@@ -2426,7 +2595,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2607,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2620,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListNamespacesRequest) GetAfter() string {
@@ -2478,7 +2647,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2659,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2672,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -2530,7 +2699,7 @@ type UpdateNamespaceRequest struct {
 
 func (x *UpdateNamespaceRequest) Reset() {
 	*x = UpdateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2711,7 @@ func (x *UpdateNamespaceRequest) String() string {
 func (*UpdateNamespaceRequest) ProtoMessage() {}
 
 func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2724,7 @@ func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *UpdateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -2581,7 +2750,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2762,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2775,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -2624,7 +2793,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2805,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2818,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
 }
 
 type PublishRequest struct {
@@ -2662,7 +2831,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2843,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2856,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PublishRequest) GetQueue() string {
@@ -2713,7 +2882,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2894,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2907,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PublishResponse) GetResults() []*PublishResponse_Result {
@@ -2760,7 +2929,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2941,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2954,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PullRequest) GetQueue() string {
@@ -2830,7 +2999,7 @@ type PulledMessage struct {
 
 func (x *PulledMessage) Reset() {
 	*x = PulledMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +3011,7 @@ func (x *PulledMessage) String() string {
 func (*PulledMessage) ProtoMessage() {}
 
 func (x *PulledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +3024,7 @@ func (x *PulledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PulledMessage.ProtoReflect.Descriptor instead.
 func (*PulledMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PulledMessage) GetToken() string {
@@ -2909,7 +3078,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3090,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3103,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PullResponse) GetMessages() []*PulledMessage {
@@ -2953,7 +3122,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3134,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3147,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AckRequest) GetTokens() []string {
@@ -3001,7 +3170,7 @@ type NackRequest struct {
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3182,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3195,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *NackRequest) GetTokens() []string {
@@ -3074,7 +3243,7 @@ type RejectRequest struct {
 
 func (x *RejectRequest) Reset() {
 	*x = RejectRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3255,7 @@ func (x *RejectRequest) String() string {
 func (*RejectRequest) ProtoMessage() {}
 
 func (x *RejectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3268,7 @@ func (x *RejectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
 func (*RejectRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RejectRequest) GetTokens() []string {
@@ -3126,7 +3295,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3307,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3320,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExtendRequest) GetTokens() []string {
@@ -3178,7 +3347,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3359,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3372,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SettleResponse) GetFailures() []*SettleResponse_Failure {
@@ -3222,7 +3391,7 @@ type PublishRouteRequest struct {
 
 func (x *PublishRouteRequest) Reset() {
 	*x = PublishRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3403,7 @@ func (x *PublishRouteRequest) String() string {
 func (*PublishRouteRequest) ProtoMessage() {}
 
 func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3416,7 @@ func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRouteRequest.ProtoReflect.Descriptor instead.
 func (*PublishRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PublishRouteRequest) GetQueue() string {
@@ -3267,7 +3436,7 @@ type ConsumeRouteRequest struct {
 
 func (x *ConsumeRouteRequest) Reset() {
 	*x = ConsumeRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3448,7 @@ func (x *ConsumeRouteRequest) String() string {
 func (*ConsumeRouteRequest) ProtoMessage() {}
 
 func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3461,7 @@ func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRouteRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ConsumeRouteRequest) GetQueue() string {
@@ -3319,7 +3488,7 @@ type RouteResponse struct {
 
 func (x *RouteResponse) Reset() {
 	*x = RouteResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3500,7 @@ func (x *RouteResponse) String() string {
 func (*RouteResponse) ProtoMessage() {}
 
 func (x *RouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3513,7 @@ func (x *RouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteResponse.ProtoReflect.Descriptor instead.
 func (*RouteResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RouteResponse) GetVersion() uint64 {
@@ -3371,7 +3540,7 @@ type CreateQueuesResponse_Result struct {
 
 func (x *CreateQueuesResponse_Result) Reset() {
 	*x = CreateQueuesResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[62]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3552,7 @@ func (x *CreateQueuesResponse_Result) String() string {
 func (*CreateQueuesResponse_Result) ProtoMessage() {}
 
 func (x *CreateQueuesResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[62]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3593,7 @@ type PublishResponse_Result struct {
 
 func (x *PublishResponse_Result) Reset() {
 	*x = PublishResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[63]
+	mi := &file_columba_v1_public_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3605,7 @@ func (x *PublishResponse_Result) String() string {
 func (*PublishResponse_Result) ProtoMessage() {}
 
 func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[63]
+	mi := &file_columba_v1_public_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3618,7 @@ func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse_Result.ProtoReflect.Descriptor instead.
 func (*PublishResponse_Result) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{50, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *PublishResponse_Result) GetId() string {
@@ -3483,7 +3652,7 @@ type SettleResponse_Failure struct {
 
 func (x *SettleResponse_Failure) Reset() {
 	*x = SettleResponse_Failure{}
-	mi := &file_columba_v1_public_proto_msgTypes[64]
+	mi := &file_columba_v1_public_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3664,7 @@ func (x *SettleResponse_Failure) String() string {
 func (*SettleResponse_Failure) ProtoMessage() {}
 
 func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[64]
+	mi := &file_columba_v1_public_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3677,7 @@ func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse_Failure.ProtoReflect.Descriptor instead.
 func (*SettleResponse_Failure) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{58, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{60, 0}
 }
 
 func (x *SettleResponse_Failure) GetToken() string {
@@ -3541,11 +3710,13 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\v2\x11.columba.v1.QueueR\x05queue\x12'\n" +
 	"\x05error\x18\x02 \x01(\v2\x11.columba.v1.ErrorR\x05error\"%\n" +
 	"\x0fGetQueueRequest\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"W\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\x83\x01\n" +
 	"\x11ListQueuesRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"S\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
+	"\x06depths\x18d \x01(\bR\x06depths\x12\x12\n" +
+	"\x04sort\x18e \x01(\tR\x04sort\"S\n" +
 	"\x12ListQueuesResponse\x12)\n" +
 	"\x06queues\x18\x01 \x03(\v2\x11.columba.v1.QueueR\x06queues\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\"W\n" +
@@ -3613,21 +3784,33 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06stores\x18\x03 \x03(\tR\x06stores\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
-	"\x10ListHostsRequest\"\x84\x01\n" +
+	"\x10ListHostsRequest\"\xb6\x01\n" +
 	"\bHostInfo\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x12\n" +
 	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x12\n" +
 	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x12\x10\n" +
-	"\x03run\x18\x06 \x01(\tR\x03run\"?\n" +
+	"\x03run\x18\x06 \x01(\tR\x03run\x120\n" +
+	"\x05since\x18d \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"?\n" +
 	"\x11ListHostsResponse\x12*\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x14.columba.v1.HostInfoR\x05hosts\"=\n" +
 	"\x0fGetDepthRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"=\n" +
 	"\x10GetDepthResponse\x12)\n" +
-	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06groups\"\x96\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06groups\"\x9e\x01\n" +
+	"\x11ListDepthsRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
+	"\x04sort\x18\x02 \x01(\tR\x04sort\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x19\n" +
+	"\bby_queue\x18\x05 \x01(\bR\abyQueue\x12\x16\n" +
+	"\x06queues\x18\x06 \x03(\tR\x06queues\"\x84\x01\n" +
+	"\x12ListDepthsResponse\x12)\n" +
+	"\x06depths\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06depths\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12/\n" +
+	"\x05as_of\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\x96\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -3743,7 +3926,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xbb\x13\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\x88\x14\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -3766,7 +3949,9 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12T\n" +
 	"\rDeleteOrphans\x12 .columba.v1.DeleteOrphansRequest\x1a!.columba.v1.DeleteOrphansResponse\x12H\n" +
 	"\tListHosts\x12\x1c.columba.v1.ListHostsRequest\x1a\x1d.columba.v1.ListHostsResponse\x12E\n" +
-	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12E\n" +
+	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12K\n" +
+	"\n" +
+	"ListDepths\x12\x1d.columba.v1.ListDepthsRequest\x1a\x1e.columba.v1.ListDepthsResponse\x12E\n" +
 	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12D\n" +
 	"\n" +
 	"GetMessage\x12\x1d.columba.v1.GetMessageRequest\x1a\x17.columba.v1.MessageLife\x12Z\n" +
@@ -3806,7 +3991,7 @@ func file_columba_v1_public_proto_rawDescGZIP() []byte {
 	return file_columba_v1_public_proto_rawDescData
 }
 
-var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_columba_v1_public_proto_goTypes = []any{
 	(*CreateQueueRequest)(nil),          // 0: columba.v1.CreateQueueRequest
 	(*CreateQueuesRequest)(nil),         // 1: columba.v1.CreateQueuesRequest
@@ -3839,198 +4024,205 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*ListHostsResponse)(nil),           // 28: columba.v1.ListHostsResponse
 	(*GetDepthRequest)(nil),             // 29: columba.v1.GetDepthRequest
 	(*GetDepthResponse)(nil),            // 30: columba.v1.GetDepthResponse
-	(*ListDeadLettersRequest)(nil),      // 31: columba.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 32: columba.v1.ListDeadLettersResponse
-	(*CancelRequest)(nil),               // 33: columba.v1.CancelRequest
-	(*CancelResponse)(nil),              // 34: columba.v1.CancelResponse
-	(*CancelResult)(nil),                // 35: columba.v1.CancelResult
-	(*CancelledFor)(nil),                // 36: columba.v1.CancelledFor
-	(*ListParkedRequest)(nil),           // 37: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),          // 38: columba.v1.ListParkedResponse
-	(*PeekRequest)(nil),                 // 39: columba.v1.PeekRequest
-	(*StoredMessage)(nil),               // 40: columba.v1.StoredMessage
-	(*PeekResponse)(nil),                // 41: columba.v1.PeekResponse
-	(*CreateNamespaceRequest)(nil),      // 42: columba.v1.CreateNamespaceRequest
-	(*GetNamespaceRequest)(nil),         // 43: columba.v1.GetNamespaceRequest
-	(*ListNamespacesRequest)(nil),       // 44: columba.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),      // 45: columba.v1.ListNamespacesResponse
-	(*UpdateNamespaceRequest)(nil),      // 46: columba.v1.UpdateNamespaceRequest
-	(*DeleteNamespaceRequest)(nil),      // 47: columba.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),     // 48: columba.v1.DeleteNamespaceResponse
-	(*PublishRequest)(nil),              // 49: columba.v1.PublishRequest
-	(*PublishResponse)(nil),             // 50: columba.v1.PublishResponse
-	(*PullRequest)(nil),                 // 51: columba.v1.PullRequest
-	(*PulledMessage)(nil),               // 52: columba.v1.PulledMessage
-	(*PullResponse)(nil),                // 53: columba.v1.PullResponse
-	(*AckRequest)(nil),                  // 54: columba.v1.AckRequest
-	(*NackRequest)(nil),                 // 55: columba.v1.NackRequest
-	(*RejectRequest)(nil),               // 56: columba.v1.RejectRequest
-	(*ExtendRequest)(nil),               // 57: columba.v1.ExtendRequest
-	(*SettleResponse)(nil),              // 58: columba.v1.SettleResponse
-	(*PublishRouteRequest)(nil),         // 59: columba.v1.PublishRouteRequest
-	(*ConsumeRouteRequest)(nil),         // 60: columba.v1.ConsumeRouteRequest
-	(*RouteResponse)(nil),               // 61: columba.v1.RouteResponse
-	(*CreateQueuesResponse_Result)(nil), // 62: columba.v1.CreateQueuesResponse.Result
-	(*PublishResponse_Result)(nil),      // 63: columba.v1.PublishResponse.Result
-	(*SettleResponse_Failure)(nil),      // 64: columba.v1.SettleResponse.Failure
-	(*QueueSpec)(nil),                   // 65: columba.v1.QueueSpec
-	(*Queue)(nil),                       // 66: columba.v1.Queue
-	(*GroupSpec)(nil),                   // 67: columba.v1.GroupSpec
-	(*Group)(nil),                       // 68: columba.v1.Group
-	(*ExtentInfo)(nil),                  // 69: columba.v1.ExtentInfo
-	(*timestamppb.Timestamp)(nil),       // 70: google.protobuf.Timestamp
-	(*Depth)(nil),                       // 71: columba.v1.Depth
-	(*DeadLetter)(nil),                  // 72: columba.v1.DeadLetter
-	(*Error)(nil),                       // 73: columba.v1.Error
-	(*ParkedMessage)(nil),               // 74: columba.v1.ParkedMessage
-	(*Message)(nil),                     // 75: columba.v1.Message
-	(*NamespaceSpec)(nil),               // 76: columba.v1.NamespaceSpec
-	(*Namespace)(nil),                   // 77: columba.v1.Namespace
-	(*durationpb.Duration)(nil),         // 78: google.protobuf.Duration
-	(*HostAddress)(nil),                 // 79: columba.v1.HostAddress
-	(*SeekGroupRequest)(nil),            // 80: columba.v1.SeekGroupRequest
-	(*WhyStuckRequest)(nil),             // 81: columba.v1.WhyStuckRequest
-	(*GetMessageRequest)(nil),           // 82: columba.v1.GetMessageRequest
-	(*StartOperationRequest)(nil),       // 83: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 84: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 85: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 86: columba.v1.ListOperationsRequest
-	(*WhyStuckResponse)(nil),            // 87: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 88: columba.v1.MessageLife
-	(*Operation)(nil),                   // 89: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 90: columba.v1.ListOperationsResponse
+	(*ListDepthsRequest)(nil),           // 31: columba.v1.ListDepthsRequest
+	(*ListDepthsResponse)(nil),          // 32: columba.v1.ListDepthsResponse
+	(*ListDeadLettersRequest)(nil),      // 33: columba.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 34: columba.v1.ListDeadLettersResponse
+	(*CancelRequest)(nil),               // 35: columba.v1.CancelRequest
+	(*CancelResponse)(nil),              // 36: columba.v1.CancelResponse
+	(*CancelResult)(nil),                // 37: columba.v1.CancelResult
+	(*CancelledFor)(nil),                // 38: columba.v1.CancelledFor
+	(*ListParkedRequest)(nil),           // 39: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),          // 40: columba.v1.ListParkedResponse
+	(*PeekRequest)(nil),                 // 41: columba.v1.PeekRequest
+	(*StoredMessage)(nil),               // 42: columba.v1.StoredMessage
+	(*PeekResponse)(nil),                // 43: columba.v1.PeekResponse
+	(*CreateNamespaceRequest)(nil),      // 44: columba.v1.CreateNamespaceRequest
+	(*GetNamespaceRequest)(nil),         // 45: columba.v1.GetNamespaceRequest
+	(*ListNamespacesRequest)(nil),       // 46: columba.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),      // 47: columba.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),      // 48: columba.v1.UpdateNamespaceRequest
+	(*DeleteNamespaceRequest)(nil),      // 49: columba.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),     // 50: columba.v1.DeleteNamespaceResponse
+	(*PublishRequest)(nil),              // 51: columba.v1.PublishRequest
+	(*PublishResponse)(nil),             // 52: columba.v1.PublishResponse
+	(*PullRequest)(nil),                 // 53: columba.v1.PullRequest
+	(*PulledMessage)(nil),               // 54: columba.v1.PulledMessage
+	(*PullResponse)(nil),                // 55: columba.v1.PullResponse
+	(*AckRequest)(nil),                  // 56: columba.v1.AckRequest
+	(*NackRequest)(nil),                 // 57: columba.v1.NackRequest
+	(*RejectRequest)(nil),               // 58: columba.v1.RejectRequest
+	(*ExtendRequest)(nil),               // 59: columba.v1.ExtendRequest
+	(*SettleResponse)(nil),              // 60: columba.v1.SettleResponse
+	(*PublishRouteRequest)(nil),         // 61: columba.v1.PublishRouteRequest
+	(*ConsumeRouteRequest)(nil),         // 62: columba.v1.ConsumeRouteRequest
+	(*RouteResponse)(nil),               // 63: columba.v1.RouteResponse
+	(*CreateQueuesResponse_Result)(nil), // 64: columba.v1.CreateQueuesResponse.Result
+	(*PublishResponse_Result)(nil),      // 65: columba.v1.PublishResponse.Result
+	(*SettleResponse_Failure)(nil),      // 66: columba.v1.SettleResponse.Failure
+	(*QueueSpec)(nil),                   // 67: columba.v1.QueueSpec
+	(*Queue)(nil),                       // 68: columba.v1.Queue
+	(*GroupSpec)(nil),                   // 69: columba.v1.GroupSpec
+	(*Group)(nil),                       // 70: columba.v1.Group
+	(*ExtentInfo)(nil),                  // 71: columba.v1.ExtentInfo
+	(*timestamppb.Timestamp)(nil),       // 72: google.protobuf.Timestamp
+	(*Depth)(nil),                       // 73: columba.v1.Depth
+	(*DeadLetter)(nil),                  // 74: columba.v1.DeadLetter
+	(*Error)(nil),                       // 75: columba.v1.Error
+	(*ParkedMessage)(nil),               // 76: columba.v1.ParkedMessage
+	(*Message)(nil),                     // 77: columba.v1.Message
+	(*NamespaceSpec)(nil),               // 78: columba.v1.NamespaceSpec
+	(*Namespace)(nil),                   // 79: columba.v1.Namespace
+	(*durationpb.Duration)(nil),         // 80: google.protobuf.Duration
+	(*HostAddress)(nil),                 // 81: columba.v1.HostAddress
+	(*SeekGroupRequest)(nil),            // 82: columba.v1.SeekGroupRequest
+	(*WhyStuckRequest)(nil),             // 83: columba.v1.WhyStuckRequest
+	(*GetMessageRequest)(nil),           // 84: columba.v1.GetMessageRequest
+	(*StartOperationRequest)(nil),       // 85: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 86: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 87: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 88: columba.v1.ListOperationsRequest
+	(*WhyStuckResponse)(nil),            // 89: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 90: columba.v1.MessageLife
+	(*Operation)(nil),                   // 91: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 92: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
-	65, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	65, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
-	62, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
-	66, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
-	65, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	67, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	68, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
-	67, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	69, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
+	67, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	67, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
+	64, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
+	68, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
+	67, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	69, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	70, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
+	69, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	71, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
 	22, // 9: columba.v1.SealAllOfStoreResponse.extents:type_name -> columba.v1.UndecidedExtent
-	70, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
+	72, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
 	25, // 11: columba.v1.DeleteOrphansResponse.extents:type_name -> columba.v1.OrphanExtent
-	70, // 12: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
-	27, // 13: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	71, // 14: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	72, // 15: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
-	35, // 16: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
-	73, // 17: columba.v1.CancelResult.error:type_name -> columba.v1.Error
-	36, // 18: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	70, // 19: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	74, // 20: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	70, // 21: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	75, // 22: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	40, // 23: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	76, // 24: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	77, // 25: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	76, // 26: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	75, // 27: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	63, // 28: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	78, // 29: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	70, // 30: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	75, // 31: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	52, // 32: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	78, // 33: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	78, // 34: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	64, // 35: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	79, // 36: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	66, // 37: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	73, // 38: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	73, // 39: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	73, // 40: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 41: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 42: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 43: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 44: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 45: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 46: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 47: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 48: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 49: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 50: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 51: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	80, // 52: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 53: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 54: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 55: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 56: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 57: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	26, // 58: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	29, // 59: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	81, // 60: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	82, // 61: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	31, // 62: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	37, // 63: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
-	83, // 64: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	84, // 65: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	85, // 66: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	86, // 67: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	39, // 68: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	42, // 69: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	43, // 70: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	44, // 71: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	46, // 72: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	47, // 73: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	49, // 74: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	51, // 75: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	54, // 76: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	55, // 77: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	56, // 78: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	57, // 79: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	33, // 80: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	59, // 81: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	60, // 82: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	66, // 83: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 84: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	66, // 85: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 86: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	66, // 87: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 88: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	68, // 89: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	68, // 90: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 91: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	68, // 92: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 93: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	68, // 94: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 95: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	69, // 96: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	69, // 97: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 98: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	24, // 99: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	28, // 100: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	30, // 101: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	87, // 102: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	88, // 103: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	32, // 104: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	38, // 105: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
-	89, // 106: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	89, // 107: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	89, // 108: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	90, // 109: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	41, // 110: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	77, // 111: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	77, // 112: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	45, // 113: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	77, // 114: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	48, // 115: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	50, // 116: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	53, // 117: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	58, // 118: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	58, // 119: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	58, // 120: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	58, // 121: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	34, // 122: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	61, // 123: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	61, // 124: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	83, // [83:125] is the sub-list for method output_type
-	41, // [41:83] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	72, // 12: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
+	72, // 13: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
+	27, // 14: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
+	73, // 15: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	73, // 16: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
+	72, // 17: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
+	74, // 18: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	37, // 19: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
+	75, // 20: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	38, // 21: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
+	72, // 22: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	76, // 23: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	72, // 24: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	77, // 25: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	42, // 26: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	78, // 27: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	79, // 28: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	78, // 29: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	77, // 30: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	65, // 31: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	80, // 32: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	72, // 33: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	77, // 34: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	54, // 35: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	80, // 36: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	80, // 37: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	66, // 38: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	81, // 39: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	68, // 40: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	75, // 41: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	75, // 42: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	75, // 43: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 44: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 45: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 46: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 47: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 48: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 49: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 50: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 51: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 52: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 53: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 54: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	82, // 55: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 56: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 57: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 58: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 59: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 60: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	26, // 61: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	29, // 62: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	31, // 63: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	83, // 64: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	84, // 65: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	33, // 66: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	39, // 67: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
+	85, // 68: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	86, // 69: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	87, // 70: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	88, // 71: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	41, // 72: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	44, // 73: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	45, // 74: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	46, // 75: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	48, // 76: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	49, // 77: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	51, // 78: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	53, // 79: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	56, // 80: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	57, // 81: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	58, // 82: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	59, // 83: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	35, // 84: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	61, // 85: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	62, // 86: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	68, // 87: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 88: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	68, // 89: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 90: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	68, // 91: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 92: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	70, // 93: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	70, // 94: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 95: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	70, // 96: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 97: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	70, // 98: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 99: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	71, // 100: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	71, // 101: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 102: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 103: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	28, // 104: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	30, // 105: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	32, // 106: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	89, // 107: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	90, // 108: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	34, // 109: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	40, // 110: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
+	91, // 111: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	91, // 112: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	91, // 113: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	92, // 114: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	43, // 115: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	79, // 116: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	79, // 117: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	47, // 118: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	79, // 119: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	50, // 120: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	52, // 121: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	55, // 122: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	60, // 123: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	60, // 124: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	60, // 125: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	60, // 126: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	36, // 127: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	63, // 128: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	63, // 129: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	87, // [87:130] is the sub-list for method output_type
+	44, // [44:87] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }
@@ -4047,7 +4239,7 @@ func file_columba_v1_public_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_public_proto_rawDesc), len(file_columba_v1_public_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   65,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -343,6 +343,7 @@ type Queue struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Spec          *QueueSpec             `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created,proto3" json:"created,omitempty"`
+	Depth         *Depth                 `protobuf:"bytes,100,opt,name=depth,proto3" json:"depth,omitempty"` // in lists that ask for it: the sums over its groups, as of the last seconds; unset: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +395,13 @@ func (x *Queue) GetSpec() *QueueSpec {
 func (x *Queue) GetCreated() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Created
+	}
+	return nil
+}
+
+func (x *Queue) GetDepth() *Depth {
+	if x != nil {
+		return x.Depth
 	}
 	return nil
 }
@@ -1545,6 +1553,7 @@ type Depth struct {
 	DrainMs        int64                  `protobuf:"varint,37,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`                      // until nothing is ready, in flight, delayed or parked, at these rates; -1: at these it does not get less
 	UnknownExtents uint32                 `protobuf:"varint,38,opt,name=unknown_extents,json=unknownExtents,proto3" json:"unknown_extents,omitempty"` // whose messages could not all be counted just now: the counts are the least there is
 	Extents        uint32                 `protobuf:"varint,39,opt,name=extents,proto3" json:"extents,omitempty"`                                     // that were counted
+	Bytes          uint64                 `protobuf:"varint,100,opt,name=bytes,proto3" json:"bytes,omitempty"`                                        // in lists: an estimate of what is ready, in flight, delayed, parked and blocked, by the share of the messages of each extent
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1684,6 +1693,13 @@ func (x *Depth) GetExtents() uint32 {
 	return 0
 }
 
+func (x *Depth) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 var File_columba_v1_types_proto protoreflect.FileDescriptor
 
 const file_columba_v1_types_proto_rawDesc = "" +
@@ -1720,11 +1736,12 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\tNamespace\x12-\n" +
 	"\x04spec\x18\x01 \x01(\v2\x19.columba.v1.NamespaceSpecR\x04spec\x124\n" +
 	"\acreated\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x16\n" +
-	"\x06queues\x18\x03 \x01(\x03R\x06queues\"x\n" +
+	"\x06queues\x18\x03 \x01(\x03R\x06queues\"\xa1\x01\n" +
 	"\x05Queue\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12)\n" +
 	"\x04spec\x18\x02 \x01(\v2\x15.columba.v1.QueueSpecR\x04spec\x124\n" +
-	"\acreated\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"\x93\x01\n" +
+	"\acreated\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12'\n" +
+	"\x05depth\x18d \x01(\v2\x11.columba.v1.DepthR\x05depth\"\x93\x01\n" +
 	"\aBackoff\x12+\n" +
 	"\x03min\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03min\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
@@ -1842,7 +1859,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12A\n" +
 	"\x0efirst_enqueued\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\rfirstEnqueued\x12=\n" +
-	"\fparked_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vparkedSince\"\xa9\x03\n" +
+	"\fparked_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vparkedSince\"\xbf\x03\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1859,7 +1876,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\fpublish_rate\x18$ \x01(\x01R\vpublishRate\x12\x19\n" +
 	"\bdrain_ms\x18% \x01(\x03R\adrainMs\x12'\n" +
 	"\x0funknown_extents\x18& \x01(\rR\x0eunknownExtents\x12\x18\n" +
-	"\aextents\x18' \x01(\rR\aextentsB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\aextents\x18' \x01(\rR\aextents\x12\x14\n" +
+	"\x05bytes\x18d \x01(\x04R\x05bytesB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_types_proto_rawDescOnce sync.Once
@@ -1904,34 +1922,35 @@ var file_columba_v1_types_proto_depIdxs = []int32{
 	19, // 4: columba.v1.Namespace.created:type_name -> google.protobuf.Timestamp
 	1,  // 5: columba.v1.Queue.spec:type_name -> columba.v1.QueueSpec
 	19, // 6: columba.v1.Queue.created:type_name -> google.protobuf.Timestamp
-	18, // 7: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
-	18, // 8: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
-	18, // 9: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
-	18, // 10: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
-	18, // 11: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
-	5,  // 12: columba.v1.GroupSpec.backoff:type_name -> columba.v1.Backoff
-	6,  // 13: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
-	19, // 14: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
-	19, // 15: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
-	19, // 16: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
-	17, // 17: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
-	18, // 18: columba.v1.Message.delay:type_name -> google.protobuf.Duration
-	19, // 19: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
-	19, // 20: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
-	12, // 21: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
-	19, // 22: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
-	19, // 23: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
-	14, // 24: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
-	19, // 25: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
-	12, // 26: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
-	19, // 27: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
-	19, // 28: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	19, // 29: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	16, // 7: columba.v1.Queue.depth:type_name -> columba.v1.Depth
+	18, // 8: columba.v1.Backoff.min:type_name -> google.protobuf.Duration
+	18, // 9: columba.v1.Backoff.max:type_name -> google.protobuf.Duration
+	18, // 10: columba.v1.GroupSpec.lock_timeout:type_name -> google.protobuf.Duration
+	18, // 11: columba.v1.GroupSpec.delay:type_name -> google.protobuf.Duration
+	18, // 12: columba.v1.GroupSpec.skip_older:type_name -> google.protobuf.Duration
+	5,  // 13: columba.v1.GroupSpec.backoff:type_name -> columba.v1.Backoff
+	6,  // 14: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
+	19, // 15: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
+	19, // 16: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
+	19, // 17: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
+	17, // 18: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
+	18, // 19: columba.v1.Message.delay:type_name -> google.protobuf.Duration
+	19, // 20: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
+	19, // 21: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
+	12, // 22: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
+	19, // 23: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
+	19, // 24: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
+	14, // 25: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
+	19, // 26: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
+	12, // 27: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
+	19, // 28: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
+	19, // 29: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	19, // 30: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_types_proto_init() }

@@ -266,6 +266,9 @@ func (s *Share) wake() {
 // Frontier is the ack level: every seq up to it is settled.
 func (s *Share) Frontier() core.Seq { return s.done.Frontier() }
 
+// Consumed is how many messages are settled.
+func (s *Share) Consumed() uint64 { return uint64(s.done.Frontier()) + s.done.Above() }
+
 // Done reports whether the group is through with an extent whose last seq is last.
 func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
 

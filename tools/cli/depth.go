@@ -16,16 +16,28 @@ const watchInterval = time.Second
 
 func (a *app) depthCommand() *cobra.Command {
 	var watch bool
+	var all allDepths
 	cmd := &cobra.Command{
-		Use: "depth PATH [GROUP]", Short: "Show how many messages wait, are in flight, delayed, parked and dead, per group",
+		Use: "depth [PATH [GROUP]]", Short: "Show how many messages wait, are in flight, delayed, parked and dead, per group",
 		Long: "Show how many messages wait, are in flight, delayed, parked, blocked and dead, per group; the age of the oldest that is ready; how\n" +
 			"many are acked and published per second, over the last ten; and in how long nothing would be left at these rates (nothing: it does\n" +
-			"not get less). `columba why-stuck` names what holds a group up.",
-		Example: "  columba depth /demo/trips\n  columba depth /demo/trips billing --watch -o json",
-		Args:    between(1, 2), ValidArgsFunction: a.completeGroups,
+			"not get less). `columba why-stuck` names what holds a group up.\n\n" +
+			"Without PATH: all groups of queues that store messages, the largest backlogs first, as the controller counted them in the last 15 seconds.",
+		Example: "  columba depth /demo/trips\n  columba depth /demo/trips billing --watch -o json\n  columba depth --sort age --limit 10",
+		Args:    between(0, 2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			req := &pb.GetDepthRequest{}
 			var err error
+			if len(args) == 0 {
+				if watch {
+					return a.watchDepth(ctx, func(ctx context.Context) (int, error) { return a.showAllDepths(ctx, all) })
+				}
+				_, err = a.showAllDepths(ctx, all)
+				return err
+			}
+			if all != (allDepths{sort: defaultOrder}) {
+				return core.Errorf(core.CodeBadArgument, "--sort, --prefix and --limit are for the list of all groups; leave out the queue")
+			}
 			if len(args) == 2 {
 				req.Queue, req.Group, err = groupName(args)
 			} else {
@@ -35,14 +47,60 @@ func (a *app) depthCommand() *cobra.Command {
 				return err
 			}
 			if watch {
-				return a.watchDepth(ctx, req)
+				return a.watchDepth(ctx, func(ctx context.Context) (int, error) { return a.showDepth(ctx, req) })
 			}
 			_, err = a.showDepth(ctx, req)
 			return err
 		}),
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show again every second until interrupted; --timeout is for each time")
+	cmd.Flags().StringVar(&all.sort, "sort", defaultOrder, "of all groups: backlog, age or name; the largest backlog, or the oldest message, comes first")
+	cmd.Flags().StringVar(&all.prefix, "prefix", "", "of all groups: only those of queues whose path begins with this")
+	cmd.Flags().IntVar(&all.limit, "limit", 0, "of all groups: only the first ones; 0: all")
+	suggest(cmd, "sort", depthOrders...)
 	return cmd
+}
+
+// allDepths are the settings of a list of all groups.
+type allDepths struct {
+	sort, prefix string
+	limit        int
+}
+
+// depthOrders are what --sort takes.
+var depthOrders = []string{"backlog", "age", "name"}
+
+const defaultOrder = "backlog"
+
+// listPage is how many items of a list one call asks for.
+const listPage = 1000
+
+// showAllDepths prints the depths of all groups and returns how many there are.
+func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
+	if all.limit < 0 {
+		return 0, core.Errorf(core.CodeBadArgument, "limit %d is below 0", all.limit)
+	}
+	out := a.printer()
+	unknown := int64(0)
+	err := a.pages(out, "groups of queues that store messages", func(after string) (string, error) {
+		req := &pb.ListDepthsRequest{Prefix: all.prefix, Sort: all.sort, After: after, Limit: listPage}
+		if all.limit > 0 {
+			req.Limit = int32(min(all.limit-out.items, listPage))
+		}
+		page, err := ask(ctx, a, a.admin().ListDepths, req)
+		for _, d := range page.GetDepths() {
+			out.item(listedDepth(d))
+			unknown += int64(d.GetUnknownExtents())
+		}
+		if all.limit > 0 && out.items >= all.limit {
+			return "", err
+		}
+		return page.GetNext(), err
+	})
+	if unknown > 0 && err == nil {
+		a.say("%s could not be counted just now; there may be more messages", plural(unknown, "extent"))
+	}
+	return out.items, err
 }
 
 // showDepth prints the depths and returns how many groups there are.
@@ -61,13 +119,13 @@ func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, erro
 	return out.items, err
 }
 
-// watchDepth shows depths until ctx ends; on a terminal a table is drawn over the one before.
-func (a *app) watchDepth(ctx context.Context, req *pb.GetDepthRequest) error {
+// watchDepth shows depths until ctx ends; on a terminal a table is drawn over the one before. show answers how many rows it printed.
+func (a *app) watchDepth(ctx context.Context, show func(context.Context) (rows int, err error)) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	redraw := a.format == formatTable && isTerminal(a.stdout)
 	for {
-		groups, err := a.showDepth(ctx, req)
+		groups, err := show(ctx)
 		if ctx.Err() != nil {
 			return nil // interrupted: that is how a watch ends
 		}

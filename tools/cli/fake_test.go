@@ -137,7 +137,11 @@ func (s *fakeServer) ListQueues(_ context.Context, r *connect.Request[pb.ListQue
 				res.Next = res.Queues[1].Spec.Path
 				break
 			}
-			res.Queues = append(res.Queues, s.queues[path])
+			q := proto.CloneOf(s.queues[path])
+			if r.Msg.Depths && path != "/other/x" { // of which nothing is known
+				q.Depth = &pb.Depth{Queue: path, Ready: 100, InFlight: 5, Dead: 3, OldestReadyMs: 1500, PublishRate: 50.04, Bytes: 10500}
+			}
+			res.Queues = append(res.Queues, q)
 		}
 	}
 	return connect.NewResponse(res), nil

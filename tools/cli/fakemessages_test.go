@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,29 @@ func (s *fakeServer) GetDepth(_ context.Context, r *connect.Request[pb.GetDepthR
 			res.Groups = append(res.Groups, &pb.Depth{Queue: r.Msg.Queue, Group: g, Ready: 100, InFlight: 5, Dead: uint64(3 - 3*i), OldestReadyMs: 1500, AckRate: 250.04, PublishRate: 50 + 300*float64(i), DrainMs: []int64{525, -1}[i], UnknownExtents: uint32(i)})
 		}
 	}
+	return connect.NewResponse(res), nil
+}
+
+// ListDepths answers two rows a page.
+func (s *fakeServer) ListDepths(_ context.Context, r *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
+	all := []*pb.Depth{
+		{Queue: "/demo/a", Group: "billing", Ready: 100, InFlight: 5, Dead: 3, OldestReadyMs: 1500, AckRate: 250, PublishRate: 50, DrainMs: 525, Bytes: 10500},
+		{Queue: "/demo/a", Group: "mail", Ready: 90, Delayed: 1, PublishRate: 50, DrainMs: -1, UnknownExtents: 2, Bytes: 9100},
+		{Queue: "/demo/b", Group: "mail"},
+	}
+	if r.Msg.Prefix == "/none/" {
+		all = nil
+	}
+	if r.Msg.Sort == "age" {
+		slices.Reverse(all)
+	}
+	res := &pb.ListDepthsResponse{}
+	if r.Msg.After == "2" {
+		res.Depths = all[2:]
+	} else if len(all) > 2 {
+		res.Depths, res.Next = all[:2], "2"
+	}
+	res.Depths = res.Depths[:min(len(res.Depths), int(r.Msg.Limit))]
 	return connect.NewResponse(res), nil
 }
 

@@ -200,19 +200,21 @@ func (a *app) showQueueCommand() *cobra.Command {
 }
 
 func (a *app) listQueuesCommand() *cobra.Command {
-	var prefix string
+	var prefix, order string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "queues", Aliases: append([]string{"queue", "destinations"}, queueAliases...), Short: "List queues",
-		Example: "  columba list queues --prefix /demo/\n  columba list queues --all",
+		Use: "queues", Aliases: append([]string{"queue", "destinations"}, queueAliases...), Short: "List queues with how many messages they hold",
+		Long: "List queues. The counts are the sums over the groups of a queue, as the controller counted them in the last 15 seconds; nothing: they are\n" +
+			"not known. By backlog or age only the queues that store messages are listed.",
+		Example: "  columba list queues --prefix /demo/\n  columba list queues --sort backlog\n  columba list queues --all",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			out, admin := a.printer(), a.admin()
 			return a.pages(out, "queues", func(after string) (string, error) {
-				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after})
+				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after, Depths: true, Sort: order})
 				for _, q := range page.GetQueues() {
 					if all || !builtIn(q.GetSpec().GetPath()) {
-						out.item(queueFields(q))
+						out.item(listedQueue(q))
 					}
 				}
 				return page.GetNext(), err
@@ -220,6 +222,8 @@ func (a *app) listQueuesCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only queues whose path begins with this")
+	cmd.Flags().StringVar(&order, "sort", "name", "name, backlog or age: the largest backlog, or the oldest message, comes first")
+	suggest(cmd, "sort", depthOrders...)
 	cmd.Flags().BoolVar(&all, "all", false, "also the queues that belong to groups, like their dead letter queues")
 	return cmd
 }

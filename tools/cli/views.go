@@ -137,6 +137,7 @@ func hostFields(h *pb.HostInfo) []field {
 		{name: "addr", value: h.GetAddr()},
 		{name: "zone", value: h.GetZone()},
 		{name: "state", value: h.GetState()},
+		{name: "since", value: instant(h.GetSince())},
 		{name: "run", value: h.GetRun()},
 	}
 }
@@ -158,6 +159,40 @@ func depthFields(d *pb.Depth) []field {
 		{name: "unknown_extents", value: d.GetUnknownExtents(), detail: true},
 		{name: "stalled_ms", value: d.GetStalledMs()},
 	}
+}
+
+// listedDepth is depthFields of a row of all groups.
+func listedDepth(d *pb.Depth) []field {
+	return append(depthFields(d), field{name: "bytes", value: d.GetBytes()})
+}
+
+// listedQueue is queueFields with the queue's depth, for lists: in tables the counts take the place of settings.
+func listedQueue(q *pb.Queue) []field {
+	fields := queueFields(q)
+	for i := range fields {
+		switch fields[i].name {
+		case "durability", "max_message", "created":
+			fields[i].detail = true
+		}
+	}
+	known := func(v any) any {
+		if q.Depth == nil {
+			return nil
+		}
+		return v
+	}
+	d := q.GetDepth()
+	return append(fields,
+		field{name: "ready", value: known(d.GetReady())},
+		field{name: "in_flight", value: known(d.GetInFlight())},
+		field{name: "delayed", value: known(d.GetDelayed())},
+		field{name: "parked", value: known(d.GetParked())},
+		field{name: "blocked", value: known(d.GetBlocked()), detail: true},
+		field{name: "dead", value: known(d.GetDead())},
+		field{name: "oldest_ready_ms", value: known(d.GetOldestReadyMs())},
+		field{name: "publish_rate", value: known(tenths(d.GetPublishRate()))},
+		field{name: "backlog_bytes", value: known(d.GetBytes()), detail: true},
+	)
 }
 
 func tenths(perSecond float64) float64 { return math.Round(perSecond*10) / 10 }

@@ -73,6 +73,9 @@ const (
 	// ControllerServiceLeaseQuotaProcedure is the fully-qualified name of the ControllerService's
 	// LeaseQuota RPC.
 	ControllerServiceLeaseQuotaProcedure = "/columba.v1.ControllerService/LeaseQuota"
+	// ControllerServiceListDepthsProcedure is the fully-qualified name of the ControllerService's
+	// ListDepths RPC.
+	ControllerServiceListDepthsProcedure = "/columba.v1.ControllerService/ListDepths"
 	// StoreServiceFenceProcedure is the fully-qualified name of the StoreService's Fence RPC.
 	StoreServiceFenceProcedure = "/columba.v1.StoreService/Fence"
 	// StoreServiceSealProcedure is the fully-qualified name of the StoreService's Seal RPC.
@@ -93,6 +96,8 @@ const (
 	StoreServiceRemoveProcedure = "/columba.v1.StoreService/Remove"
 	// StoreServiceListDueProcedure is the fully-qualified name of the StoreService's ListDue RPC.
 	StoreServiceListDueProcedure = "/columba.v1.StoreService/ListDue"
+	// StoreServiceGetTailsProcedure is the fully-qualified name of the StoreService's GetTails RPC.
+	StoreServiceGetTailsProcedure = "/columba.v1.StoreService/GetTails"
 	// OutputServiceAssignProcedure is the fully-qualified name of the OutputService's Assign RPC.
 	OutputServiceAssignProcedure = "/columba.v1.OutputService/Assign"
 	// OutputServicePullProcedure is the fully-qualified name of the OutputService's Pull RPC.
@@ -123,6 +128,9 @@ const (
 	// OutputServiceListParkedProcedure is the fully-qualified name of the OutputService's ListParked
 	// RPC.
 	OutputServiceListParkedProcedure = "/columba.v1.OutputService/ListParked"
+	// OutputServiceCountSharesProcedure is the fully-qualified name of the OutputService's CountShares
+	// RPC.
+	OutputServiceCountSharesProcedure = "/columba.v1.OutputService/CountShares"
 )
 
 // ControllerServiceClient is a client for the columba.v1.ControllerService service.
@@ -151,6 +159,8 @@ type ControllerServiceClient interface {
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
+	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
+	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
 }
 
 // NewControllerServiceClient constructs a client for the columba.v1.ControllerService service. By
@@ -236,6 +246,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("LeaseQuota")),
 			connect.WithClientOptions(opts...),
 		),
+		listDepths: connect.NewClient[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse](
+			httpClient,
+			baseURL+ControllerServiceListDepthsProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("ListDepths")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -253,6 +269,7 @@ type controllerServiceClient struct {
 	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.AssignmentList]
 	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 	leaseQuota      *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
+	listDepths      *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
 }
 
 // EnsureExtent calls columba.v1.ControllerService.EnsureExtent.
@@ -315,6 +332,11 @@ func (c *controllerServiceClient) LeaseQuota(ctx context.Context, req *connect.R
 	return c.leaseQuota.CallUnary(ctx, req)
 }
 
+// ListDepths calls columba.v1.ControllerService.ListDepths.
+func (c *controllerServiceClient) ListDepths(ctx context.Context, req *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error) {
+	return c.listDepths.CallUnary(ctx, req)
+}
+
 // ControllerServiceHandler is an implementation of the columba.v1.ControllerService service.
 type ControllerServiceHandler interface {
 	// EnsureExtent answers an open extent of the queue for that input host, making one if need be.
@@ -341,6 +363,8 @@ type ControllerServiceHandler interface {
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
+	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
+	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
 }
 
 // NewControllerServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -422,6 +446,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("LeaseQuota")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceListDepthsHandler := connect.NewUnaryHandler(
+		ControllerServiceListDepthsProcedure,
+		svc.ListDepths,
+		connect.WithSchema(controllerServiceMethods.ByName("ListDepths")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.ControllerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ControllerServiceEnsureExtentProcedure:
@@ -448,6 +478,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceRenewSharesHandler.ServeHTTP(w, r)
 		case ControllerServiceLeaseQuotaProcedure:
 			controllerServiceLeaseQuotaHandler.ServeHTTP(w, r)
+		case ControllerServiceListDepthsProcedure:
+			controllerServiceListDepthsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -505,6 +537,10 @@ func (UnimplementedControllerServiceHandler) LeaseQuota(context.Context, *connec
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.LeaseQuota is not implemented"))
 }
 
+func (UnimplementedControllerServiceHandler) ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ListDepths is not implemented"))
+}
+
 // StoreServiceClient is a client for the columba.v1.StoreService service.
 type StoreServiceClient interface {
 	Fence(context.Context, *connect.Request[columbav1.FenceRequest]) (*connect.Response[columbav1.FenceResponse], error)
@@ -519,6 +555,8 @@ type StoreServiceClient interface {
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
 	// ListDue reads a timer extent in the order in which its records are due.
 	ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error)
+	// GetTails answers how far extents go on this store, many in one call. Controllers ask every few seconds for all extents without an end.
+	GetTails(context.Context, *connect.Request[columbav1.GetTailsRequest]) (*connect.Response[columbav1.GetTailsResponse], error)
 }
 
 // NewStoreServiceClient constructs a client for the columba.v1.StoreService service. By default, it
@@ -592,6 +630,12 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(storeServiceMethods.ByName("ListDue")),
 			connect.WithClientOptions(opts...),
 		),
+		getTails: connect.NewClient[columbav1.GetTailsRequest, columbav1.GetTailsResponse](
+			httpClient,
+			baseURL+StoreServiceGetTailsProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("GetTails")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -607,6 +651,7 @@ type storeServiceClient struct {
 	inventory  *connect.Client[columbav1.InventoryRequest, columbav1.InventoryResponse]
 	remove     *connect.Client[columbav1.RemoveRequest, columbav1.RemoveResponse]
 	listDue    *connect.Client[columbav1.ListDueRequest, columbav1.ListDueResponse]
+	getTails   *connect.Client[columbav1.GetTailsRequest, columbav1.GetTailsResponse]
 }
 
 // Fence calls columba.v1.StoreService.Fence.
@@ -659,6 +704,11 @@ func (c *storeServiceClient) ListDue(ctx context.Context, req *connect.Request[c
 	return c.listDue.CallUnary(ctx, req)
 }
 
+// GetTails calls columba.v1.StoreService.GetTails.
+func (c *storeServiceClient) GetTails(ctx context.Context, req *connect.Request[columbav1.GetTailsRequest]) (*connect.Response[columbav1.GetTailsResponse], error) {
+	return c.getTails.CallUnary(ctx, req)
+}
+
 // StoreServiceHandler is an implementation of the columba.v1.StoreService service.
 type StoreServiceHandler interface {
 	Fence(context.Context, *connect.Request[columbav1.FenceRequest]) (*connect.Response[columbav1.FenceResponse], error)
@@ -673,6 +723,8 @@ type StoreServiceHandler interface {
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
 	// ListDue reads a timer extent in the order in which its records are due.
 	ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error)
+	// GetTails answers how far extents go on this store, many in one call. Controllers ask every few seconds for all extents without an end.
+	GetTails(context.Context, *connect.Request[columbav1.GetTailsRequest]) (*connect.Response[columbav1.GetTailsResponse], error)
 }
 
 // NewStoreServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -742,6 +794,12 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(storeServiceMethods.ByName("ListDue")),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceGetTailsHandler := connect.NewUnaryHandler(
+		StoreServiceGetTailsProcedure,
+		svc.GetTails,
+		connect.WithSchema(storeServiceMethods.ByName("GetTails")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.StoreService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case StoreServiceFenceProcedure:
@@ -764,6 +822,8 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 			storeServiceRemoveHandler.ServeHTTP(w, r)
 		case StoreServiceListDueProcedure:
 			storeServiceListDueHandler.ServeHTTP(w, r)
+		case StoreServiceGetTailsProcedure:
+			storeServiceGetTailsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -813,6 +873,10 @@ func (UnimplementedStoreServiceHandler) ListDue(context.Context, *connect.Reques
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.ListDue is not implemented"))
 }
 
+func (UnimplementedStoreServiceHandler) GetTails(context.Context, *connect.Request[columbav1.GetTailsRequest]) (*connect.Response[columbav1.GetTailsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.GetTails is not implemented"))
+}
+
 // OutputServiceClient is a client for the columba.v1.OutputService service.
 type OutputServiceClient interface {
 	// Assign replaces the host's list of shares, unless it holds a newer version.
@@ -833,6 +897,8 @@ type OutputServiceClient interface {
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
 	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// CountShares answers what has changed in the counts of this host's shares since an earlier answer. Controllers ask every few seconds.
+	CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error)
 }
 
 // NewOutputServiceClient constructs a client for the columba.v1.OutputService service. By default,
@@ -918,6 +984,12 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("ListParked")),
 			connect.WithClientOptions(opts...),
 		),
+		countShares: connect.NewClient[columbav1.CountSharesRequest, columbav1.CountSharesResponse](
+			httpClient,
+			baseURL+OutputServiceCountSharesProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("CountShares")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -935,6 +1007,7 @@ type outputServiceClient struct {
 	followCancels     *connect.Client[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse]
 	selectDeadLetters *connect.Client[columbav1.SelectDeadLettersRequest, columbav1.SelectDeadLettersResponse]
 	listParked        *connect.Client[columbav1.ListParkedRequest, columbav1.ListParkedResponse]
+	countShares       *connect.Client[columbav1.CountSharesRequest, columbav1.CountSharesResponse]
 }
 
 // Assign calls columba.v1.OutputService.Assign.
@@ -997,6 +1070,11 @@ func (c *outputServiceClient) ListParked(ctx context.Context, req *connect.Reque
 	return c.listParked.CallUnary(ctx, req)
 }
 
+// CountShares calls columba.v1.OutputService.CountShares.
+func (c *outputServiceClient) CountShares(ctx context.Context, req *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error) {
+	return c.countShares.CallUnary(ctx, req)
+}
+
 // OutputServiceHandler is an implementation of the columba.v1.OutputService service.
 type OutputServiceHandler interface {
 	// Assign replaces the host's list of shares, unless it holds a newer version.
@@ -1017,6 +1095,8 @@ type OutputServiceHandler interface {
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
 	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// CountShares answers what has changed in the counts of this host's shares since an earlier answer. Controllers ask every few seconds.
+	CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error)
 }
 
 // NewOutputServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -1098,6 +1178,12 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("ListParked")),
 		connect.WithHandlerOptions(opts...),
 	)
+	outputServiceCountSharesHandler := connect.NewUnaryHandler(
+		OutputServiceCountSharesProcedure,
+		svc.CountShares,
+		connect.WithSchema(outputServiceMethods.ByName("CountShares")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.OutputService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case OutputServiceAssignProcedure:
@@ -1124,6 +1210,8 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServiceSelectDeadLettersHandler.ServeHTTP(w, r)
 		case OutputServiceListParkedProcedure:
 			outputServiceListParkedHandler.ServeHTTP(w, r)
+		case OutputServiceCountSharesProcedure:
+			outputServiceCountSharesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1179,4 +1267,8 @@ func (UnimplementedOutputServiceHandler) SelectDeadLetters(context.Context, *con
 
 func (UnimplementedOutputServiceHandler) ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListParked is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.CountShares is not implemented"))
 }

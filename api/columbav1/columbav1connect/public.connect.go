@@ -83,6 +83,8 @@ const (
 	AdminServiceListHostsProcedure = "/columba.v1.AdminService/ListHosts"
 	// AdminServiceGetDepthProcedure is the fully-qualified name of the AdminService's GetDepth RPC.
 	AdminServiceGetDepthProcedure = "/columba.v1.AdminService/GetDepth"
+	// AdminServiceListDepthsProcedure is the fully-qualified name of the AdminService's ListDepths RPC.
+	AdminServiceListDepthsProcedure = "/columba.v1.AdminService/ListDepths"
 	// AdminServiceWhyStuckProcedure is the fully-qualified name of the AdminService's WhyStuck RPC.
 	AdminServiceWhyStuckProcedure = "/columba.v1.AdminService/WhyStuck"
 	// AdminServiceGetMessageProcedure is the fully-qualified name of the AdminService's GetMessage RPC.
@@ -168,6 +170,8 @@ type AdminServiceClient interface {
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
+	// ListDepths answers a page of the depths of all groups, or of all queues, as the controller has computed them in the last seconds.
+	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
 	// WhyStuck names the message that holds a group up, and says why.
 	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
@@ -315,6 +319,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("GetDepth")),
 			connect.WithClientOptions(opts...),
 		),
+		listDepths: connect.NewClient[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse](
+			httpClient,
+			baseURL+AdminServiceListDepthsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListDepths")),
+			connect.WithClientOptions(opts...),
+		),
 		whyStuck: connect.NewClient[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse](
 			httpClient,
 			baseURL+AdminServiceWhyStuckProcedure,
@@ -423,6 +433,7 @@ type adminServiceClient struct {
 	deleteOrphans   *connect.Client[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse]
 	listHosts       *connect.Client[columbav1.ListHostsRequest, columbav1.ListHostsResponse]
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
+	listDepths      *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
 	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
 	getMessage      *connect.Client[columbav1.GetMessageRequest, columbav1.MessageLife]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
@@ -534,6 +545,11 @@ func (c *adminServiceClient) GetDepth(ctx context.Context, req *connect.Request[
 	return c.getDepth.CallUnary(ctx, req)
 }
 
+// ListDepths calls columba.v1.AdminService.ListDepths.
+func (c *adminServiceClient) ListDepths(ctx context.Context, req *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error) {
+	return c.listDepths.CallUnary(ctx, req)
+}
+
 // WhyStuck calls columba.v1.AdminService.WhyStuck.
 func (c *adminServiceClient) WhyStuck(ctx context.Context, req *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error) {
 	return c.whyStuck.CallUnary(ctx, req)
@@ -629,6 +645,8 @@ type AdminServiceHandler interface {
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
+	// ListDepths answers a page of the depths of all groups, or of all queues, as the controller has computed them in the last seconds.
+	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
 	// WhyStuck names the message that holds a group up, and says why.
 	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
@@ -772,6 +790,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("GetDepth")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListDepthsHandler := connect.NewUnaryHandler(
+		AdminServiceListDepthsProcedure,
+		svc.ListDepths,
+		connect.WithSchema(adminServiceMethods.ByName("ListDepths")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceWhyStuckHandler := connect.NewUnaryHandler(
 		AdminServiceWhyStuckProcedure,
 		svc.WhyStuck,
@@ -896,6 +920,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceListHostsHandler.ServeHTTP(w, r)
 		case AdminServiceGetDepthProcedure:
 			adminServiceGetDepthHandler.ServeHTTP(w, r)
+		case AdminServiceListDepthsProcedure:
+			adminServiceListDepthsHandler.ServeHTTP(w, r)
 		case AdminServiceWhyStuckProcedure:
 			adminServiceWhyStuckHandler.ServeHTTP(w, r)
 		case AdminServiceGetMessageProcedure:
@@ -1007,6 +1033,10 @@ func (UnimplementedAdminServiceHandler) ListHosts(context.Context, *connect.Requ
 
 func (UnimplementedAdminServiceHandler) GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.GetDepth is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListDepths is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error) {

@@ -123,6 +123,11 @@ func Settled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, i
 	return state.Consumed(), err
 }
 
+// Saved is what the owners of a share have saved in the group's present epoch, as of the last second or so; where a rewind changes nothing, in any.
+func Saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent) (dispatch.State, error) {
+	return saved(ctx, meta, g, e, metadata.One)
+}
+
 // saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One that cannot be read counts as nothing consumed.
 func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, c metadata.Consistency) (state dispatch.State, err error) {
 	rows, err := checkpoints(ctx, meta, g.ID, e.ID, c)

@@ -1,0 +1,118 @@
+package controller
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/backlog"
+	"github.com/columbamq/columba/controller/retirement/progress"
+	"github.com/columbamq/columba/core"
+	arithmetic "github.com/columbamq/columba/core/backlog"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+func (s *service) ListDepths(_ context.Context, req *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
+	out, err := s.h.backlogs.List(req.Msg)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// backlogs are the groups of the queue, and what each has not consumed to the end.
+func (q *queueShares) backlogs() []backlog.Group {
+	out := make([]backlog.Group, 0, len(q.groups))
+	for _, g := range q.groups {
+		one := backlog.Group{GroupRecord: g.GroupRecord, Pending: make([]core.ExtentID, 0, len(g.pending))}
+		for id := range g.pending {
+			one.Pending = append(one.Pending, id)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// counted is what the computing of backlogs needs of the controller.
+type counted struct{ h *Host }
+
+func (x counted) Complete() bool { return x.h.shares.isComplete() }
+
+func (x counted) Changed() []core.QueueID { return x.h.extents.takeChanged() }
+
+func (x counted) Extents(queue core.QueueID) iter.Seq[backlog.Extent] {
+	return func(yield func(backlog.Extent) bool) {
+		x.h.extents.each(queue, func(e *extent) bool { return yield(e.counted()) })
+	}
+}
+
+func (e *extent) counted() backlog.Extent {
+	out := backlog.Extent{Extent: e.Extent, Created: e.Created, State: e.state, Home: e.home, L: e.l, Bytes: e.bytes, Removed: e.removed}
+	if e.Kind == core.KindTimer {
+		out.Due = e.kept
+	}
+	return out
+}
+
+func (x counted) Open() (out []backlog.Extent) {
+	x.h.extents.withoutEnd(func(e *extent) { out = append(out, e.counted()) })
+	return out
+}
+
+func (x counted) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
+	st, ok := x.h.stores.get(id)
+	if !ok || !st.answering() || st.Address == "" {
+		return nil, false
+	}
+	return x.h.deps.Peers.Store(st.Address), true
+}
+
+func (x counted) Outputs() []membership.Host { return x.h.hosts.live("outputhost") }
+
+func (x counted) Output(addr string) columbav1connect.OutputServiceClient {
+	return x.h.deps.Peers.Output(addr)
+}
+
+// Saved reads of an extent of which something was removed what that is, as an owner would that resumes the share.
+func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e backlog.Extent) (arithmetic.Progress, error) {
+	ctx, cancel := context.WithTimeout(ctx, x.h.cfg.CallTimeout)
+	defer cancel()
+	state, err := progress.Saved(ctx, x.h.deps.Meta, g, e.Extent)
+	if err != nil {
+		return arithmetic.Progress{}, err
+	}
+	if e.Removed > 0 {
+		row, _, err := metadata.Read[metadata.SealRecord](ctx, x.h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+		if err != nil {
+			return arithmetic.Progress{}, err
+		}
+		gone, err := row.Gone()
+		if err != nil {
+			return arithmetic.Progress{}, err
+		}
+		state.Merge(dispatch.StateDone(gone))
+	}
+	return savedProgress(state, g, e, x.h.deps.now()), nil
+}
+
+// savedProgress is how far a group is that nobody hands messages out to. What was handed out counts as in flight until the lock has ended.
+func savedProgress(state dispatch.State, g metadata.GroupRecord, e backlog.Extent, now time.Time) arithmetic.Progress {
+	const all = core.Seq(1<<63 - 1)
+	d := state.Depth(all, now)
+	p := arithmetic.Progress{Settled: state.Consumed(), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked)}
+	switch {
+	case e.Kind != core.KindTimer:
+	case e.Queue == g.Retry:
+		p.Unread = arithmetic.Parked
+	case !e.State.HasEnd() || e.Due.After(now):
+		p.Unread = arithmetic.Delayed
+	}
+	return p
+}

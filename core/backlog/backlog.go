@@ -1,0 +1,98 @@
+// Package backlog owns the arithmetic of a backlog: how many messages of an extent a group has yet to settle, and about how many bytes they have.
+package backlog
+
+import "github.com/columbamq/columba/core"
+
+// Extent is what counts of an extent that a group reads.
+type Extent struct {
+	Last    core.Seq // its end; while it has none, how far it is committed
+	Bytes   uint64   // of all its messages up to Last, encoded
+	Removed uint64   // messages that selections took, and those that were given up as lost: they are nobody's
+}
+
+// Class is what the messages are that a group has not read yet.
+type Class uint8
+
+const (
+	Ready   Class = 0 // a consumer would get them
+	Delayed Class = 1 // until they are due, or the delay of the group has passed
+	Parked  Class = 2 // delayed after a failed attempt, in the retry queue
+)
+
+// Progress is how far a group is with an extent. The zero Progress is that of one it has not begun.
+type Progress struct {
+	Settled uint64 // messages that the group needs no more, from the first one on
+
+	// Messages that the owner of the share holds: they were read, or handed out, and are not settled.
+	Ready, InFlight, Delayed, Parked, Blocked uint64
+
+	Unread Class  // what the others are
+	Due    uint64 // of unread ones that are Delayed: ready all the same
+	Oldest int64  // unix µs: when the oldest ready message was enqueued; 0: none is ready, or it is not known
+}
+
+// Held is how many messages the owner holds.
+func (p Progress) Held() uint64 { return p.Ready + p.InFlight + p.Delayed + p.Parked + p.Blocked }
+
+// Depth is a backlog, or a part of one.
+type Depth struct {
+	Ready, InFlight, Delayed, Parked, Blocked uint64
+
+	Bytes  uint64 // an estimate
+	Oldest int64  // unix µs: when the oldest ready message was enqueued; 0: not known
+}
+
+// Messages is how many messages are not settled.
+func (d Depth) Messages() uint64 { return d.Ready + d.InFlight + d.Delayed + d.Parked + d.Blocked }
+
+// Add adds another part of the same backlog, or the backlog of another group.
+func (d *Depth) Add(o Depth) {
+	d.Ready += o.Ready
+	d.InFlight += o.InFlight
+	d.Delayed += o.Delayed
+	d.Parked += o.Parked
+	d.Blocked += o.Blocked
+	d.Bytes += o.Bytes
+	if d.Oldest == 0 || o.Oldest != 0 && o.Oldest < d.Oldest {
+		d.Oldest = o.Oldest
+	}
+}
+
+// Unread is how many messages of an extent are neither settled nor held. An owner that has read beyond Last has left none.
+func Unread(e Extent, p Progress) uint64 {
+	last := uint64(e.Last)
+	// An owner counts the removed ones as settled as soon as it has heard of them.
+	gone := min(max(p.Settled, e.Removed)+p.Held(), last)
+	return last - gone
+}
+
+// Of is the backlog of a group in one extent.
+func Of(e Extent, p Progress) Depth {
+	unread := Unread(e, p)
+	d := Depth{Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked, Blocked: p.Blocked, Oldest: p.Oldest}
+	switch p.Unread {
+	case Parked:
+		d.Parked += unread
+	case Delayed:
+		due := min(p.Due, unread)
+		d.Ready, d.Delayed = d.Ready+due, d.Delayed+unread-due
+	default:
+		d.Ready += unread
+	}
+	if d.Ready == 0 {
+		d.Oldest = 0
+	}
+	d.Bytes = part(e.Bytes, d.Messages(), uint64(e.Last))
+	return d
+}
+
+// Stored is how many messages an extent has that nobody has removed.
+func Stored(e Extent) uint64 { return uint64(e.Last) - min(e.Removed, uint64(e.Last)) }
+
+// part is what some of all messages have of the bytes, if all are of one size.
+func part(bytes, some, all uint64) uint64 {
+	if all == 0 || some >= all {
+		return bytes
+	}
+	return uint64(float64(bytes) * (float64(some) / float64(all)))
+}

@@ -1,0 +1,135 @@
+package frontend
+
+import (
+	"context"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// ListDepths answers a page of the depths that the controller has computed. It reads nothing itself.
+func (s *service) ListDepths(ctx context.Context, req *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
+	m := req.Msg
+	if err := checkPrefix("prefix", m.GetPrefix()); err != nil {
+		return nil, err
+	}
+	if _, err := pageLimit(m.GetLimit()); err != nil {
+		return nil, err
+	}
+	if len(m.GetQueues()) > maxPage {
+		return nil, core.Errorf(core.CodeTooLarge, "%d queues in one call; at most %d are allowed", len(m.GetQueues()), maxPage)
+	}
+	for _, path := range m.GetQueues() {
+		if _, err := core.ParseAnyQueuePath(path); err != nil {
+			return nil, err
+		}
+	}
+	out, err := s.depths(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(out), nil
+}
+
+// depths asks the controller.
+func (s *service) depths(ctx context.Context, req *pb.ListDepthsRequest) (*pb.ListDepthsResponse, error) {
+	out, err := ask(ctx, s.ranked(roleController, core.ID{}), roleController, req, func(addr string) rpc[pb.ListDepthsRequest, pb.ListDepthsResponse] {
+		return s.peers.Controller(addr).ListDepths
+	})
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "list depths: %w", err)
+	}
+	for _, d := range out.GetDepths() {
+		d.DrainMs = drain(d)
+	}
+	return out, nil
+}
+
+// addDepths fills in the depths of queues. Without a controller, or while it has not counted yet, they stay unknown: the list is worth having all the same.
+func (s *service) addDepths(ctx context.Context, queues []*pb.Queue) {
+	if len(queues) == 0 {
+		return
+	}
+	req := &pb.ListDepthsRequest{ByQueue: true, Sort: "name"}
+	for _, q := range queues {
+		req.Queues = append(req.Queues, q.GetSpec().GetPath())
+	}
+	out, err := s.depths(ctx, req)
+	if err != nil {
+		s.log.Debug("a list of queues has no depths", "err", err)
+		return
+	}
+	byPath := make(map[string]*pb.Depth, len(out.GetDepths()))
+	for _, d := range out.GetDepths() {
+		byPath[d.GetQueue()] = d
+	}
+	for _, q := range queues {
+		path := q.GetSpec().GetPath()
+		if q.Depth = byPath[path]; q.Depth == nil { // it has no message
+			q.Depth = &pb.Depth{Queue: path}
+		}
+	}
+}
+
+// queuesByDepth answers a page of queues, those with the largest backlog or the oldest message first. Queues without any stored message are left out.
+func (s *service) queuesByDepth(ctx context.Context, req *pb.ListQueuesRequest) (*pb.ListQueuesResponse, error) {
+	depths, err := s.depths(ctx, &pb.ListDepthsRequest{Prefix: req.GetPrefix(), Sort: req.GetSort(), After: req.GetAfter(), Limit: req.GetLimit(), ByQueue: true})
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]metadata.Key, len(depths.GetDepths()))
+	for i, d := range depths.GetDepths() {
+		keys[i] = metadata.NameKey(d.GetQueue())
+	}
+	names, err := metadata.GetRows(ctx, s.meta, metadata.Names, keys, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
+	}
+	queueKeys := make([]metadata.Key, 0, len(names))
+	for _, row := range names {
+		n, err := metadata.Decode[metadata.NameRecord](metadata.Names, row)
+		if err != nil {
+			return nil, err
+		}
+		if !n.Queue.IsZero() {
+			queueKeys = append(queueKeys, metadata.QueueKey(n.Queue))
+		}
+	}
+	rows, err := metadata.GetRows(ctx, s.meta, metadata.Queues, queueKeys, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
+	}
+	byPath := make(map[string]*pb.Queue, len(rows))
+	for _, row := range rows {
+		q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
+		if err != nil {
+			return nil, err
+		}
+		if q.Spec.Status != core.StatusDeleted {
+			byPath[q.Spec.Path] = queueToProto(q)
+		}
+	}
+	out := &pb.ListQueuesResponse{Next: depths.GetNext()}
+	for _, d := range depths.GetDepths() {
+		if q := byPath[d.GetQueue()]; q != nil {
+			q.Depth = d
+			out.Queues = append(out.Queues, q)
+		}
+	}
+	return out, nil
+}
+
+// queueOrders are what ListQueues sorts by.
+var queueOrders = []string{"", "name", "backlog", "age"}
+
+// checkOrder refuses what ListQueues does not sort by.
+func checkOrder(order string) error {
+	if !slices.Contains(queueOrders, order) {
+		return core.Errorf(core.CodeBadArgument, "queues are sorted by name, backlog or age; by nothing else")
+	}
+	return nil
+}
