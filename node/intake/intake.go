@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ const maxPage = 1 << 20
 // Limits of the budgets of a process. The public calls and those of other hosts have one each: a call of one kind may wait for one of the other.
 var (
 	PublicLimits = Limits{Body: 32 << 20, Small: 16 << 20, Large: 96 << 20, Waiting: 256, Wait: 5 * time.Second}
-	HostLimits   = Limits{Body: 64 << 20, Small: 16 << 20, Large: 160 << 20, Waiting: 256, Wait: 5 * time.Second}
+	HostLimits   = Limits{Body: 48 << 20, Small: 16 << 20, Large: 128 << 20, Waiting: 256, Wait: 5 * time.Second}
 )
 
 // Intake reads the bodies of all requests of a process. Safe for concurrent use.
@@ -288,6 +289,9 @@ func (a *arrival) weigh(ctx context.Context, b []byte) error {
 	} else {
 		weight = weighProto(b, a.input, most)
 	}
+	if weight > most { // it was not counted further
+		return core.Errorf(core.CodeTooLarge, "the request takes more than %d bytes when it is decoded; send it in several", most)
+	}
 	if more := weight - int64(len(b)); more > int64(len(b))+firstBuffer {
 		return a.body.grow(ctx, classOf(weight), more)
 	}
@@ -348,6 +352,7 @@ func (u *unpacking) Read(p []byte) (int, error) {
 		}
 		u.zip = zip
 	}
+	runtime.Gosched() // unpacking never waits, and would keep the processor from who does
 	return u.zip.Read(p)
 }
 

@@ -142,8 +142,9 @@ func TestBodiesComeWholeAndUnpacked(t *testing.T) {
 func TestBodiesThatAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newIntake()
+		in.public = NewBudget(Limits{Body: 1 << 20, Small: 1 << 20, Large: 3 << 20, Waiting: 1, Wait: time.Second}, time.Now)
 		call := servedIn(t, in)
-		most := int(PublicLimits.Body)
+		most := int(in.public.limits.Body)
 		manyEmpty := bytes.Repeat([]byte{0x12, 0}, most/4) // messages of two bytes: each takes a hundred times as many
 		for name, c := range map[string]struct {
 			kind, packed string

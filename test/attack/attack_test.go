@@ -1,0 +1,219 @@
+package attack
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/test/process"
+)
+
+// calls of each service, one of which takes much.
+var calls = []string{
+	"MessageService/Publish", "AdminService/CreateQueues", "ControllerService/EnsureExtent", "OutputService/Assign", "StoreService/Copy", "MetadataService/PutRows",
+}
+
+// zip is n bytes of a pattern, by gzip.
+func zip(t *testing.T, pattern []byte, n int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := bytes.Repeat(pattern, 64<<10/len(pattern))
+	for ; n > 0; n -= len(block) {
+		if _, err := w.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// post sends a body to a call, and reads what comes. Whatever that is, it is the server's right.
+func post(ctx context.Context, client *http.Client, s *process.Server, call, kind, packing string, body io.Reader) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr+"/columba.v1."+call, body)
+	if err != nil {
+		return
+	}
+	req.Header.Set("Content-Type", kind)
+	if packing != "" {
+		req.Header.Set("Content-Encoding", packing)
+	}
+	if res, err := client.Do(req); err == nil {
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
+}
+
+// each does something again and again, by so many goroutines, until ctx ends.
+func each(ctx context.Context, workers int, do func(worker, i int)) {
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil && i < 1000; i++ {
+				do(w, i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// once does something by so many goroutines, once each, and waits for ctx.
+func once(ctx context.Context, workers int, do func()) {
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(do)
+	}
+	wg.Wait()
+	<-ctx.Done()
+}
+
+func TestGzipBombs(t *testing.T) {
+	bomb := zip(t, []byte{0}, 256<<20)
+	withstand(t, func(ctx context.Context, s *process.Server) {
+		client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+		defer client.CloseIdleConnections()
+		each(ctx, 8, func(w, i int) {
+			post(ctx, client, s, calls[(w+i)%len(calls)], "application/proto", "gzip", bytes.NewReader(bomb))
+		})
+	})
+}
+
+// TestElementBombs sends messages of two bytes, each of which takes a hundred times as many when it is decoded.
+func TestElementBombs(t *testing.T) {
+	small, plain := zip(t, []byte{0x12, 0, 0x1a, 0}, 24<<20), bytes.Repeat([]byte{0x12, 0, 0x1a, 0}, 1<<20)
+	objects := []byte(`{"messages":[` + strings.Repeat("{},", 1<<20) + `{}]}`)
+	withstand(t, func(ctx context.Context, s *process.Server) {
+		client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+		defer client.CloseIdleConnections()
+		each(ctx, 4, func(w, i int) {
+			post(ctx, client, s, calls[(w+i)%len(calls)], "application/proto", "gzip", bytes.NewReader(small))
+			post(ctx, client, s, calls[(w+i)%len(calls)], "application/proto", "", bytes.NewReader(plain))
+			post(ctx, client, s, "MessageService/Publish", "application/json", "", bytes.NewReader(objects))
+		})
+	})
+}
+
+// TestStalledBodies has 200 connections send most of a large publish, and then nothing.
+func TestStalledBodies(t *testing.T) {
+	part := make([]byte, 256<<10)
+	withstand(t, func(ctx context.Context, s *process.Server) {
+		once(ctx, 200, func() {
+			c, err := net.Dial("tcp", s.Addr)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			c.(*net.TCPConn).SetWriteBuffer(64 << 10) // of the machine's memory, not of the server's
+			fmt.Fprintf(c, "POST /columba.v1.MessageService/Publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 33554000\r\n\r\n")
+			for range 124 {
+				if _, err := c.Write(part); err != nil {
+					return
+				}
+			}
+			io.Copy(io.Discard, c) // until the server has had enough
+		})
+	})
+}
+
+// TestSmallStalledBodies is the same with bodies that count as small.
+func TestSmallStalledBodies(t *testing.T) {
+	withstand(t, func(ctx context.Context, s *process.Server) {
+		once(ctx, 400, func() {
+			c, err := net.Dial("tcp", s.Addr)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			fmt.Fprintf(c, "POST /columba.v1.MessageService/Publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 65000\r\n\r\n%64000s", "")
+			io.Copy(io.Discard, c)
+		})
+	})
+}
+
+// TestManyPulls has 10,000 pulls wait, over HTTP/2, of four groups. To send and to end so many keeps a small machine busy by itself.
+func TestManyPulls(t *testing.T) {
+	survive(t, func(ctx context.Context, s *process.Server) {
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		defer transport.CloseIdleConnections()
+		client := &http.Client{Transport: transport}
+		var wg sync.WaitGroup
+		for i := range 10_000 {
+			wg.Go(func() {
+				post(ctx, client, s, "MessageService/Pull", "application/json", "", strings.NewReader(fmt.Sprintf(`{"queue":"/t/prey","group":"%c","wait":"50s"}`, 'a'+i%4)))
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestSlowReaders ask for large pages and read none of them.
+func TestSlowReaders(t *testing.T) {
+	withstand(t, func(ctx context.Context, s *process.Server) {
+		once(ctx, 100, func() {
+			c, err := net.Dial("tcp", s.Addr)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			c.(*net.TCPConn).SetReadBuffer(4 << 10)
+			for range 20 {
+				fmt.Fprintf(c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(turnTime):
+			}
+		})
+	})
+}
+
+// TestForeignPages are requests that only a browser sends, for pages of others.
+func TestForeignPages(t *testing.T) {
+	s := process.StartServer(t)
+	for _, page := range []string{"/healthz", "/metrics", "/debug/pprof/heap", "/v1/consume", "/v1/publish", "/v1/store", "/columba.v1.AdminService/ListQueues"} {
+		for name, c := range map[string]struct {
+			host, header, value string
+			want                int
+		}{
+			"a name that was made to point here": {"evil.example.org", "", "", http.StatusMisdirectedRequest},
+			"another origin":                     {"", "Origin", "https://evil.example.org", http.StatusForbidden},
+			"another site":                       {"", "Sec-Fetch-Site", "cross-site", http.StatusForbidden},
+		} {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr+page, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Host = c.host
+				if c.header != "" {
+					req.Header.Set(c.header, c.value)
+				}
+				req.Header.Set("Content-Type", "application/json")
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+				if res.StatusCode != c.want {
+					t.Errorf("%s %s for %s: %s, want %d", method, page, name, res.Status, c.want)
+				}
+			}
+		}
+	}
+}

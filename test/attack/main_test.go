@@ -1,0 +1,12 @@
+// Package attack owns attacks of one anonymous client on a real server. The server lives, keeps to its memory, and serves others as before.
+// Attacks on streams of frames belong here, too.
+package attack
+
+import (
+	"os"
+	"testing"
+
+	"github.com/columbamq/columba/test/process"
+)
+
+func TestMain(m *testing.M) { os.Exit(process.Main(m)) }

@@ -1,0 +1,171 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/test/process"
+)
+
+// What an attack may do to the server and to others.
+const (
+	maxMemory = 512 << 20 // bytes resident, at the worst moment
+	maxFactor = 2         // of the 99th percentile of another client's calls, against the same without the attack
+	// noise is below what a busy machine does to a percentile by itself.
+	noise = 500 * time.Millisecond
+)
+
+// Shape of a run: calm and attacked turns take turns, so that both meet the same machine.
+const (
+	turns    = 3
+	turnTime = 1500 * time.Millisecond
+)
+
+// attack does something to the server until ctx ends, and has ended it all when it returns.
+type attack func(ctx context.Context, s *process.Server)
+
+// victim is another client, which publishes by HTTP one message after another.
+type victim struct {
+	s      *process.Server
+	client *http.Client
+}
+
+func (v *victim) call(ctx context.Context, method, body string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.s.Addr+"/columba.v1."+method, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := v.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && (res.StatusCode != http.StatusOK || bytes.Contains(text, []byte(`"error"`))) {
+		err = fmt.Errorf("%s: %s: %.300s", method, res.Status, text)
+	}
+	return err
+}
+
+// publish measures calls for a while.
+func (v *victim) publish(t *testing.T, d time.Duration, calls []time.Duration) []time.Duration {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		began := time.Now()
+		if err := v.call(t.Context(), "MessageService/Publish", `{"queue":"/t/victim","messages":[{"payload":"aGVsbG8="}]}`); err != nil {
+			t.Errorf("another client: %v", err)
+		}
+		calls = append(calls, time.Since(began))
+	}
+	return calls
+}
+
+func percentile99(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)*99/100]
+}
+
+// withstand starts a server and attacks it in every second turn. Another client must not become slow.
+func withstand(t *testing.T, a attack) {
+	t.Helper()
+	without, with := survive(t, a)
+	if with > max(maxFactor*without, noise) {
+		t.Errorf("p99 of another client is %s beside the attack and %s without, want at most %d times as much, or %s", with, without, maxFactor, noise)
+	}
+}
+
+// survive is withstand for an attack whose own work keeps the machine busy: another client may become slow, but is never refused.
+func survive(t *testing.T, a attack) (without, with time.Duration) {
+	t.Helper()
+	s := process.StartServer(t)
+	v := &victim{s, &http.Client{Timeout: process.Patience, Transport: &http.Transport{}}}
+	for _, queue := range []string{"/t/victim", "/t/prey"} {
+		s.Must("", "create", "queue", queue)
+		for _, group := range []string{"a", "b", "c", "d"} {
+			s.Must("", "create", "group", queue, group)
+		}
+	}
+	v.publish(t, 200*time.Millisecond, nil) // opens an extent
+	var calm, attacked []time.Duration
+	for range turns {
+		calm = v.publish(t, turnTime, calm)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a(ctx, s)
+		}()
+		attacked = v.publish(t, turnTime, attacked)
+		cancel()
+		<-done
+		s.Alive()
+	}
+	without, with = percentile99(calm), percentile99(attacked)
+	peak := peakMemory(t, s.Pid())
+	t.Logf("p99 of another client: %s alone (%d calls), %s beside the attack (%d calls); at most %d MiB resident", without, len(calm), with, len(attacked), peak>>20)
+	if peak > maxMemory {
+		t.Errorf("the server took %d MiB, want at most %d", peak>>20, maxMemory>>20)
+	}
+	answers(t, v)
+	return without, with
+}
+
+// peakMemory is the most that a process had resident, in bytes.
+func peakMemory(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatal("the system does not tell the memory of a process")
+	return 0
+}
+
+// answers fails the test unless every kind of page works.
+func answers(t *testing.T, v *victim) {
+	t.Helper()
+	for _, page := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/", "/debug/pprof/heap"} {
+		res, err := v.client.Get("http://" + v.s.Addr + page)
+		if err != nil {
+			t.Errorf("after the attack: %v", err)
+			continue
+		}
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("after the attack %s answers %s", page, res.Status)
+		}
+	}
+	for method, body := range map[string]string{
+		"AdminService/GetQueue":  `{"path":"/t/victim"}`,
+		"AdminService/GetDepth":  `{"queue":"/t/victim"}`,
+		"AdminService/ListHosts": `{}`,
+		"MessageService/Pull":    `{"queue":"/t/victim","group":"a","wait":"0.1s"}`,
+	} {
+		if err := v.call(t.Context(), method, body); err != nil {
+			t.Errorf("after the attack: %v", err)
+		}
+	}
+	if got := v.s.Must("", "consume", "/t/victim", "b", "--count", "1"); strings.TrimSpace(got) != "hello" {
+		t.Errorf("after the attack a consumer gets %q", got)
+	}
+}
