@@ -23,12 +23,18 @@ type fakeOutput struct {
 	list *pb.AssignmentList
 	at   time.Time     // when it came
 	hung chan struct{} // calls wait until it is closed
+	slow time.Duration // of each call
+	came int           // lists
 }
 
 func (o *fakeOutput) Assign(ctx context.Context, req *connect.Request[pb.AssignmentList]) (*connect.Response[pb.AssignResponse], error) {
 	o.mu.Lock()
-	hung := o.hung
+	hung, slow := o.hung, o.slow
+	o.came++
 	o.mu.Unlock()
+	if slow > 0 {
+		<-time.After(slow)
+	}
 	if hung != nil {
 		select {
 		case <-hung:

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
@@ -129,9 +130,19 @@ func (h *Host) push() {
 	}
 }
 
-// pushTo sends until what was sent is the newest, or a call fails.
+const (
+	// longPush is from when on the pushes to a host have pauses, of pushPause times as long as the push took: a list of tens of thousands of shares takes half a second,
+	// and would be sent whole for each change of one share.
+	longPush  = 20 * time.Millisecond
+	pushPause = 4
+	// maxPushPause bounds for how long a change can wait.
+	maxPushPause = time.Second
+)
+
+// pushTo sends until what was sent is the newest, or a call fails. What changes during the pause after a long list goes together.
 func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 	for {
+		began := h.deps.now()
 		list := h.shares.list(m.ID, m.Run, h.otherHolders, h.homed, h.isRetry)
 		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
@@ -140,7 +151,14 @@ func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 			h.log.Debug("an output host did not take its list", "host", m.ID, "err", convert.FromRPC(err))
 			list.Version = 0
 		}
-		if h.shares.endPush(m, list.Version) || err != nil {
+		if took := h.deps.now().Sub(began); err == nil && took > longPush {
+			h.shares.confirmed(m, list.Version)
+			select {
+			case <-time.After(min(pushPause*took, maxPushPause)):
+			case <-ctx.Done():
+			}
+		}
+		if h.shares.endPush(m, list.Version) || err != nil || ctx.Err() != nil {
 			return
 		}
 	}
@@ -157,6 +175,13 @@ func (s *shares) startPush(m membership.Host) bool {
 	p.busy = true
 	s.mu.pushed[m.ID] = p
 	return true
+}
+
+// confirmed notes what a host confirmed; the push is still under way.
+func (s *shares) confirmed(m membership.Host, version uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.pushed[m.ID] = pushed{run: m.Run, version: version, busy: true}
 }
 
 // endPush notes what a host confirmed, 0 for nothing; it reports whether that is the newest. If not, the push is still under way.
