@@ -2821,6 +2821,203 @@ func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
 }
 
+// AuditEntry is one recorded change.
+type AuditEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	When          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=when,proto3" json:"when,omitempty"`     // the change was asked for
+	Who           string                 `protobuf:"bytes,2,opt,name=who,proto3" json:"who,omitempty"`       // address of the caller, or "controller HOST"
+	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`     // the change
+	Object        string                 `protobuf:"bytes,4,opt,name=object,proto3" json:"object,omitempty"` // a path or an id
+	Result        string                 `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"` // "ok", the code of an error, or "asked": the change is under way or its end is not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEntry) Reset() {
+	*x = AuditEntry{}
+	mi := &file_columba_v1_public_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEntry) ProtoMessage() {}
+
+func (x *AuditEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
+func (*AuditEntry) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AuditEntry) GetWhen() *timestamppb.Timestamp {
+	if x != nil {
+		return x.When
+	}
+	return nil
+}
+
+func (x *AuditEntry) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+type ListAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"` // the object begins with it, ≤ 512 bytes; empty: all objects
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`   // the earliest when; unset: all that is kept
+	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`   // page token
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`  // default 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRequest) Reset() {
+	*x = ListAuditRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRequest) ProtoMessage() {}
+
+func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ListAuditRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ListAuditRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListAuditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*AuditEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // empty: no more; a page may be empty though another one follows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditResponse) Reset() {
+	*x = ListAuditResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditResponse) ProtoMessage() {}
+
+func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ListAuditResponse) GetEntries() []*AuditEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListAuditResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
 type PublishRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -2831,7 +3028,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3040,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3053,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PublishRequest) GetQueue() string {
@@ -2882,7 +3079,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +3091,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3104,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PublishResponse) GetResults() []*PublishResponse_Result {
@@ -2929,7 +3126,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3138,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3151,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PullRequest) GetQueue() string {
@@ -2999,7 +3196,7 @@ type PulledMessage struct {
 
 func (x *PulledMessage) Reset() {
 	*x = PulledMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3208,7 @@ func (x *PulledMessage) String() string {
 func (*PulledMessage) ProtoMessage() {}
 
 func (x *PulledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3221,7 @@ func (x *PulledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PulledMessage.ProtoReflect.Descriptor instead.
 func (*PulledMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PulledMessage) GetToken() string {
@@ -3078,7 +3275,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3287,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3300,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PullResponse) GetMessages() []*PulledMessage {
@@ -3122,7 +3319,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3331,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3344,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AckRequest) GetTokens() []string {
@@ -3170,7 +3367,7 @@ type NackRequest struct {
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3379,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3392,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *NackRequest) GetTokens() []string {
@@ -3243,7 +3440,7 @@ type RejectRequest struct {
 
 func (x *RejectRequest) Reset() {
 	*x = RejectRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3452,7 @@ func (x *RejectRequest) String() string {
 func (*RejectRequest) ProtoMessage() {}
 
 func (x *RejectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3465,7 @@ func (x *RejectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
 func (*RejectRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RejectRequest) GetTokens() []string {
@@ -3295,7 +3492,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3504,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3517,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ExtendRequest) GetTokens() []string {
@@ -3347,7 +3544,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +3556,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +3569,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SettleResponse) GetFailures() []*SettleResponse_Failure {
@@ -3391,7 +3588,7 @@ type PublishRouteRequest struct {
 
 func (x *PublishRouteRequest) Reset() {
 	*x = PublishRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3600,7 @@ func (x *PublishRouteRequest) String() string {
 func (*PublishRouteRequest) ProtoMessage() {}
 
 func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3613,7 @@ func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRouteRequest.ProtoReflect.Descriptor instead.
 func (*PublishRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PublishRouteRequest) GetQueue() string {
@@ -3436,7 +3633,7 @@ type ConsumeRouteRequest struct {
 
 func (x *ConsumeRouteRequest) Reset() {
 	*x = ConsumeRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[62]
+	mi := &file_columba_v1_public_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3645,7 @@ func (x *ConsumeRouteRequest) String() string {
 func (*ConsumeRouteRequest) ProtoMessage() {}
 
 func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[62]
+	mi := &file_columba_v1_public_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3658,7 @@ func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRouteRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ConsumeRouteRequest) GetQueue() string {
@@ -3488,7 +3685,7 @@ type RouteResponse struct {
 
 func (x *RouteResponse) Reset() {
 	*x = RouteResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[63]
+	mi := &file_columba_v1_public_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3697,7 @@ func (x *RouteResponse) String() string {
 func (*RouteResponse) ProtoMessage() {}
 
 func (x *RouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[63]
+	mi := &file_columba_v1_public_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3710,7 @@ func (x *RouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteResponse.ProtoReflect.Descriptor instead.
 func (*RouteResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RouteResponse) GetVersion() uint64 {
@@ -3540,7 +3737,7 @@ type CreateQueuesResponse_Result struct {
 
 func (x *CreateQueuesResponse_Result) Reset() {
 	*x = CreateQueuesResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[64]
+	mi := &file_columba_v1_public_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3749,7 @@ func (x *CreateQueuesResponse_Result) String() string {
 func (*CreateQueuesResponse_Result) ProtoMessage() {}
 
 func (x *CreateQueuesResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[64]
+	mi := &file_columba_v1_public_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +3790,7 @@ type PublishResponse_Result struct {
 
 func (x *PublishResponse_Result) Reset() {
 	*x = PublishResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[65]
+	mi := &file_columba_v1_public_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3802,7 @@ func (x *PublishResponse_Result) String() string {
 func (*PublishResponse_Result) ProtoMessage() {}
 
 func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[65]
+	mi := &file_columba_v1_public_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3815,7 @@ func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse_Result.ProtoReflect.Descriptor instead.
 func (*PublishResponse_Result) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{52, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{55, 0}
 }
 
 func (x *PublishResponse_Result) GetId() string {
@@ -3652,7 +3849,7 @@ type SettleResponse_Failure struct {
 
 func (x *SettleResponse_Failure) Reset() {
 	*x = SettleResponse_Failure{}
-	mi := &file_columba_v1_public_proto_msgTypes[66]
+	mi := &file_columba_v1_public_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3861,7 @@ func (x *SettleResponse_Failure) String() string {
 func (*SettleResponse_Failure) ProtoMessage() {}
 
 func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[66]
+	mi := &file_columba_v1_public_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3874,7 @@ func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse_Failure.ProtoReflect.Descriptor instead.
 func (*SettleResponse_Failure) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{60, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{63, 0}
 }
 
 func (x *SettleResponse_Failure) GetToken() string {
@@ -3875,7 +4072,22 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x06fields\x18\x02 \x03(\tR\x06fields\",\n" +
 	"\x16DeleteNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
-	"\x17DeleteNamespaceResponse\"W\n" +
+	"\x17DeleteNamespaceResponse\"\x92\x01\n" +
+	"\n" +
+	"AuditEntry\x12.\n" +
+	"\x04when\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04when\x12\x10\n" +
+	"\x03who\x18\x02 \x01(\tR\x03who\x12\x12\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\x12\x16\n" +
+	"\x06object\x18\x04 \x01(\tR\x06object\x12\x16\n" +
+	"\x06result\x18\x05 \x01(\tR\x06result\"\x88\x01\n" +
+	"\x10ListAuditRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\"Y\n" +
+	"\x11ListAuditResponse\x120\n" +
+	"\aentries\x18\x01 \x03(\v2\x16.columba.v1.AuditEntryR\aentries\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"W\n" +
 	"\x0ePublishRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12/\n" +
 	"\bmessages\x18\x02 \x03(\v2\x13.columba.v1.MessageR\bmessages\"\xac\x01\n" +
@@ -3926,7 +4138,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\x88\x14\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xd2\x14\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -3967,7 +4179,8 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\fGetNamespace\x12\x1f.columba.v1.GetNamespaceRequest\x1a\x15.columba.v1.Namespace\x12W\n" +
 	"\x0eListNamespaces\x12!.columba.v1.ListNamespacesRequest\x1a\".columba.v1.ListNamespacesResponse\x12L\n" +
 	"\x0fUpdateNamespace\x12\".columba.v1.UpdateNamespaceRequest\x1a\x15.columba.v1.Namespace\x12Z\n" +
-	"\x0fDeleteNamespace\x12\".columba.v1.DeleteNamespaceRequest\x1a#.columba.v1.DeleteNamespaceResponse2\xe2\x04\n" +
+	"\x0fDeleteNamespace\x12\".columba.v1.DeleteNamespaceRequest\x1a#.columba.v1.DeleteNamespaceResponse\x12H\n" +
+	"\tListAudit\x12\x1c.columba.v1.ListAuditRequest\x1a\x1d.columba.v1.ListAuditResponse2\xe2\x04\n" +
 	"\x0eMessageService\x12B\n" +
 	"\aPublish\x12\x1a.columba.v1.PublishRequest\x1a\x1b.columba.v1.PublishResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x129\n" +
@@ -3991,7 +4204,7 @@ func file_columba_v1_public_proto_rawDescGZIP() []byte {
 	return file_columba_v1_public_proto_rawDescData
 }
 
-var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_columba_v1_public_proto_goTypes = []any{
 	(*CreateQueueRequest)(nil),          // 0: columba.v1.CreateQueueRequest
 	(*CreateQueuesRequest)(nil),         // 1: columba.v1.CreateQueuesRequest
@@ -4044,185 +4257,193 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*UpdateNamespaceRequest)(nil),      // 48: columba.v1.UpdateNamespaceRequest
 	(*DeleteNamespaceRequest)(nil),      // 49: columba.v1.DeleteNamespaceRequest
 	(*DeleteNamespaceResponse)(nil),     // 50: columba.v1.DeleteNamespaceResponse
-	(*PublishRequest)(nil),              // 51: columba.v1.PublishRequest
-	(*PublishResponse)(nil),             // 52: columba.v1.PublishResponse
-	(*PullRequest)(nil),                 // 53: columba.v1.PullRequest
-	(*PulledMessage)(nil),               // 54: columba.v1.PulledMessage
-	(*PullResponse)(nil),                // 55: columba.v1.PullResponse
-	(*AckRequest)(nil),                  // 56: columba.v1.AckRequest
-	(*NackRequest)(nil),                 // 57: columba.v1.NackRequest
-	(*RejectRequest)(nil),               // 58: columba.v1.RejectRequest
-	(*ExtendRequest)(nil),               // 59: columba.v1.ExtendRequest
-	(*SettleResponse)(nil),              // 60: columba.v1.SettleResponse
-	(*PublishRouteRequest)(nil),         // 61: columba.v1.PublishRouteRequest
-	(*ConsumeRouteRequest)(nil),         // 62: columba.v1.ConsumeRouteRequest
-	(*RouteResponse)(nil),               // 63: columba.v1.RouteResponse
-	(*CreateQueuesResponse_Result)(nil), // 64: columba.v1.CreateQueuesResponse.Result
-	(*PublishResponse_Result)(nil),      // 65: columba.v1.PublishResponse.Result
-	(*SettleResponse_Failure)(nil),      // 66: columba.v1.SettleResponse.Failure
-	(*QueueSpec)(nil),                   // 67: columba.v1.QueueSpec
-	(*Queue)(nil),                       // 68: columba.v1.Queue
-	(*GroupSpec)(nil),                   // 69: columba.v1.GroupSpec
-	(*Group)(nil),                       // 70: columba.v1.Group
-	(*ExtentInfo)(nil),                  // 71: columba.v1.ExtentInfo
-	(*timestamppb.Timestamp)(nil),       // 72: google.protobuf.Timestamp
-	(*Depth)(nil),                       // 73: columba.v1.Depth
-	(*DeadLetter)(nil),                  // 74: columba.v1.DeadLetter
-	(*Error)(nil),                       // 75: columba.v1.Error
-	(*ParkedMessage)(nil),               // 76: columba.v1.ParkedMessage
-	(*Message)(nil),                     // 77: columba.v1.Message
-	(*NamespaceSpec)(nil),               // 78: columba.v1.NamespaceSpec
-	(*Namespace)(nil),                   // 79: columba.v1.Namespace
-	(*durationpb.Duration)(nil),         // 80: google.protobuf.Duration
-	(*HostAddress)(nil),                 // 81: columba.v1.HostAddress
-	(*SeekGroupRequest)(nil),            // 82: columba.v1.SeekGroupRequest
-	(*WhyStuckRequest)(nil),             // 83: columba.v1.WhyStuckRequest
-	(*GetMessageRequest)(nil),           // 84: columba.v1.GetMessageRequest
-	(*StartOperationRequest)(nil),       // 85: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 86: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 87: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 88: columba.v1.ListOperationsRequest
-	(*WhyStuckResponse)(nil),            // 89: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 90: columba.v1.MessageLife
-	(*Operation)(nil),                   // 91: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 92: columba.v1.ListOperationsResponse
+	(*AuditEntry)(nil),                  // 51: columba.v1.AuditEntry
+	(*ListAuditRequest)(nil),            // 52: columba.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),           // 53: columba.v1.ListAuditResponse
+	(*PublishRequest)(nil),              // 54: columba.v1.PublishRequest
+	(*PublishResponse)(nil),             // 55: columba.v1.PublishResponse
+	(*PullRequest)(nil),                 // 56: columba.v1.PullRequest
+	(*PulledMessage)(nil),               // 57: columba.v1.PulledMessage
+	(*PullResponse)(nil),                // 58: columba.v1.PullResponse
+	(*AckRequest)(nil),                  // 59: columba.v1.AckRequest
+	(*NackRequest)(nil),                 // 60: columba.v1.NackRequest
+	(*RejectRequest)(nil),               // 61: columba.v1.RejectRequest
+	(*ExtendRequest)(nil),               // 62: columba.v1.ExtendRequest
+	(*SettleResponse)(nil),              // 63: columba.v1.SettleResponse
+	(*PublishRouteRequest)(nil),         // 64: columba.v1.PublishRouteRequest
+	(*ConsumeRouteRequest)(nil),         // 65: columba.v1.ConsumeRouteRequest
+	(*RouteResponse)(nil),               // 66: columba.v1.RouteResponse
+	(*CreateQueuesResponse_Result)(nil), // 67: columba.v1.CreateQueuesResponse.Result
+	(*PublishResponse_Result)(nil),      // 68: columba.v1.PublishResponse.Result
+	(*SettleResponse_Failure)(nil),      // 69: columba.v1.SettleResponse.Failure
+	(*QueueSpec)(nil),                   // 70: columba.v1.QueueSpec
+	(*Queue)(nil),                       // 71: columba.v1.Queue
+	(*GroupSpec)(nil),                   // 72: columba.v1.GroupSpec
+	(*Group)(nil),                       // 73: columba.v1.Group
+	(*ExtentInfo)(nil),                  // 74: columba.v1.ExtentInfo
+	(*timestamppb.Timestamp)(nil),       // 75: google.protobuf.Timestamp
+	(*Depth)(nil),                       // 76: columba.v1.Depth
+	(*DeadLetter)(nil),                  // 77: columba.v1.DeadLetter
+	(*Error)(nil),                       // 78: columba.v1.Error
+	(*ParkedMessage)(nil),               // 79: columba.v1.ParkedMessage
+	(*Message)(nil),                     // 80: columba.v1.Message
+	(*NamespaceSpec)(nil),               // 81: columba.v1.NamespaceSpec
+	(*Namespace)(nil),                   // 82: columba.v1.Namespace
+	(*durationpb.Duration)(nil),         // 83: google.protobuf.Duration
+	(*HostAddress)(nil),                 // 84: columba.v1.HostAddress
+	(*SeekGroupRequest)(nil),            // 85: columba.v1.SeekGroupRequest
+	(*WhyStuckRequest)(nil),             // 86: columba.v1.WhyStuckRequest
+	(*GetMessageRequest)(nil),           // 87: columba.v1.GetMessageRequest
+	(*StartOperationRequest)(nil),       // 88: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 89: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 90: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 91: columba.v1.ListOperationsRequest
+	(*WhyStuckResponse)(nil),            // 92: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 93: columba.v1.MessageLife
+	(*Operation)(nil),                   // 94: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 95: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
-	67, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	67, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
-	64, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
-	68, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
-	67, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	69, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	70, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
-	69, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	71, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
+	70, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	70, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
+	67, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
+	71, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
+	70, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	72, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	73, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
+	72, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	74, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
 	22, // 9: columba.v1.SealAllOfStoreResponse.extents:type_name -> columba.v1.UndecidedExtent
-	72, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
+	75, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
 	25, // 11: columba.v1.DeleteOrphansResponse.extents:type_name -> columba.v1.OrphanExtent
-	72, // 12: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
-	72, // 13: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
+	75, // 12: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
+	75, // 13: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
 	27, // 14: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	73, // 15: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	73, // 16: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
-	72, // 17: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
-	74, // 18: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	76, // 15: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	76, // 16: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
+	75, // 17: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
+	77, // 18: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
 	37, // 19: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
-	75, // 20: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	78, // 20: columba.v1.CancelResult.error:type_name -> columba.v1.Error
 	38, // 21: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	72, // 22: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	76, // 23: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	72, // 24: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	77, // 25: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	75, // 22: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	79, // 23: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	75, // 24: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	80, // 25: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
 	42, // 26: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	78, // 27: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	79, // 28: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	78, // 29: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	77, // 30: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	65, // 31: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	80, // 32: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	72, // 33: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	77, // 34: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	54, // 35: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	80, // 36: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	80, // 37: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	66, // 38: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	81, // 39: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	68, // 40: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	75, // 41: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	75, // 42: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	75, // 43: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 44: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 45: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 46: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 47: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 48: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 49: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 50: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 51: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 52: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 53: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 54: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	82, // 55: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 56: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 57: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 58: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 59: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 60: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	26, // 61: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	29, // 62: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	31, // 63: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	83, // 64: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	84, // 65: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	33, // 66: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	39, // 67: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
-	85, // 68: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	86, // 69: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	87, // 70: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	88, // 71: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	41, // 72: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	44, // 73: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	45, // 74: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	46, // 75: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	48, // 76: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	49, // 77: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	51, // 78: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	53, // 79: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	56, // 80: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	57, // 81: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	58, // 82: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	59, // 83: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	35, // 84: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	61, // 85: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	62, // 86: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	68, // 87: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 88: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	68, // 89: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 90: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	68, // 91: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 92: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	70, // 93: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	70, // 94: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 95: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	70, // 96: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 97: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	70, // 98: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 99: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	71, // 100: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	71, // 101: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 102: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	24, // 103: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	28, // 104: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	30, // 105: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	32, // 106: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	89, // 107: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	90, // 108: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	34, // 109: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	40, // 110: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
-	91, // 111: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	91, // 112: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	91, // 113: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	92, // 114: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	43, // 115: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	79, // 116: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	79, // 117: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	47, // 118: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	79, // 119: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	50, // 120: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	52, // 121: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	55, // 122: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	60, // 123: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	60, // 124: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	60, // 125: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	60, // 126: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	36, // 127: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	63, // 128: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	63, // 129: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	87, // [87:130] is the sub-list for method output_type
-	44, // [44:87] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	81, // 27: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	82, // 28: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	81, // 29: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	75, // 30: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
+	75, // 31: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	51, // 32: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
+	80, // 33: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	68, // 34: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	83, // 35: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	75, // 36: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	80, // 37: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	57, // 38: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	83, // 39: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	83, // 40: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	69, // 41: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	84, // 42: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	71, // 43: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	78, // 44: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	78, // 45: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	78, // 46: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 47: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 48: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 49: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 50: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 51: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 52: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 53: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 54: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 55: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 56: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 57: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	85, // 58: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 59: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 60: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 61: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 62: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 63: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	26, // 64: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	29, // 65: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	31, // 66: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	86, // 67: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	87, // 68: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	33, // 69: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	39, // 70: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
+	88, // 71: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	89, // 72: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	90, // 73: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	91, // 74: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	41, // 75: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	44, // 76: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	45, // 77: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	46, // 78: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	48, // 79: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	49, // 80: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	52, // 81: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
+	54, // 82: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	56, // 83: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	59, // 84: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	60, // 85: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	61, // 86: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	62, // 87: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	35, // 88: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	64, // 89: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	65, // 90: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	71, // 91: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 92: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	71, // 93: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 94: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	71, // 95: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 96: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	73, // 97: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	73, // 98: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 99: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	73, // 100: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 101: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	73, // 102: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 103: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	74, // 104: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	74, // 105: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 106: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 107: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	28, // 108: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	30, // 109: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	32, // 110: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	92, // 111: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	93, // 112: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	34, // 113: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	40, // 114: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
+	94, // 115: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	94, // 116: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	94, // 117: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	95, // 118: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	43, // 119: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	82, // 120: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	82, // 121: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	47, // 122: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	82, // 123: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	50, // 124: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	53, // 125: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
+	55, // 126: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	58, // 127: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	63, // 128: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	63, // 129: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	63, // 130: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	63, // 131: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	36, // 132: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	66, // 133: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	66, // 134: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	91, // [91:135] is the sub-list for method output_type
+	47, // [47:91] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }
@@ -4239,7 +4460,7 @@ func file_columba_v1_public_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_public_proto_rawDesc), len(file_columba_v1_public_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

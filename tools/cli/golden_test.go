@@ -183,6 +183,17 @@ func TestGolden(t *testing.T) {
 			{line: "list parked /demo/a"},
 			{line: "peek /demo/a -o json"},
 		}...),
+		"audit.txt": {
+			{line: "list audit"},
+			{line: "list audit -o json"},
+			{line: "ls audit /demo/ -o yaml"},
+			{line: "list audit /none"},
+			{line: "list audit --since 2026-01-02T03:04:05.678Z " + fakeExtent},
+			{line: "list audit --since 2026-01-02T03:04:05.679Z"},
+			{line: "list audit --since 1m -o json"},
+			{line: "list audit --since="},
+			{line: "list audit /a /b"},
+		},
 		"namespaces.txt": {
 			{line: "create namespace /acme --max-queues 100 --messages-per-second 5000 --bytes-per-second 20MiB --backlog-bytes 50GiB"},
 			{line: "create ns /acme --max-queues 1"},

@@ -29,9 +29,9 @@ func (a *app) showCommand() *cobra.Command {
 }
 
 func (a *app) listCommand() *cobra.Command {
-	cmd := parent("list", "List queues, groups, namespaces, extents, timers, parked messages, hosts or operations",
+	cmd := parent("list", "List queues, groups, namespaces, extents, timers, parked messages, hosts, operations or the audit",
 		a.listQueuesCommand(), a.listGroupsCommand(), a.listNamespacesCommand(), a.listExtentsCommand(), a.listTimersCommand(), a.listParkedCommand(), a.listHostsCommand(),
-		a.listOperationsCommand())
+		a.listOperationsCommand(), a.listAuditCommand())
 	cmd.Aliases = []string{"l", "ls"}
 	return cmd
 }

@@ -123,6 +123,8 @@ const (
 	// AdminServiceDeleteNamespaceProcedure is the fully-qualified name of the AdminService's
 	// DeleteNamespace RPC.
 	AdminServiceDeleteNamespaceProcedure = "/columba.v1.AdminService/DeleteNamespace"
+	// AdminServiceListAuditProcedure is the fully-qualified name of the AdminService's ListAudit RPC.
+	AdminServiceListAuditProcedure = "/columba.v1.AdminService/ListAudit"
 	// MessageServicePublishProcedure is the fully-qualified name of the MessageService's Publish RPC.
 	MessageServicePublishProcedure = "/columba.v1.MessageService/Publish"
 	// MessageServicePullProcedure is the fully-qualified name of the MessageService's Pull RPC.
@@ -192,6 +194,8 @@ type AdminServiceClient interface {
 	UpdateNamespace(context.Context, *connect.Request[columbav1.UpdateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
 	// DeleteNamespace deletes the limits; the queues stay.
 	DeleteNamespace(context.Context, *connect.Request[columbav1.DeleteNamespaceRequest]) (*connect.Response[columbav1.DeleteNamespaceResponse], error)
+	// ListAudit lists the changes that the audit has recorded, oldest first. An entry is kept for 30 days.
+	ListAudit(context.Context, *connect.Request[columbav1.ListAuditRequest]) (*connect.Response[columbav1.ListAuditResponse], error)
 }
 
 // NewAdminServiceClient constructs a client for the columba.v1.AdminService service. By default, it
@@ -409,6 +413,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("DeleteNamespace")),
 			connect.WithClientOptions(opts...),
 		),
+		listAudit: connect.NewClient[columbav1.ListAuditRequest, columbav1.ListAuditResponse](
+			httpClient,
+			baseURL+AdminServiceListAuditProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListAudit")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -448,6 +458,7 @@ type adminServiceClient struct {
 	listNamespaces  *connect.Client[columbav1.ListNamespacesRequest, columbav1.ListNamespacesResponse]
 	updateNamespace *connect.Client[columbav1.UpdateNamespaceRequest, columbav1.Namespace]
 	deleteNamespace *connect.Client[columbav1.DeleteNamespaceRequest, columbav1.DeleteNamespaceResponse]
+	listAudit       *connect.Client[columbav1.ListAuditRequest, columbav1.ListAuditResponse]
 }
 
 // CreateQueue calls columba.v1.AdminService.CreateQueue.
@@ -620,6 +631,11 @@ func (c *adminServiceClient) DeleteNamespace(ctx context.Context, req *connect.R
 	return c.deleteNamespace.CallUnary(ctx, req)
 }
 
+// ListAudit calls columba.v1.AdminService.ListAudit.
+func (c *adminServiceClient) ListAudit(ctx context.Context, req *connect.Request[columbav1.ListAuditRequest]) (*connect.Response[columbav1.ListAuditResponse], error) {
+	return c.listAudit.CallUnary(ctx, req)
+}
+
 // AdminServiceHandler is an implementation of the columba.v1.AdminService service.
 type AdminServiceHandler interface {
 	CreateQueue(context.Context, *connect.Request[columbav1.CreateQueueRequest]) (*connect.Response[columbav1.Queue], error)
@@ -667,6 +683,8 @@ type AdminServiceHandler interface {
 	UpdateNamespace(context.Context, *connect.Request[columbav1.UpdateNamespaceRequest]) (*connect.Response[columbav1.Namespace], error)
 	// DeleteNamespace deletes the limits; the queues stay.
 	DeleteNamespace(context.Context, *connect.Request[columbav1.DeleteNamespaceRequest]) (*connect.Response[columbav1.DeleteNamespaceResponse], error)
+	// ListAudit lists the changes that the audit has recorded, oldest first. An entry is kept for 30 days.
+	ListAudit(context.Context, *connect.Request[columbav1.ListAuditRequest]) (*connect.Response[columbav1.ListAuditResponse], error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -880,6 +898,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("DeleteNamespace")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListAuditHandler := connect.NewUnaryHandler(
+		AdminServiceListAuditProcedure,
+		svc.ListAudit,
+		connect.WithSchema(adminServiceMethods.ByName("ListAudit")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceCreateQueueProcedure:
@@ -950,6 +974,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceUpdateNamespaceHandler.ServeHTTP(w, r)
 		case AdminServiceDeleteNamespaceProcedure:
 			adminServiceDeleteNamespaceHandler.ServeHTTP(w, r)
+		case AdminServiceListAuditProcedure:
+			adminServiceListAuditHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1093,6 +1119,10 @@ func (UnimplementedAdminServiceHandler) UpdateNamespace(context.Context, *connec
 
 func (UnimplementedAdminServiceHandler) DeleteNamespace(context.Context, *connect.Request[columbav1.DeleteNamespaceRequest]) (*connect.Response[columbav1.DeleteNamespaceResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.DeleteNamespace is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListAudit(context.Context, *connect.Request[columbav1.ListAuditRequest]) (*connect.Response[columbav1.ListAuditResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListAudit is not implemented"))
 }
 
 // MessageServiceClient is a client for the columba.v1.MessageService service.

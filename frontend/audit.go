@@ -1,0 +1,71 @@
+package frontend
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// maxAuditPrefix is the longest prefix of an object, in bytes. No object has a longer name.
+const maxAuditPrefix = 512
+
+// ListAudit answers a page of the audit, oldest first. The page token is the day and the id of an entry.
+func (s *service) ListAudit(ctx context.Context, req *connect.Request[pb.ListAuditRequest]) (*connect.Response[pb.ListAuditResponse], error) {
+	m := req.Msg
+	limit, err := pageLimit(m.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	if n := len(m.GetPrefix()); n > maxAuditPrefix {
+		return nil, core.Errorf(core.CodeBadArgument, "prefix has %d bytes; at most %d are allowed", n, maxAuditPrefix)
+	}
+	q := metadata.AuditQuery{Prefix: m.GetPrefix(), Limit: limit}
+	if q.After, err = auditToken(m.GetAfter()); err != nil {
+		return nil, err
+	}
+	if since := m.GetSince(); since != nil {
+		if err := since.CheckValid(); err != nil {
+			return nil, core.Errorf(core.CodeBadArgument, "since is not a time: %w", err)
+		}
+		q.Since = since.AsTime()
+	}
+	records, next, err := metadata.ListAudit(ctx, s.meta, q, s.now(), metadata.Quorum)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "list the audit: %w", err)
+	}
+	out := &pb.ListAuditResponse{}
+	for _, r := range records {
+		out.Entries = append(out.Entries, auditToProto(r))
+	}
+	if next != (metadata.Key{}) {
+		out.Next = next.Partition + "/" + next.Row
+	}
+	return connect.NewResponse(out), nil
+}
+
+// auditToken reads a page token; "" is the zero key.
+func auditToken(token string) (metadata.Key, error) {
+	if token == "" {
+		return metadata.Key{}, nil
+	}
+	day, row, _ := strings.Cut(token, "/")
+	at, err := time.Parse(time.DateOnly, day)
+	if err == nil {
+		var id core.ID
+		if id, err = core.ParseID(row); err == nil {
+			return metadata.AuditKey(at, id), nil
+		}
+	}
+	return metadata.Key{}, core.Errorf(core.CodeBadArgument, "page token is not one of a list of the audit, day/id")
+}
+
+func auditToProto(r metadata.AuditRecord) *pb.AuditEntry {
+	return &pb.AuditEntry{When: convert.Time(r.When), Who: r.Who, What: r.What, Object: r.Object, Result: r.Result}
+}

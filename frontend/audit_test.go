@@ -1,0 +1,78 @@
+package frontend
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+func TestListAudit(t *testing.T) {
+	c := newCluster(t, nil)
+	began := time.Now()
+	for _, name := range []string{"/t", "/t", "/u"} {
+		_, _ = call(t, c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: name, MaxQueues: 1}})
+	}
+	list := func(req *pb.ListAuditRequest) (got []string) {
+		t.Helper()
+		for {
+			page := must(call(t, c.admin.ListAudit, req))(t)
+			for _, e := range page.Entries {
+				if e.Who == "" || e.When.AsTime().Before(began.Add(-time.Second)) {
+					t.Errorf("nobody asked for it, or at no time: %v", e)
+				}
+				got = append(got, e.What+" "+e.Object+": "+e.Result)
+			}
+			if req.After = page.Next; page.Next == "" {
+				return got
+			}
+		}
+	}
+	all := "create namespace /t: ok|create namespace /t: already_exists|create namespace /u: ok"
+	for name, want := range map[string]struct {
+		req  *pb.ListAuditRequest
+		want string
+	}{
+		"all":            {&pb.ListAuditRequest{}, all},
+		"prefix":         {&pb.ListAuditRequest{Prefix: "/u"}, "create namespace /u: ok"},
+		"since":          {&pb.ListAuditRequest{Since: timestamppb.New(began.Add(-time.Hour))}, all},
+		"since tomorrow": {&pb.ListAuditRequest{Since: timestamppb.New(began.AddDate(0, 0, 1))}, ""},
+		"longest prefix": {&pb.ListAuditRequest{Prefix: strings.Repeat("x", 512)}, ""},
+	} {
+		if got := strings.Join(list(want.req), "|"); sortedParts(got) != sortedParts(want.want) {
+			t.Errorf("%s: %s, want %s", name, got, want.want)
+		}
+	}
+	if got := list(&pb.ListAuditRequest{Limit: 1}); len(got) != 3 {
+		t.Errorf("one by one: %v", got)
+	}
+
+	id := core.NewID(began).String()
+	for name, req := range map[string]*pb.ListAuditRequest{
+		"limit below zero":    {Limit: -1},
+		"limit above":         {Limit: 1001},
+		"long prefix":         {Prefix: strings.Repeat("x", 513)},
+		"no time":             {Since: &timestamppb.Timestamp{Nanos: -1}},
+		"time out of range":   {Since: &timestamppb.Timestamp{Seconds: 1 << 60}},
+		"token without an id": {After: "2026-01-02"},
+		"token with no day":   {After: "yesterday/" + id},
+		"token with no id":    {After: "2026-01-02/7"},
+		"token that goes on":  {After: "2026-01-02/" + id + "/"},
+	} {
+		_, err := call(t, c.admin.ListAudit, req)
+		wantCode(t, name, err, core.CodeBadArgument)
+	}
+	must(call(t, c.admin.ListAudit, &pb.ListAuditRequest{Limit: 1000, After: "2026-01-02/" + id}))(t)
+}
+
+// sortedParts orders what was begun in the same millisecond, which a list does not.
+func sortedParts(s string) string {
+	parts := strings.Split(s, "|")
+	slices.Sort(parts)
+	return strings.Join(parts, "|")
+}
