@@ -22,7 +22,7 @@ func NewMessageID() MessageID { return MessageID{ID: core.NewID(time.Now())} }
 // Message is what a producer publishes. Only Body is usual; an empty one is allowed.
 type Message struct {
 	Body []byte
-	// Key gives fairness between keys, not order. At most 128 bytes.
+	// Key is carried with the message; consumers see it. It gives no order, and is not used for fairness between keys yet. At most 128 bytes.
 	Key string
 	// Headers travel with the message. All attributes together are at most 64 KiB.
 	Headers map[string]string

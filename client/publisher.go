@@ -61,8 +61,8 @@ func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherO
 	return &Publisher{queue: queue, pub: pub}, nil
 }
 
-// Publish waits until m is durable on all replicas. If ctx ends first the error is ErrUnknownOutcome, unless
-// m was certainly not sent.
+// Publish waits until m is durable on all replicas. A context that is over publishes nothing: ErrUnavailable. If ctx ends later the error is
+// ErrUnknownOutcome, unless m was certainly not sent.
 func (p *Publisher) Publish(ctx context.Context, m Message) (Receipt, error) {
 	var r wire.Record
 	if err := m.record(&r); err != nil {

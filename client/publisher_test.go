@@ -70,8 +70,11 @@ func TestPublisher_DeadlineOfTheContext(t *testing.T) {
 	}
 	ctx, cancel = context.WithCancel(context.Background())
 	cancel()
-	if _, err := p.Publish(ctx, Message{}); !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want unknown outcome and cancelled", err)
+	if _, err := p.Publish(ctx, Message{}); !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("published with a context that is over: got %v, want unavailable and cancelled", err)
+	}
+	if err := p.PublishAsync(ctx, Message{}, nil); !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("took a message with a context that is over: got %v, want unavailable and cancelled", err)
 	}
 	p.Close(ctx)
 }

@@ -102,7 +102,8 @@ const never = int64(1) << 62
 func (p *Publisher) now() int64 { return int64(time.Since(p.epoch)) }
 
 // Append takes a record, whose id it makes (and sets) if it is zero, copies it, and tries it for timeout (0: the default). While the
-// publisher is full it waits until ctx ends. An error means that the record was not taken; done (may be nil) is not called then.
+// publisher is full it waits until ctx ends; with a context that is over it takes nothing. An error means that the record was not taken; done (may be
+// nil) is not called then.
 func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Duration, done Done) error {
 	if err := p.lockWithRoom(ctx); err != nil {
 		return err
@@ -140,6 +141,9 @@ func (p *Publisher) AppendEncoded(ctx context.Context, record []byte, id core.Me
 
 // lockWithRoom returns with the mutex held, unless it fails.
 func (p *Publisher) lockWithRoom(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return core.Errorf(core.CodeUnavailable, "nothing was published to %s: %w", p.cfg.Queue, context.Cause(ctx))
+	}
 	for {
 		p.mu.Lock()
 		if p.mu.closed != nil {
