@@ -207,6 +207,9 @@ func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
 }
 
 func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, random float64, now time.Time) error {
+	if req.Verb != "ack" && t.Generation != s.generation && !s.rules.Inherited(t.Seq) {
+		return core.Errorf(core.CodeStale, "the delivery of message %s was forgotten with its output host", t.Receipt())
+	}
 	switch req.Verb {
 	case "ack":
 		s.group.mu.settled++

@@ -225,6 +225,7 @@ func (s *Share) restore(st State) {
 		}
 		switch e.kind {
 		case locked:
+			m.session = EarlierSession
 			m.due = e.due * int64(time.Millisecond)
 			s.move(m, inFlight)
 			s.group.wakeAt(s, seq, m.due)

@@ -22,8 +22,11 @@ const (
 	MaxSettleRun        = 65_535   // messages in one settlement
 )
 
-// SessionID names a consumer's session on this host; 0 is no session (a unary pull, or before a restart).
+// SessionID names a consumer's session on this host; 0 is no session (a unary pull).
 type SessionID uint32
+
+// EarlierSession has what an earlier owner of the share handed out.
+const EarlierSession SessionID = 1<<32 - 1
 
 // Buffer is what a batch's memory belongs to.
 type Buffer interface {

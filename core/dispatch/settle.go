@@ -170,6 +170,13 @@ func (s *Share) current(seq core.Seq, attempt uint16) *message {
 	return nil
 }
 
+// Inherited reports whether the current delivery of a message was handed out by an earlier owner. Another one may bear the same attempt: a first attempt
+// of just before a crash is forgotten, and made again.
+func (s *Share) Inherited(seq core.Seq) bool {
+	m := s.table.get(seq)
+	return m != nil && m.phase == inFlight && m.session == EarlierSession
+}
+
 // Nack fails the current delivery of a message: it comes back after delay (at most core.MaxNackDelay), or if delay < 0
 // after the group's backoff, which random in [0, 1) jitters. When that is long, or its metadata were replaced, it is parked until then. After the
 // last attempt it is exhausted instead. Text is copied. CodeStale unless attempt is the current, locked delivery.

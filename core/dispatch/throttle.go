@@ -48,7 +48,7 @@ func (g *Group) gave(session SessionID, n int) {
 
 // nacked counts a nack of a session.
 func (g *Group) nacked(session SessionID) {
-	if g.spec.NoNackThrottle {
+	if g.spec.NoNackThrottle || session == EarlierSession { // nobody is given anything as that
 		return
 	}
 	if g.paces == nil {

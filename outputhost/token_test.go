@@ -1,0 +1,58 @@
+package outputhost
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+// TestToken_OfAnEarlierOwner settles, with tokens of a generation before, what this owner has inherited, and what it has handed out itself under the
+// same attempt: there only an ack counts, as the delivery is another consumer's.
+func TestToken_OfAnEarlierOwner(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(10, 4)
+	token := func(seq core.Seq) string {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return core.DeliveryToken(s.ackTokenLocked(0, 0).SealExtent(b.keys), seq, 1)
+	}
+	tokens := []string{token(1), token(2), token(3), token(4)}
+	settle := func(verb, token string) error {
+		req := &pb.SettleRequest{Verb: verb, Delay: durationpb.New(time.Minute), Reason: "no"}
+		return b.settleToken(t.Context(), req, token)
+	}
+	if err := settle("extend", tokens[0]); err != nil {
+		t.Errorf("extend in the same generation: %v", err)
+	}
+	g.mu.Lock()
+	s.generation++
+	g.mu.Unlock()
+	for _, verb := range []string{"nack", "reject", "extend", "return"} {
+		if err := settle(verb, tokens[1]); core.CodeOf(err) != core.CodeStale {
+			t.Errorf("%s of what this owner has handed out to another consumer: %v, want stale", verb, err)
+		}
+	}
+	g.mu.Lock()
+	state := s.rules.State(b.deps.Now())
+	delete(g.mu.byRules, s.rules)
+	g.mu.rules.RemoveShare(s.rules)
+	s.rules = g.mu.rules.AddShare(s.extent.ID, state, b.deps.Now())
+	g.mu.byRules[s.rules] = s
+	g.mu.Unlock()
+	for i, verb := range []string{"extend", "return", "nack", "reject"} {
+		if err := settle(verb, tokens[i]); err != nil {
+			t.Errorf("%s of what was inherited: %v", verb, err)
+		}
+	}
+	if err := settle("ack", tokens[0]); err != nil {
+		t.Errorf("ack: %v", err)
+	}
+	if s.rules.Inherited(2) || dispatch.EarlierSession == pullSession {
+		t.Error("what was returned is inherited no more")
+	}
+}
