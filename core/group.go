@@ -148,7 +148,7 @@ func (s Start) validate() error {
 	return Errorf(CodeBadArgument, "start %q is not earliest, latest or a time", clip(string(s.Mode)))
 }
 
-// ParseStart reads "earliest", "latest", an RFC 3339 time, or "-2h": a duration back from now.
+// ParseStart reads "earliest", "latest", a time as ParseTime does, or "-2h": a duration back from now.
 func ParseStart(s string, now time.Time) (Start, error) {
 	switch {
 	case s == "" || s == string(StartLatest):
@@ -156,15 +156,15 @@ func ParseStart(s string, now time.Time) (Start, error) {
 	case s == string(StartEarliest):
 		return Start{Mode: StartEarliest}, nil
 	case strings.HasPrefix(s, "-"):
-		if d, err := time.ParseDuration(s); err == nil {
+		if d, err := ParseDuration(s); err == nil {
 			return Start{Mode: StartTime, At: now.Add(d)}, nil
 		}
 	default:
-		if t, err := time.Parse(time.RFC3339, s); err == nil {
+		if t, err := ParseTime(s); err == nil {
 			return Start{Mode: StartTime, At: t}, nil
 		}
 	}
-	return Start{}, Errorf(CodeBadArgument, "start %q is not earliest, latest, a time like 2026-01-02T15:04:05Z or a duration back like -2h", clip(s))
+	return Start{}, Errorf(CodeBadArgument, "start %q is not earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d", clip(s))
 }
 
 // Backoff is the delay of a failed message when the nack names none: Min × Factor^(attempt-1), at most Max,
@@ -195,13 +195,13 @@ func ParseBackoff(s string) (Backoff, error) {
 	}
 	var b Backoff
 	var err error
-	if b.Min, err = time.ParseDuration(parts[0]); err != nil {
+	if b.Min, err = ParseDuration(parts[0]); err != nil {
 		return Backoff{}, bad
 	}
 	if b.Factor, err = strconv.ParseFloat(parts[1], 64); err != nil {
 		return Backoff{}, bad
 	}
-	if b.Max, err = time.ParseDuration(parts[2]); err != nil {
+	if b.Max, err = ParseDuration(parts[2]); err != nil {
 		return Backoff{}, bad
 	}
 	if len(parts) == 4 {

@@ -68,12 +68,14 @@ func TestParseStart(t *testing.T) {
 		"earliest":             {Mode: core.StartEarliest},
 		"-2h":                  {Mode: core.StartTime, At: now.Add(-2 * time.Hour)},
 		"2026-01-02T15:04:05Z": {Mode: core.StartTime, At: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)},
+		"2026-01-02":           {Mode: core.StartTime, At: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)},
+		"-1d":                  {Mode: core.StartTime, At: now.Add(-24 * time.Hour)},
 	} {
 		if got, err := core.ParseStart(in, now); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("%q: got %+v, %v, want %+v", in, got, err, want)
 		}
 	}
-	for _, bad := range []string{"2h", "-2", "yesterday", "-", "2026-01-02"} {
+	for _, bad := range []string{"2h", "-2", "yesterday", "-", "2026-01-32"} {
 		if got, err := core.ParseStart(bad, now); core.CodeOf(err) != core.CodeBadArgument {
 			t.Errorf("%q: got %+v, %v", bad, got, err)
 		}

@@ -1,0 +1,75 @@
+package core
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DurationForms and TimeForms are what ParseDuration and ParseTime read, for texts.
+const (
+	DurationForms = "500ms, 30s, 72h, 7d or 2w"
+	TimeForms     = "2026-01-02T15:04:05Z, 2026-01-02 or seconds since 1970"
+)
+
+// ParseDuration reads a duration as time.ParseDuration does, and also days of 24 hours and weeks of 7 days: "7d", "1w2d12h", "-2h".
+func ParseDuration(s string) (time.Duration, error) {
+	bad := Errorf(CodeBadArgument, "%q is not a duration like %s", clip(s), DurationForms)
+	sign, rest := time.Duration(1), s
+	if r, ok := strings.CutPrefix(rest, "-"); ok {
+		sign, rest = -1, r
+	} else {
+		rest = strings.TrimPrefix(rest, "+")
+	}
+	var sum time.Duration
+	for _, unit := range []struct {
+		name string
+		d    time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		number, after, found := strings.Cut(rest, unit.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || number == "" || strings.Trim(number, "0123456789.") != "" || n*float64(unit.d)+float64(sum) >= math.MaxInt64 {
+			return 0, bad
+		}
+		sum += time.Duration(n * float64(unit.d))
+		if rest = after; rest == "" {
+			return sign * sum, nil
+		}
+	}
+	if strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
+		return 0, bad
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || sum > math.MaxInt64-d {
+		return 0, bad
+	}
+	return sign * (sum + d), nil
+}
+
+// ParseTime reads a time: RFC 3339, a date (its first moment in UTC), or the seconds, milliseconds, microseconds or nanoseconds since 1970, which
+// the number of digits tells apart: up to 11, 14, 17 and 19.
+func ParseTime(s string) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, nil
+	}
+	if t, err := time.Parse(time.DateOnly, s); err == nil {
+		return t, nil
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && strings.Trim(s, "0123456789") == "" {
+		switch digits := len(s); {
+		case digits <= 11:
+			return time.Unix(n, 0).UTC(), nil
+		case digits <= 14:
+			return time.UnixMilli(n).UTC(), nil
+		case digits <= 17:
+			return time.UnixMicro(n).UTC(), nil
+		default:
+			return time.Unix(0, n).UTC(), nil
+		}
+	}
+	return time.Time{}, Errorf(CodeBadArgument, "%q is not a time like %s", clip(s), TimeForms)
+}
