@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -18,36 +19,53 @@ import (
 // maxConfigFile bounds what is read as configuration, in bytes.
 const maxConfigFile = 1 << 20
 
-// readFile sets settings from a YAML file. It is strict: a key that is no setting, a key given twice, a value of another
-// kind and a second document are errors, with their lines.
-func readFile(path string, settings *pflag.FlagSet) error {
+// fileSetting is a key of a configuration file that is a setting.
+type fileSetting struct {
+	key, value string
+	line       int
+}
+
+// fileError is what is wrong at a line of a configuration file; line 0: with the file.
+func fileError(path string, line int, format string, args ...any) error {
+	if line > 0 {
+		path += ":" + strconv.Itoa(line)
+	}
+	return core.Errorf(core.CodeBadArgument, "configuration file %s: "+format, append([]any{path}, args...)...)
+}
+
+// readFile sets settings from a YAML file, and answers which ones and all that is wrong. It is strict: a key that is no setting, a key given
+// twice, a value of another kind and a second document are errors, with their lines.
+func readFile(path string, settings *pflag.FlagSet) (set []fileSetting, errs []error) {
 	text, err := readBounded(path)
 	if err != nil {
-		return err
+		return nil, []error{err}
 	}
-	bad := func(n *yaml.Node, format string, args ...any) error {
-		at := path
+	bad := func(n *yaml.Node, format string, args ...any) {
+		line := 0
 		if n != nil {
-			at += ":" + strconv.Itoa(n.Line)
+			line = n.Line
 		}
-		return core.Errorf(core.CodeBadArgument, "configuration file %s: "+format, append([]any{at}, args...)...)
+		errs = append(errs, fileError(path, line, format, args...))
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, second yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil
+		return nil, nil
 	} else if err != nil {
-		return bad(nil, "%w", err)
+		bad(nil, "%w", err)
+		return nil, errs
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		return bad(nil, "holds a second document; keep one")
+		bad(nil, "holds a second document; keep one")
+		return nil, errs
 	}
 	root := doc.Content[0]
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
-		return nil
+		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return bad(root, "is not a list of keys and values; write lines like `data: /var/lib/columba`")
+		bad(root, "is not a list of keys and values; write lines like `data: /var/lib/columba`")
+		return nil, errs
 	}
 	seen := make(map[string]bool)
 	for i := 0; i+1 < len(root.Content); i += 2 {
@@ -55,20 +73,40 @@ func readFile(path string, settings *pflag.FlagSet) error {
 		setting := settings.Lookup(key.Value)
 		switch {
 		case setting == nil:
-			return bad(key, "key %q is unknown; `columba config print` shows the known ones", key.Value)
+			bad(key, "key %q is unknown; `columba config print` shows the known ones", key.Value)
+			continue
 		case seen[key.Value]:
-			return bad(key, "key %q is given twice", key.Value)
+			bad(key, "key %q is given twice", key.Value)
+			continue
 		}
 		seen[key.Value] = true
 		s, err := scalar(value)
 		if err == nil {
-			err = setting.Value.Set(s)
+			err = setValue(setting, s)
 		}
 		if err != nil {
-			return bad(value, "%s: %w", key.Value, err)
+			bad(value, "%s: %w", key.Value, err)
+			continue
 		}
+		set = append(set, fileSetting{key.Value, s, key.Line})
 	}
-	return nil
+	return set, errs
+}
+
+// setValue sets a setting from text, and says plainly what the text is not.
+func setValue(setting *pflag.Flag, text string) error {
+	err := setting.Value.Set(text)
+	switch kind := setting.Value.Type(); {
+	case err == nil:
+		return nil
+	case kind == "int" && errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("%q is out of range", text)
+	case kind == "int":
+		return fmt.Errorf("%q is not a whole number", text)
+	case kind == "bool":
+		return fmt.Errorf("%q is neither true nor false", text)
+	}
+	return err
 }
 
 // scalar is the text of a value; a list of values is joined by commas.

@@ -53,14 +53,14 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, err
 		file = f.Value.String()
 	}
 	if file != "" {
-		if err := readFile(file, settings); err != nil {
-			return Config{}, err
+		if _, errs := readFile(file, settings); len(errs) > 0 {
+			return Config{}, errs[0]
 		}
 	}
 	var errs []error
 	settings.VisitAll(func(f *pflag.Flag) {
 		if v, ok := lookup(envName(f.Name)); ok {
-			if err := f.Value.Set(v); err != nil {
+			if err := setValue(f, v); err != nil {
 				errs = append(errs, core.Errorf(core.CodeBadArgument, "environment variable %s=%q: %w", envName(f.Name), v, err))
 			}
 		}
@@ -80,13 +80,45 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, err
 	return *cfg, cfg.Validate()
 }
 
-// CheckFile reads a configuration file over the defaults and says what is wrong with it.
-func CheckFile(path string) error {
-	cfg, settings := settingsOf(DefaultConfig())
-	if err := readFile(path, settings); err != nil {
-		return err
+// CheckFile reads a configuration file over the defaults and answers all that is wrong with it, each error with its line where it has one.
+func CheckFile(path string) []error {
+	_, settings := settingsOf(DefaultConfig())
+	set, errs := readFile(path, settings)
+	if len(set) == 0 {
+		return errs
 	}
-	return cfg.Validate()
+	validate := func(set []fileSetting) error {
+		cfg, settings := settingsOf(DefaultConfig())
+		for _, s := range set {
+			if err := settings.Set(s.key, s.value); err != nil {
+				return err // was said already
+			}
+		}
+		return cfg.Validate()
+	}
+	for err := validate(set); err != nil; err = validate(set) {
+		i := len(set) - 1
+		for ; i >= 0; i-- { // to blame is the setting without which there is another error, or none
+			without := validate(slices.Delete(slices.Clone(set), i, i+1))
+			if without == nil || without.Error() != err.Error() {
+				break
+			}
+		}
+		if i < 0 {
+			return append(errs, fileError(path, 0, "%w", err))
+		}
+		errs = append(errs, fileError(path, set[i].line, "%w", err))
+		set = slices.Delete(set, i, i+1)
+	}
+	return errs
+}
+
+// EnvNames are the environment variables that Load reads.
+func EnvNames() []string {
+	_, settings := settingsOf(DefaultConfig())
+	names := []string{envName(configFlag)}
+	settings.VisitAll(func(f *pflag.Flag) { names = append(names, envName(f.Name)) })
+	return names
 }
 
 // Print writes the configuration as a file that `--config` takes, each key under a line that explains it; with diff only

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,7 @@ func (a *app) serveCommand() *cobra.Command {
 
 // loadConfig is node.Load; an error that a variable of the environment brought about names it.
 func (a *app) loadConfig(flags *pflag.FlagSet) (node.Config, error) {
+	a.noteUnknownVariables()
 	cfg, err := node.Load(flags, a.lookupEnv)
 	if err == nil {
 		return cfg, nil
@@ -59,6 +61,29 @@ func (a *app) loadConfig(flags *pflag.FlagSet) (node.Config, error) {
 		}
 	}
 	return cfg, err
+}
+
+// noteUnknownVariables says which variables of the environment look like settings and are none. They are not refused: Kubernetes makes some for a
+// service of the name columba, of which those are not mentioned that it always makes.
+func (a *app) noteUnknownVariables() {
+	known := append(node.EnvNames(), "COLUMBA_ADDR")
+	for _, kv := range a.env {
+		name, _, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, "COLUMBA_") || slices.Contains(known, name) || name == "COLUMBA_PORT" || strings.HasPrefix(name, "COLUMBA_PORT_") || strings.HasPrefix(name, "COLUMBA_SERVICE_") {
+			continue
+		}
+		near, least := "", 3
+		for _, k := range known {
+			if d := distance(clip(name), k); d < least {
+				near, least = k, d
+			}
+		}
+		if near == "" {
+			a.say("note: environment variable %s is no setting, and has no effect", clip(name))
+		} else {
+			a.say("note: environment variable %s is no setting, and has no effect; did you mean %s?", clip(name), near)
+		}
+	}
 }
 
 func (a *app) configCommand() *cobra.Command {
@@ -122,8 +147,17 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Example: "  columba config check columba.yaml",
 		Args:    exactly(1),
 		RunE: a.run(func(_ context.Context, args []string) error {
-			if err := node.CheckFile(args[0]); err != nil {
-				return noSuchFile(err)
+			errs := node.CheckFile(args[0])
+			switch len(errs) {
+			case 0:
+			case 1:
+				return noSuchFile(errs[0])
+			default:
+				for _, err := range errs {
+					a.complain("", err)
+				}
+				a.say("%s has %d errors", args[0], len(errs))
+				return exitError{core.ExitUsage}
 			}
 			a.say("%s is a valid configuration", args[0])
 			return nil
