@@ -242,7 +242,7 @@ func TestLost_GiveUpByCommand(t *testing.T) {
 		}{
 			{[]string{"--give-up-quarantined"}, 2, "goes with --force"},
 			{nil, 4, "sealed already at 8"},
-			{[]string{"--force", "--give-up-quarantined"}, 0, ""}, // asked again
+			{[]string{"--force", "--give-up-quarantined", "--yes"}, 0, ""}, // asked again
 		} {
 			if _, talk, code := w.command(append([]string{"seal", queue, id}, c.flags...)...); code != c.code || !strings.Contains(talk, c.says) {
 				t.Errorf("seal %v: code %d, %s; want %d, %s", c.flags, code, talk, c.code, c.says)

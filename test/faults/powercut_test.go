@@ -111,7 +111,7 @@ func TestPowerCutAndLostDirectory(t *testing.T) {
 	if len(would) < 2 || sealing(t, s, "/t/cp") != 1 {
 		t.Errorf("a dry run would seal %v, and %d of the cp queue are left", would, sealing(t, s, "/t/cp"))
 	}
-	for _, e := range process.Decode[lateExtent](t, s.Must("", "seal", "--force", "--all-of-store", gone, "-o", "json")) {
+	for _, e := range process.Decode[lateExtent](t, s.Must("", "seal", "--force", "--all-of-store", gone, "--yes", "-o", "json")) {
 		if e.Outcome != "sealed" || e.Lost != 0 {
 			t.Errorf("%+v", e)
 		}

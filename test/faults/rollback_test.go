@@ -45,7 +45,7 @@ func TestStoreRolledBack(t *testing.T) {
 	}
 	for _, e := range process.Decode[struct{ Extent, State string }](t, s.Ask("list", "extents", queue, "-o", "json")) {
 		if e.State == "sealed" {
-			s.Must("", "seal", queue, e.Extent, "--force")
+			s.Must("", "seal", queue, e.Extent, "--force", "--yes")
 		}
 	}
 	process.Eventually(t, "the alarm ends, and nothing is left", func() bool {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/columbamq/columba/core"
 )
 
 // consent is whether a user wants what cannot be undone.
@@ -14,12 +16,21 @@ type consent struct{ yes, dryRun bool }
 
 // bind makes the flags; counts is what --dry-run does.
 func (c *consent) bind(cmd *cobra.Command, counts string) {
-	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask, do it")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask, do it; needed where nobody can be asked, as in scripts")
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, counts)
 }
 
-// needed reports whether there is somebody to ask; elsewhere the command is the word.
-func (c *consent) needed(a *app) bool { return !c.yes && a.terminal(a.stdin) && a.terminal(a.stderr) }
+// needed reports whether the user has yet to agree. Where nobody can be asked, a command without --yes is refused.
+func (c *consent) needed(a *app) (bool, error) {
+	switch {
+	case c.yes || c.dryRun:
+		return false, nil
+	case a.terminal(a.stdin) && a.terminal(a.stderr):
+		return true, nil
+	}
+	return false, core.Errorf(core.CodeBadArgument,
+		"this cannot be undone, and nobody can be asked, as stdin or stderr is not a terminal; add --yes to do it, or --dry-run to see what it would do")
+}
 
 // ask has the user agree to what would be gone.
 func (c *consent) ask(ctx context.Context, a *app, gone string) error {

@@ -60,8 +60,27 @@ func TestConfirm_WhatCannotBeUndone(t *testing.T) {
 			t.Errorf("%s --yes: %q, exit code %d", line, stderr, code)
 		}
 		again()
-		if _, stderr, code := runCLI(addr, strings.Fields(line), ""); code != 0 || strings.Contains(stderr, "Go on") || !did() {
-			t.Errorf("%s, no terminal: %q, exit code %d", line, stderr, code)
+		for _, stdin := range []string{"", "n\n", "y\n"} {
+			if _, stderr, code := runCLI(addr, strings.Fields(line), stdin); code != 2 || !strings.Contains(stderr, "add --yes") || did() {
+				t.Errorf("%s, no terminal, stdin %q: %q, exit code %d", line, stdin, stderr, code)
+			}
+		}
+		if _, stderr, code := runCLI(addr, strings.Fields(line+" --yes"), "n\n"); code != 0 || !did() {
+			t.Errorf("%s --yes, no terminal: %q, exit code %d", line, stderr, code)
+		}
+	}
+}
+
+// TestConfirm_NeedsBothEnds refuses where the question could be read but not answered, or answered but not read.
+func TestConfirm_NeedsBothEnds(t *testing.T) {
+	_, addr := newFakeServer(t)
+	transcript(addr, []step{{line: "create queue /demo/a"}})
+	for _, terminal := range []string{"stdin", "stderr"} {
+		var talk bytes.Buffer
+		stdin := strings.NewReader("y\n")
+		a := &app{stdin: stdin, stdout: io.Discard, stderr: &talk, env: []string{"COLUMBA_ADDR=" + addr}, terminal: func(v any) bool { return (v == any(stdin)) == (terminal == "stdin") }}
+		if code := a.main(t.Context(), []string{"delete", "queue", "/demo/a"}); code != 2 || !strings.Contains(talk.String(), "add --yes") {
+			t.Errorf("only %s is a terminal: %q, exit code %d", terminal, talk.String(), code)
 		}
 	}
 }

@@ -81,6 +81,10 @@ func (a *app) createQueue(ctx context.Context, spec *pb.QueueSpec, path string) 
 		return err
 	}
 	a.noteFewStores(ctx, q)
+	if a.format == formatTable {
+		s := q.GetSpec()
+		return a.made("queue %s is created: %s, %s, %s", s.GetPath(), s.GetConsistency(), plural(int64(s.GetReplicas()), "replica"), s.GetDurability())
+	}
 	return a.printer().object(queueFields(q))
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,8 +23,12 @@ func badFlag(cmd *cobra.Command, err error) error {
 	case errors.As(err, &invalid):
 		f := invalid.GetFlag()
 		what = "--" + f.Name + ": " + badValue(f.Value.Type(), invalid.GetValue(), invalid.Unwrap())
-		if f.Value.Type() == "duration" {
-			see = "write it like 500ms, 30s or 72h, see"
+		switch {
+		case errors.Is(err, errTwice):
+			what = "--" + f.Name + " is given twice"
+			see = "give it once, see"
+		case f.Value.Type() == "duration":
+			see = "write it like " + core.DurationForms + ", see"
 		}
 	case errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedShortnames()[:min(1, len(unknown.GetSpecifiedShortnames()))], "0123456789"):
 		what = strconv.Quote("-"+clip(unknown.GetSpecifiedShortnames())) + " is not a flag"
@@ -107,6 +112,63 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// durationFlag is a flag for a duration, also in days and weeks.
+type durationFlag time.Duration
+
+func durationVar(f *pflag.FlagSet, to *time.Duration, name string, value time.Duration, usage string) {
+	*to = value
+	f.Var((*durationFlag)(to), name, usage)
+	if value == 0 {
+		f.Lookup(name).DefValue = "" // not worth a word in the help
+	}
+}
+
+// Set reads the flag's text.
+func (d *durationFlag) Set(text string) error {
+	v, err := core.ParseDuration(text)
+	*d = durationFlag(v)
+	return err
+}
+
+// String is the duration.
+func (d *durationFlag) String() string { return time.Duration(*d).String() }
+
+// Type names the flag's kind in help.
+func (d *durationFlag) Type() string { return "duration" }
+
+// onceFlag refuses a second value: the first would be forgotten.
+type onceFlag struct {
+	pflag.Value
+	given bool
+}
+
+var errTwice = errors.New("is given twice; give it once")
+
+// Set reads the flag's text.
+func (o *onceFlag) Set(text string) error {
+	if o.given {
+		return errTwice
+	}
+	o.given = true
+	return o.Value.Set(text)
+}
+
+// onlyOnce makes the flags of a command and those below it refuse a second value where they have one.
+func onlyOnce(cmd *cobra.Command) {
+	wrap := func(f *pflag.Flag) {
+		_, many := f.Value.(pflag.SliceValue)
+		_, wrapped := f.Value.(*onceFlag)
+		if !many && !wrapped && f.Value.Type() != "bool" {
+			f.Value = &onceFlag{Value: f.Value}
+		}
+	}
+	cmd.PersistentFlags().VisitAll(wrap)
+	cmd.Flags().VisitAll(wrap)
+	for _, sub := range cmd.Commands() {
+		onlyOnce(sub)
+	}
 }
 
 // size is a flag for a number of bytes: 1048576, 1024KiB, 1MiB or 1MB.

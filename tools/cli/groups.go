@@ -31,12 +31,12 @@ type groupFlags struct {
 func (g *groupFlags) register(cmd *cobra.Command) {
 	g.cmd = cmd
 	f := cmd.Flags()
-	f.StringVar(&g.start, "start", "", "where the group begins: earliest, latest (the default), a time like 2026-01-02T15:04:05Z, or a duration back like -2h")
+	f.StringVar(&g.start, "start", "", "where the group begins: earliest, latest (the default), a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
 	suggest(cmd, "start", "earliest", "latest")
-	f.DurationVar(&g.lockTimeout, "lock-timeout", 0, "a delivered message is invisible to others this long")
+	durationVar(f, &g.lockTimeout, "lock-timeout", 0, "a delivered message is invisible to others this long")
 	f.StringVar(&g.maxDeliveries, "max-deliveries", "", "attempts before a message is exhausted: 1 … 1000, or unlimited")
-	f.DurationVar(&g.delay, "delay", 0, "deliver messages this long after they were published")
-	f.DurationVar(&g.skipOlder, "skip-older", 0, "skip messages older than this")
+	durationVar(f, &g.delay, "delay", 0, "deliver messages this long after they were published")
+	durationVar(f, &g.skipOlder, "skip-older", 0, "skip messages older than this")
 	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none")
 	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message: dlq, drop or block")
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
@@ -88,7 +88,7 @@ func parseDeliveries(s string) (int32, error) {
 	switch s {
 	case "":
 		return 0, nil
-	case "unlimited":
+	case "unlimited", "-1": // as tables and JSON show it
 		return core.UnlimitedDeliveries, nil
 	}
 	n, err := strconv.Atoi(s)
@@ -128,9 +128,29 @@ func (a *app) createGroupCommand() *cobra.Command {
 		if !cmd.Flags().Changed("start") {
 			a.say("starts at %s: the group gets what is published from now on; what is stored already goes to a group created with --start earliest", g.GetSpec().GetStart())
 		}
+		if a.format == formatTable {
+			s := g.GetSpec()
+			return a.made("group %s of %s is created: starts at %s, lock timeout %s, %s", s.GetName(), s.GetQueue(), s.GetStart(), duration(s.GetLockTimeout()), deliveries(s.GetMaxDeliveries()))
+		}
 		return a.printer().object(groupFields(g))
 	})
 	return cmd
+}
+
+// made is the one line that says what a command has created; -o json has all of it.
+func (a *app) made(format string, args ...any) error {
+	_, err := fmt.Fprintln(a.stdout, printable(fmt.Sprintf(format, args...)))
+	return err
+}
+
+func deliveries(most int32) string {
+	switch most {
+	case core.UnlimitedDeliveries:
+		return "unlimited deliveries"
+	case 1:
+		return "1 delivery"
+	}
+	return fmt.Sprintf("%d deliveries", most)
 }
 
 func (a *app) updateGroupCommand() *cobra.Command {
@@ -184,7 +204,11 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 				a.say("would delete group %s of %s and its dead letters; nothing was changed", group, queue)
 				return a.showGroup(ctx, queue, group)
 			}
-			if sure.needed(a) {
+			unsure, err := sure.needed(a)
+			if err != nil {
+				return err
+			}
+			if unsure {
 				if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
 					return err
 				}

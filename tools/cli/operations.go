@@ -64,7 +64,13 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 			a.say("would %s %d dead letters of group %s of %s; nothing was changed", kind, dead, group, queue)
 			return a.wouldTake(kind, queue, group, dead, dead)
 		}
-		if kind == "purge" && sure.needed(a) {
+		unsure := false
+		if kind == "purge" {
+			if unsure, err = sure.needed(a); err != nil {
+				return err
+			}
+		}
+		if unsure {
 			if err := a.surePurge(ctx, &sure, queue, group, selection != nil); err != nil {
 				return err
 			}

@@ -88,7 +88,7 @@ func TestGolden_Operations(t *testing.T) {
 		{line: "merge-dlq /demo/a billing --rate 5 -o json"},
 		{line: "merge_dlq /demo/a billing --wait"},
 		{line: "dlq merge /demo/a mail"},
-		{line: "dlq purge /demo/a billing -o yaml"},
+		{line: "dlq purge /demo/a billing --yes -o yaml"},
 		{line: "purge-dlq /demo/a billing --rate 5"},
 		{line: "purge_dlq /demo/a"},
 		{line: "merge-dlq /demo/a billing --reason timeout --min-attempts 2 --id " + fakeID + " --wait"},
@@ -123,13 +123,13 @@ func TestCommandsAskForWhatWasSaid(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]proto.Message{
 		"merge-dlq /demo/a billing --rate 7": &pb.StartOperationRequest{Kind: "merge", Queue: "/demo/a", Group: "billing", Rate: 7},
-		"purge-dlq /demo/a billing --max-attempts 3 --reason a,b --reason c --id " + fakeID + " --older-than 2026-01-02T15:04:05Z --newer-than 2026-01-01T15:04:05+01:00": &pb.StartOperationRequest{
+		"purge-dlq /demo/a billing --yes --max-attempts 3 --reason a,b --reason c --id " + fakeID + " --older-than 2026-01-02T15:04:05Z --newer-than 2026-01-01T15:04:05+01:00": &pb.StartOperationRequest{
 			Kind: "purge", Queue: "/demo/a", Group: "billing", Selection: &pb.DeadLetterSelection{
 				Ids: []string{fakeID}, Reasons: []string{"a,b", "c"}, MaxAttempts: 3,
 				DeadBefore: timestamppb.New(time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)), DeadAfter: timestamppb.New(time.Date(2026, 1, 1, 14, 4, 5, 0, time.UTC)),
 			},
 		},
-		"purge-dlq /demo/a billing":                           &pb.StartOperationRequest{Kind: "purge", Queue: "/demo/a", Group: "billing"},
+		"purge-dlq /demo/a billing --yes":                     &pb.StartOperationRequest{Kind: "purge", Queue: "/demo/a", Group: "billing"},
 		"seek /demo/a billing --to earliest":                  &pb.SeekGroupRequest{Queue: "/demo/a", Group: "billing", To: "earliest"},
 		"seek /demo/a billing --to 2026-01-02T15:04:05+01:00": &pb.SeekGroupRequest{Queue: "/demo/a", Group: "billing", To: "2026-01-02T14:04:05Z"},
 	} {

@@ -31,7 +31,11 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 			if sure.dryRun {
 				return a.wouldPurgeQueue(ctx, path)
 			}
-			if sure.needed(a) {
+			unsure, err := sure.needed(a)
+			if err != nil {
+				return err
+			}
+			if unsure {
 				if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
 					return err
 				}

@@ -40,8 +40,8 @@ func (q *queueFlags) register(cmd *cobra.Command) {
 	suggest(cmd, "durability", "fsync", "written")
 	q.set.IntVar(&q.replicas, "replicas", 0, "copies of each message")
 	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "copies without which nothing is accepted")
-	q.set.DurationVar(&q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h; 0s: no longer")
-	q.set.DurationVar(&q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 72h; 0s: until it is consumed")
+	durationVar(q.set, &q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h; 0s: no longer")
+	durationVar(q.set, &q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 72h; 0s: until it is consumed")
 	q.set.Var(&q.maxMessage, "max-message", "largest payload, like 1MiB")
 	q.set.Var(&q.maxBacklog, "max-backlog", "bytes that the group furthest behind may leave unconsumed, like 10GiB; beyond them publishers wait. 0: no limit")
 }
@@ -146,7 +146,11 @@ func (a *app) deleteQueueCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if sure.dryRun || sure.needed(a) {
+			unsure, err := sure.needed(a)
+			if err != nil {
+				return err
+			}
+			if sure.dryRun || unsure {
 				if err := a.wouldDeleteQueue(ctx, path, &sure); err != nil || sure.dryRun {
 					return err
 				}

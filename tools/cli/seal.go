@@ -66,7 +66,13 @@ func (a *app) sealOne(ctx context.Context, f *sealFlags, path, extent string) er
 		a.say("would seal this extent; nothing was changed")
 		return a.showExtent(ctx, extent)
 	}
-	if f.force && f.sure.needed(a) {
+	unsure := false
+	if f.force {
+		if unsure, err = f.sure.needed(a); err != nil {
+			return err
+		}
+	}
+	if unsure {
 		if err := f.sure.ask(ctx, a, fmt.Sprintf("what only replicas of extent %s have that are away or damaged", extent)); err != nil {
 			return err
 		}
@@ -86,13 +92,17 @@ func (a *app) sealAllOf(ctx context.Context, f *sealFlags) error {
 	if !f.force || f.quarantined {
 		return core.Errorf(core.CodeBadArgument, "--all-of-store goes with --force, and not with --give-up-quarantined")
 	}
-	if !f.sure.dryRun && f.sure.needed(a) {
+	unsure, err := f.sure.needed(a)
+	if err != nil {
+		return err
+	}
+	if unsure {
 		if err := f.sure.ask(ctx, a, fmt.Sprintf("store %s is declared gone: whatever only its disk has", f.store)); err != nil {
 			return err
 		}
 	}
 	out, count := a.printer(), make(map[string]int)
-	err := a.pages(out, "extents stay sealing because of store "+f.store, func(after string) (string, error) {
+	err = a.pages(out, "extents stay sealing because of store "+f.store, func(after string) (string, error) {
 		page, err := change(ctx, a, a.admin().SealAllOfStore, &pb.SealAllOfStoreRequest{Store: f.store, DryRun: f.sure.dryRun, After: after})
 		for _, e := range page.GetExtents() {
 			count[e.GetOutcome()]++

@@ -51,7 +51,7 @@ func TestServer_LostAnswer(t *testing.T) {
 		}
 	}()
 	defer func() { l.Close(); <-done }()
-	for args, want := range map[string]string{"delete queue /a/b": "(unknown_outcome)", "show queue /a/b": "(unavailable)"} {
+	for args, want := range map[string]string{"delete queue /a/b --yes": "(unknown_outcome)", "show queue /a/b": "(unavailable)"} {
 		_, stderr, code := runCLI(l.Addr().String(), strings.Fields(args), "")
 		if code != core.ExitUnavailable || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, stderr %q, want %s", args, code, stderr, want)
@@ -118,7 +118,7 @@ func TestServer_GetsWhatTheFlagsSaid(t *testing.T) {
 		{"nack a --delay 0s", &pb.NackRequest{Tokens: []string{"a"}, Delay: durationpb.New(0)}},
 		{"reject a --reason no", &pb.RejectRequest{Tokens: []string{"a"}, Reason: "no"}},
 		{"extend a 90s", &pb.ExtendRequest{Tokens: []string{"a"}, By: durationpb.New(90 * time.Second)}},
-		{"seal /a/b " + fakeExtent + " --force", &pb.SealExtentAdminRequest{Queue: "/a/b", Extent: fakeExtent, Force: true}},
+		{"seal /a/b " + fakeExtent + " --force --yes", &pb.SealExtentAdminRequest{Queue: "/a/b", Extent: fakeExtent, Force: true}},
 		{"update queue /a/b --consumed-retention 0 --min-replicas 2", &pb.UpdateQueueRequest{
 			Spec: &pb.QueueSpec{Path: "/a/b", MinReplicas: 2}, Fields: []string{"consumed_retention", "min_replicas"},
 		}},
@@ -245,7 +245,7 @@ func TestServer_NotServing(t *testing.T) {
 		http.StatusNotFound:           "does not know this request (unimplemented) – name one with the role frontend",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		for _, args := range []string{"list hosts", "delete queue /a/b"} {
+		for _, args := range []string{"list hosts", "delete queue /a/b --yes"} {
 			if _, stderr, _ := runCLI(server.Listener.Addr().String(), strings.Fields(args), ""); !strings.Contains(stderr, want) {
 				t.Errorf("%s, answered with %d: stderr %q, want %s", args, status, stderr, want)
 			}

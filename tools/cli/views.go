@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
 )
 
 func queueFields(q *pb.Queue) []field {
@@ -47,7 +48,7 @@ func groupFields(g *pb.Group) []field {
 		{name: "dlq", value: g.GetDlqPath(), detail: true},
 		{name: "start", value: s.GetStart()},
 		{name: "lock_timeout", value: duration(s.GetLockTimeout())},
-		{name: "max_deliveries", value: s.GetMaxDeliveries()},
+		{name: "max_deliveries", value: maxDeliveries(s.GetMaxDeliveries())},
 		{name: "delay", value: duration(s.GetDelay()), detail: true},
 		{name: "skip_older", value: duration(s.GetSkipOlder()), detail: true},
 		{name: "backoff", value: backoff, detail: true},
@@ -59,6 +60,16 @@ func groupFields(g *pb.Group) []field {
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(g.GetCreated())},
 	}
+}
+
+// maxDeliveries is a number, of which JSON and YAML have -1 for no bound, and tables a word.
+type maxDeliveries int32
+
+func (m maxDeliveries) String() string {
+	if m == core.UnlimitedDeliveries {
+		return "unlimited"
+	}
+	return strconv.Itoa(int(m))
 }
 
 // backoffView is a group's back-off in JSON; in tables it has the form of the flag.
@@ -289,6 +300,15 @@ func storedFields(m *pb.StoredMessage) []field {
 		{name: "headers", value: headers(m.GetMessage().GetHeaders())},
 		payloadField(m.GetMessage().GetPayload()),
 	}
+}
+
+// listedStored is storedFields for a table, whose columns have one name for all rows: what is not text is marked.
+func listedStored(m *pb.StoredMessage) []field {
+	fields := storedFields(m)
+	if last := &fields[len(fields)-1]; last.name != "payload" {
+		last.name, last.value = "payload", "base64:"+last.value.(string)
+	}
+	return fields
 }
 
 // payloadField is the payload as text, or in base64 under another name when it is not valid UTF-8.
