@@ -26,9 +26,12 @@ type app struct {
 	addr    string
 	format  string
 	timeout time.Duration // of one request
+	// patience is for how long a question is asked again that a server cannot answer just now.
+	patience time.Duration
 
 	netDial       Dial           // nil: the network
 	terminal      func(any) bool // whether it is one that a question can be asked at
+	width         func(any) int  // of a terminal, in columns; 0: it is none
 	fakePublisher publisher      // tests only: instead of the client's
 
 	ran bool // a command of ours was reached: what fails before is usage
@@ -45,7 +48,7 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // MainVia is Main over connections that dial makes, for clusters that are on another network than the machine's.
 func MainVia(ctx context.Context, dial Dial, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial, terminal: isTerminal}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial, terminal: isTerminal, patience: retryTime, width: columns}
 	return a.main(ctx, args)
 }
 
@@ -78,10 +81,10 @@ func (a *app) root() *cobra.Command {
 		addr = v
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.addr, "addr", addr, "address of a server with the role frontend (env COLUMBA_ADDR)")
+	flags.StringVar(&a.addr, "addr", addr, "address of a server with the role frontend, or several with commas between (env COLUMBA_ADDR)")
 	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json (one object per line) or yaml")
 	suggest(root, "output", formatTable, formatJSON, formatYAML)
-	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "give up on a request after this long")
+	durationVar(flags, &a.timeout, "timeout", 30*time.Second, "give up on a request after this long")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.checkFlags(cmd) }
 	root.SetHelpCommand(a.helpCommand(root))
 	root.SetVersionTemplate("columba {{.Version}}\n")
@@ -93,6 +96,7 @@ func (a *app) root() *cobra.Command {
 		a.peekCommand(), a.sealCommand(), a.inspectCommand(), a.benchCommand(),
 	)
 	root.AddCommand(a.hookedCommands()...)
+	onlyOnce(root)
 	return root
 }
 

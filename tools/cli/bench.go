@@ -71,7 +71,7 @@ func (a *app) benchConsumeCommand() *cobra.Command {
 	flags.register(cmd)
 	cmd.Flags().IntVar(&flags.inFlight, "prefetch", 4096, "messages a consumer holds that are not acknowledged")
 	cmd.Flags().IntVar(&flags.consumers, "consumers", 1, "consumers at once")
-	cmd.Flags().DurationVar(&flags.idle, "idle", 2*time.Second, "end after this long without a message")
+	durationVar(cmd.Flags(), &flags.idle, "idle", 2*time.Second, "end after this long without a message")
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func (a *app) benchLatencyCommand() *cobra.Command {
 
 func (b *benchFlags) register(cmd *cobra.Command) {
 	cmd.Flags().Int64Var(&b.count, "count", 0, "end after this many messages; 0 for no end")
-	cmd.Flags().DurationVar(&b.duration, "duration", 0, "end after this long; default 10s when --count is not given")
+	durationVar(cmd.Flags(), &b.duration, "duration", 0, "end after this long; default 10s when --count is not given")
 }
 
 func (b *benchFlags) check(kind string, workers int) error {

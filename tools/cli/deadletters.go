@@ -183,12 +183,15 @@ func (a *app) peekCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, admin := a.printer(), a.admin()
+			out, admin, view := a.printer(), a.admin(), storedFields
+			if a.format == formatTable {
+				view = listedStored
+			}
 			return a.limitedPages(out, "messages", limit, func(after string, most int32) (string, error) {
 				page, err := ask(ctx, a, admin.Peek, &pb.PeekRequest{Queue: queue, After: after, Limit: most})
 				for _, m := range page.GetMessages() {
 					if limit == 0 || out.items < limit {
-						out.item(storedFields(m))
+						out.item(view(m))
 					}
 				}
 				return page.GetNext(), err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,8 +21,8 @@ func (a *app) depthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "depth [PATH [GROUP]]", Short: "Show how many messages wait, are in flight, delayed, parked and dead, per group",
 		Long: "Show how many messages wait, are in flight, delayed, parked, blocked and dead, per group; the age of the oldest that is ready; how\n" +
-			"many are acked and published per second, over the last ten; and in how long nothing would be left at these rates (nothing: it does\n" +
-			"not get less). `columba why-stuck` names what holds a group up.\n\n" +
+			"many are acked and published per second, over the last ten or since they began; and in how long nothing would be left at these rates (nothing: it does\n" +
+			"not get less). On a narrow terminal the table leaves out columns; -o json has all. `columba why-stuck` names what holds a group up.\n\n" +
 			"Without PATH: all groups of queues that store messages, the largest backlogs first, as the controller counted them in the last 15 seconds.",
 		Example: "  columba depth /demo/trips\n  columba depth /demo/trips billing --watch -o json\n  columba depth --sort age --limit 10",
 		Args:    between(0, 2), ValidArgsFunction: a.completeGroups,
@@ -81,6 +82,7 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 		return 0, core.Errorf(core.CodeBadArgument, "limit %d is below 0", all.limit)
 	}
 	out := a.printer()
+	out.fit(a.width(a.stdout), narrowDepth)
 	unknown := int64(0)
 	err := a.pages(out, "groups of queues that store messages", func(after string) (string, error) {
 		req := &pb.ListDepthsRequest{Prefix: all.prefix, Sort: all.sort, After: after, Limit: listPage}
@@ -103,9 +105,14 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 	return out.items, err
 }
 
+// narrowDepth are the columns that a table of depths leaves out on a narrow terminal, the first one first. The queue goes only when all rows have
+// the same.
+var narrowDepth = []string{"QUEUE", "STALLED_MS", "DRAIN_MS", "BLOCKED", "PUBLISH_RATE", "PARKED", "DELAYED", "OLDEST_READY_MS", "ACK_RATE", "DEAD"}
+
 // showDepth prints the depths and returns how many groups there are.
 func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, error) {
 	out := a.printer()
+	out.fit(a.width(a.stdout), narrowDepth)
 	err := a.pages(out, "groups", func(string) (string, error) {
 		depth, err := ask(ctx, a, a.admin().GetDepth, req)
 		for _, d := range depth.GetGroups() {
@@ -119,26 +126,54 @@ func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, erro
 	return out.items, err
 }
 
-// watchDepth shows depths until ctx ends; on a terminal a table is drawn over the one before. show answers how many rows it printed.
+// watchDepth shows depths until ctx ends; on a terminal a table is drawn over the one before. show answers how many rows it printed. While a server
+// cannot answer the watch says so and asks again.
 func (a *app) watchDepth(ctx context.Context, show func(context.Context) (rows int, err error)) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	redraw := a.format == formatTable && isTerminal(a.stdout)
-	for {
-		groups, err := show(ctx)
+	a.patience = 0 // it asks again by itself
+	redraw := a.format == formatTable && a.width(a.stdout) > 0
+	said := ""
+	for first := true; ; first = false {
+		rows, err := show(ctx)
 		if ctx.Err() != nil {
 			return nil // interrupted: that is how a watch ends
 		}
-		if err != nil {
+		drawn := rows
+		switch {
+		case err == nil:
+			said = ""
+			if rows > 0 {
+				drawn++ // the names of the columns
+			}
+		case !passing(err) || first && !errors.As(err, new(answeredError)):
 			return err
+		default:
+			text := "no answer just now, asking again: " + firstLine(err.Error())
+			if redraw {
+				fmt.Fprintln(a.stdout, clipped(text, max(1, a.width(a.stdout)-1)))
+				drawn++
+			} else if text != said {
+				a.say("%s", text)
+			}
+			said = text
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if redraw && groups > 0 {
-			fmt.Fprintf(a.stdout, "\x1b[%dA\x1b[J", groups+1)
+		if redraw && drawn > 0 {
+			fmt.Fprintf(a.stdout, "\x1b[%dA\x1b[J", drawn)
 		}
 	}
+}
+
+// passing reports whether a question that failed may be answered in a while.
+func passing(err error) bool {
+	switch core.CodeOf(err) {
+	case core.CodeUnavailable, core.CodeDeadline, core.CodeDraining, core.CodeMoved, core.CodeIncomplete, core.CodeThrottled:
+		return true
+	}
+	return false
 }

@@ -64,7 +64,12 @@ func (a *app) complain(subject string, err error) {
 func errorLine(subject string, err error) string {
 	code := core.CodeOf(err)
 	what, todo := splitHint(err.Error())
-	if todo == "" {
+	var away unreachableError
+	switch {
+	case todo != "":
+	case errors.As(err, &away):
+		todo = "is the server running? Start one with `columba serve`, or name another with --addr"
+	default:
 		todo = hint(code, what)
 	}
 	line := fmt.Sprintf("%s (%s)", what, code)
@@ -124,7 +129,7 @@ var hints = map[core.Code]string{
 	core.CodeMoved:         "try again",
 	core.CodeDisabled:      "enable it with `columba update … --status enabled`",
 	core.CodeThrottled:     "try again later, or slower",
-	core.CodeUnavailable:   "is the server running? Start one with `columba serve`, or name another with --addr",
+	core.CodeUnavailable:   "try again in a few seconds; `columba list hosts` shows which hosts are there",
 	core.CodeDeadline:      "it may or may not have been done: look before you try again, or allow more with --timeout",
 	core.CodeDraining:      "try again in a few seconds",
 	core.CodeIncomplete:    "try again when more store hosts are up",

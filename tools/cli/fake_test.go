@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type fakeServer struct {
 
 	letters []*pb.DeadLetter
 	last    proto.Message // the latest request about tokens or a seal
+	away    atomic.Int32  // so many questions for depths are not answered
 	hang    chan struct{} // when set, ListHosts answers after it is closed
 }
 

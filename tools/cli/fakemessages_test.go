@@ -17,6 +17,9 @@ import (
 )
 
 func (s *fakeServer) GetDepth(_ context.Context, r *connect.Request[pb.GetDepthRequest]) (*connect.Response[pb.GetDepthResponse], error) {
+	if s.away.Add(-1) >= 0 {
+		return nil, fail(core.CodeUnavailable, "no output host has the shares of group billing just now")
+	}
 	res := &pb.GetDepthResponse{}
 	for i, g := range []string{"billing", "mail"} {
 		if r.Msg.Group == "" || r.Msg.Group == g {

@@ -18,7 +18,11 @@ func (a *app) deleteOrphansCommand() *cobra.Command {
 		Example: "  columba delete orphans --dry-run\n  columba delete orphans",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			if !sure.dryRun && sure.needed(a) {
+			unsure, err := sure.needed(a)
+			if err != nil {
+				return err
+			}
+			if unsure {
 				would, err := ask(ctx, a, a.admin().DeleteOrphans, &pb.DeleteOrphansRequest{DryRun: true})
 				if err != nil {
 					return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -38,6 +39,9 @@ type printer struct {
 	widths []int
 	rows   [][]string
 	err    error
+
+	width  int      // of the terminal that a table of less than tableBatch rows has to fit; 0: any
+	narrow []string // columns that may be left out for that, the first one first
 }
 
 func (a *app) printer() *printer { return &printer{w: a.stdout, format: a.format} }
@@ -92,8 +96,45 @@ func (p *printer) close() error {
 	return p.err
 }
 
+// fit has a table leave out columns where it is wider than a terminal.
+func (p *printer) fit(width int, narrow []string) { p.width, p.narrow = width, narrow }
+
+// dropColumns takes columns out of the rows until they fit. The first column goes only if it is the same in all rows.
+func (p *printer) dropColumns() {
+	if p.width == 0 || len(p.rows) == 0 || len(p.rows) <= p.items { // a later batch has no names of columns
+		return
+	}
+	for _, name := range p.narrow {
+		total, at := 0, -1
+		same := true
+		for i, title := range p.rows[0] {
+			widest := 0
+			for _, r := range p.rows {
+				widest = max(widest, utf8.RuneCountInString(r[i]))
+			}
+			total += widest + 2
+			if title == name {
+				at = i
+			}
+		}
+		if total-2 <= p.width {
+			return
+		}
+		for _, r := range p.rows[1:] {
+			same = same && at >= 0 && r[at] == p.rows[1][at]
+		}
+		if at < 0 || at == 0 && !same {
+			continue
+		}
+		for i, r := range p.rows {
+			p.rows[i] = slices.Delete(r, at, at+1)
+		}
+	}
+}
+
 // flush writes the rows gathered so far.
 func (p *printer) flush() {
+	p.dropColumns()
 	for _, r := range p.rows {
 		for i, c := range r {
 			if i == len(p.widths) {

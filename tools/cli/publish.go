@@ -68,11 +68,11 @@ func (a *app) publishCommand() *cobra.Command {
 	f.BoolVar(&flags.whole, "whole", false, "the whole input is one message")
 	f.BoolVar(&flags.null, "null", false, "messages end in a NUL byte instead of a newline")
 	f.StringVar(&flags.key, "key", "", "key of the messages; keys share a queue fairly")
-	f.StringArrayVar(&flags.headers, "header", nil, "header name=value of the messages; may be repeated")
+	f.StringArrayVar(&flags.headers, "header", nil, "header name=value of the messages; again for another name")
 	f.BoolVar(&flags.idFromLine, "id-from-line", false, "make each message's id from its content, so that the same line has the same id in every run")
-	f.DurationVar(&flags.delay, "delay", 0, "deliver this long after it was published, at most a year")
-	f.DurationVar(&flags.expire, "expire", 0, "do not deliver a message any more this long after it was published")
-	f.StringVar(&flags.at, "at", "", "deliver at this time, like 2026-01-02T15:04:05Z, at most a year ahead")
+	durationVar(f, &flags.delay, "delay", 0, "deliver this long after it was published, at most a year")
+	durationVar(f, &flags.expire, "expire", 0, "do not deliver a message any more this long after it was published")
+	f.StringVar(&flags.at, "at", "", "deliver at this time, like 2026-01-02T15:04:05Z or 2026-01-02, at most a year ahead")
 	f.Float64Var(&flags.rate, "rate", 0, "at most this many messages per second; 0: no limit")
 	f.IntVar(&flags.inFlight, "in-flight", defaultInFlight, "at most this many messages without an outcome")
 	return cmd
@@ -89,12 +89,15 @@ func (p *publishFlags) message() (client.Message, error) {
 		if m.Headers == nil {
 			m.Headers = map[string]string{}
 		}
+		if _, again := m.Headers[name]; again {
+			return m, core.Errorf(core.CodeBadArgument, "header %q is given twice; a message has one value of each", clip(name))
+		}
 		m.Headers[name] = value
 	}
 	if p.at != "" {
-		at, err := time.Parse(time.RFC3339, p.at)
+		at, err := core.ParseTime(p.at)
 		if err != nil {
-			return m, core.Errorf(core.CodeBadArgument, "time %q is not like 2026-01-02T15:04:05Z", clip(p.at))
+			return m, core.Errorf(core.CodeBadArgument, "--at %w", err)
 		}
 		if err := core.CheckAhead(at, time.Now()); err != nil {
 			return m, err

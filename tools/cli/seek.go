@@ -25,7 +25,7 @@ func (a *app) seekCommand() *cobra.Command {
 				return err
 			}
 			if to == "" {
-				return core.Errorf(core.CodeBadArgument, "where to is missing; name it with --to: earliest, latest, a time like 2026-01-02T15:04:05Z or a duration back like -2h")
+				return core.Errorf(core.CodeBadArgument, "where to is missing; name it with --to: earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
 			}
 			start, err := core.ParseStart(to, time.Now())
 			if err != nil {
@@ -49,7 +49,7 @@ func (a *app) seekCommand() *cobra.Command {
 			return a.printer().object(groupFields(g))
 		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "earliest, latest, a time like 2026-01-02T15:04:05Z, or a duration back like -2h")
+	cmd.Flags().StringVar(&to, "to", "", "earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
 	suggest(cmd, "to", "earliest", "latest")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show the group")
 	return cmd

@@ -54,12 +54,12 @@ func since(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := core.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
+	at, err := core.ParseTime(text)
 	if err != nil {
-		return at, core.Errorf(core.CodeBadArgument, "--%s %q is neither a duration like 72h nor a time like 2026-01-02T15:04:05Z", flag, text)
+		return at, core.Errorf(core.CodeBadArgument, "--%s %q is neither a duration like 72h or 7d nor a time like 2026-01-02T15:04:05Z or 2026-01-02", flag, clip(text))
 	}
 	return at, nil
 }

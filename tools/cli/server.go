@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,9 +28,23 @@ const (
 
 // httpClient is for one invocation; proxies of the environment are not asked: servers are named directly.
 func (a *app) httpClient() *http.Client {
-	dial := a.netDial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	one := a.netDial
+	if one == nil {
+		one = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	dial := one
+	if addrs := strings.Split(a.addr, ","); len(addrs) > 1 {
+		dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var failed error
+			for _, addr := range addrs {
+				conn, err := one(ctx, network, addr)
+				if err == nil {
+					return conn, nil
+				}
+				failed = cmp.Or(failed, err)
+			}
+			return nil, failed
+		}
 	}
 	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 8}}
 }
@@ -48,13 +63,21 @@ func (a *app) baseURL() string {
 	if strings.HasPrefix(a.addr, "http://") || strings.HasPrefix(a.addr, "https://") {
 		return strings.TrimSuffix(a.addr, "/")
 	}
-	return "http://" + a.addr
+	first, _, _ := strings.Cut(a.addr, ",") // of several the first that answers is connected to: see httpClient
+	return "http://" + first
 }
 
 // checkAddr refuses an address that no server can have, and says where it came from.
 func (a *app) checkAddr() error {
 	u, err := url.Parse(a.baseURL())
-	if err == nil && u.Hostname() != "" && (isPort(u.Port()) || u.Port() == "" && u.Scheme == "https") {
+	good := err == nil && u.Hostname() != "" && (isPort(u.Port()) || u.Port() == "" && u.Scheme == "https")
+	if _, more, several := strings.Cut(a.addr, ","); good && several {
+		for addr := range strings.SplitSeq(more, ",") {
+			host, port, err := net.SplitHostPort(addr)
+			good = good && err == nil && host != "" && isPort(port)
+		}
+	}
+	if good {
 		return nil
 	}
 	from := "--addr"
@@ -70,8 +93,25 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// ask makes one unary call within --timeout. Its errors are of the catalogue.
+// ask asks a question, which changes nothing, within --timeout: a server that cannot answer just now is asked again for a while. Its errors are of
+// the catalogue.
 func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
+	for until := time.Now().Add(min(a.patience, a.timeout)); ; {
+		res, err := once(ctx, a, call, req)
+		var answered answeredError
+		if !errors.As(err, &answered) || !time.Now().Add(retryEach).Before(until) {
+			return res, err
+		}
+		select {
+		case <-time.After(retryEach):
+		case <-ctx.Done():
+			return nil, context.Canceled
+		}
+	}
+}
+
+// once makes one unary call within --timeout.
+func once[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	if err := a.checkAddr(); err != nil {
 		return nil, err
 	}
@@ -86,6 +126,21 @@ func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *
 
 // lostError is the cause of a connection that was lost after it had been made.
 type lostError struct{ error }
+
+// unreachableError is why no connection to a server could be made.
+type unreachableError struct{ error }
+
+// answeredError is of a server that answered that it cannot tell just now.
+type answeredError struct{ error }
+
+func (e answeredError) Unwrap() error { return e.error }
+
+const (
+	// retryTime is how long a question is asked again that a server cannot answer just now: an output host's messages are another's after two
+	// seconds or three.
+	retryTime = 5 * time.Second
+	retryEach = 250 * time.Millisecond
+)
 
 // notReady is how a server refuses what it does not serve yet, or any more: nothing was done.
 const notReady = "503 Service Unavailable"
@@ -105,7 +160,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if a.netDial != nil {
 		options = append(options, client.WithNetDial(a.netDial))
 	}
-	c, err := client.Dial(limited, strings.TrimPrefix(a.baseURL(), "http://"), options...)
+	c, err := client.Dial(limited, strings.TrimSuffix(strings.TrimPrefix(a.addr, "http://"), "/"), options...)
 	if err != nil {
 		return nil, a.callError(ctx, err)
 	}
@@ -114,7 +169,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 
 // change is ask for a call that changes something: when its answer is lost, what it did is unknown.
 func change[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
-	res, err := ask(ctx, a, call, req)
+	res, err := once(ctx, a, call, req)
 	var lost lostError
 	if errors.As(err, &lost) {
 		return nil, core.Errorf(core.CodeUnknown, "the connection to %s was lost before the answer: %w", a.addr, lost)
@@ -129,7 +184,7 @@ func (a *app) callError(ctx context.Context, err error) error {
 	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
-		return core.Errorf(core.CodeUnavailable, "server at %s cannot be reached: %w", a.addr, rootCause(dial.Err))
+		return core.Errorf(core.CodeUnavailable, "server at %s cannot be reached: %w", a.dialled(dial), unreachableError{rootCause(dial.Err)})
 	}
 	var known *core.Error
 	if !errors.As(err, &known) {
@@ -137,6 +192,9 @@ func (a *app) callError(ctx context.Context, err error) error {
 	}
 	var ce *connect.Error // the server's own errors do not keep it: see convert.FromRPC
 	if !errors.As(err, &ce) {
+		if core.CodeOf(err) == core.CodeUnavailable {
+			return core.Errorf(core.CodeUnavailable, "%w", answeredError{err})
+		}
 		return err
 	}
 	switch core.CodeOf(err) {
@@ -154,6 +212,20 @@ func (a *app) callError(ctx context.Context, err error) error {
 		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request; name one with the role frontend with --addr, or use a later version of the server", a.addr)
 	}
 	return err
+}
+
+// dialled is where a connection could not be made: at --addr, or at another server that one there has named.
+func (a *app) dialled(failed *net.OpError) string {
+	if failed.Addr == nil {
+		return a.addr
+	}
+	_, port, _ := net.SplitHostPort(failed.Addr.String())
+	for addr := range strings.SplitSeq(a.addr, ",") {
+		if strings.HasSuffix(addr, ":"+port) {
+			return a.addr
+		}
+	}
+	return failed.Addr.String()
 }
 
 func rootCause(err error) error {

@@ -42,7 +42,7 @@ func (a *app) nackCommand() *cobra.Command {
 		Example: "  columba nack $TOKEN --delay 30s --reason 'upstream is down'",
 		Args:    atLeastOneToken,
 	}
-	cmd.Flags().DurationVar(&delay, "delay", 0, "deliver again after this long; default: the group's backoff")
+	durationVar(cmd.Flags(), &delay, "delay", 0, "deliver again after this long; default: the group's backoff")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it is kept with the message")
 	cmd.Flags().StringVar(&metadata, "metadata", "", "text that goes with the message from now on, in place of what an earlier nack left with it")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
@@ -83,7 +83,7 @@ func (a *app) extendCommand() *cobra.Command {
 		Example: "  columba extend $TOKEN 10m",
 		Args:    exactly(2),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			by, err := time.ParseDuration(args[1])
+			by, err := core.ParseDuration(args[1])
 			if err != nil || by <= 0 {
 				return core.Errorf(core.CodeBadArgument, "%q is not a duration above 0; use something like 30s", clip(args[1]))
 			}

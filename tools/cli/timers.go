@@ -72,6 +72,10 @@ func (a *app) cancelTimersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(receipts) == 0 {
+				a.say("stdin has no receipts; nothing was cancelled")
+				return nil
+			}
 			for _, text := range receipts {
 				if _, err := core.ParseReceipt(text); err != nil {
 					return err
