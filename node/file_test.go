@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,7 +30,8 @@ func FuzzConfigFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		cfg, settings := settingsOf(DefaultConfig())
-		return cfg, readFile(path, settings)
+		_, errs := readFile(path, settings)
+		return cfg, errors.Join(errs...)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		cfg, err := read(t, text)
