@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -85,7 +86,8 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 		if o.quarantined {
 			what = "force seal, give up quarantined copies: "
 		}
-		if ended, err = s.h.audit(ctx, req.Peer().Addr, what+o.reason, e.ID.String()); err != nil {
+		who := cmp.Or(req.Msg.GetWho(), req.Peer().Addr) // a frontend of the version before does not say who asked it
+		if ended, err = s.h.audit(ctx, who, what+o.reason, e.ID.String()); err != nil {
 			return nil, convert.RPCError(err)
 		}
 	}
@@ -428,7 +430,7 @@ func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.Rewin
 		return nil, convert.RPCError(err)
 	}
 	queue := core.QueueID{ID: id}
-	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "seek to "+req.Msg.GetTo(), queue.String()+"/"+req.Msg.GetGroup())
+	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "seek to "+req.Msg.GetTo(), s.h.queueName(ctx, queue)+"/"+req.Msg.GetGroup())
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -448,4 +450,13 @@ func (s *service) LeaseQuota(ctx context.Context, req *connect.Request[pb.LeaseQ
 		return nil, convert.RPCError(err)
 	}
 	return connect.NewResponse(out), nil
+}
+
+// queueName is the path of a queue for the audit, by which operators look for its entries; its id when the path cannot be read.
+func (h *Host) queueName(ctx context.Context, queue core.QueueID) string {
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)
+	if err != nil {
+		return queue.String()
+	}
+	return q.Spec.Path
 }

@@ -109,7 +109,9 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	case e.Queue != q.ID:
 		return nil, core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
 	}
-	seal := &pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Reason: "operator", Force: req.Msg.GetForce(), GiveUpQuarantined: req.Msg.GetGiveUpQuarantined()}
+	seal := &pb.SealExtentRequest{
+		Extent: convert.ExtentToProto(e), Reason: "operator", Force: req.Msg.GetForce(), GiveUpQuarantined: req.Msg.GetGiveUpQuarantined(), Who: req.Peer().Addr,
+	}
 	_, err = ask(ctx, s.ranked(roleController, q.ID.ID), roleController, seal, func(addr string) rpc[pb.SealExtentRequest, pb.SealExtentResponse] {
 		return s.peers.Controller(addr).SealExtent
 	})

@@ -66,7 +66,7 @@ func TestSealExtent(t *testing.T) {
 	e := newExtent(g)
 	c.addExtent(e)
 	must(call(t, c.admin.SealExtent, &pb.SealExtentAdminRequest{Queue: "/t/a", Extent: e.ID.String(), Force: true}))(t)
-	if s := c.ctl.mu.sealed; len(s) != 1 || !s[0].Force || core.ID(s[0].Extent.Id) != e.ID.ID {
+	if s := c.ctl.mu.sealed; len(s) != 1 || !s[0].Force || s[0].Who == "" || core.ID(s[0].Extent.Id) != e.ID.ID {
 		t.Errorf("the controller got %v", s)
 	}
 	none := core.NewID(time.Now()).String()

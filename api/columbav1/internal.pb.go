@@ -182,6 +182,7 @@ type SealExtentRequest struct {
 	Reason            string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Force             bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
 	GiveUpQuarantined bool                   `protobuf:"varint,5,opt,name=give_up_quarantined,json=giveUpQuarantined,proto3" json:"give_up_quarantined,omitempty"` // with force: also what only copies have that were found damaged
+	Who               string                 `protobuf:"bytes,6,opt,name=who,proto3" json:"who,omitempty"`                                                         // with force: the operator who asked for it
 	Due               *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=due,proto3" json:"due,omitempty"`                                                        // of a timer extent, from its writer: when its last record is due, or later
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -250,6 +251,13 @@ func (x *SealExtentRequest) GetGiveUpQuarantined() bool {
 		return x.GiveUpQuarantined
 	}
 	return false
+}
+
+func (x *SealExtentRequest) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
 }
 
 func (x *SealExtentRequest) GetDue() *timestamppb.Timestamp {
@@ -3867,13 +3875,14 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x14EnsureExtentResponse\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12/\n" +
 	"\x06stores\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x06stores\x12\x12\n" +
-	"\x04open\x18\x03 \x01(\rR\x04open\"\xe1\x01\n" +
+	"\x04open\x18\x03 \x01(\rR\x04open\"\xf3\x01\n" +
 	"\x11SealExtentRequest\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x04R\x05floor\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05force\x18\x04 \x01(\bR\x05force\x12.\n" +
-	"\x13give_up_quarantined\x18\x05 \x01(\bR\x11giveUpQuarantined\x12,\n" +
+	"\x13give_up_quarantined\x18\x05 \x01(\bR\x11giveUpQuarantined\x12\x10\n" +
+	"\x03who\x18\x06 \x01(\tR\x03who\x12,\n" +
 	"\x03due\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"R\n" +
 	"\x12SealExtentResponse\x12\f\n" +
 	"\x01l\x18\x01 \x01(\x04R\x01l\x12\x18\n" +
