@@ -31,9 +31,9 @@ TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 $(GORACE))" \
 # Results are never taken from the cache: it does not know of what the tests build and run.
 
 # A schedule takes nine times as long under the race detector: so many of either kind run under it. A hundred, and those that have
-# failed before, run without it.
+# failed before, run without it. So do floods of requests.
 RACESEEDS := 15
-SCHEDULES := ^Test(Seeds|FailedSeeds|Chains|GroupSeeds|FailedGroupSeeds)$$
+SCHEDULES := ^Test(Seeds|FailedSeeds|Chains|GroupSeeds|FailedGroupSeeds|Flood_.*)$$
 
 # What takes longest begins first. Three packages at once keep two processors busy: the outer rings mostly wait.
 FIRST := $(if $(filter ./...,$(PACKAGES)),./test/cluster ./test/faults ./storehost/extentlog ./controller ./test/integration)
@@ -64,7 +64,7 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 .PHONY: test
 test: ## all tests under the race detector, and a hundred schedules without it, about 6 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 $(RACE) -timeout 600s -skip '^TestFailed(Group)?Seeds$$' $(TESTFLAGS) $(FIRST) $(PACKAGES)
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 $(RACE) -timeout 600s -skip '^Test(Failed(Group)?Seeds|Flood_.*)$$' $(TESTFLAGS) $(FIRST) $(PACKAGES)
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -timeout 600s $(TESTFLAGS) -run '$(SCHEDULES)' ./test/cluster
 
 .PHONY: race

@@ -89,12 +89,12 @@ func TestCluster_DepthOfWhatNobodyReads(t *testing.T) {
 		if age := time.Since(began); d.OldestReady > age || d.OldestReady < age-time.Second {
 			t.Errorf("the oldest is %s old, want %s", d.OldestReady, age)
 		}
-		if d.PublishRate != 20 || d.AckRate != 0 || d.Drain >= 0 {
-			t.Errorf("rates are %g and %g, it drains in %s; want 20, 0 and never", d.PublishRate, d.AckRate, d.Drain)
+		if d.PublishRate != 40 || d.AckRate != 0 || d.Drain >= 0 { // 200 messages in the five seconds since the first one
+			t.Errorf("rates are %g and %g, it drains in %s; want 40, 0 and never", d.PublishRate, d.AckRate, d.Drain)
 		}
 		var shown shownDepth
 		w.json(&shown, "depth", queue, "g")
-		if shown.Ready != 200 || shown.PublishRate != 20 || shown.DrainMs != nil || shown.OldestReadyMs < 4000 {
+		if shown.Ready != 200 || shown.PublishRate != 40 || shown.DrainMs != nil || shown.OldestReadyMs < 4000 {
 			t.Errorf("the command shows %+v", shown)
 		}
 		if d := w.depth("late"); d.Ready != 200 {

@@ -151,9 +151,9 @@ func (h *hellos) message(m *ws.Message) error {
 
 func (h *hellos) answered() int { return int(h.opened.Load() + h.refused.Load()) }
 
-// TestCluster_FloodOfHellosLeavesRoomForOthers opens 100,000 streams on one connection, then as many on many connections: the memory is bounded,
+// TestFlood_HellosLeaveRoomForOthers opens 100,000 streams on one connection, then as many on many connections: the memory is bounded,
 // those beyond the limits are told so, and consumers of the same group get their messages meanwhile.
-func TestCluster_FloodOfHellosLeavesRoomForOthers(t *testing.T) {
+func TestFlood_HellosLeaveRoomForOthers(t *testing.T) {
 	const flood = 100_000
 	var before runtime.MemStats
 	runtime.GC()
