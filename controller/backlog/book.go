@@ -104,6 +104,7 @@ type part struct {
 	counter uint64 // of the owner's assignment: what an older owner says counts no more
 	asleep  bool
 	reading bool
+	fresh   bool // nobody has computed with what this owner says: it was another one before
 	orphan  bool // who said so is not there any more: its checkpoints are to be read
 	at      time.Time
 }
@@ -313,6 +314,7 @@ func (b *book) report(host core.HostID, run core.RunID, groups []*pb.GroupCounts
 // take takes over what an owner says, unless a later owner has said something.
 func (g *group) take(extent core.ExtentID, p *part) {
 	if old := g.parts[extent]; old == nil || old.orphan || old.counter <= p.counter {
+		p.fresh = old == nil || old.host != p.host || old.run != p.run || old.fresh
 		g.parts[extent] = p
 	}
 }

@@ -120,12 +120,16 @@ func (b *book) computeLocked(g *group, extents map[core.ExtentID]Extent, now tim
 			g.unknown++
 		}
 		g.counted++
-		d := backlog.Of(counts, p.Progress)
+		is := p.Progress
+		if is.Unread == backlog.Ready && e.Kind != core.KindTimer && e.Queue == g.Queue && now.Sub(e.Created) < g.Spec.Delay {
+			is.Unread = backlog.Delayed // all of it is too young for the group
+		}
+		d := backlog.Of(counts, is)
 		if d.Ready > 0 && d.Oldest == 0 && e.Kind != core.KindTimer && !p.reading {
 			d.Oldest = e.Created.UnixMicro() // it is no older
 		}
 		g.depth.Add(d)
-		b.lookLocked(share{g.ID, id}, p, e.Kind, backlog.Unread(counts, p.Progress), &ahead, now)
+		b.lookLocked(share{g.ID, id}, p, is.Unread, e.Kind, backlog.Unread(counts, is), &ahead, now)
 	}
 	return out
 }
@@ -138,21 +142,22 @@ const (
 )
 
 // lookLocked decides whether an owner is asked to look at a message. ahead counts the extents of the group with messages that nobody has read.
-func (b *book) lookLocked(key share, p *part, kind core.ExtentKind, unread uint64, ahead *int, now time.Time) {
+func (b *book) lookLocked(key share, p *part, class backlog.Class, kind core.ExtentKind, unread uint64, ahead *int, now time.Time) {
 	asks := false
 	switch {
 	case p.host == "" || p.orphan || unread == 0:
 	case kind == core.KindTimer:
 		asks = p.asleep
-	case p.Unread == backlog.Ready:
+	case class == backlog.Ready:
 		*ahead++
 		asks = *ahead <= aheadOf && p.Oldest == 0 && (!p.reading || unread >= manyUnread || now.Sub(p.at) > restsAfter)
 	}
 	if _, asked := b.looks[key]; !asks && asked {
 		delete(b.looks, key)
-	} else if asks && !asked {
+	} else if asks && (!asked || p.fresh) { // another owner has not been asked yet
 		b.looks[key] = time.Time{}
 	}
+	p.fresh = false
 }
 
 func later(a, b time.Time) time.Time {
