@@ -40,7 +40,7 @@ type book struct {
 	groups map[core.GroupID]*group
 	tails  map[core.ExtentID]tail // of extents without an end
 	dirty  map[core.QueueID]struct{}
-	looks  map[share]time.Time // shares whose owner is to look at a message, and when it was asked last
+	looks  map[share]look // shares whose owner is to look at a message
 	live   map[core.HostID]core.RunID
 	moving map[core.QueueID]struct{} // queues that were published to lately
 	series series
@@ -96,6 +96,12 @@ type paced struct {
 	stalled int64
 }
 
+// look is what an owner is to look at in a share, and since when.
+type look struct {
+	asked time.Time // last; zero: not yet
+	last  core.Seq  // of the extent: a new owner may not know how far it goes
+}
+
 // part is how far a group is with an extent.
 type part struct {
 	backlog.Progress
@@ -112,7 +118,7 @@ type part struct {
 func newBook(most int, now time.Time) *book {
 	return &book{
 		since: now, queues: make(map[core.QueueID]*queue), groups: make(map[core.GroupID]*group), tails: make(map[core.ExtentID]tail), dirty: make(map[core.QueueID]struct{}),
-		looks: make(map[share]time.Time), moving: make(map[core.QueueID]struct{}), series: newSeries(most),
+		looks: make(map[share]look), moving: make(map[core.QueueID]struct{}), series: newSeries(most),
 	}
 }
 

@@ -332,28 +332,28 @@ func (b *book) takeLooks(now time.Time) map[core.HostID][]*pb.CountSharesRequest
 	}
 	type due struct {
 		share
-		at time.Time
+		look
 	}
 	byHost := make(map[core.HostID][]due)
-	for s, at := range b.looks {
+	for s, l := range b.looks {
 		g := b.groups[s.group]
 		if g == nil || g.parts[s.extent] == nil {
 			delete(b.looks, s)
 			continue
 		}
-		if p := g.parts[s.extent]; p.host != "" && !p.orphan && now.Sub(at) >= looksAgain {
-			byHost[p.host] = append(byHost[p.host], due{s, at})
+		if p := g.parts[s.extent]; p.host != "" && !p.orphan && now.Sub(l.asked) >= looksAgain {
+			byHost[p.host] = append(byHost[p.host], due{s, l})
 		}
 	}
 	out := make(map[core.HostID][]*pb.CountSharesRequest_Look, len(byHost))
 	for host, all := range byHost {
 		slices.SortFunc(all, func(a, b due) int {
-			return cmp.Or(a.at.Compare(b.at), compareExtents(a.extent, b.extent), slices.Compare(a.group.ID[:], b.group.ID[:]))
+			return cmp.Or(a.asked.Compare(b.asked), compareExtents(a.extent, b.extent), slices.Compare(a.group.ID[:], b.group.ID[:]))
 		})
 		for _, d := range all[:min(len(all), looksAtOnce)] {
-			b.looks[d.share] = now
+			b.looks[d.share] = look{now, d.last}
 			group, extent := d.group, d.extent
-			out[host] = append(out[host], &pb.CountSharesRequest_Look{Group: group.ID[:], Extent: extent.ID[:], Last: uint64(b.tails[extent].last)})
+			out[host] = append(out[host], &pb.CountSharesRequest_Look{Group: group.ID[:], Extent: extent.ID[:], Last: uint64(d.last)})
 		}
 	}
 	return out

@@ -129,7 +129,7 @@ func (b *book) computeLocked(g *group, extents map[core.ExtentID]Extent, now tim
 			d.Oldest = e.Created.UnixMicro() // it is no older
 		}
 		g.depth.Add(d)
-		b.lookLocked(share{g.ID, id}, p, is.Unread, e.Kind, backlog.Unread(counts, is), &ahead, now)
+		b.lookLocked(share{g.ID, id}, p, is.Unread, e.Kind, counts.Last, backlog.Unread(counts, is), &ahead, now)
 	}
 	return out
 }
@@ -142,7 +142,7 @@ const (
 )
 
 // lookLocked decides whether an owner is asked to look at a message. ahead counts the extents of the group with messages that nobody has read.
-func (b *book) lookLocked(key share, p *part, class backlog.Class, kind core.ExtentKind, unread uint64, ahead *int, now time.Time) {
+func (b *book) lookLocked(key share, p *part, class backlog.Class, kind core.ExtentKind, last core.Seq, unread uint64, ahead *int, now time.Time) {
 	asks := false
 	switch {
 	case p.host == "" || p.orphan || unread == 0:
@@ -152,10 +152,14 @@ func (b *book) lookLocked(key share, p *part, class backlog.Class, kind core.Ext
 		*ahead++
 		asks = *ahead <= aheadOf && p.Oldest == 0 && (!p.reading || unread >= manyUnread || now.Sub(p.at) > restsAfter)
 	}
-	if _, asked := b.looks[key]; !asks && asked {
+	if asks {
+		l := b.looks[key]
+		if l.last = last; p.fresh { // another owner has not been asked yet
+			l.asked = time.Time{}
+		}
+		b.looks[key] = l
+	} else {
 		delete(b.looks, key)
-	} else if asks && (!asked || p.fresh) { // another owner has not been asked yet
-		b.looks[key] = time.Time{}
 	}
 	p.fresh = false
 }
