@@ -35,11 +35,9 @@ type counts struct {
 // toldCounts are what was told of a share last.
 type toldCounts struct {
 	backlog.Progress
-	asleep  bool
-	reading bool
-	at      uint64    // the look that found it so
-	due     uint64    // of the delayed ones that nobody reads, as of the last question to a store
-	read    time.Time // when the next message was read for its age last
+	at   uint64 // the look that found it so
+	due  uint64 // of the delayed ones that nobody reads, as of the last question to a store
+	read int64  // unix ns, when the next message was read for its age last
 }
 
 // toldGroup is what was told of a group last.
@@ -111,7 +109,7 @@ func (g *group) lookAt(ctx context.Context, s *share, now time.Time) {
 	if !s.timers() {
 		g.enqueuedNextOf(ctx, s)
 		g.mu.Lock()
-		s.told.read = now
+		s.told.read = now.UnixNano()
 		g.mu.Unlock()
 		return
 	}
@@ -168,8 +166,8 @@ func (g *group) changedCounts(since, at uint64, now time.Time) *pb.GroupCounts {
 	}
 	for _, s := range g.mu.shares {
 		p, asleep := s.progressLocked(now)
-		if reading := s.reader != nil; s.told.at == 0 || p != s.told.Progress || asleep != s.told.asleep || reading != s.told.reading {
-			s.told.Progress, s.told.asleep, s.told.reading, s.told.at = p, asleep, reading, at
+		if reading := s.reader != nil; s.told.at == 0 || p != s.told.Progress || asleep != s.toldAsleep || reading != s.toldReading {
+			s.told.Progress, s.toldAsleep, s.toldReading, s.told.at = p, asleep, reading, at
 		}
 		if s.told.at <= since {
 			continue
@@ -180,7 +178,7 @@ func (g *group) changedCounts(since, at uint64, now time.Time) *pb.GroupCounts {
 		id := s.extent.ID
 		out.Shares = append(out.Shares, &pb.ShareCounts{
 			Extent: id.ID[:], Counter: s.generation, Settled: p.Settled, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked,
-			Blocked: p.Blocked, Unread: uint32(p.Unread), Due: p.Due, Oldest: p.Oldest, Asleep: asleep, Reading: s.told.reading,
+			Blocked: p.Blocked, Unread: uint32(p.Unread), Due: p.Due, Oldest: p.Oldest, Asleep: asleep, Reading: s.toldReading,
 		})
 	}
 	return out
@@ -222,5 +220,5 @@ const nextFor = 15 * time.Second
 // nextStandsLocked reports whether the message that was read for its age is the next one, or was a moment ago.
 func (s *share) nextStandsLocked(now time.Time) bool {
 	from := s.rules.ReadFrom()
-	return s.next.seq == from || s.next.seq < from && now.Sub(s.told.read) < nextFor
+	return s.next.seq == from || s.next.seq < from && now.UnixNano()-s.told.read < int64(nextFor)
 }

@@ -141,12 +141,12 @@ func (g *group) patientLook(err error, now time.Time) bool {
 	defer g.mu.Unlock()
 	switch {
 	case err == nil:
-		g.mu.lookFailed = time.Time{}
+		g.mu.lookFailed = 0
 		return true
-	case g.mu.lookFailed.IsZero():
-		g.mu.lookFailed = now
+	case g.mu.lookFailed == 0:
+		g.mu.lookFailed = now.UnixNano()
 	}
-	return now.Sub(g.mu.lookFailed) < lookPatience
+	return now.UnixNano()-g.mu.lookFailed < int64(lookPatience)
 }
 
 // park is bury for a message that has to wait long.

@@ -43,14 +43,14 @@ type group struct {
 		turn       int
 		pulls      map[chan struct{}]struct{} // unary pulls that wait for a message
 		pulled     time.Time                  // when the last one ended
+		letterErr  error                      // why the last message could not be appended to the dead letter queue; nil: it could
+		lookFailed int64                      // unix ns, since when no look-up of dead letters has succeeded; zero: the last one did
 		lingering  bool                       // readers are open for the pull that may follow the last one
 		pumping    bool
-		again      bool      // an event came while pumping
-		burying    bool      // messages are on their way to the dead letter queue's publisher
-		letterErr  error     // why the last message could not be appended to the dead letter queue; nil: it could
-		lookFailed time.Time // since when no look-up of dead letters has succeeded; zero: the last one did
-		parks      bool      // messages are on their way to the retry queue's publisher
-		retryReady bool      // the retry queue is there, as far as is known
+		again      bool // an event came while pumping
+		burying    bool // messages are on their way to the dead letter queue's publisher
+		parks      bool // messages are on their way to the retry queue's publisher
+		retryReady bool // the retry queue is there, as far as is known
 		closed     bool
 		parkErr    error                         // why the last message could not be parked; nil: it could
 		warned     int64                         // unix ns: when it was logged last that dead letters cannot be written, or messages not be parked

@@ -18,33 +18,34 @@ import (
 
 // share is a group's part of one extent on this host. Its fields are the group's mutex's.
 type share struct {
-	group      *group
-	extent     core.Extent
-	generation uint64 // counter of the assignment
-	rules      *dispatch.Share
-	reader     *reader
-	misses     int                       // failures to read in a row
-	failed     map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
-	holders    []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
-	trouble    error                     // the last failure to read, for those who ask why it does not go on
-	lookedAt   time.Time                 // when its seal row was read because reading failed
-	l          core.Seq                  // the end, once it is known
-	last       core.Seq                  // committed, as far as heard
-	next       next                      // as read for its age while nobody reads the share
-	told       toldCounts                // what controllers were told of its counts
-	watch      dispatch.Watch            // of the watchdog
-	gone       uint64                    // how many messages selections took of the extent, as far as known here
-	began      time.Time                 // when it was resumed here
-	intended   time.Time                 // when the oldest checkpoint was written that told an owner here of messages to be dead-lettered; zero: none did
-	claim      *once.Claim               // of a group that delivers at most once, else nil
-	held       int                       // bytes of messages it holds, as counted in the host's memory
-	others     map[metadata.Key]*other   // checkpoints of other owners
-	consumed   time.Time                 // timestamp of a done row of another epoch; zero: there was none
-	late       *late                     // of a share that was given away: what is still settled here
-	end        bool                      // sealed: l is known
-	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
-	removed    bool
-	saved      bool // a checkpoint of this owner is durable
+	group                   *group
+	extent                  core.Extent
+	generation              uint64 // counter of the assignment
+	rules                   *dispatch.Share
+	reader                  *reader
+	misses                  int                       // failures to read in a row
+	failed                  map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
+	holders                 []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
+	trouble                 error                     // the last failure to read, for those who ask why it does not go on
+	lookedAt                time.Time                 // when its seal row was read because reading failed
+	l                       core.Seq                  // the end, once it is known
+	last                    core.Seq                  // committed, as far as heard
+	next                    next                      // as read for its age while nobody reads the share
+	told                    toldCounts                // what controllers were told of its counts
+	watch                   dispatch.Watch            // of the watchdog
+	gone                    uint64                    // how many messages selections took of the extent, as far as known here
+	began                   time.Time                 // when it was resumed here
+	intended                time.Time                 // when the oldest checkpoint was written that told an owner here of messages to be dead-lettered; zero: none did
+	claim                   *once.Claim               // of a group that delivers at most once, else nil
+	held                    int                       // bytes of messages it holds, as counted in the host's memory
+	others                  map[metadata.Key]*other   // checkpoints of other owners
+	consumed                time.Time                 // timestamp of a done row of another epoch; zero: there was none
+	late                    *late                     // of a share that was given away: what is still settled here
+	end                     bool                      // sealed: l is known
+	retired                 bool                      // retention has taken it: nothing more is read, and the next list lacks it
+	removed                 bool
+	saved                   bool // a checkpoint of this owner is durable
+	toldAsleep, toldReading bool // with told: beside the other flags, for every idle group has a share
 }
 
 // finished: the group has consumed the extent to its end.

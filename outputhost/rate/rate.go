@@ -13,33 +13,40 @@ const (
 // Meter remembers what a counter showed at the beginning of the window and since. The zero Meter has seen nothing. It is not safe for
 // concurrent use.
 type Meter struct {
-	seen [samples]sample
-	n    int // how many of them, the oldest first
+	began time.Time // of the first sample there was
+	seen  [samples]sample
+	n     int // how many of them, the oldest first
 }
 
+// sample is small, since every group has a meter.
 type sample struct {
-	at    time.Time
+	at    time.Duration // since the meter began
 	total uint64
 }
 
 // Note takes what the counter shows now. It may be called at any time; once every second or two is enough.
 func (m *Meter) Note(total uint64, now time.Time) {
-	if m.n > 0 && now.Sub(m.seen[m.n-1].at) < spacing {
+	if m.n == 0 {
+		m.began = now
+	}
+	at := now.Sub(m.began)
+	if m.n > 0 && at-m.seen[m.n-1].at < spacing {
 		return
 	}
 	if m.n == samples {
 		copy(m.seen[:], m.seen[1:])
 		m.n--
 	}
-	m.seen[m.n] = sample{now, total}
+	m.seen[m.n] = sample{at, total}
 	m.n++
 }
 
 // PerSecond is the rate up to now, when the counter shows total: over the window, or since the counter began to grow within it, if that is
 // less, but over a second at least. A counter that went back, and one that was not noted for longer than the window, have the rate 0.
 func (m *Meter) PerSecond(total uint64, now time.Time) float64 {
+	at := now.Sub(m.began)
 	for i, s := range m.seen[:m.n] {
-		if now.Sub(s.at) >= window+spacing || total < s.total {
+		if at-s.at >= window+spacing || total < s.total {
 			continue
 		}
 		for _, next := range m.seen[i+1 : m.n] {
@@ -48,7 +55,7 @@ func (m *Meter) PerSecond(total uint64, now time.Time) float64 {
 			}
 			s = next // it stood still until then
 		}
-		return float64(total-s.total) / max(now.Sub(s.at), least).Seconds()
+		return float64(total-s.total) / max(at-s.at, least).Seconds()
 	}
 	return 0
 }
