@@ -139,7 +139,7 @@ func (f *findings) addSealing(x *pb.WhyStuckResponse) {
 	switch was := f.mu.oldest.WhyStuckResponse; {
 	case was == nil:
 		f.mu.oldest, f.mu.extents = finding{WhyStuckResponse: x}, x.GetExtents()
-	case was.GetReason() == string(stuck.ChainOrder), was.GetReason() == string(stuck.NoReplica):
+	case was.GetReason() == string(stuck.ChainOrder), was.GetReason() == string(stuck.NoReplica) && was.GetMessage() == nil:
 		x.Also, x.Message = append([]string{was.GetReason()}, was.GetAlso()...), was.GetMessage()
 		f.mu.oldest.WhyStuckResponse = x
 	default:

@@ -1,7 +1,11 @@
 // Package backlog owns the arithmetic of a backlog: how many messages of an extent a group has yet to settle, and about how many bytes they have.
 package backlog
 
-import "github.com/columbamq/columba/core"
+import (
+	"math/bits"
+
+	"github.com/columbamq/columba/core"
+)
 
 // Extent is what counts of an extent that a group reads.
 type Extent struct {
@@ -94,5 +98,7 @@ func part(bytes, some, all uint64) uint64 {
 	if all == 0 || some >= all {
 		return bytes
 	}
-	return uint64(float64(bytes) * (float64(some) / float64(all)))
+	high, low := bits.Mul64(bytes, some)
+	quotient, _ := bits.Div64(high, low, all) // it fits, for some < all
+	return quotient
 }
