@@ -31,7 +31,8 @@ TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 $(GORACE))" \
 # Results are never taken from the cache: it does not know of what the tests build and run.
 
 # A schedule takes nine times as long under the race detector: so many of either kind run under it. A hundred, and those that have
-# failed before, run without it. So do floods of requests.
+# failed before, run without it. So do floods of requests, and attacks, which are
+# compared with calm and want the machine for themselves.
 RACESEEDS := 15
 SCHEDULES := ^Test(Seeds|FailedSeeds|Chains|GroupSeeds|FailedGroupSeeds|Flood_.*)$$
 
@@ -64,8 +65,8 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 .PHONY: test
 test: ## all tests under the race detector, and a hundred schedules without it, about 6 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 $(RACE) -timeout 600s -skip '^Test(Failed(Group)?Seeds|Flood_.*)$$' $(TESTFLAGS) $(FIRST) $(PACKAGES)
-	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -timeout 600s $(TESTFLAGS) -run '$(SCHEDULES)' ./test/cluster
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 $(RACE) -timeout 900s -skip '^Test(Failed(Group)?Seeds|Flood_.*|Attack_.*)$$' $(TESTFLAGS) $(FIRST) $(PACKAGES)
+	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -timeout 600s $(TESTFLAGS) -p 1 -run '$(SCHEDULES)|^TestAttack_' ./test/cluster ./test/attack
 
 .PHONY: race
 race: ## like test, without the schedules' second run, and a failure where the race detector cannot run

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -195,6 +196,10 @@ func TestDrainHasADeadline(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		if signal.Ignored(sig) {
+			t.Logf("SKIPPED: these tests were started with %s ignored, as by nohup", sig)
+			continue
+		}
 		ctx, stop := Signals(t.Context())
 		defer stop()
 		if again, _ := Signals(ctx); again != ctx {

@@ -80,7 +80,7 @@ func once(ctx context.Context, workers int, do func()) {
 	<-ctx.Done()
 }
 
-func TestGzipBombs(t *testing.T) {
+func TestAttack_GzipBombs(t *testing.T) {
 	bomb := zip(t, []byte{0}, 256<<20)
 	withstand(t, func(ctx context.Context, s *process.Server) {
 		client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
@@ -91,8 +91,8 @@ func TestGzipBombs(t *testing.T) {
 	})
 }
 
-// TestElementBombs sends messages of two bytes, each of which takes a hundred times as many when it is decoded.
-func TestElementBombs(t *testing.T) {
+// TestAttack_ElementBombs sends messages of two bytes, each of which takes a hundred times as many when it is decoded.
+func TestAttack_ElementBombs(t *testing.T) {
 	small, plain := zip(t, []byte{0x12, 0, 0x1a, 0}, 24<<20), bytes.Repeat([]byte{0x12, 0, 0x1a, 0}, 1<<20)
 	objects := []byte(`{"messages":[` + strings.Repeat("{},", 1<<20) + `{}]}`)
 	withstand(t, func(ctx context.Context, s *process.Server) {
@@ -106,8 +106,8 @@ func TestElementBombs(t *testing.T) {
 	})
 }
 
-// TestStalledBodies has 200 connections send most of a large publish, and then nothing.
-func TestStalledBodies(t *testing.T) {
+// TestAttack_StalledBodies has 200 connections send most of a large publish, and then nothing.
+func TestAttack_StalledBodies(t *testing.T) {
 	part := make([]byte, 256<<10)
 	withstand(t, func(ctx context.Context, s *process.Server) {
 		once(ctx, 200, func() {
@@ -129,8 +129,8 @@ func TestStalledBodies(t *testing.T) {
 	})
 }
 
-// TestSmallStalledBodies is the same with bodies that count as small.
-func TestSmallStalledBodies(t *testing.T) {
+// TestAttack_SmallStalledBodies is the same with bodies that count as small.
+func TestAttack_SmallStalledBodies(t *testing.T) {
 	withstand(t, func(ctx context.Context, s *process.Server) {
 		once(ctx, 400, func() {
 			c, err := net.Dial("tcp", s.Addr)
@@ -145,8 +145,8 @@ func TestSmallStalledBodies(t *testing.T) {
 	})
 }
 
-// TestManyPulls has 10,000 pulls wait, over HTTP/2, of four groups. To send and to end so many keeps a small machine busy by itself.
-func TestManyPulls(t *testing.T) {
+// TestAttack_ManyPulls has 10,000 pulls wait, over HTTP/2, of four groups. To send and to end so many keeps a small machine busy by itself.
+func TestAttack_ManyPulls(t *testing.T) {
 	survive(t, func(ctx context.Context, s *process.Server) {
 		transport := &http.Transport{Protocols: new(http.Protocols)}
 		transport.Protocols.SetUnencryptedHTTP2(true)
@@ -162,8 +162,8 @@ func TestManyPulls(t *testing.T) {
 	})
 }
 
-// TestSlowReaders ask for large pages and read none of them.
-func TestSlowReaders(t *testing.T) {
+// TestAttack_SlowReaders ask for large pages and read none of them.
+func TestAttack_SlowReaders(t *testing.T) {
 	withstand(t, func(ctx context.Context, s *process.Server) {
 		once(ctx, 100, func() {
 			c, err := net.Dial("tcp", s.Addr)
@@ -183,8 +183,8 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestForeignPages are requests that only a browser sends, for pages of others.
-func TestForeignPages(t *testing.T) {
+// TestAttack_ForeignPages are requests that only a browser sends, for pages of others.
+func TestAttack_ForeignPages(t *testing.T) {
 	s := process.StartServer(t)
 	for _, page := range []string{"/healthz", "/metrics", "/debug/pprof/heap", "/v1/consume", "/v1/publish", "/v1/store", "/columba.v1.AdminService/ListQueues"} {
 		for name, c := range map[string]struct {

@@ -36,7 +36,7 @@ func (w *world) say(lines ...string) {
 // get consumes n messages by a command.
 func (w *world) get(group string, n int, flags ...string) []shown {
 	w.t.Helper()
-	args := append([]string{"consume", queue, group, "-o", "json", "--timeout", "30s", "--count", fmt.Sprint(n)}, flags...)
+	args := append([]string{"consume", queue, group, "-o", "json", "--timeout", "60s", "--count", fmt.Sprint(n)}, flags...)
 	return process.Decode[shown](w.t, w.server.Must("", args...))
 }
 
@@ -294,7 +294,7 @@ func TestRuleByCommand_LongWaits(t *testing.T) {
 	w.counted("g", "parked", 1)
 	w.crash() // when that is saved: else it is parked twice, and the second one settled unseen
 	w.settles("g", depth{Parked: 1})
-	w.one("g", "a", 2, "--timeout", "60s")
+	w.one("g", "a", 2)
 	w.after("it came again", began, wait)
 	w.settles("g", depth{})
 }

@@ -26,8 +26,8 @@ var Builds = []Build{
 		Name: "fence not persisted", Means: "a store that restarts takes appends to an extent it had fenced",
 		Edits: []Edit{{
 			"storehost/extentlog/control.go",
-			"if err := e.stageExhumation(g, ext.ID); err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn e.stageRow(g, x)\n\t}})\n\treturn after, err",
-			"g.touch(x)\n\t\treturn nil\n\t}})\n\treturn after, err",
+			"if err := e.stageExhumation(g, ext.ID); err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn e.stageRow(g, x)\n\t}})\n\tif err != nil {\n\t\treturn State{}, err\n\t}\n\treturn after, nil",
+			"g.touch(x)\n\t\treturn nil\n\t}})\n\tif err != nil {\n\t\treturn State{}, err\n\t}\n\treturn after, nil",
 		}},
 		Checks: []Check{{Package: "storehost/extentlog", Run: "^TestEngine_(Conformance|Crash)$"}},
 	},
