@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
