@@ -36,7 +36,7 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 		w := r.work(poison)
 		select {
 		case attempt := <-w.poisoned:
-			if len(attempts) == most-1 { // what it has of the other output host is not alone
+			if len(attempts) > 0 { // a worker that was killed before held others, too: twice, and their last attempt would wait for this worker
 				process.Eventually(t, "the others are done", func() bool { undone, _ := r.undone("g"); return undone == 1 })
 			}
 			w.Kill()

@@ -96,7 +96,7 @@ func TestRuleByCommand_NackThrottle(t *testing.T) {
 	w.say(numbers(1, 100)...)
 	// 20, and then tens after pauses of 50 ms, 100 ms … 3.2 s: some more than 100 within 6 s, 500 after two minutes.
 	began := time.Now()
-	got := strings.Count(w.server.Run("", "consume", queue, "slowed", "--nack-every", "1", "--timeout", "4s").Stdout, "\n")
+	got := strings.Count(w.server.Run("", "consume", queue, "slowed", "--prefetch", "20", "--nack-every", "1", "--timeout", "4s").Stdout, "\n")
 	if most := 120 + 10*int(time.Since(began)/(3*time.Second)); got < 20 || got > most {
 		t.Errorf("the slowed one got %d in %s, want 20 … %d", got, time.Since(began), most)
 	}
