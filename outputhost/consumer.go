@@ -64,7 +64,7 @@ func (c *consumer) deliverLocked(runs []dispatch.Run, now time.Time, out []deliv
 
 // frameLocked makes one Deliver frame of runs of one share.
 func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
-	s := c.group.Load().mu.byRules[runs[0].Share]
+	s := shareOf(runs[0].Share)
 	d := delivery{c: c}
 	handle, known := c.handles[s]
 	if !known {

@@ -119,7 +119,7 @@ func (l *letters) appendLetter(ctx context.Context, g *group, x letter) {
 func (g *group) owns(rules *dispatch.Share) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.byRules[rules] != nil
+	return shareOf(rules) != nil
 }
 
 // appendedSince is when a message may have been appended first.
@@ -129,7 +129,7 @@ func (g *group) appendedSince(d dispatch.Dead) time.Time {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if s := g.mu.byRules[d.Share]; s != nil && !s.intended.IsZero() {
+	if s := shareOf(d.Share); s != nil && !s.intended.IsZero() {
 		return s.intended
 	}
 	return g.h.deps.Now()

@@ -31,7 +31,6 @@ type group struct {
 		paused     error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
 		rules      *dispatch.Group
 		shares     map[core.ExtentID]*share
-		byRules    map[*dispatch.Share]*share
 		given      map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
 		merged     time.Time                // when checkpoints of other owners were looked at
 		settled    int                      // messages since the last checkpoint
@@ -85,7 +84,6 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)
-	g.mu.byRules = make(map[*dispatch.Share]*share)
 	h.mu.groups[record.ID] = g
 	g.users.Add(1)
 	return g, nil

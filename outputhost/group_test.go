@@ -149,7 +149,7 @@ func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 	if err := b.give(2); err != nil {
 		t.Fatal(err)
 	}
-	if c.shareLocked(0) != nil || c.lateLocked(0) != s || len(g.mu.byRules) != 0 {
+	if c.shareLocked(0) != nil || c.lateLocked(0) != s || shareOf(s.rules) != nil {
 		t.Errorf("a share of %s that was given away is still delivered, or its late acks are not taken", g.id)
 	}
 	b.saver.save(t.Context(), b.saver.all(), false)

@@ -56,7 +56,7 @@ func (g *group) taken(most int) (places []uint64) {
 		}
 		for _, r := range runs {
 			for range r.Count {
-				places = append(places, g.mu.byRules[r.Share].extent.Chain)
+				places = append(places, shareOf(r.Share).extent.Chain)
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 	var err error
 	g.orderLocked()
 	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
-		s := g.mu.byRules[run.Share]
+		s := shareOf(run.Share)
 		g.h.metrics.handedOut(run, now)
 		err = eachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {
 			m, r, err := messageOf(record)

@@ -48,6 +48,12 @@ type share struct {
 	toldAsleep, toldReading bool // with told: beside the other flags, for every idle group has a share
 }
 
+// shareOf is the share of this host that has the rules; nil once it was dropped. The caller holds the group's mutex.
+func shareOf(rules *dispatch.Share) *share {
+	s, _ := rules.Owner.(*share)
+	return s
+}
+
 // finished: the group has consumed the extent to its end.
 func (s *share) finished() bool { return s.end && s.rules.Done(s.l) }
 
@@ -145,7 +151,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	}
 	g.mu.shares[e.ID] = s
 	g.mu.ordered = nil
-	g.mu.byRules[s.rules] = s
+	s.rules.Owner = s
 	if old != nil {
 		g.renameHandlesLocked(old, s)
 	}
@@ -279,7 +285,7 @@ func (s *share) dropLocked() *reader {
 	s.removed = true
 	delete(g.mu.shares, s.extent.ID)
 	g.mu.ordered = nil
-	delete(g.mu.byRules, s.rules)
+	s.rules.Owner = nil
 	g.mu.rules.RemoveShare(s.rules)
 	s.countHeldLocked(0)
 	r := s.reader

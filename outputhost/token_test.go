@@ -39,10 +39,10 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 	}
 	g.mu.Lock()
 	state := s.rules.State(b.deps.Now())
-	delete(g.mu.byRules, s.rules)
+	s.rules.Owner = nil
 	g.mu.rules.RemoveShare(s.rules)
 	s.rules = g.mu.rules.AddShare(s.extent.ID, state, b.deps.Now())
-	g.mu.byRules[s.rules] = s
+	s.rules.Owner = s
 	g.mu.Unlock()
 	for i, verb := range []string{"extend", "return", "nack", "reject"} {
 		if err := settle(verb, tokens[i]); err != nil {

@@ -16,6 +16,8 @@ import (
 //	frontier < cursor ≤ next (when nothing was acked unread, and not of timers);  table.n + buffered == read and not settled
 //	count[p] == messages of phase p;  missing == messages of the table without bytes
 type Share struct {
+	Owner any // the handle of the share's owner; the rules do not look at it
+
 	group  *Group
 	extent core.ExtentID
 	timers bool // see due.go
