@@ -29,10 +29,14 @@ func (g *Group) most(session SessionID, messages int) int {
 	return min(messages, throttledAtOnce)
 }
 
-// gave has a throttled session pause after what it was handed out.
+// gave notes what a session was handed out, and has a throttled one pause after it.
 func (g *Group) gave(session SessionID, n int) {
+	if n == 0 {
+		return
+	}
+	g.present[session] = struct{}{}
 	p, ok := g.paces[session]
-	if !ok || p.nacks <= freeNacks || n == 0 {
+	if !ok || p.nacks <= freeNacks {
 		return
 	}
 	pause := minThrottlePause
@@ -46,9 +50,9 @@ func (g *Group) gave(session SessionID, n int) {
 	g.paces[session] = p
 }
 
-// nacked counts a nack of a session.
+// nacked counts a nack of a session. Nobody is given anything as an earlier session, or as one that has left.
 func (g *Group) nacked(session SessionID) {
-	if g.spec.NoNackThrottle || session == EarlierSession { // nobody is given anything as that
+	if _, is := g.present[session]; !is || g.spec.NoNackThrottle {
 		return
 	}
 	if g.paces == nil {
@@ -79,8 +83,9 @@ func (g *Group) nextPace() (next int64, ok bool) {
 // Throttled reports whether a session gets nothing for now, since it fails all it gets.
 func (g *Group) Throttled(session SessionID) bool { return g.most(session, 1) == 0 }
 
-// Leave forgets a session that is over.
+// Leave forgets a session that is over. The messages that it holds stay locked, and may still be settled.
 func (g *Group) Leave(session SessionID) {
+	delete(g.present, session)
 	delete(g.paces, session)
 	if a := g.alone; a != nil {
 		delete(a.given, session)

@@ -114,3 +114,25 @@ func TestThrottle_SwitchedOff(t *testing.T) {
 		t.Error("throttled after the switch")
 	}
 }
+
+// A message may be settled by its token after its session has left: nothing of the session is kept for that.
+func TestThrottle_NackAfterLeave(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 100)
+	for session := SessionID(1); session <= 50; session++ {
+		runs := g.Take(session, Credit{Messages: 2, Bytes: 1 << 20}, second(0), nil)
+		if len(runs) == 0 {
+			t.Fatalf("session %d got nothing", session)
+		}
+		r := runs[0]
+		if err := s.Nack(r.Base, r.Attempt, time.Minute, nil, 0, second(0)); err != nil {
+			t.Fatal(err)
+		}
+		g.Leave(session)
+		if err := s.Nack(r.Base+1, r.Attempt, time.Minute, nil, 0, second(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(g.paces) > 0 || len(g.present) > 0 {
+		t.Errorf("%d paces and %d sessions are kept; every session has left", len(g.paces), len(g.present))
+	}
+}
