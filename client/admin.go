@@ -128,7 +128,7 @@ func (a *Admin) SealExtent(ctx context.Context, queue, extent string, force bool
 	return extentOf(res)
 }
 
-// ListHosts is every host of the cluster.
+// ListHosts is every host of the cluster, and those that the answering server saw go within the last hour, sorted by host.
 func (a *Admin) ListHosts(ctx context.Context) ([]HostInfo, error) {
 	res, err := read(ctx, a.c, a.c.admin.ListHosts, &pb.ListHostsRequest{})
 	if err != nil {

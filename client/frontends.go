@@ -128,7 +128,7 @@ func (c *Client) follow() {
 		if err == nil {
 			var addrs []string
 			for _, h := range res.Msg.Hosts {
-				if slices.Contains(h.Roles, "frontend") {
+				if slices.Contains(h.Roles, "frontend") && h.Since == nil { // it is there
 					addrs = append(addrs, h.Addr)
 				}
 			}

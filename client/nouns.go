@@ -42,13 +42,14 @@ type ExtentInfo struct {
 	Home     string
 }
 
-// HostInfo is a host of the cluster.
+// HostInfo is a host of the cluster, or one that was seen within the last hour and is gone.
 type HostInfo struct {
 	Host  core.HostID
 	Roles []string
 	Addr  string
 	Zone  string
-	State string
+	State string    // up; refuses: a store that takes no new extents; down: it does not answer; left: it stopped in good order
+	Since time.Time // of a host that is down or left: when the answering server noticed it
 	Run   string
 }
 
@@ -161,7 +162,11 @@ func extentOf(p *pb.ExtentInfo) (ExtentInfo, error) {
 }
 
 func hostOf(p *pb.HostInfo) (HostInfo, error) {
-	return HostInfo{Host: core.HostID(p.Host), Roles: p.Roles, Addr: p.Addr, Zone: p.Zone, State: p.State, Run: p.Run}, nil
+	h := HostInfo{Host: core.HostID(p.Host), Roles: p.Roles, Addr: p.Addr, Zone: p.Zone, State: p.State, Run: p.Run}
+	if p.Since != nil {
+		h.Since = p.Since.AsTime()
+	}
+	return h, nil
 }
 
 func depthOf(p *pb.Depth) (Depth, error) {

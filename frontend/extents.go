@@ -2,7 +2,6 @@ package frontend
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -275,46 +274,6 @@ func (s storeCalls) Replica(ctx context.Context, h membership.Host, timeout time
 
 func (s storeCalls) Seek(ctx context.Context, h membership.Host, timeout time.Duration, req *pb.SeekRequest) (*pb.SeekResponse, error) {
 	return askOne(ctx, h, timeout, req, func(addr string) rpc[pb.SeekRequest, pb.SeekResponse] { return s.peers.Store(addr).Seek })
-}
-
-// hostRefuses is the state of a store host that is up and takes no new extents: its log has failed, its disk hangs or is full.
-const hostRefuses = "refuses"
-
-// describeTimeout is how long a list of hosts waits for stores to say how they fare.
-const describeTimeout = time.Second
-
-// askStores says of the stores among hosts that are up whether they take new extents. One that does not answer stays as membership sees it.
-func (s *service) askStores(ctx context.Context, hosts []*pb.HostInfo) {
-	var g errgroup.Group
-	g.SetLimit(fanOut)
-	for _, h := range hosts {
-		if h.State != "up" || !slices.Contains(h.Roles, roleStore) {
-			continue
-		}
-		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, describeTimeout)
-			defer cancel()
-			d, err := s.peers.Store(h.Addr).Describe(ctx, connect.NewRequest(&pb.DescribeRequest{}))
-			if connect.IsWireError(err) || err == nil && d.Msg.RefusesAppends {
-				h.State = hostRefuses
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
-}
-
-// ListHosts answers the hosts that the membership sees.
-func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
-	out := &pb.ListHostsResponse{}
-	for _, h := range s.members.Hosts("") {
-		roles := slices.DeleteFunc(slices.Clone(h.Roles), func(role string) bool { return role == membership.RoleMetadata })
-		out.Hosts = append(out.Hosts, &pb.HostInfo{
-			Host: string(h.ID), Roles: roles, Addr: h.Address, Zone: h.Zone, State: "up", Run: h.Run.String(),
-		})
-	}
-	s.askStores(ctx, out.Hosts)
-	return connect.NewResponse(out), nil
 }
 
 // timersOf finds an extent that holds timers and is read, and the path of its queue, which is to be the one given, if any is, or the retry queue of one of its

@@ -90,12 +90,3 @@ func TestSealExtent(t *testing.T) {
 	_, err = call(t, c.admin.ListExtents, &pb.ListExtentsRequest{Queue: "/t/a", After: "x"})
 	wantCode(t, "bad page token", err, core.CodeBadID)
 }
-
-func TestListHosts(t *testing.T) {
-	c := newCluster(t, nil)
-	c.addOutput("b")
-	l := must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
-	if len(l.Hosts) != 2 || l.Hosts[0].Host != "a" || len(l.Hosts[0].Roles) != 5 || l.Hosts[0].Zone != "z" || l.Hosts[1].Roles[0] != "outputhost" {
-		t.Errorf("got %v", l)
-	}
-}

@@ -28,6 +28,8 @@ func (h Host) Has(role string) bool { return slices.Contains(h.Roles, role) }
 type Monitor interface {
 	// Hosts are the members that serve a role, all members for "", sorted by id. The own host is among them when it serves it.
 	Hosts(role string) []Host
+	// Gone are the hosts that were members within RememberGone while this process ran, and are none now, sorted by id.
+	Gone() []Gone
 	// Self is the own host.
 	Self() Host
 	// Changed calls wake after the view has changed, until stop. Changes may be folded into one call, a call under way may

@@ -31,6 +31,9 @@ func TestDetection_KilledProcess(t *testing.T) {
 	b.awaitIDs("a", "b")
 	took := time.Since(began)
 	t.Logf("noticed after %s", took)
+	if gone := a.Gone(); len(gone) != 1 || gone[0].ID != c.ID || gone[0].Left {
+		t.Errorf("a remembers %+v, want the killed one, which did not leave in good order", gone)
+	}
 	if took < suspicionMult*probeEvery || took > slowest {
 		t.Errorf("noticed after %s, want at least the suspicion of %s and at most %s", took, suspicionMult*probeEvery, slowest)
 	}

@@ -84,7 +84,7 @@ func New(cfg Config) (*Monitor, error) {
 	}
 	m.cluster.Store(&cfg.Cluster)
 	m.others.Store(new([]membership.Host))
-	m.hosts.Replace([]membership.Host{cfg.Self})
+	m.hosts.Replace([]membership.Host{cfg.Self}, time.Now(), nil)
 	return m, nil
 }
 

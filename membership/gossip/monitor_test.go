@@ -164,6 +164,7 @@ func (c *cluster) Add(h membership.Host) {
 	h.Run = core.RunID{ID: core.NewID(time.Now())}
 	c.others[h.ID] = start(c.t, h, []string{c.a.Address()})
 	c.a.awaitRun(h)
+	c.others[h.ID].awaitRun(c.a.Self()) // a host that knows nobody tells nobody that it leaves
 }
 
 func (c *cluster) Remove(id core.HostID) {
@@ -171,6 +172,15 @@ func (c *cluster) Remove(id core.HostID) {
 		c.t.Fatal(err)
 	}
 	c.a.await("host removed", func([]membership.Host) bool { _, ok := membership.Find(c.a, id); return !ok })
+	ctx, cancel := context.WithTimeout(c.t.Context(), slowest)
+	defer cancel()
+	for left := false; !left; {
+		left = slices.ContainsFunc(c.a.Gone(), func(g membership.Gone) bool { return g.ID == id && g.Left })
+		if ctx.Err() != nil {
+			c.t.Fatalf("%s stopped in good order; remembered %+v", id, c.a.Gone())
+		}
+		c.a.refreshNow(ctx)
+	}
 }
 
 func TestMonitor_EverybodyIsToldOfEverybody(t *testing.T) {

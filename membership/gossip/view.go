@@ -16,6 +16,9 @@ import (
 // Hosts implements membership.Monitor: the live members.
 func (m *Monitor) Hosts(role string) []membership.Host { return m.hosts.Hosts(role) }
 
+// Gone implements membership.Monitor.
+func (m *Monitor) Gone() []membership.Gone { return m.hosts.Gone() }
+
 // Self implements membership.Monitor.
 func (m *Monitor) Self() membership.Host { return m.cfg.Self }
 
@@ -27,8 +30,9 @@ func (m *Monitor) refresh() {
 	var live []membership.Host
 	var foreign []membership.Host
 	own := *m.cluster.Load()
+	departed := make(map[core.RunID]membership.Departure)
 	for _, s := range m.agent.Members() {
-		if s.Status != serf.StatusAlive {
+		if s.Status == serf.StatusFailed {
 			continue
 		}
 		h, err := hostOf(s.Tags)
@@ -36,9 +40,14 @@ func (m *Monitor) refresh() {
 			m.cfg.Log.Debug("gossip: a member is no host of this cluster", "member", s.Name, "err", err)
 			continue
 		}
+		if s.Status != serf.StatusAlive {
+			departed[h.Run] = membership.Left
+			continue
+		}
 		if theirs := s.Tags[tagCluster]; theirs != "" && (own.IsZero() || theirs != shortCluster(own)) {
 			foreign = append(foreign, h)
 			if !own.IsZero() {
+				departed[h.Run] = membership.Foreign
 				m.tellForeign(h, time.Now())
 				continue
 			}
@@ -49,11 +58,13 @@ func (m *Monitor) refresh() {
 	old := m.hosts.All()
 	hosts, doubles := view(live)
 	m.tellDoubles(doubles, time.Now())
+	why := func(h membership.Host) membership.Departure { return departed[h.Run] }
 	if slices.EqualFunc(old, hosts, same) {
+		m.hosts.Explain(why) // that a host left may be heard after its silence was noticed
 		return
 	}
 	m.tell(old, hosts)
-	m.hosts.Replace(hosts)
+	m.hosts.Replace(hosts, time.Now(), why)
 }
 
 // view is the live hosts sorted by id, of each id the newest run; doubles are the others.

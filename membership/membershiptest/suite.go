@@ -27,6 +27,7 @@ func Run(t *testing.T, begin func(t *testing.T, self membership.Host, others ...
 		hostsByRole(t, begin(t, host("b", "storehost", "controller"), host("c", "storehost"), host("a", "frontend")))
 	})
 	t.Run("ChangedWakesUntilStopped", func(t *testing.T) { changed(t, begin(t, host("a"))) })
+	t.Run("GoneAreRememberedUntilTheyAreBack", func(t *testing.T) { gone(t, begin(t, host("a"), host("b"), host("c"))) })
 	t.Run("AnswersAreTheCallers", func(t *testing.T) { callers(t, begin(t, host("a"), host("b"))) })
 }
 
@@ -103,5 +104,22 @@ func callers(t *testing.T, c Cluster) {
 	clear(hosts)
 	if diff := cmp.Diff([]core.HostID{"a", "b"}, ids(c.Monitor().Hosts(""))); diff != "" {
 		t.Errorf("hosts after an answer was changed (-want +got):\n%s", diff)
+	}
+}
+
+func gone(t *testing.T, c Cluster) {
+	before := time.Now()
+	if got := c.Monitor().Gone(); len(got) > 0 {
+		t.Fatalf("gone at the start: %+v", got)
+	}
+	c.Remove("c")
+	c.Remove("b")
+	got := c.Monitor().Gone()
+	if len(got) != 2 || got[0].ID != "b" || got[1].ID != "c" || got[0].Address != "b:1" || got[0].Since.Before(got[1].Since) || got[1].Since.Before(before) {
+		t.Errorf("after c and then b were removed: gone %+v", got)
+	}
+	c.Add(host("b"))
+	if got := c.Monitor().Gone(); len(got) != 1 || got[0].ID != "c" {
+		t.Errorf("b is back: gone %+v, want c only", got)
 	}
 }

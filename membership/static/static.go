@@ -4,6 +4,7 @@ package static
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
@@ -47,12 +48,15 @@ func (m *Monitor) Set(hosts []membership.Host) error {
 	if !own {
 		return core.Errorf(core.CodeBadArgument, "the list of hosts lacks this one, %q", m.self)
 	}
-	m.hosts.Replace(sorted)
+	m.hosts.Replace(sorted, time.Now(), func(membership.Host) membership.Departure { return membership.Down })
 	return nil
 }
 
 // Hosts implements membership.Monitor.
 func (m *Monitor) Hosts(role string) []membership.Host { return m.hosts.Hosts(role) }
+
+// Gone implements membership.Monitor: hosts that Set left out are down.
+func (m *Monitor) Gone() []membership.Gone { return m.hosts.Gone() }
 
 // Self implements membership.Monitor.
 func (m *Monitor) Self() membership.Host {

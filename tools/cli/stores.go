@@ -16,7 +16,7 @@ func (a *app) stores(ctx context.Context) []string {
 	}
 	ids := []string{}
 	for _, h := range list.GetHosts() {
-		if slices.Contains(h.GetRoles(), node.RoleStore) {
+		if slices.Contains(h.GetRoles(), node.RoleStore) && h.GetSince() == nil {
 			ids = append(ids, h.GetHost())
 		}
 	}

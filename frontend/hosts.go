@@ -1,0 +1,73 @@
+package frontend
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/membership"
+)
+
+// States of a host in a list of hosts.
+const (
+	hostUp      = "up"
+	hostRefuses = "refuses" // a store host that is up and takes no new extents: its log has failed, its disk hangs or is full
+	hostDown    = "down"    // it does not answer
+	hostLeft    = "left"    // it stopped in good order
+)
+
+// describeTimeout is how long a list of hosts waits for stores to say how they fare.
+const describeTimeout = time.Second
+
+// ListHosts answers the hosts that the membership sees, and those that were seen here within the last hour and are gone, by host.
+func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
+	out := &pb.ListHostsResponse{}
+	for _, h := range s.members.Hosts("") {
+		out.Hosts = append(out.Hosts, hostInfo(h, hostUp))
+	}
+	s.askStores(ctx, out.Hosts)
+	for _, g := range s.members.Gone() {
+		state := hostDown
+		if g.Left {
+			state = hostLeft
+		}
+		h := hostInfo(g.Host, state)
+		h.Since = timestamppb.New(g.Since)
+		out.Hosts = append(out.Hosts, h)
+	}
+	slices.SortFunc(out.Hosts, func(a, b *pb.HostInfo) int { return cmp.Compare(a.Host, b.Host) })
+	return connect.NewResponse(out), nil
+}
+
+// hostInfo is a host as users see it, without the role that nobody chooses.
+func hostInfo(h membership.Host, state string) *pb.HostInfo {
+	roles := slices.DeleteFunc(slices.Clone(h.Roles), func(role string) bool { return role == membership.RoleMetadata })
+	return &pb.HostInfo{Host: string(h.ID), Roles: roles, Addr: h.Address, Zone: h.Zone, State: state, Run: h.Run.String()}
+}
+
+// askStores says of the stores among hosts that are up whether they take new extents. One that does not answer stays as membership sees it.
+func (s *service) askStores(ctx context.Context, hosts []*pb.HostInfo) {
+	var g errgroup.Group
+	g.SetLimit(fanOut)
+	for _, h := range hosts {
+		if !slices.Contains(h.Roles, roleStore) {
+			continue
+		}
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+			defer cancel()
+			d, err := s.peers.Store(h.Addr).Describe(ctx, connect.NewRequest(&pb.DescribeRequest{}))
+			if connect.IsWireError(err) || err == nil && d.Msg.RefusesAppends {
+				h.State = hostRefuses
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}

@@ -1,0 +1,39 @@
+package frontend
+
+import (
+	"testing"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+)
+
+func TestListHosts(t *testing.T) {
+	c := newCluster(t, nil)
+	c.addOutput("b")
+	l := must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
+	if len(l.Hosts) != 2 || l.Hosts[0].Host != "a" || len(l.Hosts[0].Roles) != 5 || l.Hosts[0].Zone != "z" || l.Hosts[1].Roles[0] != "outputhost" {
+		t.Errorf("got %v", l)
+	}
+}
+
+func TestListHosts_GoneStayForAnHour(t *testing.T) {
+	c := newCluster(t, nil)
+	c.addOutput("b")
+	before := time.Now()
+	self := c.members.Hosts("")[:1]
+	if err := c.members.Set(self); err != nil {
+		t.Fatal(err)
+	}
+	l := must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
+	if len(l.Hosts) != 2 || l.Hosts[0].Host != "a" || l.Hosts[0].Since != nil {
+		t.Fatalf("got %v, want a, which is there, and b", l)
+	}
+	if b := l.Hosts[1]; b.Host != "b" || b.State != "down" || b.Since.AsTime().Before(before) || b.Roles[0] != "outputhost" {
+		t.Errorf("got %v, want b, down since its removal", b)
+	}
+	c.addOutput("b")
+	l = must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
+	if len(l.Hosts) != 2 || l.Hosts[1].State != "up" || l.Hosts[1].Since != nil {
+		t.Errorf("back again: got %v, want b, up", l)
+	}
+}
