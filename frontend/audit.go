@@ -69,3 +69,16 @@ func auditToken(token string) (metadata.Key, error) {
 func auditToProto(r metadata.AuditRecord) *pb.AuditEntry {
 	return &pb.AuditEntry{When: convert.Time(r.When), Who: r.Who, What: r.What, Object: r.Object, Result: r.Result}
 }
+
+// audit records who asks for a change of a namespace, a queue or a group, before it is made; the function it answers records how it ended.
+func (s *service) audit(ctx context.Context, who, what, object string) (ended func(context.Context, error), err error) {
+	record, err := metadata.BeginAudit(ctx, s.meta, who, what, object, s.now)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, err error) {
+		if err := record(ctx, err); err != nil {
+			s.log.Warn("how it ended is not recorded", "what", what, "object", object, "err", err)
+		}
+	}, nil
+}

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -96,6 +97,10 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 	if err != nil {
 		return nil, err
 	}
+	ended, err := s.audit(ctx, req.Peer().Addr, "update group: "+strings.Join(req.Msg.GetFields(), ", "), auditedGroup(q, g.Spec.Name))
+	if err != nil {
+		return nil, err
+	}
 	now, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, g.Spec.Name), func(now *metadata.GroupRecord) error {
 		if now.ID != g.ID || now.Spec.Status == core.StatusDeleted {
 			return core.Errorf(core.CodeNotFound, "group %s of queue %s does not exist", g.Spec.Name, q.Spec.Path)
@@ -113,6 +118,7 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		change(f, "status", &now.Spec.Status, to.Status)
 		return now.Spec.Validate()
 	})
+	ended(ctx, err)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +139,7 @@ func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.Delet
 	missing := core.CodeOf(err) == core.CodeNotFound
 	if err == nil {
 		missing = g.Spec.Status == core.StatusDeleted // perhaps by an earlier call that did not come to its end
-		err = s.buryGroup(ctx, g)
+		err = s.deleteGroup(ctx, req.Peer().Addr, q, g)
 	}
 	switch {
 	case missing:
@@ -143,6 +149,20 @@ func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.Delet
 	}
 	return connect.NewResponse(&pb.DeleteGroupResponse{}), nil
 }
+
+// deleteGroup deletes a group and records it in the audit.
+func (s *service) deleteGroup(ctx context.Context, who string, q metadata.QueueRecord, g metadata.GroupRecord) error {
+	ended, err := s.audit(ctx, who, "delete group", auditedGroup(q, g.Spec.Name))
+	if err != nil {
+		return err
+	}
+	err = s.buryGroup(ctx, g)
+	ended(ctx, err)
+	return err
+}
+
+// auditedGroup is what the audit calls a group.
+func auditedGroup(q metadata.QueueRecord, name string) string { return q.Spec.Path + "/" + name }
 
 // buryGroup deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made.
 func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {

@@ -134,19 +134,6 @@ func (s *service) DeleteNamespace(ctx context.Context, req *connect.Request[pb.D
 	return connect.NewResponse(&pb.DeleteNamespaceResponse{}), nil
 }
 
-// audit records who asks for a change of a namespace, before it is made; the function it answers records how it ended.
-func (s *service) audit(ctx context.Context, who, what, name string) (ended func(context.Context, error), err error) {
-	record, err := metadata.BeginAudit(ctx, s.meta, who, what, name, s.now)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, err error) {
-		if err := record(ctx, err); err != nil {
-			s.log.Warn("how it ended is not recorded", "what", what, "object", name, "err", err)
-		}
-	}, nil
-}
-
 func namespaceSpec(p *pb.NamespaceSpec) (core.NamespaceSpec, error) {
 	spec := convert.NamespaceSpec(p)
 	if _, err := core.ParseNamespace(spec.Name); err != nil {

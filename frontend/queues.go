@@ -180,6 +180,10 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 	if err != nil {
 		return nil, err
 	}
+	ended, err := s.audit(ctx, req.Peer().Addr, "update queue: "+strings.Join(req.Msg.GetFields(), ", "), path)
+	if err != nil {
+		return nil, err
+	}
 	q, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), func(q *metadata.QueueRecord) error {
 		if q.Spec.Status == core.StatusDeleted {
 			return noQueue(path)
@@ -207,6 +211,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 	if err == nil {
 		err = s.passCopiesOn(ctx, q)
 	}
+	ended(ctx, err)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +228,13 @@ func (s *service) DeleteQueue(ctx context.Context, req *connect.Request[pb.Delet
 	if err != nil {
 		return nil, err
 	}
-	if err := s.bury(ctx, name); err != nil {
+	ended, err := s.audit(ctx, req.Peer().Addr, "delete queue", path)
+	if err != nil {
+		return nil, err
+	}
+	err = s.bury(ctx, name)
+	ended(ctx, err)
+	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "delete queue %s: %w", path, err)
 	}
 	if q.Spec.Status == core.StatusDeleted { // by an earlier call that did not come to its end

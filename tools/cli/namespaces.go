@@ -59,6 +59,9 @@ func (a *app) createNamespaceCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if a.format == formatTable {
+			return a.made("namespace %s is created; its limits: columba show namespace %s", n.GetSpec().GetName(), n.GetSpec().GetName())
+		}
 		return a.printer().object(namespaceFields(n))
 	})
 	return cmd
