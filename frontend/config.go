@@ -20,9 +20,9 @@ type Config struct {
 	DrainTimeout time.Duration
 	// MaxRequest is the largest request in bytes, JSON included. It bounds what one Publish may carry.
 	MaxRequest int
-	// MaxCalls is how many calls may be under way; further ones are told to wait. One address may have three quarters of them.
+	// MaxCalls is how many calls may be under way; further ones are told to wait.
 	MaxCalls int
-	// MaxPolls is how many pulls may wait for messages beside the calls. One address may have three quarters of them, one group a quarter.
+	// MaxPolls is how many pulls may wait for messages beside the calls. One group may have a quarter of them.
 	MaxPolls int
 	// MaxPublishers is how many queues keep a publisher open between calls of Publish.
 	MaxPublishers int
@@ -37,8 +37,8 @@ func DefaultConfig() Config {
 		CallTimeout:   10 * time.Second,
 		DrainTimeout:  5 * time.Second,
 		MaxRequest:    32 << 20,
-		MaxCalls:      10_000,
-		MaxPolls:      10_000,
+		MaxCalls:      4000,
+		MaxPolls:      4000,
 		MaxPublishers: 1000,
 		PublisherIdle: time.Minute,
 	}

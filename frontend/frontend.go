@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/frontend/bodies"
 	"github.com/columbamq/columba/frontend/gate"
 	"github.com/columbamq/columba/frontend/publishers"
+	"github.com/columbamq/columba/frontend/turns"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/internal/telemetry"
@@ -51,7 +52,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	svc := &service{
 		cfg: cfg, log: deps.Log.With(telemetry.KeyRole, "frontend"), metrics: newMetrics(deps.Metrics),
 		meta: deps.Meta, peers: deps.Peers, members: deps.Members, now: time.Now, draining: draining,
-		limited: make(chan struct{}, 1), calls: gate.New(cfg.MaxCalls, cfg.MaxPolls),
+		limited: make(chan struct{}, 1), calls: gate.New(cfg.MaxCalls, cfg.MaxPolls), turns: turns.New(pullTurns),
 	}
 	svc.keys.Store(&tokenKeys{})
 	svc.publishers = publishers.New(cfg.MaxPublishers, cfg.PublisherIdle, svc.newPublisher)

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/frontend/turns"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -121,7 +122,23 @@ func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, hosts []memb
 	return &pb.PullResponse{}, nil
 }
 
+// pullTurns is how many pulls of a group that wait ask one owner at once. Each costs this process and the owner a connection; the pulls in line
+// behind them cost neither, and miss nothing: while a pull that asks gets no message, the owner has none for them either.
+const pullTurns = 16
+
+// pullFrom asks one owner; a pull that waits asks in its turn. A turn that does not come in time is an answer without messages.
 func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullRequest, wait, timeout time.Duration) (*pb.PullResponse, error) {
+	if wait > 0 {
+		until := time.Now().Add(wait)
+		line, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
+		of := turns.Of{Queue: m.GetQueue(), Group: m.GetGroup(), Owner: h.Address}
+		if !s.turns.Begin(line, of) {
+			return &pb.PullResponse{}, nil
+		}
+		defer s.turns.End(of)
+		wait = max(0, time.Until(until))
+	}
 	m.Wait = durationpb.New(wait)
 	return askOne(ctx, h, wait+timeout, m, func(addr string) rpc[pb.PullRequest, pb.PullResponse] { return s.peers.Output(addr).Pull })
 }

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,5 +126,56 @@ func TestPull_LongPollsLeaveRoom(t *testing.T) {
 	close(end)
 	if err := <-first; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPull_WaitsInLine has many pulls of one group wait: few of them ask the owner at once, and each gets a message as soon as there is one.
+func TestPull_WaitsInLine(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	var asking, most atomic.Int32
+	messages := make(chan struct{})
+	c.out.onPull = func(ctx context.Context, r *pb.PullRequest) (*pb.PullResponse, error) {
+		n := asking.Add(1)
+		defer asking.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		select {
+		case <-messages:
+			return one(ctx, r)
+		case <-ctx.Done():
+			return none(ctx, r)
+		}
+	}
+	const pulls = 4 * pullTurns
+	answers := make(chan int, pulls+1)
+	poll := func(wait time.Duration) {
+		res, err := call(t, c.msgs.Pull, &pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(wait)})
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- len(res.GetMessages())
+	}
+	for range pulls {
+		go poll(30 * time.Second)
+	}
+	for c.host.svc.turns.Waiting() < pulls-pullTurns {
+		runtime.Gosched()
+	}
+	go poll(10 * time.Millisecond) // ends in line
+	if n := <-answers; n != 0 {
+		t.Errorf("a pull whose wait ended in line got %d messages", n)
+	}
+	for range pulls {
+		messages <- struct{}{}
+	}
+	for range pulls {
+		if n := <-answers; n != 1 {
+			t.Errorf("a pull got %d messages, want 1", n)
+		}
+	}
+	if n := most.Load(); n != pullTurns {
+		t.Errorf("%d pulls asked at once, want %d", n, pullTurns)
 	}
 }

@@ -3,7 +3,6 @@ package frontend
 import (
 	"context"
 	"log/slog"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/frontend/gate"
 	"github.com/columbamq/columba/frontend/publishers"
+	"github.com/columbamq/columba/frontend/turns"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -32,6 +32,7 @@ type service struct {
 	now      func() time.Time
 	draining context.Context // ends when long polls shall
 	calls    *gate.Gate
+	turns    *turns.Turns // of pulls
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
 	limited  chan struct{} // capacity 1: a queue of a namespace with a limit of queues is made
@@ -61,7 +62,7 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 				s.metrics.seconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 			}
 		}()
-		call := whose(req)
+		call := kindOf(req)
 		if err := s.calls.Enter(call); err != nil {
 			return nil, err
 		}
@@ -84,14 +85,10 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// whose says whose call it is, and whether it waits on purpose.
-func whose(req connect.AnyRequest) gate.Call {
-	c := gate.Call{Address: req.Peer().Addr}
-	if host, _, err := net.SplitHostPort(c.Address); err == nil {
-		c.Address = host
-	}
+// kindOf says of what kind a call is.
+func kindOf(req connect.AnyRequest) gate.Call {
 	if m, ok := req.Any().(*pb.PullRequest); ok && m.GetWait().AsDuration() > 0 {
-		c.Poll, c.Group = true, m.GetQueue()+" "+m.GetGroup()
+		return gate.Call{Poll: true, Group: m.GetQueue() + " " + m.GetGroup()}
 	}
-	return c
+	return gate.Call{}
 }

@@ -1,4 +1,4 @@
-// Package gate owns how many calls a frontend has under way, of whom, and when it takes any.
+// Package gate owns how many calls a frontend has under way, and when it takes any.
 package gate
 
 import (
@@ -12,8 +12,8 @@ import (
 // Gate counts the calls under way; long polls, which wait on purpose, apart from the others, which thus find a place. It is closed until
 // Open, and for good after Close. Safe for concurrent use.
 //
-// So that one client leaves places to others, calls of one address take at most three quarters of each kind's, and the polls of one group
-// a quarter of theirs.
+// So that one group leaves places to others, its polls take at most a quarter of theirs. How many calls one client may have under way is bounded
+// before they are read, by whoever serves the port.
 type Gate struct {
 	most [2]int // by kind
 	mu   struct {
@@ -26,16 +26,14 @@ type Gate struct {
 
 // places are those that calls of one kind have.
 type places struct {
-	taken     int
-	byAddress map[string]int
-	byGroup   map[string]int
+	taken   int
+	byGroup map[string]int
 }
 
-// Call says whose call it is.
+// Call says of what kind a call is.
 type Call struct {
-	Address string // of the client, without its port
-	Poll    bool   // it waits on purpose
-	Group   string // of a poll
+	Poll  bool   // it waits on purpose
+	Group string // of a poll
 }
 
 func (c Call) kind() int {
@@ -45,14 +43,8 @@ func (c Call) kind() int {
 	return 0
 }
 
-// Parts of the places that one address and one group may have.
-const (
-	addressShare = 3.0 / 4
-	groupShare   = 1.0 / 4
-)
-
-// shareOf is that part of most, but one place at least.
-func shareOf(most int, share float64) int { return max(1, int(float64(most)*share)) }
+// ofGroup is how many of most places the polls of one group may have: a quarter, but one at least.
+func ofGroup(most int) int { return max(1, most/4) }
 
 type state uint8
 
@@ -66,7 +58,7 @@ const (
 func New(calls, polls int) *Gate {
 	g := &Gate{most: [2]int{calls, polls}}
 	for i := range g.mu.kinds {
-		g.mu.kinds[i] = places{byAddress: map[string]int{}, byGroup: map[string]int{}}
+		g.mu.kinds[i] = places{byGroup: map[string]int{}}
 	}
 	return g
 }
@@ -97,25 +89,24 @@ func (g *Gate) Enter(c Call) error {
 		return core.Errorf(core.CodeUnavailable, "the frontend is starting; try again")
 	case g.mu.state == closed:
 		return core.Errorf(core.CodeDraining, "the frontend is stopping; use another one")
-	case c.Poll && p.byGroup[c.Group] >= shareOf(most, groupShare):
-		return busy("too many pulls of the group wait; pull with fewer, or without a wait")
-	case p.byAddress[c.Address] >= shareOf(most, addressShare):
-		return busy("too many calls of this address are under way; try again")
+	case c.Poll && p.byGroup[c.Group] >= ofGroup(most):
+		return busy("%d pulls of this group wait, which is the limit; pull with fewer at once, or without a wait", ofGroup(most))
 	case p.taken >= most && c.Poll:
-		return busy("too many pulls wait; try again, or pull without a wait")
+		return busy("%d pulls wait, which is the limit; try again in a second, or pull without a wait", most)
 	case p.taken >= most:
-		return busy("too many calls are under way; try again")
+		return busy("%d calls are under way, which is the limit; try again in a second", most)
 	}
 	p.taken++
-	p.byAddress[c.Address]++
 	if c.Poll {
 		p.byGroup[c.Group]++
 	}
 	return nil
 }
 
-func busy(text string) error {
-	return &core.Error{Code: core.CodeThrottled, Text: text, RetryAfter: time.Second}
+func busy(text string, limit int) error {
+	err := core.Errorf(core.CodeThrottled, text, limit)
+	err.RetryAfter = time.Second
+	return err
 }
 
 // Leave ends a call that Enter admitted.
@@ -124,19 +115,14 @@ func (g *Gate) Leave(c Call) {
 	defer g.mu.Unlock()
 	p := &g.mu.kinds[c.kind()]
 	p.taken--
-	less(p.byAddress, c.Address)
 	if c.Poll {
-		less(p.byGroup, c.Group)
+		if p.byGroup[c.Group]--; p.byGroup[c.Group] == 0 {
+			delete(p.byGroup, c.Group)
+		}
 	}
 	if g.taken() == 0 && g.mu.idle != nil {
 		close(g.mu.idle)
 		g.mu.idle = nil
-	}
-}
-
-func less(counts map[string]int, key string) {
-	if counts[key]--; counts[key] == 0 {
-		delete(counts, key)
 	}
 }
 

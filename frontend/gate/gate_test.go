@@ -22,21 +22,17 @@ func enter(t *testing.T, g *Gate, n int, want core.Code, call func(i int) Call) 
 func TestPollsLeavePlacesToCalls(t *testing.T) {
 	g := New(8, 40)
 	g.Open()
-	poll := func(address, group string) func(int) Call {
-		return func(int) Call { return Call{Address: address, Poll: true, Group: group} }
+	poll := func(group string) func(int) Call {
+		return func(int) Call { return Call{Poll: true, Group: group} }
 	}
-	enter(t, g, 10, "", poll("a", "g")) // a quarter for a group
-	enter(t, g, 1, core.CodeThrottled, poll("b", "g"))
-	enter(t, g, 20, "", func(i int) Call { return Call{Address: "a", Poll: true, Group: strconv.Itoa(i)} }) // three quarters for an address
-	enter(t, g, 1, core.CodeThrottled, poll("a", "new"))
-	enter(t, g, 10, "", poll("b", "other"))
-	enter(t, g, 1, core.CodeThrottled, poll("c", "third")) // all are taken
-	enter(t, g, 6, "", func(int) Call { return Call{Address: "a"} })
-	enter(t, g, 1, core.CodeThrottled, func(int) Call { return Call{Address: "a"} })
-	enter(t, g, 2, "", func(int) Call { return Call{Address: "b"} })
-	enter(t, g, 1, core.CodeThrottled, func(int) Call { return Call{Address: "b"} })
-	g.Leave(Call{Address: "a", Poll: true, Group: "g"})
-	enter(t, g, 1, "", poll("c", "g"))
+	enter(t, g, 10, "", poll("g")) // a quarter for a group
+	enter(t, g, 1, core.CodeThrottled, poll("g"))
+	enter(t, g, 30, "", func(i int) Call { return Call{Poll: true, Group: strconv.Itoa(i)} })
+	enter(t, g, 1, core.CodeThrottled, poll("new")) // all are taken
+	enter(t, g, 8, "", func(int) Call { return Call{} })
+	enter(t, g, 1, core.CodeThrottled, func(int) Call { return Call{} })
+	g.Leave(Call{Poll: true, Group: "g"})
+	enter(t, g, 1, "", poll("g"))
 }
 
 func TestWaitIsForCallsAndPolls(t *testing.T) {
@@ -44,10 +40,10 @@ func TestWaitIsForCallsAndPolls(t *testing.T) {
 		g := New(1, 1)
 		enter(t, g, 1, core.CodeUnavailable, func(int) Call { return Call{} })
 		g.Open()
-		calls := []Call{{Address: "a"}, {Address: "a", Poll: true, Group: "g"}}
+		calls := []Call{{}, {Poll: true, Group: "g"}}
 		enter(t, g, 2, "", func(i int) Call { return calls[i] })
 		g.Close()
-		enter(t, g, 1, core.CodeDraining, func(int) Call { return Call{Address: "b"} })
+		enter(t, g, 1, core.CodeDraining, func(int) Call { return Call{} })
 		done := make(chan error, 1)
 		go func() { done <- g.Wait(context.Background()) }()
 		for _, c := range calls {
@@ -62,8 +58,8 @@ func TestWaitIsForCallsAndPolls(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if len(g.mu.kinds[0].byAddress)+len(g.mu.kinds[1].byAddress)+len(g.mu.kinds[1].byGroup) != 0 {
-			t.Error("addresses and groups without calls are kept")
+		if len(g.mu.kinds[1].byGroup) != 0 {
+			t.Error("groups without polls are kept")
 		}
 	})
 }
