@@ -1,5 +1,5 @@
-// Package intake owns how the bodies of requests come into a process: within a budget of bytes, at a least speed, unpacked, and whole before
-// anything else sees them.
+// Package intake owns how calls come into a process: so many at once, their bodies within a budget of bytes, at a least speed, unpacked, and whole
+// before anything else sees them.
 package intake
 
 import (
@@ -36,6 +36,7 @@ var (
 // Intake reads the bodies of all requests of a process. Safe for concurrent use.
 type Intake struct {
 	log     *slog.Logger
+	places  *places
 	public  *Budget
 	hosts   *Budget
 	errors  *connect.ErrorWriter
@@ -45,7 +46,7 @@ type Intake struct {
 // New makes the intake of a process with empty budgets.
 func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 	in := &Intake{
-		log: log, public: NewBudget(PublicLimits, time.Now), hosts: NewBudget(HostLimits, time.Now), errors: connect.NewErrorWriter(),
+		log: log, places: newPlaces(mostCalls), public: NewBudget(PublicLimits, time.Now), hosts: NewBudget(HostLimits, time.Now), errors: connect.NewErrorWriter(),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "columba_server_bodies_refused_total", Help: "Requests whose body was not taken, by reason.",
 		}, []string{"reason"}),
@@ -57,17 +58,31 @@ func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 		Name: "columba_server_bodies_waiting", Help: "Requests that wait until there is room for their body.",
 	}, func() float64 { return float64(in.public.Waiting() + in.hosts.Waiting()) })
 	reg.MustRegister(in.refused, held, waiting)
+	for k, label := range labels {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "columba_server_calls", Help: "Calls under way, by kind.", ConstLabels: prometheus.Labels{"kind": label},
+		}, func() float64 { return float64(in.places.under(kind(k))) }))
+	}
 	return in
 }
 
-// Serve reads the request's body and has next answer it. address and conn say whose it is. A request that has no body goes through.
+// Serve gives the request a place, reads its body, and has next answer it. address and conn say whose it is. A request that has no body goes
+// through.
 func (in *Intake) Serve(w http.ResponseWriter, r *http.Request, address string, conn any, next http.Handler) {
+	input, public, isCall := procedure(r.URL.Path)
+	if isCall {
+		k := kindOf(r.URL.Path, public)
+		if err := in.places.enter(k, address); err != nil {
+			in.refuseCall(w, r, err)
+			return
+		}
+		defer in.places.leave(k, address)
+	}
 	if r.Body == nil || r.Body == http.NoBody {
 		next.ServeHTTP(w, r)
 		return
 	}
 	control := http.NewResponseController(w)
-	input, public, isCall := procedure(r.URL.Path)
 	if !isCall || r.Method != http.MethodPost {
 		// No page needs more than a few bytes. What the handler leaves is read within the deadline, too.
 		_ = control.SetReadDeadline(time.Now().Add(calmPause)) // a connection without deadlines is one of a test
@@ -115,12 +130,26 @@ func (in *Intake) refuse(w http.ResponseWriter, r *http.Request, control *http.R
 		status, reason = http.StatusTooManyRequests, "throttled"
 		w.Header().Set("Retry-After", "1")
 	}
-	in.refused.WithLabelValues(reason).Inc()
 	in.log.Debug("a request's body was not taken", "addr", r.RemoteAddr, "path", r.URL.Path, "bytes", a.arrived, "err", err)
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
 	_ = control.SetReadDeadline(time.Now().Add(lastRead))
+	in.answer(w, r, status, reason, err)
+}
+
+// refuseCall answers a call that has no place. Nothing of its body was read; the connection stays, for new ones cost more than the refusal.
+func (in *Intake) refuseCall(w http.ResponseWriter, r *http.Request, err error) {
+	if r.ProtoMajor == 1 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastRead)) // the server reads what is left of a short body
+	}
+	w.Header().Set("Retry-After", "1")
+	in.answer(w, r, http.StatusTooManyRequests, "calls", err)
+}
+
+// answer says why a request was refused.
+func (in *Intake) answer(w http.ResponseWriter, r *http.Request, status int, reason string, err error) {
+	in.refused.WithLabelValues(reason).Inc()
 	if !in.errors.IsSupported(r) {
 		http.Error(w, err.Error(), status)
 		return
