@@ -30,9 +30,6 @@ const (
 	turnTime = 1500 * time.Millisecond
 )
 
-// attack does something to the server until ctx ends, and has ended it all when it returns.
-type attack func(ctx context.Context, s *process.Server)
-
 // victim is another client, which publishes by HTTP one message after another.
 type victim struct {
 	s      *process.Server
@@ -76,17 +73,18 @@ func percentile99(d []time.Duration) time.Duration {
 }
 
 // withstand starts a server and attacks it in every second turn. Another client must not become slow.
-func withstand(t *testing.T, a attack) {
+func withstand(t *testing.T, name string) {
 	t.Helper()
-	without, with := survive(t, a)
+	without, with := survive(t, name)
 	if with > max(maxFactor*without, noise) {
 		t.Errorf("p99 of another client is %s beside the attack and %s without, want at most %d times as much, or %s", with, without, maxFactor, noise)
 	}
 }
 
 // survive is withstand for an attack whose own work keeps the machine busy: another client may become slow, but is never refused.
-func survive(t *testing.T, a attack) (without, with time.Duration) {
+func survive(t *testing.T, name string) (without, with time.Duration) {
 	t.Helper()
+	a := startAttacker(t, name)
 	s := process.StartServer(t)
 	v := &victim{s, &http.Client{Timeout: process.Patience, Transport: &http.Transport{}}}
 	for _, queue := range []string{"/t/victim", "/t/prey"} {
@@ -99,15 +97,9 @@ func survive(t *testing.T, a attack) (without, with time.Duration) {
 	var calm, attacked []time.Duration
 	for range turns {
 		calm = v.publish(t, turnTime, calm)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			a(ctx, s)
-		}()
+		a.begin(s.Addr)
 		attacked = v.publish(t, turnTime, attacked)
-		cancel()
-		<-done
+		a.end()
 		s.Alive()
 	}
 	without, with = percentile99(calm), percentile99(attacked)
