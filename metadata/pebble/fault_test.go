@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -223,4 +224,30 @@ func (s *Store) stored(t *testing.T) (n int) {
 		}
 	}
 	return n
+}
+
+// A read that saw a change before its sync failed must not answer it: the change may be gone after the restart.
+func TestStore_ReadAcrossAFailure(t *testing.T) {
+	s, disk := openFaulty(t)
+	release := make(chan struct{})
+	broken := func() error { <-release; return &os.PathError{Op: "sync", Path: "wal", Err: syscall.EIO} }
+	disk.onSync.Store(&broken)
+	written := make(chan error, 1)
+	go func() { written <- s.Insert(t.Context(), swaps, key("a"), []byte("x")) }()
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		cell, err := s.cell(rowKey(swaps, key("a")))
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the change under way: %+v, %v; want it readable", cell, err)
+		}
+		if string(cell.Value) == "x" {
+			break
+		}
+	}
+	close(release)
+	if err := <-written; core.CodeOf(err) != core.CodeUnknown {
+		t.Fatalf("insert: %v, want unknown", err)
+	}
+	if err := s.barrier(); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("the read goes on with %v, want unavailable", err)
+	}
 }

@@ -168,12 +168,15 @@ func (s *Store) run(f func() error, after func(), done chan<- error) {
 	err = f()
 }
 
-// barrier returns when all that was readable before it is durable.
+// barrier returns when all that was readable before it is durable. A change whose sync failed stays readable and is not counted any more: the
+// failure is noted before the count goes down, and looked at behind it.
 func (s *Store) barrier() error {
-	if s.writing.Load() == 0 {
-		return nil
+	if s.writing.Load() > 0 {
+		if err := s.db.LogData(nil, engine.Sync); err != nil {
+			return s.diskError(err)
+		}
 	}
-	return s.diskError(s.db.LogData(nil, engine.Sync))
+	return s.Failed()
 }
 
 func (s *Store) diskError(err error) error {
