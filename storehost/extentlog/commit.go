@@ -14,7 +14,8 @@ import (
 type round struct {
 	requests []request
 	errs     []error // one for each request; nil: staged
-	bytes    int     // of the requests
+	bytes    int     // of the requests that were staged
+	size     int     // bytes that are written
 	group    group
 	err      error // of the write
 	written  time.Time
@@ -41,22 +42,26 @@ func (e *Engine) commitLoop() {
 
 // write stages the round and gives it to the database without waiting for the disk; false when giveUp has answered it meanwhile.
 func (e *Engine) write(r *round) bool {
-	r.bytes, r.errs, r.err, r.begun = 0, r.errs[:0], nil, false
-	for i := range r.requests {
-		r.bytes += r.requests[i].bytes
-	}
+	r.bytes, r.size, r.errs, r.err, r.begun = 0, 0, r.errs[:0], nil, false
 	if r.err = e.refusing(); r.err != nil {
 		r.errs = append(r.errs, make([]error, len(r.requests))...)
 		return true
 	}
+	waited := 0
+	for i := range r.requests {
+		waited += r.requests[i].bytes
+	}
 	r.group = group{batch: e.db.NewBatch(
-		pebble.WithInitialSizeBytes(r.bytes+256*len(r.requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes),
+		pebble.WithInitialSizeBytes(waited+256*len(r.requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes),
 	)}
 	taken := 0
 	for i := range r.requests {
 		err := e.refusing()
 		if err == nil {
 			err = r.requests[i].staged(e, &r.group)
+		}
+		if err == nil {
+			r.bytes += r.requests[i].bytes
 		}
 		r.errs = append(r.errs, err)
 		e.space.take(r.group.batch.Len() - taken)
@@ -65,8 +70,7 @@ func (e *Engine) write(r *round) bool {
 	if r.err = e.stagePositions(&r.group); r.err != nil || r.group.batch.Empty() {
 		return true
 	}
-	r.written = time.Now()
-	r.begun = true
+	r.written, r.size, r.begun = time.Now(), r.group.batch.Len(), true
 	e.pulse.begin(r.written)
 	e.applying.Store(r)
 	if r.err = e.refusing(); r.err == nil {
@@ -110,7 +114,9 @@ func (e *Engine) settleLoop() {
 			e.pulse.end()
 		}
 		if r.err == nil && len(r.group.appends) > 0 {
-			e.pulse.beat(r.bytes, time.Since(r.written))
+			took := time.Since(r.written)
+			e.pulse.beat(r.bytes, took)
+			e.queue.settled(r.size, took)
 		}
 		for i := range r.requests {
 			if r.errs[i] == nil {

@@ -63,7 +63,7 @@ func (e *Engine) Open(ext core.Extent) error {
 	if err := e.admitOpen(); err != nil {
 		return err
 	}
-	return e.do(request{stage: func(g *group) error {
+	return e.do(request{control: true, stage: func(g *group) error {
 		if e.extent(ext.ID) == nil {
 			if err := e.graveyard.admitsOpening(ext.ID); err != nil {
 				return err
@@ -87,7 +87,7 @@ func (e *Engine) Open(ext core.Extent) error {
 // Fence implements Log.
 func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 	var after State
-	err := e.do(request{stage: func(g *group) error {
+	err := e.do(request{control: true, fences: ext.ID, stage: func(g *group) error {
 		if err := e.graveyard.admitsReturn(ext.ID, version); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error {
 	var last core.Seq
 	var refused error
-	err := e.do(request{alone: true, stage: func(g *group) error {
+	err := e.do(request{control: true, stage: func(g *group) error {
 		x := e.extent(id)
 		switch {
 		case x == nil || x.next.Extent.ID.IsZero():
@@ -166,7 +166,8 @@ func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uin
 	return err
 }
 
-// stageTruncate verifies the checksum at l and drops what is beyond. A shorter replica is left as it is.
+// stageTruncate verifies the checksum at l and drops what is beyond. A shorter replica is left as it is. It reads the extent's batches, all of which are
+// applied: the round's data is staged behind its controls.
 func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32) error {
 	if x.next.last < l {
 		return nil
@@ -203,8 +204,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 			return e.fail(err)
 		}
 		x.truncate(l)
-		g.touch(x)
-		g.touched[len(g.touched)-1].truncated = true // alone in its group
+		g.touch(x).truncated = true
 	}
 	x.next.position = end
 	return nil
@@ -214,7 +214,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	var cut, timer bool
 	var x *extent
-	err := e.do(request{stage: func(g *group) error {
+	err := e.do(request{control: true, stage: func(g *group) error {
 		if x = e.extent(id); x != nil && x.isRemoved() {
 			x = nil
 		}

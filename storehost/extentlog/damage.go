@@ -109,6 +109,7 @@ func (e *Engine) quarantine(x *extent, why string, diverged bool) {
 	e.log.Error("extent quarantined", "extent", x.id, "why", why)
 	e.index.note(x, e.identity.Run)
 	e.queue.offer(request{
+		control: true,
 		stage: func(g *group) error {
 			if x.isRemoved() || x.next.Extent.ID.IsZero() {
 				return notFound(x.id)
@@ -122,7 +123,7 @@ func (e *Engine) quarantine(x *extent, why string, diverged bool) {
 
 // lift ends the quarantine of an extent that was verified whole; CodeConflict when damage was found after verdict.
 func (e *Engine) lift(x *extent, verdict int) error {
-	err := e.do(request{stage: func(g *group) error {
+	err := e.do(request{control: true, stage: func(g *group) error {
 		switch {
 		case x.isRemoved() || x.next.Extent.ID.IsZero():
 			return notFound(x.id)

@@ -33,7 +33,7 @@ func (e *Engine) acquire() error {
 	}
 	e.lock = lock
 	e.space.look(e.fs, e.dir)
-	e.queue.group = e.space.fill().memtable() / 16 * 7
+	e.queue.setMost(e.space.fill().memtable() / 16 * 7)
 	if err := e.openDatabase(); err != nil {
 		return errors.Join(err, e.abandon())
 	}

@@ -14,7 +14,8 @@ import (
 type extent struct {
 	id      core.ExtentID
 	next    durable
-	staged  *group // that is being staged and has changed next
+	staged  *group // that is being staged and has changed next …
+	change  int    // … which is this one of its changes
 	tail    tail
 	listed  listing // of the index
 	waiting int     // bytes in the queue, under its lock

@@ -53,6 +53,7 @@ func TestEngine_NothingCanBeFlushed(t *testing.T) {
 				}
 			})
 		}
+		synctest.Wait() // until the database waits; before, the fence would overtake the appends
 		if _, err := e.Fence(x, 1); core.CodeOf(err) != core.CodeUnavailable {
 			t.Errorf("fence that waits: %v, want %q", err, core.CodeUnavailable)
 		}

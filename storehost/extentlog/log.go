@@ -47,8 +47,8 @@ type Log interface {
 	AwaitRoom(ctx context.Context)
 	// Commit notes a committed seq (not durable by itself) and wakes followers.
 	Commit(id core.ExtentID, committed core.Seq)
-	// Fence refuses all further appends for ever, durably, and returns the state after it: every append accepted before is counted
-	// in Last, every other one is refused. e registers an extent never heard of. One that was removed comes back only by a version
+	// Fence refuses all further appends for ever, durably, and returns the state after it: every append that is answered without an error, before or
+	// after it, is counted in Last. It overtakes appends that wait for the disk, which are refused with CodeFenced. e registers an extent never heard of. One that was removed comes back only by a version
 	// of its holders above that of the removal, else CodeConflict. Idempotent.
 	Fence(e core.Extent, version uint64) (State, error)
 	// Seal persists L on a fenced extent: truncates what is beyond. CodeIncomplete when Last < L, CodeConflict when another L is

@@ -2,7 +2,9 @@ package extentlog
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -19,14 +21,17 @@ const (
 	maxPendingBytes = 256 << 20
 	fairShare       = 1 << 20
 	maxGroupBytes   = maxMemtable / 16 * 7
+	maxControls     = 256 // of one round: some read batches
 )
 
 // request is one step of the log in the order of its arrival: an append, or whatever stage and answer do.
 type request struct {
 	appending
-	bytes int  // that wait, of the extent if there is one
-	index int  // bytes that are written beside them
-	alone bool // reads the database: everything before it must be applied, nothing staged beside it
+	bytes   int           // that wait, of the extent if there is one
+	index   int           // bytes that are written beside them
+	control bool          // goes before all data: it writes rows, and no batches
+	fences  core.ExtentID // of a control: appends to the extent that wait are taken with it, behind it, and so refused
+	alone   bool          // of data: it reads batches, so that no other data may be staged beside it
 	// stage checks the request against the next state and adds to the group; on error it has added nothing.
 	stage func(*group) error
 	// answer is called once with the outcome, in order, on settleLoop's goroutine; it must not block.
@@ -81,33 +86,52 @@ type staged struct {
 	batch  []byte
 }
 
-// touch notes that next of x differs from what is published.
-func (g *group) touch(x *extent) {
+// touch notes that next of x differs from what is published. The change is valid until another extent is touched.
+func (g *group) touch(x *extent) *change {
 	if x.staged != g {
-		x.staged = g
+		x.staged, x.change = g, len(g.touched)
 		g.touched = append(g.touched, change{extent: x})
 	}
+	return &g.touched[x.change]
 }
 
-// queue holds requests until they are answered. Bounded in bytes; requests without bytes are bounded by the streams
-// and calls that wait for their answers.
+// queue holds requests until they are answered, in two lanes: controls (open, fence, seal, remove), and data (appends, copies), which may be worth
+// seconds of a slow disk. Controls go first. An append that is overtaken by the fence of its extent is refused: nobody was promised that it is stored.
+// Bounded in bytes; requests without bytes are bounded by the streams and calls that wait for their answers.
 type queue struct {
 	mu struct {
 		sync.Mutex
-		waiting []request
-		bytes   int
-		closed  bool
-		room    chan struct{} // closed when less waits; nil: nobody waits for it
+		controls []request
+		data     []request
+		bytes    int
+		closed   bool
+		pace     pace
+		room     chan struct{} // closed when less waits; nil: nobody waits for it
 	}
 	limit  int           // of bytes
 	window int           // of one extent's
 	share  int           // of one extent's while much waits
-	group  int           // bytes taken at once; less than maxGroupBytes with small memtables
 	wake   chan struct{} // capacity 1
 }
 
 func newQueue() *queue {
-	return &queue{limit: maxPendingBytes, window: Window, share: fairShare, group: maxGroupBytes, wake: make(chan struct{}, 1)}
+	q := &queue{limit: maxPendingBytes, window: Window, share: fairShare, wake: make(chan struct{}, 1)}
+	q.setMost(maxGroupBytes)
+	return q
+}
+
+// setMost bounds the bytes of one round.
+func (q *queue) setMost(bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.pace = newPace(bytes)
+}
+
+// settled notes how long a round took until it was durable.
+func (q *queue) settled(bytes int, took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.pace.settled(bytes, took)
 }
 
 type offered uint8
@@ -140,7 +164,11 @@ func (q *queue) offer(r request) offered {
 	case q.full(r):
 		return offerFull
 	}
-	q.mu.waiting = append(q.mu.waiting, r)
+	lane := &q.mu.data
+	if r.control {
+		lane = &q.mu.controls
+	}
+	*lane = append(*lane, r)
 	q.mu.bytes += r.bytes
 	if r.extent != nil {
 		r.extent.waiting += r.bytes
@@ -169,39 +197,67 @@ func (q *queue) abandon() []request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.closed = true
-	waiting := q.mu.waiting
-	q.mu.waiting = nil
+	waiting := append(q.mu.controls, q.mu.data...)
+	q.mu.controls, q.mu.data = nil, nil
 	q.notify()
 	return waiting
 }
 
-// take waits for requests and answers everything up to the bounds of a group; nil when closed and drained.
+// take waits for requests and answers everything up to the bounds of a round; nil when closed and drained.
 func (q *queue) take(into []request) []request {
 	for {
-		group, closed := q.tryTake(into[:0])
-		if len(group) > 0 || closed {
-			return group
+		round, closed := q.tryTake(into[:0])
+		if len(round) > 0 || closed {
+			return round
 		}
 		<-q.wake
 	}
 }
 
-func (q *queue) tryTake(into []request) (group []request, closed bool) {
+// tryTake takes controls, the appends that their fences refuse, and as much data as the pace allows.
+func (q *queue) tryTake(into []request) (round []request, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	bytes := 0
-	for len(q.mu.waiting) > len(into) {
-		r := q.mu.waiting[len(into)]
-		if len(into) > 0 && (r.alone || into[0].alone || bytes+r.bytes+r.index > q.group) {
+	n := min(len(q.mu.controls), maxControls)
+	into = append(into, q.mu.controls[:n]...)
+	q.mu.controls = slices.Delete(q.mu.controls, 0, n)
+	into = q.withdrawLocked(into)
+	bytes, taken := 0, 0
+	for _, r := range q.mu.data {
+		if taken > 0 && (r.alone || q.mu.data[0].alone || bytes+r.bytes+r.index > q.mu.pace.now) {
 			break
 		}
-		into = append(into, r)
+		taken++
 		bytes += r.bytes + r.index
 	}
-	rest := copy(q.mu.waiting, q.mu.waiting[len(into):])
-	clear(q.mu.waiting[rest:])
-	q.mu.waiting = q.mu.waiting[:rest]
+	into = append(into, q.mu.data[:taken]...)
+	q.mu.data = slices.Delete(q.mu.data, 0, taken)
 	return into, q.mu.closed && len(into) == 0
+}
+
+// withdrawLocked takes the appends to the extents that a control fences. Copies stay: the extent is fenced for them anyway.
+func (q *queue) withdrawLocked(controls []request) []request {
+	var fenced map[core.ExtentID]bool
+	for i := range controls {
+		if id := controls[i].fences; !id.IsZero() {
+			if fenced == nil {
+				fenced = make(map[core.ExtentID]bool)
+			}
+			fenced[id] = true
+		}
+	}
+	if fenced == nil {
+		return controls
+	}
+	into := controls
+	q.mu.data = slices.DeleteFunc(q.mu.data, func(r request) bool {
+		overtaken := r.done != nil && fenced[r.extent.id]
+		if overtaken {
+			into = append(into, r)
+		}
+		return overtaken
+	})
+	return into
 }
 
 // done gives the bytes of answered requests back.
