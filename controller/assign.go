@@ -127,8 +127,15 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	q := h.shares.queues[queue]
 	if !h.extents.has(queue) {
 		if q != nil {
+			record, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)
+			if err != nil && core.CodeOf(err) != core.CodeNotFound {
+				return nil, err
+			}
 			for _, g := range q.groups {
-				dropped = append(dropped, h.dropShares(g, func(core.ExtentID) bool { return true })...)
+				gone := h.dropShares(g, func(core.ExtentID) bool { return true })
+				if record.Spec.Status != core.StatusDeleted { // else see below
+					dropped = append(dropped, gone...)
+				}
 			}
 			delete(h.shares.queues, queue)
 		}
@@ -145,8 +152,8 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	}
 	for id, g := range q.groups {
 		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch {
-			if !ok {
-				dropped = append(dropped, h.dropShares(g, func(core.ExtentID) bool { return true })...)
+			if !ok { // it is deleted: its assignments name the extents where retirement finds its other rows
+				h.dropShares(g, func(core.ExtentID) bool { return true })
 				h.shares.forgetEpoch(id)
 			}
 			delete(q.groups, id) // read again below

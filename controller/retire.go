@@ -34,6 +34,13 @@ func (x ended) Extent(id core.ExtentID) (retirement.Extent, bool) {
 	return toRetire(e), ok
 }
 
+func (x ended) ReadBy(queue core.QueueID, group core.GroupID) (out []core.ExtentID) {
+	for _, e := range x.h.extents.readBy(queue, group) {
+		out = append(out, e.ID)
+	}
+	return out
+}
+
 func toRetire(e extent) retirement.Extent {
 	return retirement.Extent{Extent: e.Extent, State: e.state, Home: e.home, Kept: e.kept}
 }

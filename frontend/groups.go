@@ -166,6 +166,11 @@ func auditedGroup(q metadata.QueueRecord, name string) string { return q.Spec.Pa
 
 // buryGroup deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made.
 func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {
+	at := s.now()
+	hint := metadata.DeletedGroupRecord{Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, At: at.UTC()}
+	if err := metadata.Write(ctx, s.meta, metadata.Work, metadata.DeletedGroupKey(g.ID), hint, at, 0, metadata.Quorum); err != nil {
+		return err
+	}
 	now, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(now *metadata.GroupRecord) error {
 		if now.ID != g.ID {
 			return metadata.ErrNoChange

@@ -28,3 +28,12 @@ type Rewind struct {
 	To    core.Start `json:"to"`
 	Began time.Time  `json:"began"`
 }
+
+// DeletedGroupRecord is a hint for controllers: the group is deleted, or about to be, and other tables still have rows of it. It is written before
+// the group's row is changed, for the row is another group's once one of that name is made again.
+type DeletedGroupRecord struct {
+	Group core.GroupID `json:"group"`
+	Queue core.QueueID `json:"queue"`
+	Name  string       `json:"name"`
+	At    time.Time    `json:"at"`
+}

@@ -13,6 +13,7 @@ const (
 	PartitionID        = "id"
 	PartitionOpen      = "open"
 	PartitionLive      = "live"
+	PartitionDeleted   = "deleted"
 	PartitionHost      = "host"
 	PartitionLease     = "lease"
 	PartitionOperation = "operation"
@@ -43,6 +44,9 @@ func CancelKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String
 // WorkKey is where Work keeps a hint about an extent: PartitionOpen while it is not sealed, PartitionLive while it is not
 // retired.
 func WorkKey(partition string, extent core.ExtentID) Key { return Key{partition, extent.String()} }
+
+// DeletedGroupKey is where Work keeps that rows of a deleted group are to be removed.
+func DeletedGroupKey(group core.GroupID) Key { return Key{PartitionDeleted, group.String()} }
 
 // AssignmentKey is where Assignments keeps one decision about a share; the partition lists the shares of a group, and those of
 // one extent by their counter: the last of them counts.

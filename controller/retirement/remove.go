@@ -9,7 +9,7 @@ import (
 )
 
 // Deleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
-// deleted by their stores. An answer of the metadata that is missing or failed deletes nothing.
+// deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
 func (r *Runner) Deleted(ctx context.Context) {
 	for _, queue := range r.owner.Queues() {
 		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
@@ -43,6 +43,9 @@ func (r *Runner) retire(ctx context.Context, e Extent) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := progress.Forget(ctx, r.cfg.Meta, row, r.cfg.Now()); err != nil { // what output hosts save late goes with its group's rows
 		return err
 	}
 	return r.remove(ctx, e, row)

@@ -28,6 +28,8 @@ type Owner interface {
 	// Extents are those of a queue, oldest first.
 	Extents(queue core.QueueID) []Extent
 	Extent(id core.ExtentID) (Extent, bool)
+	// ReadBy are the extents that a group of a queue reads.
+	ReadBy(queue core.QueueID, group core.GroupID) []core.ExtentID
 	// Took takes in a row that was read or changed.
 	Took(row metadata.SealRecord)
 	// Look has f look after an extent, unless somebody does, or too many are looked after.
@@ -85,6 +87,7 @@ type Runner struct {
 	marks   int  // left in this round
 	removes int
 	trusted func() bool // asked once a round, when it matters
+	deleted string      // the deleted group that was looked at last
 }
 
 // New runner; it does no I/O.
@@ -116,7 +119,7 @@ type sighting struct {
 	at    time.Time
 }
 
-// Run looks at all queues now and then until ctx ends.
+// Run looks at all queues, and at deleted groups, now and then until ctx ends.
 func (r *Runner) Run(ctx context.Context) {
 	defer r.clocks.Close()
 	tick := time.NewTicker(r.cfg.Every)
@@ -127,6 +130,7 @@ func (r *Runner) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 			r.round(ctx)
+			r.deletedGroups(ctx)
 		}
 	}
 }

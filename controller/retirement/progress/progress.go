@@ -130,12 +130,11 @@ func Saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e c
 
 // saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One that cannot be read counts as nothing consumed.
 func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, c metadata.Consistency) (state dispatch.State, err error) {
-	rows, err := checkpoints(ctx, meta, g.ID, e.ID, c)
-	if err != nil {
-		return state, err
-	}
 	epoch := fmt.Sprintf("%020d/", g.Epoch)
-	for _, row := range rows {
+	for row, err := range rowsOf(ctx, meta, metadata.Checkpoints, metadata.CheckpointPartition(g.ID, e.ID), c) {
+		if err != nil {
+			return dispatch.State{}, err
+		}
 		if s, err := dispatch.DecodeState(row.Value); err == nil && (e.Queue != g.Queue || strings.HasPrefix(row.Key.Row, epoch)) {
 			state.Merge(s)
 		}
@@ -170,20 +169,6 @@ func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e
 	return state, nil
 }
 
-// checkpoints are all rows of a share.
-func checkpoints(ctx context.Context, meta metadata.Store, group core.GroupID, id core.ExtentID, c metadata.Consistency) (out []metadata.Row, err error) {
-	const page = 100
-	for after := ""; ; after = out[len(out)-1].Key.Row {
-		rows, more, err := meta.List(ctx, metadata.Checkpoints, metadata.CheckpointPartition(group, id), after, page, c)
-		if err != nil {
-			return nil, err
-		}
-		if out = append(out, rows...); !more || len(rows) == 0 {
-			return out, nil
-		}
-	}
-}
-
 // DoneFor is how long it stays known that a group is past an extent that was removed: lists of shares and tokens of before may still be about.
 const DoneFor = 24 * time.Hour
 
@@ -206,17 +191,11 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 		if !which(g.Value.ID) {
 			continue
 		}
-		rows, err := checkpoints(ctx, meta, g.Value.ID, id, metadata.Quorum)
-		if err != nil {
+		if err := forgetShare(ctx, meta, g.Value.ID, id, now); err != nil {
 			return err
 		}
-		for _, c := range rows {
-			if err := meta.Remove(ctx, metadata.Checkpoints, c.Key, later(now, c.Written), metadata.Quorum); err != nil {
-				return err
-			}
-		}
-		if err := forgetClaims(ctx, meta, g.Value.ID, id); err != nil {
-			return err
+		if g.Value.Spec.Status == core.StatusDeleted { // it needs no done row, and one that is there goes with the group's others
+			continue
 		}
 		key, at := metadata.DoneKey(g.Value.ID, id), now
 		switch old, err := meta.Get(ctx, metadata.Dones, key, metadata.Quorum); {
@@ -231,20 +210,6 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 		}
 	}
 	return nil
-}
-
-// forgetClaims removes what owners of a share claimed in a group that delivers at most once.
-func forgetClaims(ctx context.Context, meta metadata.Store, group core.GroupID, id core.ExtentID) error {
-	rows, _, err := meta.List(ctx, metadata.Claims, metadata.CheckpointPartition(group, id), "", 100, metadata.Serial)
-	for _, r := range rows {
-		if err == nil {
-			err = metadata.Delete(ctx, meta, metadata.Claims, r.Key, r.Version)
-		}
-		if core.CodeOf(err) == core.CodeNotFound {
-			err = nil
-		}
-	}
-	return err
 }
 
 // later is now, or the first instant after that of a row: what is written then wins, whatever clock wrote the row.

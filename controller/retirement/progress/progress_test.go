@@ -70,7 +70,7 @@ func TestProgress(t *testing.T) {
 	}
 	ok(Forget(ctx, meta, row, now.Add(-time.Hour))) // by a clock that is behind
 	for _, g := range p {
-		rows, err := checkpoints(ctx, meta, g.ID, e, metadata.Quorum)
+		rows, _, err := meta.List(ctx, metadata.Checkpoints, metadata.CheckpointPartition(g.ID, e), "", 1, metadata.Quorum)
 		ok(err)
 		d, _, err := metadata.Read[metadata.DoneRecord](ctx, meta, metadata.Dones, metadata.DoneKey(g.ID, e), metadata.One)
 		ok(err)

@@ -1,0 +1,59 @@
+package retirement
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/controller/retirement/progress"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// deletedFor is at least between the deletion of a group and the removal of its rows: output hosts hear of the deletion within seconds, and save
+// for up to a minute what is settled late.
+const deletedFor = 10 * time.Minute
+
+// deletedGroups removes the rows of groups that were deleted a while ago. One round looks at a page of them, the next one at those after it.
+func (r *Runner) deletedGroups(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	rows, more, err := r.cfg.Meta.List(ctx, metadata.Work, metadata.PartitionDeleted, r.deleted, AtOnce, metadata.Quorum)
+	if err != nil {
+		r.cfg.Log.Info("cannot list the deleted groups; they are listed again with the next round", "err", err)
+		return
+	}
+	for _, row := range rows {
+		r.deleted = row.Key.Row // also of one that fails: it must not hold up the others
+		if err := r.deletedGroup(ctx, row); err != nil {
+			r.cfg.Log.Info("rows of a deleted group stay for now", "group", row.Key.Row, "err", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	if !more {
+		r.deleted = ""
+	}
+}
+
+// deletedGroup removes the rows of a group, the hint to them last. Any controller goes on where another one stopped.
+func (r *Runner) deletedGroup(ctx context.Context, hint metadata.Row) error {
+	g, err := metadata.Decode[metadata.DeletedGroupRecord](metadata.Work, hint)
+	if err != nil {
+		return err
+	}
+	now := r.cfg.Now()
+	if now.Sub(g.At) < deletedFor {
+		return nil
+	}
+	record, _, err := metadata.Read[metadata.GroupRecord](ctx, r.cfg.Meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Name), metadata.Serial)
+	if err != nil {
+		return err
+	}
+	if record.ID != g.Group || record.Spec.Status == core.StatusDeleted { // else who wanted to delete it failed before the row was changed
+		if err := progress.ForgetGroup(ctx, r.cfg.Meta, g.Group, r.owner.ReadBy(g.Queue, g.Group), now); err != nil {
+			return err
+		}
+	}
+	return r.cfg.Meta.Remove(ctx, metadata.Work, hint.Key, hint.Written, metadata.Quorum) // the hint that was read, not one of a later deletion
+}

@@ -1,0 +1,86 @@
+package progress
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// ForgetGroup removes all rows of a deleted group: in extents, and in those that its rows name. It may be done again, and by several callers at
+// once. Nothing lists the shares that have checkpoints, so the rows that name an extent go after its checkpoints.
+func ForgetGroup(ctx context.Context, meta metadata.Store, group core.GroupID, extents []core.ExtentID, now time.Time) error {
+	forgotten := make(map[core.ExtentID]bool, len(extents))
+	for _, id := range extents {
+		if err := forgetShare(ctx, meta, group, id, now); err != nil {
+			return err
+		}
+		forgotten[id] = true
+	}
+	for _, table := range []metadata.Table{metadata.Dones, metadata.Assignments} {
+		for row, err := range rowsOf(ctx, meta, table, group.String(), metadata.Quorum) {
+			if err != nil {
+				return err
+			}
+			name, _, _ := strings.Cut(row.Key.Row, "/")
+			extent, err := core.ParseID(name)
+			if id := (core.ExtentID{ID: extent}); err == nil && !forgotten[id] {
+				if err := forgetShare(ctx, meta, group, id, now); err != nil {
+					return err
+				}
+				forgotten[id] = true
+			}
+			if err := meta.Remove(ctx, table, row.Key, later(now, row.Written), metadata.Quorum); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forgetShare removes the checkpoints of a share, and what its owners claimed in a group that delivers at most once.
+func forgetShare(ctx context.Context, meta metadata.Store, group core.GroupID, id core.ExtentID, now time.Time) error {
+	share := metadata.CheckpointPartition(group, id)
+	for row, err := range rowsOf(ctx, meta, metadata.Checkpoints, share, metadata.Quorum) {
+		if err == nil {
+			err = meta.Remove(ctx, metadata.Checkpoints, row.Key, later(now, row.Written), metadata.Quorum)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for row, err := range rowsOf(ctx, meta, metadata.Claims, share, metadata.Serial) {
+		if err == nil {
+			err = metadata.Delete(ctx, meta, metadata.Claims, row.Key, row.Version)
+		}
+		if err != nil && core.CodeOf(err) != core.CodeNotFound {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowsOf yields the rows of a partition, page by page; they may be removed meanwhile. An error is yielded once, as the last element.
+func rowsOf(ctx context.Context, meta metadata.Store, t metadata.Table, partition string, c metadata.Consistency) iter.Seq2[metadata.Row, error] {
+	const page = 100
+	return func(yield func(metadata.Row, error) bool) {
+		for after, more := "", true; more; {
+			var rows []metadata.Row
+			var err error
+			if rows, more, err = meta.List(ctx, t, partition, after, page, c); err != nil {
+				yield(metadata.Row{}, err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+				after = row.Key.Row
+			}
+			more = more && len(rows) > 0
+		}
+	}
+}
