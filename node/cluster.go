@@ -9,8 +9,11 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// meetEvery is how often a process that belongs to no cluster yet looks for the id of its metadata's.
-const meetEvery = 5 * time.Second
+// A process that belongs to no cluster yet looks for the id of its metadata's: so often, when membership changes, and each time for so long.
+const (
+	meetEvery = time.Second
+	meetLimit = 5 * time.Second
+)
 
 // joinCluster makes the process, and all its store hosts, part of the cluster with that id. One goroutine at a time calls it.
 func (r *resources) joinCluster(id core.ID) error {
@@ -81,6 +84,13 @@ func (m *meeter) Start(context.Context) error { return nil }
 func (m *meeter) Run(ctx context.Context) error {
 	tick := time.NewTicker(meetEvery)
 	defer tick.Stop()
+	changed := make(chan struct{}, 1)
+	defer m.res.members.Changed(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})()
 	for {
 		if err := m.meet(ctx); core.CodeOf(err) == core.CodeConflict {
 			return err
@@ -89,12 +99,13 @@ func (m *meeter) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-changed:
 		}
 	}
 }
 
 func (m *meeter) meet(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, meetEvery)
+	ctx, cancel := context.WithTimeout(ctx, meetLimit)
 	defer cancel()
 	return m.res.meetCluster(ctx)
 }

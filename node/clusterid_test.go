@@ -75,6 +75,18 @@ func TestCluster_HostsBelieveTheirOwnMetadataOnly(t *testing.T) {
 	}
 }
 
+// TestCluster_StoreTakesNothingBeforeItMetItsCluster: what a store takes from one cluster would be out of reach when it became a member of another.
+func TestCluster_StoreTakesNothingBeforeItMetItsCluster(t *testing.T) {
+	ctl := serveMember(t, clusterConfig(t, "controller,frontend"))
+	cfg := clusterConfig(t, RoleStore)
+	cfg.Stores = 2
+	store := serveMember(t, cfg)
+	for _, addr := range []string{store.at.Addr, store.own.stores[0].self.Address} {
+		_, err := ctl.own.peers.Store(addr).Describe(t.Context(), connect.NewRequest(&pb.DescribeRequest{}))
+		wantCode(t, "a call to a store without a cluster", convert.FromRPC(err), core.CodeUnavailable, "has not met the metadata of its cluster yet")
+	}
+}
+
 // TestNode_RefusesOtherMetadata: a directory that belongs to a cluster is not served with the metadata of another, or with new ones.
 func TestNode_RefusesOtherMetadata(t *testing.T) {
 	dir, err := openDataDir(testConfig(t).Data, someTime)

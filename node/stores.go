@@ -74,7 +74,7 @@ func (n *Node) openStore(ctx context.Context, res *resources, i int) (*extraStor
 	}
 	var all pages
 	s.role = all.add(namedRole{s.name, role})
-	s.server = newServer(log, s.metrics, res.guard, &all, s.tcp)
+	s.server = newServer(log, s.metrics, res.guard, res.cluster.Guard(log, &all), s.tcp)
 	s.server.name = s.name + " server"
 	return s, nil
 }

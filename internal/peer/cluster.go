@@ -70,13 +70,18 @@ func (m marked) CloseIdleConnections() {
 }
 
 // Guard refuses the calls and websockets of hosts of another cluster, with CodeUnavailable: what this host knows says nothing to them, least
-// of all that something does not exist. Requests without a mark pass.
+// of all that something does not exist. Requests without a mark pass. A host that has not met its cluster yet refuses all that are marked: it must hold nothing
+// of one cluster before it can no more become a member of another one.
 func (c *Cluster) Guard(log *slog.Logger, next http.Handler) http.Handler {
 	refusals := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		theirs, own := r.Header.Get(ClusterHeader), c.ID()
-		if theirs == "" || own.IsZero() || theirs == own.String() {
+		if theirs == "" || theirs == own.String() {
 			next.ServeHTTP(w, r)
+			return
+		}
+		if own.IsZero() {
+			refuse(refusals, w, r, core.Errorf(core.CodeUnavailable, "this host has not met the metadata of its cluster yet; start the process with the role controller, or look whether this host joins it"))
 			return
 		}
 		err := core.Errorf(core.CodeUnavailable, "this host is of cluster %s, and the caller is of another one; see that each process joins hosts of its own cluster", own)
@@ -88,11 +93,14 @@ func (c *Cluster) Guard(log *slog.Logger, next http.Handler) http.Handler {
 			log.Warn("a host of another cluster called and was refused; see that each process joins hosts of its own cluster with --join",
 				telemetry.KeyPeer, r.RemoteAddr, "cluster", own, "other", theirs)
 		}
-		if refusals.IsSupported(r) {
-			if refusals.Write(w, r, convert.RPCError(err)) == nil {
-				return
-			}
-		}
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		refuse(refusals, w, r, err)
 	})
+}
+
+// refuse answers a call or a websocket with an error.
+func refuse(calls *connect.ErrorWriter, w http.ResponseWriter, r *http.Request, err error) {
+	if calls.IsSupported(r) && calls.Write(w, r, convert.RPCError(err)) == nil {
+		return
+	}
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
