@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,15 +33,11 @@ type connections struct {
 	}
 }
 
-func newConnections(log *slog.Logger, reg prometheus.Registerer) *connections {
-	c := &connections{log: log, most: maxConnections, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newConnections(log *slog.Logger, reg prometheus.Registerer, most int) *connections {
+	c := &connections{log: log, most: most, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "columba_server_connections_refused_total", Help: "Connections that were closed at once, by reason.",
 	}, []string{"reason"})}
 	c.mu.byHost, c.mu.ids = map[string]int{}, map[net.Conn]*connID{}
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur/2 < uint64(c.most) {
-		c.most = int(files.Cur / 2) // the other half is for the disk
-	}
 	reg.MustRegister(c.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "columba_server_connections", Help: "Open connections to the servers of the process, websockets included.",
 	}, func() float64 {

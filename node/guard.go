@@ -23,10 +23,11 @@ type guard struct {
 	refused *prometheus.CounterVec
 }
 
-// newGuard makes the guard of a process; all its servers share it. names are those that a request may call it by, nil any.
-func newGuard(log *slog.Logger, reg prometheus.Registerer, names []string) *guard {
+// newGuard makes the guard of a process; all its servers share it. names are those that a request may call it by, nil any; connections is how many
+// may be open at once.
+func newGuard(log *slog.Logger, reg prometheus.Registerer, names []string, connections int) *guard {
 	g := &guard{
-		intake: intake.New(log, reg), conns: newConnections(log, reg), names: names,
+		intake: intake.New(log, reg), conns: newConnections(log, reg, connections), names: names,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "columba_server_requests_refused_total", Help: "Requests that were refused before anything looked at them, by reason.",
 		}, []string{"reason"}),

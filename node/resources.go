@@ -25,6 +25,7 @@ import (
 type resources struct {
 	dir     *dataDir
 	metrics *prometheus.Registry
+	files   descriptors
 	tcp     net.Listener
 	mem     *netmem.Listener
 	meta    metadata.Store
@@ -65,7 +66,10 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 	}
 	res.opened(res.tcp.Close)
 	res.self = n.host(res.dir, n.cfg.Roles, advertised(n.cfg, res.tcp))
-	res.guard = newGuard(n.o.Log, res.metrics, trustedNames(n.cfg, res.self.Address))
+	if res.files, err = n.divideFiles(res.metrics); err != nil {
+		return nil, err
+	}
+	res.guard = newGuard(n.o.Log, res.metrics, trustedNames(n.cfg, res.self.Address), res.files.connections)
 	if n.cfg.clustered() && n.cfg.holdsMetadata() {
 		res.self.Roles = append(res.self.Roles, membership.RoleMetadata)
 	}
@@ -95,6 +99,14 @@ func (n *Node) host(dir *dataDir, roles []string, addr string) membership.Host {
 
 // openMembership starts gossip in a cluster; a process alone knows who is there.
 func (n *Node) openMembership(ctx context.Context, res *resources) (err error) {
+	res.metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "columba_server_foreign_hosts", Help: "Hosts of other clusters that gossip with this one and are not taken for members.",
+	}, func() float64 {
+		if res.gossip == nil {
+			return 0
+		}
+		return float64(len(res.gossip.Foreign()))
+	}))
 	if !n.cfg.clustered() {
 		var others []membership.Host
 		for _, s := range res.stores {
@@ -171,7 +183,7 @@ func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 	if err := res.dir.checkMetadata(); err != nil {
 		return err
 	}
-	store, err := pebble.Open(res.dir.metadata(), n.o.Log.With("part", "metadata"))
+	store, err := pebble.Open(res.dir.metadata(), res.files.tables, n.o.Log.With("part", "metadata"))
 	if err != nil {
 		return err
 	}

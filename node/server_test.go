@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,7 +50,7 @@ func servePages(t *testing.T, pages http.Handler, names ...string) (addr string,
 		t.Fatal(err)
 	}
 	out, reg := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), prometheus.NewRegistry()
-	s := newServer(out, reg, newGuard(out, reg, names), pages, l)
+	s := newServer(out, reg, newGuard(out, reg, names, maxConnections), pages, l)
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(ctx) }()
@@ -199,8 +201,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	})
 	pages.HandleFunc("/", okPage)
 	log := slog.New(slog.DiscardHandler)
-	g := newGuard(log, prometheus.NewRegistry(), nil)
-	g.conns.most = 4 // of which one address has 3
+	g := newGuard(log, prometheus.NewRegistry(), nil, 4) // of which one address has 3
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -264,4 +265,46 @@ func TestConnectionsAreCounted(t *testing.T) {
 	open(1)
 	two.CloseIdleConnections()
 	open(0)
+}
+
+// shortOf is a listener that is out of descriptors some times.
+type shortOf struct {
+	net.Listener
+	left atomic.Int32
+}
+
+func (l *shortOf) Accept() (net.Conn, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// TestServer_OutOfDescriptors: a server that cannot accept connections tries again, with growing pauses, and ends neither itself nor the process.
+func TestServer_OutOfDescriptors(t *testing.T) {
+	own, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &shortOf{Listener: own}
+	l.left.Store(5)
+	log := slog.New(slog.DiscardHandler)
+	s := newServer(log, prometheus.NewRegistry(), newGuard(log, prometheus.NewRegistry(), nil, maxConnections), http.HandlerFunc(okPage), l)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	began := time.Now()
+	go func() { ran <- s.Run(ctx) }()
+	resp, err := http.Get("http://" + own.Addr().String() + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if took := time.Since(began); took < 150*time.Millisecond { // 5, 10, 20, 40 and 80 ms
+		t.Errorf("five times out of descriptors, it accepted a connection after %s: it does not pause", took)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
 }

@@ -68,7 +68,7 @@ func (n *Node) openStore(ctx context.Context, res *resources, i int) (*extraStor
 	cfg := storehost.DefaultConfig()
 	cfg.Dir = s.dir.store()
 	log := n.o.Log.With(telemetry.KeyHost, s.self.ID)
-	role, err := storehost.New(cfg, storehost.Deps{Log: log, Metrics: s.metrics, Self: s.self.ID, Run: s.self.Run})
+	role, err := storehost.New(cfg, storehost.Deps{Log: log, Metrics: s.metrics, Self: s.self.ID, Run: s.self.Run, Tables: res.files.tables})
 	if err != nil {
 		return nil, err
 	}

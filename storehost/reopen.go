@@ -83,7 +83,7 @@ func (r *reopener) try(failed extentlog.Log) (extentlog.Log, error) {
 			return nil, err
 		}
 	}
-	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Log: h.log, ScrubRate: h.cfg.ScrubRate})
+	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables})
 	if err != nil {
 		return nil, r.countedOpen(err)
 	}

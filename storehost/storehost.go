@@ -51,6 +51,7 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	Self    core.HostID // the store's id; a directory belongs to one store for ever
 	Run     core.RunID  // of this process
+	Tables  int         // of the disk that are open at once, at most; 0: extentlog decides
 	// Open opens the extents; nil: extentlog.Open. Tests put disks in memory behind it.
 	Open func(dir string, o extentlog.Options) (extentlog.Log, error)
 	Now  func() time.Time // by which timers are due; nil: the system's clock
@@ -118,7 +119,7 @@ func (h *Host) Routes(mux *http.ServeMux) {
 
 // Start opens the extents.
 func (h *Host) Start(context.Context) error {
-	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log, ScrubRate: h.cfg.ScrubRate})
+	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables})
 	if err != nil {
 		return err
 	}

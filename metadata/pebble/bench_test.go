@@ -44,7 +44,7 @@ func createQueue(ctx context.Context, s *Store, id core.QueueID, spec core.Queue
 
 // BenchmarkCreateQueue is two durable writes; 64 callers share the fsyncs.
 func BenchmarkCreateQueue(b *testing.B) {
-	s, err := Open(b.TempDir(), nil)
+	s, err := Open(b.TempDir(), 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func BenchmarkCreateQueue(b *testing.B) {
 // BenchmarkReopen opens a directory of 10,000 queues and reads all their names: what a server does at its start.
 func BenchmarkReopen(b *testing.B) {
 	dir := b.TempDir()
-	s, err := Open(dir, nil)
+	s, err := Open(dir, 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func BenchmarkReopen(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		s, err := Open(dir, nil)
+		s, err := Open(dir, 0, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func residentBytes(pid int) float64 {
 
 // BenchmarkGet reads one row with no write under way.
 func BenchmarkGet(b *testing.B) {
-	s, err := Open(b.TempDir(), nil)
+	s, err := Open(b.TempDir(), 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func crashWhileWriting(t *testing.T, die *rand.Rand) {
 	if err := root.Sync(); err != nil { // the parent is there before the server starts
 		t.Fatal(err)
 	}
-	s, err := open(disk, "/data/metadata", nil)
+	s, err := open(disk, "/data/metadata", 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func atLeast(a *acknowledged, n int) {
 
 func checkCrashed(t *testing.T, disk vfs.FS, acked map[metadata.Key]int, what string) {
 	t.Helper()
-	s, err := open(disk, "/data/metadata", nil)
+	s, err := open(disk, "/data/metadata", 0, nil)
 	if err != nil {
 		t.Fatalf("%s: open after the crash: %v", what, err)
 	}

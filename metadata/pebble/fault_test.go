@@ -71,7 +71,7 @@ func openFaulty(t *testing.T) (*Store, faultDisk) {
 	if err := disk.MkdirAll("data", os.ModePerm); err != nil {
 		t.Fatal(err)
 	}
-	s, err := open(disk, "data/metadata", nil)
+	s, err := open(disk, "data/metadata", 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

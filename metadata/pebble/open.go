@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -22,19 +23,19 @@ const formatVersion = 1
 const (
 	blockCache = 8 << 20
 	memTable   = 4 << 20
-	openFiles  = 256
+	openTables = 246
 	// startRoom is what must be free: the engine begins with a flush, and would try it for ever, without a word, on a disk that is full.
 	startRoom = 4*memTable + 8<<20
 )
 
 // Open opens the store in dir, which it makes if dir's parent is there, and starts its sweeper.
 // Errors: CodeNotFound (no parent), CodeReadOnly, CodeLocked (another process, or this one, has it open),
-// CodeNewerFormat, CodeNoSpace, CodeCorrupt, CodeUnavailable. log may be nil.
-func Open(dir string, log *slog.Logger) (*Store, error) {
-	return open(vfs.Default, dir, log)
+// CodeNewerFormat, CodeNoSpace, CodeCorrupt, CodeUnavailable. tables is how many tables may be open at once, 0: 246. log may be nil.
+func Open(dir string, tables int, log *slog.Logger) (*Store, error) {
+	return open(vfs.Default, dir, tables, log)
 }
 
-func open(disk vfs.FS, dir string, log *slog.Logger) (_ *Store, err error) {
+func open(disk vfs.FS, dir string, tables int, log *slog.Logger) (_ *Store, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -49,7 +50,12 @@ func open(disk vfs.FS, dir string, log *slog.Logger) (_ *Store, err error) {
 		return nil, lockError(dir, err)
 	}
 	s := newStore(dir, lock)
-	if s.db, err = engine.Open(dir, s.options(disk, lock, log)); err != nil {
+	options := s.options(disk, lock, log)
+	if tables = min(cmp.Or(tables, openTables), openTables); tables < openTables {
+		options.FileCache = engine.NewFileCache(1, tables)
+		defer options.FileCache.Unref() // the database holds it
+	}
+	if s.db, err = engine.Open(dir, options); err != nil {
 		return nil, errors.Join(openError(dir, err), closed(lock.Close()))
 	}
 	if err := s.checkFormat(); err != nil {
@@ -66,7 +72,7 @@ func (s *Store) options(disk vfs.FS, lock *engine.Lock, log *slog.Logger) *engin
 		FormatMajorVersion: engine.FormatNewest,
 		CacheSize:          blockCache,
 		MemTableSize:       memTable,
-		MaxOpenFiles:       openFiles,
+		MaxOpenFiles:       openTables + 10, // as many are other files, to the engine
 		Logger:             &logger{log: log, fail: s.fail},
 	}
 }

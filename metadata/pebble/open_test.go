@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func hold(dir string) {
-	s, err := Open(dir, nil)
+	s, err := Open(dir, 0, nil)
 	if err != nil {
 		os.Stdout.WriteString("failed: " + err.Error() + "\n")
 		return
@@ -76,7 +76,7 @@ func startHolder(t testing.TB, dir string) (pid int, stop func()) {
 
 func wantOpenError(t *testing.T, disk vfs.FS, dir string, code core.Code, words ...string) {
 	t.Helper()
-	s, err := open(disk, dir, nil)
+	s, err := open(disk, dir, 0, nil)
 	if err == nil {
 		s.Close()
 	}
@@ -105,7 +105,7 @@ func TestOpen_LockedByThisProcess(t *testing.T) {
 			if err := disk.MkdirAll(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			s, err := open(disk, dir, nil)
+			s, err := open(disk, dir, 0, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestOpen_LockedByThisProcess(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if s, err = open(disk, dir, nil); err != nil {
+			if s, err = open(disk, dir, 0, nil); err != nil {
 				t.Fatalf("open after close: %v", err)
 			}
 			s.Close()
@@ -188,7 +188,7 @@ func TestOpen_Damaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := Open(dir, nil)
+	s, err := Open(dir, 0, nil)
 	if err == nil {
 		s.Close()
 		t.Fatal("opened a damaged directory")

@@ -17,7 +17,7 @@ func (fullDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 
 // A store whose disk is full says so at once; the engine would wait in silence.
 func TestOpen_FullDisk(t *testing.T) {
-	s, err := open(fullDisk{vfs.Default}, t.TempDir(), nil)
+	s, err := open(fullDisk{vfs.Default}, t.TempDir(), 0, nil)
 	if core.CodeOf(err) != core.CodeNoSpace {
 		t.Errorf("open on a full disk: %v, want no_space", err)
 	}

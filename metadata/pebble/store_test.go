@@ -10,7 +10,7 @@ import (
 
 func openTest(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(dir, nil)
+	s, err := Open(dir, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -147,6 +148,9 @@ func (e *Engine) ensureDirectory() error {
 	return nil
 }
 
+// tablesPerShard keeps parts of the cache of open tables from being small: each forgets by itself.
+const tablesPerShard = 64
+
 // pebbleOptions keeps compactions out of the way of appends: keys only grow inside an extent, so there is nothing to merge
 // until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
@@ -162,7 +166,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		L0CompactionThreshold:       500,
 		L0CompactionFileThreshold:   2000,
 		L0StopWritesThreshold:       1000,
-		MaxOpenFiles:                500,
+		FileCache:                   pebble.NewFileCache(max(1, min(runtime.GOMAXPROCS(0), e.tables/tablesPerShard)), e.tables),
 		BlockPropertyCollectors:     []func() pebble.BlockPropertyCollector{intervals},
 		DisableTableStats:           true, // for the choice of compactions, which there are hardly any of; a damaged table is tried for ever
 		EventListener: &pebble.EventListener{

@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"slices"
@@ -25,7 +26,11 @@ type Options struct {
 	Log   *slog.Logger // nil: slog.Default
 	// ScrubRate is how many bytes of sealed extents are verified in a second, in the background; 0: none.
 	ScrubRate int
+	// Tables is how many tables are open at once, but for those that are being read; 0: 490.
+	Tables int
 }
+
+const defaultTables = 490
 
 // Engine is a Log on one Pebble database: a batch per value, one sync for everything that waits.
 //
@@ -39,6 +44,7 @@ type Engine struct {
 	log         *slog.Logger
 	identity    core.StoreIdentity
 	lock        *pebble.Lock
+	tables      int            // open at once
 	gate        *enginefs.Gate // of the database
 	db          *pebble.DB
 	queue       *queue
@@ -87,7 +93,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		o.Run = core.RunID{ID: core.NewID(time.Now())}
 	}
 	e := &Engine{
-		dir: dir, fs: o.FS, log: o.Log, queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
+		dir: dir, fs: o.FS, log: o.Log, tables: cmp.Or(o.Tables, defaultTables), queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
 		gate: new(enginefs.Gate), failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}

@@ -53,6 +53,7 @@ func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 	options := e.pebbleOptions()
 	options.ReadOnly = readOnly
 	go func() {
+		defer options.FileCache.Unref() // the database holds it
 		db, err := pebble.Open(home, options)
 		select {
 		case opened <- outcome{db, err}:

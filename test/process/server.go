@@ -20,8 +20,10 @@ const Patience = 60 * time.Second
 // Server is a running `columba serve`. Not safe for concurrent use.
 type Server struct {
 	Name string // in the logs of the test
-	Addr string // also that of the next start, so that clients find it again
+	Addr string // where others reach it, also after the next start
 	Data string
+
+	listen string // where it listens, also after the next start
 
 	t       testing.TB
 	program string
@@ -46,8 +48,9 @@ func StartProgram(t testing.TB, program string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{
 		Name: "server", t: t, program: program, flags: flags, log: &Buffer{},
-		Data: filepath.Join(t.TempDir(), "data"), Addr: address(FreePort(t)),
+		Data: filepath.Join(t.TempDir(), "data"), listen: address(FreePort(t)),
 	}
+	s.Addr = s.listen
 	s.end()
 	s.Start()
 	return s
@@ -76,7 +79,7 @@ func (s *Server) Start() {
 // Begin runs the server on its directory and port; Await has to follow.
 func (s *Server) Begin() {
 	s.t.Helper()
-	args := slices.Concat(s.prefix, []string{s.program, "serve", "--data", s.Data, "--listen", s.Addr}, s.flags)
+	args := slices.Concat(s.prefix, []string{s.program, "serve", "--data", s.Data, "--listen", s.listen}, s.flags)
 	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Env = []string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
 	s.cmd.Stderr = s.log
@@ -117,6 +120,9 @@ func (s *Server) Await() {
 		s.t.Fatalf("%s is not ready after %s; its log:\n%s", s.Name, Patience, s.log)
 	}
 }
+
+// Under has the next starts run by a command that becomes the server by exec; without one, directly.
+func (s *Server) Under(prefix ...string) { s.prefix = prefix }
 
 // Pid is the process's id; 0 when it does not run.
 func (s *Server) Pid() int {
@@ -169,6 +175,19 @@ func (s *Server) Stop() int {
 		_ = s.cmd.Process.Kill()
 		<-s.done
 		s.t.Errorf("%s still runs %s after SIGTERM", s.Name, Patience)
+	}
+	code := s.cmd.ProcessState.ExitCode()
+	s.cmd = nil
+	return code
+}
+
+// Ended waits until the server has ended by itself and returns its exit code.
+func (s *Server) Ended() int {
+	s.t.Helper()
+	select {
+	case <-s.done:
+	case <-time.After(Patience):
+		s.t.Fatalf("%s still runs after %s; its log:\n%s", s.Name, Patience, s.log)
 	}
 	code := s.cmd.ProcessState.ExitCode()
 	s.cmd = nil
