@@ -20,6 +20,8 @@ type Layout struct {
 	Program string          // Program when empty
 	Flags   []string        // of every process
 	Place   func(i int) Net // where process i is; nil: on loopback. The controller is 0
+	// Front is the address at which others reach process i, which listens on addr, such as that of a Proxy; nil: addr itself.
+	Front func(i int, addr string) string
 }
 
 // Net is where a process listens.
@@ -36,7 +38,8 @@ type Cluster struct {
 	Inputs     []*Server
 	Outputs    []*Server
 
-	t testing.TB
+	t      testing.TB
+	gossip []string // addresses of all
 }
 
 // StartCluster runs a cluster until the test ends; it returns when every host is in the list of hosts.
@@ -59,8 +62,13 @@ func StartCluster(t testing.TB, l Layout) *Cluster {
 		gossip = append(gossip, net.Host+":"+strconv.Itoa(FreePort(t)))
 		s := &Server{
 			Name: name, t: t, program: l.Program, prefix: net.Prefix, log: &Buffer{},
-			Data: filepath.Join(kept, name), Addr: net.Host + ":" + strconv.Itoa(FreePort(t)),
+			Data: filepath.Join(kept, name), listen: net.Host + ":" + strconv.Itoa(FreePort(t)),
 			flags: append([]string{"--roles", roles, "--gossip", gossip[len(gossip)-1]}, l.Flags...),
+		}
+		s.Addr = s.listen
+		if l.Front != nil {
+			s.Addr = l.Front(len(gossip)-1, s.listen)
+			s.flags = append(s.flags, "--advertise", s.Addr)
 		}
 		s.end()
 		return s
@@ -75,6 +83,7 @@ func StartCluster(t testing.TB, l Layout) *Cluster {
 	for i := range l.Outputs {
 		c.Outputs = append(c.Outputs, add(fmt.Sprintf("output%d", i+1), "outputhost"))
 	}
+	c.gossip = gossip
 	t.Cleanup(c.keepLogs)
 	for i, s := range c.All() {
 		// Everybody joins everybody: whoever starts again finds those that are there.
@@ -87,6 +96,19 @@ func StartCluster(t testing.TB, l Layout) *Cluster {
 	}
 	c.AwaitHosts()
 	return c
+}
+
+// Stranger begins a process on a data directory that joins the cluster by gossip, until the test ends. Await or Ended has to follow.
+func (c *Cluster) Stranger(name, data string, flags ...string) *Server {
+	c.t.Helper()
+	s := &Server{
+		Name: name, t: c.t, program: c.Controller.program, log: &Buffer{}, Data: data, listen: address(FreePort(c.t)),
+		flags: append([]string{"--gossip", address(FreePort(c.t)), "--join", strings.Join(c.gossip, ",")}, flags...),
+	}
+	s.Addr = s.listen
+	s.end()
+	s.Begin()
+	return s
 }
 
 // All are the processes, the controller first.
