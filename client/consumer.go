@@ -131,6 +131,13 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 // LockTimeout is the group's, as a host told it last: when it is changed, within seconds. 0: there is none, or it is not known yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
+// Connected reports whether the consumer has a connection to an output host of its group now. Without one it receives nothing, and tries again.
+func (c *Consumer) Connected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.mu.streams) > 0
+}
+
 // Flush waits until every settlement made before it has been applied, or refused (see OnRefused), by the hosts of the group. Applied is known to the
 // host, which saves it within a second.
 func (c *Consumer) Flush(ctx context.Context) error {

@@ -49,7 +49,7 @@ func TestOneServer_BadInput(t *testing.T) {
 		{"ack forged", 2, "(bad_token)"},
 		{"list queues --unknown", 2, "(bad_argument)"},
 		{"explode", 2, "(bad_argument)"},
-		{"list queues --addr 127.0.0.1:1", 5, "(unavailable)"},
+		{"list queues --addr 127.0.0.1:1 --timeout 200ms", 5, "(unavailable)"},
 	} {
 		r := s.run("x\n", strings.Split(c.args, " ")...)
 		if r.code != c.code || !strings.Contains(r.stderr, c.says) || !strings.HasPrefix(r.stderr, "error: ") {

@@ -35,6 +35,12 @@ func FreePorts(t testing.TB, count, offset int) int {
 	return 0
 }
 
+// FreeAddr is the address of a FreePort.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	return address(FreePort(t))
+}
+
 // claim takes ports until release is called. It fails if one of them is not free.
 func claim(first, count, offset int) (release func(), err error) {
 	var claims []net.Listener

@@ -28,6 +28,8 @@ type app struct {
 	timeout time.Duration // of one request
 	// patience is for how long a question is asked again that a server cannot answer just now.
 	patience time.Duration
+	// startTime is how long a server is waited for where connections are refused.
+	startTime time.Duration
 
 	netDial       Dial           // nil: the network
 	terminal      func(any) bool // whether it is one that a question can be asked at
@@ -48,7 +50,7 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // MainVia is Main over connections that dial makes, for clusters that are on another network than the machine's.
 func MainVia(ctx context.Context, dial Dial, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial, terminal: isTerminal, patience: retryTime, width: columns}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial, terminal: isTerminal, patience: retryTime, startTime: startTime, width: columns}
 	return a.main(ctx, args)
 }
 

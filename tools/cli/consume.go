@@ -89,20 +89,21 @@ func (a *app) consume(ctx context.Context, args []string, flags consumeFlags) er
 	if _, ok := a.stdout.(*os.File); ok {
 		signal.Ignore(syscall.SIGPIPE) // a reader that has enough fails a write: what was not printed is given back before the end
 	}
+	run := &consumeRun{app: a, queue: queue, group: group, flags: flags, started: time.Now(), bar: &progress{}}
+	if flags.timeout > 0 {
+		a.timeout = min(a.timeout, flags.timeout)
+	}
 	c, err := a.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	run := &consumeRun{app: a, queue: queue, group: group, flags: flags, started: time.Now(), bar: &progress{}}
 	if !isTerminal(a.stdout) { // else the messages themselves are on the screen
 		run.bar = a.progress("consuming", int(flags.count))
 	}
-	limited, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	con, err := c.Consumer(limited, queue, group, run.options()...)
+	con, err := run.connect(ctx, c)
 	if err != nil {
-		return a.callError(ctx, err)
+		return err
 	}
 	return run.all(ctx, con)
 }

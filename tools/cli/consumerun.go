@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -32,7 +31,11 @@ type consumeRun struct {
 	batch   int    // lines that are written at once
 	total   int64  // messages whose lines were taken
 	refused atomic.Int64
-	ended   string // why the run ended, when it was neither count nor interrupt
+	ended   string    // why the run ended, when it was neither count nor interrupt
+	last    time.Time // when the last line was taken
+	noHost  bool      // it ended by --idle without a connection to an output host
+
+	unconfirmed error // why not all settlements were confirmed
 }
 
 const (
@@ -61,12 +64,9 @@ func (r *consumeRun) all(ctx context.Context, con *client.Consumer) error {
 	r.bar.finish()
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	cerr := con.Close(finish)
+	r.unconfirmed = con.Close(finish)
 	if err == nil {
 		err = messages.failure()
-	}
-	if err == nil && cerr != nil {
-		err = r.app.callError(context.WithoutCancel(ctx), cerr)
 	}
 	return r.summary(ctx, err)
 }
@@ -103,6 +103,7 @@ func (r *consumeRun) receive(ctx context.Context, con *client.Consumer, to *hand
 // print writes and settles messages; it calls stop when no more are wanted and returns when no more come, or nobody takes them.
 func (r *consumeRun) print(ctx context.Context, stop func(), messages *handoff) error {
 	timeout, idle := newLimit(r.flags.timeout), newLimit(r.flags.idle)
+	timeout.startAt(r.started)
 	defer timeout.stop()
 	defer idle.stop()
 	most, _, _ := r.flags.bounds()
@@ -123,6 +124,7 @@ func (r *consumeRun) print(ctx context.Context, stop func(), messages *handoff) 
 			case <-timeout.c:
 				r.end("timeout", stop)
 			case <-idle.c:
+				r.noHost = !r.con.Connected()
 				r.end("idle", stop)
 			case <-look:
 				if r.pipe.broken() {
@@ -267,6 +269,13 @@ func newLimit(d time.Duration) *limit {
 	return &limit{d: d, timer: t, c: t.C}
 }
 
+// startAt has the timer count from an earlier time.
+func (l *limit) startAt(t time.Time) {
+	if l.timer != nil {
+		l.timer.Reset(l.d - time.Since(t))
+	}
+}
+
 func (l *limit) restart() {
 	if l.timer != nil {
 		l.timer.Reset(l.d)
@@ -298,6 +307,7 @@ func (r *consumeRun) line(d *client.Delivery) {
 // settle acknowledges messages whose lines were taken, or does what the flags say instead.
 func (r *consumeRun) settle(printed []*client.Delivery) {
 	r.bar.add(len(printed))
+	r.last = time.Now()
 	for _, d := range printed {
 		r.total++
 		if r.flags.ack != ackAuto {
@@ -313,29 +323,6 @@ func (r *consumeRun) settle(printed []*client.Delivery) {
 			r.refused.Add(1)
 		}
 	}
-}
-
-func (r *consumeRun) summary(ctx context.Context, err error) error {
-	took := time.Since(r.started)
-	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
-	if n := r.refused.Load(); n > 0 {
-		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
-	}
-	switch {
-	case errors.Is(err, syscall.EPIPE):
-		r.app.say("nobody reads the output any more; what was not read was given back")
-		return errFailed
-	case err != nil && !errors.Is(err, context.Canceled):
-		return err
-	case r.flags.count == 0 || r.total >= r.flags.count:
-		return nil
-	case ctx.Err() != nil:
-		r.app.say("interrupted before %d messages had come", r.flags.count)
-		return errFailed
-	case r.ended == "timeout":
-		return core.Errorf(core.CodeDeadline, "%d of %d messages came within %s; allow more with --timeout", r.total, r.flags.count, r.flags.timeout)
-	}
-	return nil
 }
 
 // appendDelivery is the JSON line of a message.

@@ -139,6 +139,7 @@ func (a *app) watchDepth(ctx context.Context, show func(context.Context) (rows i
 		if ctx.Err() != nil {
 			return nil // interrupted: that is how a watch ends
 		}
+		a.startTime = 0
 		drawn := rows
 		switch {
 		case err == nil:

@@ -231,6 +231,14 @@ func (s *fakeServer) DeleteGroup(ctx context.Context, r *connect.Request[pb.Dele
 	return connect.NewResponse(&pb.DeleteGroupResponse{}), nil
 }
 
+// ConsumeRoute names no output host: none is there.
+func (s *fakeServer) ConsumeRoute(ctx context.Context, r *connect.Request[pb.ConsumeRouteRequest]) (*connect.Response[pb.RouteResponse], error) {
+	if _, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.Queue, Name: r.Msg.Group})); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&pb.RouteResponse{}), nil
+}
+
 func extent(state string) *pb.ExtentInfo {
 	return &pb.ExtentInfo{
 		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1", "h2"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -110,18 +111,23 @@ func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *
 	}
 }
 
-// once makes one unary call within --timeout.
+// once makes one unary call within --timeout, when the server has started.
 func once[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	if err := a.checkAddr(); err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	res, err := call(limited, connect.NewRequest(req))
-	if err == nil {
-		return res.Msg, nil
-	}
-	return nil, a.callError(ctx, err)
+	var answer *Res
+	err := a.whenServing(limited, func() error {
+		res, err := call(limited, connect.NewRequest(req))
+		if err != nil {
+			return a.callError(ctx, err)
+		}
+		answer = res.Msg
+		return nil
+	})
+	return answer, err
 }
 
 // lostError is the cause of a connection that was lost after it had been made.
@@ -129,6 +135,8 @@ type lostError struct{ error }
 
 // unreachableError is why no connection to a server could be made.
 type unreachableError struct{ error }
+
+func (e unreachableError) Unwrap() error { return e.error }
 
 // answeredError is of a server that answered that it cannot tell just now.
 type answeredError struct{ error }
@@ -160,11 +168,14 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if a.netDial != nil {
 		options = append(options, client.WithNetDial(a.netDial))
 	}
-	c, err := client.Dial(limited, strings.TrimSuffix(strings.TrimPrefix(a.addr, "http://"), "/"), options...)
-	if err != nil {
-		return nil, a.callError(ctx, err)
-	}
-	return c, nil
+	var c *client.Client
+	err := a.whenServing(limited, func() (err error) {
+		if c, err = client.Dial(limited, strings.TrimSuffix(strings.TrimPrefix(a.addr, "http://"), "/"), options...); err != nil {
+			return a.callError(ctx, err)
+		}
+		return nil
+	})
+	return c, err
 }
 
 // change is ask for a call that changes something: when its answer is lost, what it did is unknown.
@@ -205,7 +216,7 @@ func (a *app) callError(ctx context.Context, err error) error {
 		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
 	case core.CodeUnavailable:
 		if ce.Message() == notReady {
-			return core.Errorf(core.CodeUnavailable, "the server at %s is starting or stopping; try again in a moment, and see its log", a.addr)
+			return core.Errorf(core.CodeUnavailable, "%w; try again in a moment, and see its log", startingError{fmt.Errorf("the server at %s is starting or stopping", a.addr)})
 		}
 		return a.lost(ce)
 	case core.CodeUnimplemented:

@@ -26,7 +26,7 @@ func TestServer_Unreachable(t *testing.T) {
 	addr := l.Addr().String()
 	l.Close()
 	for _, args := range []string{"list hosts", "create queue /a/b", "publish /a/b", "consume /a/b g", "bench latency /a/b"} {
-		_, stderr, code := runCLI(addr, strings.Fields(args), "x\n")
+		_, stderr, code := runCLI(addr, append(strings.Fields(args), "--timeout", "500ms"), "x\n")
 		if code != core.ExitUnavailable || !strings.Contains(stderr, "(unavailable) – ") {
 			t.Errorf("%s: exit code %d, stderr %q", args, code, stderr)
 		}
@@ -246,7 +246,7 @@ func TestServer_NotServing(t *testing.T) {
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 		for _, args := range []string{"list hosts", "delete queue /a/b --yes"} {
-			if _, stderr, _ := runCLI(server.Listener.Addr().String(), strings.Fields(args), ""); !strings.Contains(stderr, want) {
+			if _, stderr, _ := runCLI(server.Listener.Addr().String(), append(strings.Fields(args), "--timeout", "500ms"), ""); !strings.Contains(stderr, want) {
 				t.Errorf("%s, answered with %d: stderr %q, want %s", args, status, stderr, want)
 			}
 		}

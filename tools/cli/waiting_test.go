@@ -41,7 +41,7 @@ func TestHint_ServerThatIsNotThere(t *testing.T) {
 	addr := l.Addr().String()
 	l.Close()
 	for _, line := range []string{"depth /demo/a", "consume /demo/a g", "delete queue /demo/a --yes"} {
-		if _, stderr, code := runCLI(addr, strings.Fields(line), ""); code != core.ExitUnavailable || !strings.Contains(stderr, "is the server running?") || !strings.Contains(stderr, addr) {
+		if _, stderr, code := runCLI(addr, append(strings.Fields(line), "--timeout", "500ms"), ""); code != core.ExitUnavailable || !strings.Contains(stderr, "is the server running?") || !strings.Contains(stderr, addr) {
 			t.Errorf("%s: exit code %d, %q", line, code, stderr)
 		}
 	}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+// noHostNote is how long consume waits for an output host before it says so.
+const noHostNote = time.Second
+
+// connect opens the consumer. It waits for an output host as long as --timeout and --idle allow, without them as long as one request may take.
+func (r *consumeRun) connect(ctx context.Context, c *client.Client) (*client.Consumer, error) {
+	limit, ends := r.app.timeout, ""
+	for _, l := range []struct {
+		name string
+		d    time.Duration
+	}{{"timeout", r.flags.timeout}, {"idle", r.flags.idle}} {
+		if l.d > 0 && (ends == "" || l.d < limit) {
+			limit, ends = l.d, l.name
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	said := make(chan struct{})
+	note := time.AfterFunc(noHostNote, func() {
+		defer close(said)
+		r.app.say("note: group %s of %s has no output host yet; waiting for one", r.group, r.queue)
+	})
+	defer func() {
+		if !note.Stop() {
+			<-said
+		}
+	}()
+	con, err := c.Consumer(limited, r.queue, r.group, r.options()...)
+	switch {
+	case err == nil:
+		return con, nil
+	case ends != "" && ctx.Err() == nil && limited.Err() != nil:
+		return nil, r.withoutHost(limit, ends)
+	}
+	return nil, r.app.callError(ctx, err)
+}
+
+func (r *consumeRun) withoutHost(waited time.Duration, flag string) error {
+	return core.Errorf(core.CodeUnavailable, "group %s of %s had no output host for %s, so that it could not be asked for messages; see `columba list hosts`, or allow more with --%s",
+		r.group, r.queue, waited, flag)
+}
+
+// summary says what the run did and returns its error.
+func (r *consumeRun) summary(ctx context.Context, err error) error {
+	took := time.Since(r.started)
+	if r.ended != "" && r.total > 0 {
+		took = r.last.Sub(r.started) // the wait for a message that did not come is no work
+	}
+	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
+	if n := r.refused.Load(); n > 0 {
+		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
+	}
+	if r.unconfirmed != nil {
+		r.app.say("not all acknowledgements were confirmed: some of the last messages may come again")
+		if err == nil {
+			err = r.app.callError(context.WithoutCancel(ctx), r.unconfirmed)
+		}
+	}
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		r.app.say("nobody reads the output any more; what was not read was given back")
+		return errFailed
+	case err != nil && !errors.Is(err, context.Canceled):
+		return err
+	case r.flags.count > 0 && r.total >= r.flags.count:
+		return nil
+	case r.noHost:
+		return r.withoutHost(r.flags.idle, "idle")
+	case r.flags.count == 0:
+		return nil
+	case ctx.Err() != nil:
+		r.app.say("interrupted before %d messages had come", r.flags.count)
+		return errFailed
+	case r.ended == "timeout":
+		return core.Errorf(core.CodeDeadline, "%d of %d messages came within %s; allow more with --timeout", r.total, r.flags.count, r.flags.timeout)
+	}
+	return nil
+}
