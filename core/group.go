@@ -163,6 +163,9 @@ func ParseStart(s string, now time.Time) (Start, error) {
 		if t, err := ParseTime(s); err == nil {
 			return Start{Mode: StartTime, At: t}, nil
 		}
+		if len(s) < 10 && strings.Trim(s, "0123456789") == "" {
+			return Start{}, Errorf(CodeBadArgument, "start %q is a number without a unit; write a duration back like -%sm, or a time like 2026-01-02T15:04:05Z", clip(s), clip(s))
+		}
 	}
 	return Start{}, Errorf(CodeBadArgument, "start %q is not earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d", clip(s))
 }

@@ -50,8 +50,11 @@ func ParseDuration(s string) (time.Duration, error) {
 	return sign * (sum + d), nil
 }
 
+// firstSeconds is the least number that is read as seconds since 1970.
+const firstSeconds = 1_000_000_000
+
 // ParseTime reads a time: RFC 3339, a date (its first moment in UTC), or the seconds, milliseconds, microseconds or nanoseconds since 1970, which
-// the number of digits tells apart: up to 11, 14, 17 and 19.
+// the number of digits tells apart: up to 11, 14, 17 and 19. Seconds before September 2001 are refused: a small number is meant as something else.
 func ParseTime(s string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t, nil
@@ -61,6 +64,9 @@ func ParseTime(s string) (time.Time, error) {
 	}
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && strings.Trim(s, "0123456789") == "" {
 		switch digits := len(s); {
+		case n < firstSeconds && digits <= 11:
+			return time.Time{}, Errorf(CodeBadArgument, "%q is not a time: as seconds since 1970 it is %s; write a time like 2026-01-02T15:04:05Z, and a duration with its unit",
+				s, time.Unix(n, 0).UTC().Format(time.RFC3339))
 		case digits <= 11:
 			return time.Unix(n, 0).UTC(), nil
 		case digits <= 14:

@@ -26,14 +26,14 @@ func TestParseTime(t *testing.T) {
 	at := time.Date(2026, 11, 24, 15, 4, 5, 0, time.UTC)
 	for text, want := range map[string]time.Time{
 		"2026-11-24T15:04:05Z": at, "2026-11-24T16:04:05+01:00": at, "2026-11-24T15:04:05.000Z": at, "2026-11-24": time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC),
-		"1795532645": at, "1795532645000": at, "1795532645000000": at, "1795532645000000000": at, "0": time.Unix(0, 0), "99999999999": time.Unix(99999999999, 0),
+		"1795532645": at, "1795532645000": at, "1795532645000000": at, "1795532645000000000": at, "1000000000": time.Unix(1e9, 0), "99999999999": time.Unix(99999999999, 0),
 		"100000000000": time.UnixMilli(100000000000), "100000000000000": time.UnixMicro(100000000000000), "100000000000000000": time.Unix(0, 100000000000000000),
 	} {
 		if got, err := ParseTime(text); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %s, %v; want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "2026-13-01", "2026-11-24T15:04", "-5", "+5", "1_000", "99999999999999999999", "9999999999999999999", "now", "7d"} {
+	for _, text := range []string{"", "2026-13-01", "2026-11-24T15:04", "-5", "+5", "1_000", "99999999999999999999", "9999999999999999999", "now", "7d", "0", "5", "999999999", "00000000005"} {
 		if got, err := ParseTime(text); CodeOf(err) != CodeBadArgument {
 			t.Errorf("%q: %s, %v; want a bad argument", text, got, err)
 		}
