@@ -52,6 +52,7 @@ func Handler[S any](make func(S, ...connect.HandlerOption) (string, http.Handler
 	}
 	panics := panicCounter(o.Metrics)
 	opts := append([]connect.HandlerOption{
+		connect.WithInterceptors(decoded{}),
 		connect.WithReadMaxBytes(o.Request),
 		connect.WithSendMaxBytes(maxAnswer),
 		connect.WithCompressMinBytes(compressFrom),

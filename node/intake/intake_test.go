@@ -155,6 +155,7 @@ func TestBodiesThatAreRefused(t *testing.T) {
 			"one byte too many":          {"application/proto", "", make([]byte, most+1), 413, core.CodeTooLarge},
 			"a bomb":                     {"application/proto", "gzip", zip(t, make([]byte, 4*most)), 413, core.CodeTooLarge},
 			"many empty messages":        {"application/proto", "", manyEmpty, 413, core.CodeTooLarge},
+			"many unknown fields":        {"application/proto", "", bytes.Repeat([]byte{0x7a, 0}, most/4), 413, core.CodeTooLarge},
 			"many empty messages in zip": {"application/proto", "gzip", zip(t, manyEmpty), 413, core.CodeTooLarge},
 			"many empty objects":         {"application/json", "", []byte(`{"messages":[` + strings.Repeat("{},", most/8) + `{}]}`), 413, core.CodeTooLarge},
 			"no gzip":                    {"application/proto", "gzip", []byte("text"), 400, core.CodeBadArgument},

@@ -62,7 +62,7 @@ func weighProto(b []byte, m protoreflect.MessageDescriptor, most int64) (weight 
 		b = b[n:]
 		field := fields.ByNumber(num)
 		if field == nil {
-			weight += int64(n)
+			weight += itemWeight + int64(n) // kept as it is, but each costs time
 			continue
 		}
 		if kind != protowire.BytesType {
