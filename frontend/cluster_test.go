@@ -287,6 +287,7 @@ func (f *fakeOutput) settled() []*pb.SettleRequest {
 
 type fakeStore struct {
 	columbav1connect.UnimplementedStoreServiceHandler
+	onVerify func() (*pb.VerifyReplicaResponse, error)
 }
 
 func (fakeStore) GetReplica(context.Context, *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {

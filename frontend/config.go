@@ -14,7 +14,7 @@ type Config struct {
 	Replicas int
 	// MinReplicas is how many copies a new queue needs at least to open an extent; 1 … Replicas, 0 for 2 or, with one replica, 1.
 	MinReplicas int
-	// CallTimeout bounds every call but the wait of Pull. Callers may ask for less.
+	// CallTimeout bounds every call but the wait of Pull, and VerifyExtent, which reads whole extents. Callers may ask for less.
 	CallTimeout time.Duration
 	// DrainTimeout is how long a stopping frontend waits for the calls under way.
 	DrainTimeout time.Duration
@@ -48,7 +48,7 @@ func DefaultConfig() Config {
 func (c *Config) Register(flags *flag.FlagSet, prefix string) {
 	flags.IntVar(&c.Replicas, prefix+"replicas", c.Replicas, "copies of each message in queues created without a number of their own")
 	flags.IntVar(&c.MinReplicas, prefix+"min-replicas", c.MinReplicas, "copies that must be possible for such a queue to accept messages")
-	flags.DurationVar(&c.CallTimeout, prefix+"call-timeout", c.CallTimeout, "longest time for a call, the wait of a pull aside")
+	flags.DurationVar(&c.CallTimeout, prefix+"call-timeout", c.CallTimeout, "longest time for a call, the wait of a pull and the verification of an extent aside")
 	flags.DurationVar(&c.DrainTimeout, prefix+"drain-timeout", c.DrainTimeout, "longest wait for calls under way when stopping")
 	flags.IntVar(&c.MaxRequest, prefix+"max-request", c.MaxRequest, "largest request in bytes")
 	flags.IntVar(&c.MaxCalls, prefix+"max-calls", c.MaxCalls, "calls that may be under way")

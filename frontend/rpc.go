@@ -70,8 +70,11 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 		s.metrics.inFlight.Inc()
 		defer s.metrics.inFlight.Dec()
 		timeout := s.cfg.CallTimeout
-		if method == "Pull" {
+		switch method {
+		case "Pull":
 			timeout += maxWait
+		case "VerifyExtent":
+			timeout += verifyWait
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()

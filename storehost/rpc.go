@@ -221,6 +221,19 @@ func (s *service) Remove(_ context.Context, req *connect.Request[pb.RemoveReques
 	return answer(&pb.RemoveResponse{}, err)
 }
 
+// Verify reads a replica as fast as the disk allows, one at a time: so much reading takes the disk from appends.
+func (s *service) Verify(ctx context.Context, req *connect.Request[pb.VerifyReplicaRequest]) (*connect.Response[pb.VerifyReplicaResponse], error) {
+	id, err := extentID(req.Msg.Extent)
+	if err == nil {
+		err = s.h.checkIdentity(req.Msg.Expected)
+	}
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	v, err := s.h.verify(ctx, id)
+	return answer(&pb.VerifyReplicaResponse{Bytes: v.Bytes, Sound: v.Sound, Lifted: v.Lifted, Why: v.Why}, err)
+}
+
 func replica(s extentlog.State) *pb.Replica {
 	return &pb.Replica{
 		Extent: convert.ExtentToProto(s.Extent), Opened: s.Opened, Fenced: s.Fenced, Sealed: s.Sealed, L: uint64(s.L),

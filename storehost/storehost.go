@@ -69,17 +69,18 @@ func (d Deps) open(dir string, o extentlog.Options) (extentlog.Log, error) {
 // Threads: a connection's reader takes frames and hands appends to the log; the log's committer calls back with acks and wakes; one
 // pusher per connection sends what its read streams may have. Opening an extent runs on a goroutine of its own.
 type Host struct {
-	cfg     Config
-	deps    Deps
-	log     *slog.Logger
-	remote  *slog.Logger // for lines that a peer causes
-	peers   *ws.Admission
-	metrics *metrics
-	ctx     context.Context // ends with Stop; all goroutines live under it
-	cancel  context.CancelCauseFunc
-	copies  *semaphore.Weighted // bytes of copies that wait for the disk
-	wg      sync.WaitGroup      // Add only under mu and while not stopped
-	mu      struct {
+	cfg       Config
+	deps      Deps
+	log       *slog.Logger
+	remote    *slog.Logger // for lines that a peer causes
+	peers     *ws.Admission
+	metrics   *metrics
+	ctx       context.Context // ends with Stop; all goroutines live under it
+	cancel    context.CancelCauseFunc
+	copies    *semaphore.Weighted // bytes of copies that wait for the disk
+	verifying *semaphore.Weighted // 1: a replica that is verified by an operator's word
+	wg        sync.WaitGroup      // Add only under mu and while not stopped
+	mu        struct {
 		sync.Mutex
 		log      extentlog.Log   // nil before Start, and while it is opened anew
 		failed   error           // why it takes nothing; nil while it works
@@ -95,7 +96,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h := &Host{copies: semaphore.NewWeighted(maxCopies), cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
+	h := &Host{copies: semaphore.NewWeighted(maxCopies), verifying: semaphore.NewWeighted(1), cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
 	h.remote = telemetry.LimitBySource(h.log)
 	h.peers = ws.NewAdmission(cfg.Links, func(f func(context.Context)) bool { return h.run(func() { f(h.ctx) }) })
 	h.metrics = newMetrics(deps.Metrics, h)

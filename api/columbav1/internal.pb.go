@@ -2673,6 +2673,126 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
+type VerifyReplicaRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Expected      *StoreIdentity         `protobuf:"bytes,2,opt,name=expected,proto3" json:"expected,omitempty"` // empty fields: any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyReplicaRequest) Reset() {
+	*x = VerifyReplicaRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyReplicaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyReplicaRequest) ProtoMessage() {}
+
+func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyReplicaRequest.ProtoReflect.Descriptor instead.
+func (*VerifyReplicaRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *VerifyReplicaRequest) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *VerifyReplicaRequest) GetExpected() *StoreIdentity {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
+type VerifyReplicaResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`   // that were read
+	Sound         bool                   `protobuf:"varint,2,opt,name=sound,proto3" json:"sound,omitempty"`   // every checksum holds
+	Lifted        bool                   `protobuf:"varint,3,opt,name=lifted,proto3" json:"lifted,omitempty"` // it was quarantined until now
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`        // it is not sound
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyReplicaResponse) Reset() {
+	*x = VerifyReplicaResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyReplicaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyReplicaResponse) ProtoMessage() {}
+
+func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyReplicaResponse.ProtoReflect.Descriptor instead.
+func (*VerifyReplicaResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *VerifyReplicaResponse) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *VerifyReplicaResponse) GetSound() bool {
+	if x != nil {
+		return x.Sound
+	}
+	return false
+}
+
+func (x *VerifyReplicaResponse) GetLifted() bool {
+	if x != nil {
+		return x.Lifted
+	}
+	return false
+}
+
+func (x *VerifyReplicaResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type ListDueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
@@ -2689,7 +2809,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2821,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2834,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -2786,7 +2906,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2918,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2931,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -2860,7 +2980,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +2992,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +3005,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -2918,7 +3038,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3050,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3063,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -2962,7 +3082,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3094,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3107,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -3005,7 +3125,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3137,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3150,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
 }
 
 type SettleRequest struct {
@@ -3046,7 +3166,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3178,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3191,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -3118,7 +3238,7 @@ type GetTailsRequest struct {
 
 func (x *GetTailsRequest) Reset() {
 	*x = GetTailsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3250,7 @@ func (x *GetTailsRequest) String() string {
 func (*GetTailsRequest) ProtoMessage() {}
 
 func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3263,7 @@ func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
 func (*GetTailsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetTailsRequest) GetExtents() [][]byte {
@@ -3162,7 +3282,7 @@ type GetTailsResponse struct {
 
 func (x *GetTailsResponse) Reset() {
 	*x = GetTailsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3174,7 +3294,7 @@ func (x *GetTailsResponse) String() string {
 func (*GetTailsResponse) ProtoMessage() {}
 
 func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3187,7 +3307,7 @@ func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
@@ -3209,7 +3329,7 @@ type CountSharesRequest struct {
 
 func (x *CountSharesRequest) Reset() {
 	*x = CountSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3341,7 @@ func (x *CountSharesRequest) String() string {
 func (*CountSharesRequest) ProtoMessage() {}
 
 func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3354,7 @@ func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CountSharesRequest) GetRun() []byte {
@@ -3277,7 +3397,7 @@ type CountSharesResponse struct {
 
 func (x *CountSharesResponse) Reset() {
 	*x = CountSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3409,7 @@ func (x *CountSharesResponse) String() string {
 func (*CountSharesResponse) ProtoMessage() {}
 
 func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3422,7 @@ func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
 func (*CountSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CountSharesResponse) GetRun() []byte {
@@ -3346,7 +3466,7 @@ type GroupCounts struct {
 
 func (x *GroupCounts) Reset() {
 	*x = GroupCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3478,7 @@ func (x *GroupCounts) String() string {
 func (*GroupCounts) ProtoMessage() {}
 
 func (x *GroupCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3491,7 @@ func (x *GroupCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
 func (*GroupCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GroupCounts) GetGroup() []byte {
@@ -3423,7 +3543,7 @@ type ShareCounts struct {
 
 func (x *ShareCounts) Reset() {
 	*x = ShareCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3555,7 @@ func (x *ShareCounts) String() string {
 func (*ShareCounts) ProtoMessage() {}
 
 func (x *ShareCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3568,7 @@ func (x *ShareCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
 func (*ShareCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ShareCounts) GetExtent() []byte {
@@ -3554,7 +3674,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3566,7 +3686,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3579,7 +3699,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -3620,7 +3740,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3752,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3765,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -3673,7 +3793,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3685,7 +3805,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3698,7 +3818,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -3735,7 +3855,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +3867,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +3880,7 @@ func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51, 0}
 }
 
 func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
@@ -3809,7 +3929,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +3941,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +3954,7 @@ func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *CountSharesRequest_Look) GetGroup() []byte {
@@ -4064,7 +4184,15 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x125\n" +
 	"\bexpected\x18\x03 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\x10\n" +
-	"\x0eRemoveResponse\"\xe5\x01\n" +
+	"\x0eRemoveResponse\"e\n" +
+	"\x14VerifyReplicaRequest\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x125\n" +
+	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"m\n" +
+	"\x15VerifyReplicaResponse\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05sound\x18\x02 \x01(\bR\x05sound\x12\x16\n" +
+	"\x06lifted\x18\x03 \x01(\bR\x06lifted\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xe5\x01\n" +
 	"\x0eListDueRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x03R\x05after\x12\x1b\n" +
@@ -4171,7 +4299,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse\x12K\n" +
 	"\n" +
-	"ListDepths\x12\x1d.columba.v1.ListDepthsRequest\x1a\x1e.columba.v1.ListDepthsResponse2\xf4\x05\n" +
+	"ListDepths\x12\x1d.columba.v1.ListDepthsRequest\x1a\x1e.columba.v1.ListDepthsResponse2\xc3\x06\n" +
 	"\fStoreService\x12<\n" +
 	"\x05Fence\x12\x18.columba.v1.FenceRequest\x1a\x19.columba.v1.FenceResponse\x12G\n" +
 	"\x04Seal\x12\x1e.columba.v1.SealReplicaRequest\x1a\x1f.columba.v1.SealReplicaResponse\x12H\n" +
@@ -4182,7 +4310,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"GetReplica\x12\x1d.columba.v1.GetReplicaRequest\x1a\x13.columba.v1.Replica\x12E\n" +
 	"\bDescribe\x12\x1b.columba.v1.DescribeRequest\x1a\x1c.columba.v1.StoreDescription\x12H\n" +
 	"\tInventory\x12\x1c.columba.v1.InventoryRequest\x1a\x1d.columba.v1.InventoryResponse\x12?\n" +
-	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12B\n" +
+	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12M\n" +
+	"\x06Verify\x12 .columba.v1.VerifyReplicaRequest\x1a!.columba.v1.VerifyReplicaResponse\x12B\n" +
 	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse\x12E\n" +
 	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xd6\a\n" +
 	"\rOutputService\x12@\n" +
@@ -4214,7 +4343,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*EnsureExtentRequest)(nil),          // 0: columba.v1.EnsureExtentRequest
 	(*EnsureExtentResponse)(nil),         // 1: columba.v1.EnsureExtentResponse
@@ -4257,176 +4386,181 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*InventoryResponse)(nil),            // 38: columba.v1.InventoryResponse
 	(*RemoveRequest)(nil),                // 39: columba.v1.RemoveRequest
 	(*RemoveResponse)(nil),               // 40: columba.v1.RemoveResponse
-	(*ListDueRequest)(nil),               // 41: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 42: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 43: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 44: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 45: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 46: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 47: columba.v1.SettleRequest
-	(*GetTailsRequest)(nil),              // 48: columba.v1.GetTailsRequest
-	(*GetTailsResponse)(nil),             // 49: columba.v1.GetTailsResponse
-	(*CountSharesRequest)(nil),           // 50: columba.v1.CountSharesRequest
-	(*CountSharesResponse)(nil),          // 51: columba.v1.CountSharesResponse
-	(*GroupCounts)(nil),                  // 52: columba.v1.GroupCounts
-	(*ShareCounts)(nil),                  // 53: columba.v1.ShareCounts
-	(*ListDueResponse_Record)(nil),       // 54: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 55: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 56: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 57: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 58: columba.v1.CountSharesRequest.Look
-	(*Extent)(nil),                       // 59: columba.v1.Extent
-	(*HostAddress)(nil),                  // 60: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 61: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 62: columba.v1.UndecidedExtent
-	(*DeadLetterSelection)(nil),          // 63: columba.v1.DeadLetterSelection
-	(*StoreIdentity)(nil),                // 64: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),          // 65: google.protobuf.Duration
-	(*SealAllOfStoreRequest)(nil),        // 66: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 67: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 68: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 69: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 70: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 71: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 72: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 73: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 74: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 75: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 76: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 77: columba.v1.ListDeadLettersRequest
-	(*ListParkedRequest)(nil),            // 78: columba.v1.ListParkedRequest
-	(*SealAllOfStoreResponse)(nil),       // 79: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 80: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 81: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 82: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 83: columba.v1.RewindGroupResponse
-	(*ListDepthsResponse)(nil),           // 84: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 85: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 86: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 87: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 88: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 89: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 90: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 91: columba.v1.ListDeadLettersResponse
-	(*ListParkedResponse)(nil),           // 92: columba.v1.ListParkedResponse
+	(*VerifyReplicaRequest)(nil),         // 41: columba.v1.VerifyReplicaRequest
+	(*VerifyReplicaResponse)(nil),        // 42: columba.v1.VerifyReplicaResponse
+	(*ListDueRequest)(nil),               // 43: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 44: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 45: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 46: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 47: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 48: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 49: columba.v1.SettleRequest
+	(*GetTailsRequest)(nil),              // 50: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 51: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 52: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 53: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 54: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 55: columba.v1.ShareCounts
+	(*ListDueResponse_Record)(nil),       // 56: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 57: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 58: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 59: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 60: columba.v1.CountSharesRequest.Look
+	(*Extent)(nil),                       // 61: columba.v1.Extent
+	(*HostAddress)(nil),                  // 62: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 63: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 64: columba.v1.UndecidedExtent
+	(*DeadLetterSelection)(nil),          // 65: columba.v1.DeadLetterSelection
+	(*StoreIdentity)(nil),                // 66: columba.v1.StoreIdentity
+	(*durationpb.Duration)(nil),          // 67: google.protobuf.Duration
+	(*SealAllOfStoreRequest)(nil),        // 68: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 69: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 70: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 71: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 72: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 73: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 74: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 75: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 76: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 77: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 78: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 79: columba.v1.ListDeadLettersRequest
+	(*ListParkedRequest)(nil),            // 80: columba.v1.ListParkedRequest
+	(*SealAllOfStoreResponse)(nil),       // 81: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 82: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 83: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 84: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 85: columba.v1.RewindGroupResponse
+	(*ListDepthsResponse)(nil),           // 86: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 87: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 88: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 89: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 90: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 91: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 92: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 93: columba.v1.ListDeadLettersResponse
+	(*ListParkedResponse)(nil),           // 94: columba.v1.ListParkedResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	59, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	60, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	59, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	61, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	62, // 4: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	61, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	62, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	61, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	63, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	64, // 4: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
 	12, // 5: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
 	13, // 6: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
 	14, // 7: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
 	16, // 8: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
 	17, // 9: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	59, // 10: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	61, // 10: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	18, // 11: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	63, // 12: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	59, // 13: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	59, // 14: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	59, // 15: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	64, // 16: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	64, // 17: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	59, // 18: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	64, // 19: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	64, // 20: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	64, // 21: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	61, // 22: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	64, // 23: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	59, // 24: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	64, // 25: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	64, // 26: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	65, // 12: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	61, // 13: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	61, // 14: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	61, // 15: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	66, // 16: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	66, // 17: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	61, // 18: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	66, // 19: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	66, // 20: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	66, // 21: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	63, // 22: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	66, // 23: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	61, // 24: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	66, // 25: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	66, // 26: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
 	34, // 27: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	64, // 28: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	54, // 29: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	55, // 30: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	56, // 31: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	65, // 32: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	57, // 33: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	58, // 34: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	52, // 35: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	53, // 36: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	0,  // 37: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 38: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 39: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	66, // 40: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	67, // 41: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	6,  // 42: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	68, // 43: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	69, // 44: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	70, // 45: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	8,  // 46: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	9,  // 47: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	11, // 48: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	71, // 49: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	23, // 50: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	25, // 51: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	27, // 52: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	29, // 53: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	31, // 54: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	33, // 55: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	35, // 56: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	37, // 57: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	39, // 58: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	41, // 59: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	48, // 60: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	19, // 61: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	72, // 62: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	47, // 63: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	73, // 64: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	74, // 65: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	75, // 66: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	76, // 67: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	77, // 68: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	43, // 69: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	45, // 70: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	21, // 71: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	78, // 72: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	50, // 73: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	1,  // 74: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 75: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 76: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	79, // 77: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	80, // 78: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	7,  // 79: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	81, // 80: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	82, // 81: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	83, // 82: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	19, // 83: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	10, // 84: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	15, // 85: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	84, // 86: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	24, // 87: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	26, // 88: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	28, // 89: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	30, // 90: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	32, // 91: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	34, // 92: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	36, // 93: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	38, // 94: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	40, // 95: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	42, // 96: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	49, // 97: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	20, // 98: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	85, // 99: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	86, // 100: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	87, // 101: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	88, // 102: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	89, // 103: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	90, // 104: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	91, // 105: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	44, // 106: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	46, // 107: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	22, // 108: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	92, // 109: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	51, // 110: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	74, // [74:111] is the sub-list for method output_type
-	37, // [37:74] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	66, // 28: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	66, // 29: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	56, // 30: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	57, // 31: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	58, // 32: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	67, // 33: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	59, // 34: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	60, // 35: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	54, // 36: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	55, // 37: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	0,  // 38: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	2,  // 39: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	4,  // 40: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	68, // 41: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	69, // 42: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	6,  // 43: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	70, // 44: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	71, // 45: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	72, // 46: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	8,  // 47: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	9,  // 48: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	11, // 49: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	73, // 50: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	23, // 51: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	25, // 52: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	27, // 53: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	29, // 54: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	31, // 55: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	33, // 56: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	35, // 57: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	37, // 58: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	39, // 59: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	41, // 60: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	43, // 61: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	50, // 62: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	19, // 63: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	74, // 64: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	49, // 65: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	75, // 66: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	76, // 67: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	77, // 68: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	78, // 69: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	79, // 70: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	45, // 71: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	47, // 72: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	21, // 73: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	80, // 74: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	52, // 75: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	1,  // 76: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 77: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 78: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	81, // 79: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	82, // 80: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	7,  // 81: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	83, // 82: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	84, // 83: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	85, // 84: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	19, // 85: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	10, // 86: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	15, // 87: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	86, // 88: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	24, // 89: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	26, // 90: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	28, // 91: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	30, // 92: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	32, // 93: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	34, // 94: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	36, // 95: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	38, // 96: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	40, // 97: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	42, // 98: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	44, // 99: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	51, // 100: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	20, // 101: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	87, // 102: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	88, // 103: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	89, // 104: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	90, // 105: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	91, // 106: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	92, // 107: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	93, // 108: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	46, // 109: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	48, // 110: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	22, // 111: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	94, // 112: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	53, // 113: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	76, // [76:114] is the sub-list for method output_type
+	38, // [38:76] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -4444,7 +4578,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   59,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1228,6 +1228,170 @@ func (x *UndecidedExtent) GetLost() uint64 {
 	return 0
 }
 
+type VerifyExtentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        string                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Store         string                 `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"` // empty: all stores that have a replica, or should
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyExtentRequest) Reset() {
+	*x = VerifyExtentRequest{}
+	mi := &file_columba_v1_public_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyExtentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyExtentRequest) ProtoMessage() {}
+
+func (x *VerifyExtentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyExtentRequest.ProtoReflect.Descriptor instead.
+func (*VerifyExtentRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *VerifyExtentRequest) GetExtent() string {
+	if x != nil {
+		return x.Extent
+	}
+	return ""
+}
+
+func (x *VerifyExtentRequest) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+type VerifyExtentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replicas      []*VerifiedReplica     `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"` // in the order of the stores' ids
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyExtentResponse) Reset() {
+	*x = VerifyExtentResponse{}
+	mi := &file_columba_v1_public_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyExtentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyExtentResponse) ProtoMessage() {}
+
+func (x *VerifyExtentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyExtentResponse.ProtoReflect.Descriptor instead.
+func (*VerifyExtentResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *VerifyExtentResponse) GetReplicas() []*VerifiedReplica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+type VerifiedReplica struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Outcome       string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"` // sound, lifted (its quarantine), damaged, absent (the store has no replica) or unanswered
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`    // that were read
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`   // it is damaged, or there is no answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifiedReplica) Reset() {
+	*x = VerifiedReplica{}
+	mi := &file_columba_v1_public_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifiedReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifiedReplica) ProtoMessage() {}
+
+func (x *VerifiedReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_public_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifiedReplica.ProtoReflect.Descriptor instead.
+func (*VerifiedReplica) Descriptor() ([]byte, []int) {
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *VerifiedReplica) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *VerifiedReplica) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *VerifiedReplica) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *VerifiedReplica) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type DeleteOrphansRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DryRun        bool                   `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say what would be done
@@ -1238,7 +1402,7 @@ type DeleteOrphansRequest struct {
 
 func (x *DeleteOrphansRequest) Reset() {
 	*x = DeleteOrphansRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[23]
+	mi := &file_columba_v1_public_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1414,7 @@ func (x *DeleteOrphansRequest) String() string {
 func (*DeleteOrphansRequest) ProtoMessage() {}
 
 func (x *DeleteOrphansRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[23]
+	mi := &file_columba_v1_public_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1427,7 @@ func (x *DeleteOrphansRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOrphansRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOrphansRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteOrphansRequest) GetDryRun() bool {
@@ -1290,7 +1454,7 @@ type DeleteOrphansResponse struct {
 
 func (x *DeleteOrphansResponse) Reset() {
 	*x = DeleteOrphansResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[24]
+	mi := &file_columba_v1_public_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1466,7 @@ func (x *DeleteOrphansResponse) String() string {
 func (*DeleteOrphansResponse) ProtoMessage() {}
 
 func (x *DeleteOrphansResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[24]
+	mi := &file_columba_v1_public_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1479,7 @@ func (x *DeleteOrphansResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOrphansResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOrphansResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteOrphansResponse) GetExtents() []*OrphanExtent {
@@ -1344,7 +1508,7 @@ type OrphanExtent struct {
 
 func (x *OrphanExtent) Reset() {
 	*x = OrphanExtent{}
-	mi := &file_columba_v1_public_proto_msgTypes[25]
+	mi := &file_columba_v1_public_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1520,7 @@ func (x *OrphanExtent) String() string {
 func (*OrphanExtent) ProtoMessage() {}
 
 func (x *OrphanExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[25]
+	mi := &file_columba_v1_public_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1533,7 @@ func (x *OrphanExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanExtent.ProtoReflect.Descriptor instead.
 func (*OrphanExtent) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OrphanExtent) GetExtent() string {
@@ -1408,7 +1572,7 @@ type ListHostsRequest struct {
 
 func (x *ListHostsRequest) Reset() {
 	*x = ListHostsRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[26]
+	mi := &file_columba_v1_public_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1584,7 @@ func (x *ListHostsRequest) String() string {
 func (*ListHostsRequest) ProtoMessage() {}
 
 func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[26]
+	mi := &file_columba_v1_public_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1597,7 @@ func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsRequest.ProtoReflect.Descriptor instead.
 func (*ListHostsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{29}
 }
 
 type HostInfo struct {
@@ -1451,7 +1615,7 @@ type HostInfo struct {
 
 func (x *HostInfo) Reset() {
 	*x = HostInfo{}
-	mi := &file_columba_v1_public_proto_msgTypes[27]
+	mi := &file_columba_v1_public_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1627,7 @@ func (x *HostInfo) String() string {
 func (*HostInfo) ProtoMessage() {}
 
 func (x *HostInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[27]
+	mi := &file_columba_v1_public_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1640,7 @@ func (x *HostInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostInfo.ProtoReflect.Descriptor instead.
 func (*HostInfo) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostInfo) GetHost() string {
@@ -1537,7 +1701,7 @@ type ListHostsResponse struct {
 
 func (x *ListHostsResponse) Reset() {
 	*x = ListHostsResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[28]
+	mi := &file_columba_v1_public_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1713,7 @@ func (x *ListHostsResponse) String() string {
 func (*ListHostsResponse) ProtoMessage() {}
 
 func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[28]
+	mi := &file_columba_v1_public_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1726,7 @@ func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsResponse.ProtoReflect.Descriptor instead.
 func (*ListHostsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListHostsResponse) GetHosts() []*HostInfo {
@@ -1582,7 +1746,7 @@ type GetDepthRequest struct {
 
 func (x *GetDepthRequest) Reset() {
 	*x = GetDepthRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[29]
+	mi := &file_columba_v1_public_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1758,7 @@ func (x *GetDepthRequest) String() string {
 func (*GetDepthRequest) ProtoMessage() {}
 
 func (x *GetDepthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[29]
+	mi := &file_columba_v1_public_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1771,7 @@ func (x *GetDepthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDepthRequest.ProtoReflect.Descriptor instead.
 func (*GetDepthRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetDepthRequest) GetQueue() string {
@@ -1633,7 +1797,7 @@ type GetDepthResponse struct {
 
 func (x *GetDepthResponse) Reset() {
 	*x = GetDepthResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1809,7 @@ func (x *GetDepthResponse) String() string {
 func (*GetDepthResponse) ProtoMessage() {}
 
 func (x *GetDepthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[30]
+	mi := &file_columba_v1_public_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1822,7 @@ func (x *GetDepthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDepthResponse.ProtoReflect.Descriptor instead.
 func (*GetDepthResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetDepthResponse) GetGroups() []*Depth {
@@ -1682,7 +1846,7 @@ type ListDepthsRequest struct {
 
 func (x *ListDepthsRequest) Reset() {
 	*x = ListDepthsRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1858,7 @@ func (x *ListDepthsRequest) String() string {
 func (*ListDepthsRequest) ProtoMessage() {}
 
 func (x *ListDepthsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[31]
+	mi := &file_columba_v1_public_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1871,7 @@ func (x *ListDepthsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDepthsRequest.ProtoReflect.Descriptor instead.
 func (*ListDepthsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListDepthsRequest) GetPrefix() string {
@@ -1764,7 +1928,7 @@ type ListDepthsResponse struct {
 
 func (x *ListDepthsResponse) Reset() {
 	*x = ListDepthsResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1940,7 @@ func (x *ListDepthsResponse) String() string {
 func (*ListDepthsResponse) ProtoMessage() {}
 
 func (x *ListDepthsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[32]
+	mi := &file_columba_v1_public_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1953,7 @@ func (x *ListDepthsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDepthsResponse.ProtoReflect.Descriptor instead.
 func (*ListDepthsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListDepthsResponse) GetDepths() []*Depth {
@@ -1827,7 +1991,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2003,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[33]
+	mi := &file_columba_v1_public_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2016,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListDeadLettersRequest) GetQueue() string {
@@ -1908,7 +2072,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2084,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[34]
+	mi := &file_columba_v1_public_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2097,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -1967,7 +2131,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2143,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[35]
+	mi := &file_columba_v1_public_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2156,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CancelRequest) GetQueue() string {
@@ -2018,7 +2182,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2194,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[36]
+	mi := &file_columba_v1_public_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2207,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CancelResponse) GetResults() []*CancelResult {
@@ -2064,7 +2228,7 @@ type CancelResult struct {
 
 func (x *CancelResult) Reset() {
 	*x = CancelResult{}
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2240,7 @@ func (x *CancelResult) String() string {
 func (*CancelResult) ProtoMessage() {}
 
 func (x *CancelResult) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[37]
+	mi := &file_columba_v1_public_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2253,7 @@ func (x *CancelResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResult.ProtoReflect.Descriptor instead.
 func (*CancelResult) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CancelResult) GetReceipt() string {
@@ -2123,7 +2287,7 @@ type CancelledFor struct {
 
 func (x *CancelledFor) Reset() {
 	*x = CancelledFor{}
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2299,7 @@ func (x *CancelledFor) String() string {
 func (*CancelledFor) ProtoMessage() {}
 
 func (x *CancelledFor) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[38]
+	mi := &file_columba_v1_public_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2312,7 @@ func (x *CancelledFor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelledFor.ProtoReflect.Descriptor instead.
 func (*CancelledFor) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CancelledFor) GetGroup() string {
@@ -2180,7 +2344,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2356,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[39]
+	mi := &file_columba_v1_public_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2369,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListParkedRequest) GetQueue() string {
@@ -2268,7 +2432,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2444,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[40]
+	mi := &file_columba_v1_public_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2457,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
@@ -2329,7 +2493,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2505,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[41]
+	mi := &file_columba_v1_public_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2518,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PeekRequest) GetQueue() string {
@@ -2396,7 +2560,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2572,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[42]
+	mi := &file_columba_v1_public_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2585,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoredMessage) GetReceipt() string {
@@ -2455,7 +2619,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2631,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[43]
+	mi := &file_columba_v1_public_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2644,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PeekResponse) GetMessages() []*StoredMessage {
@@ -2506,7 +2670,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2682,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[44]
+	mi := &file_columba_v1_public_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2695,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CreateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -2550,7 +2714,7 @@ type GetNamespaceRequest struct {
 
 func (x *GetNamespaceRequest) Reset() {
 	*x = GetNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2726,7 @@ func (x *GetNamespaceRequest) String() string {
 func (*GetNamespaceRequest) ProtoMessage() {}
 
 func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[45]
+	mi := &file_columba_v1_public_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2739,7 @@ func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetNamespaceRequest) GetName() string {
@@ -2595,7 +2759,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2771,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[46]
+	mi := &file_columba_v1_public_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2784,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListNamespacesRequest) GetAfter() string {
@@ -2647,7 +2811,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2823,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[47]
+	mi := &file_columba_v1_public_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2836,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -2699,7 +2863,7 @@ type UpdateNamespaceRequest struct {
 
 func (x *UpdateNamespaceRequest) Reset() {
 	*x = UpdateNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2875,7 @@ func (x *UpdateNamespaceRequest) String() string {
 func (*UpdateNamespaceRequest) ProtoMessage() {}
 
 func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[48]
+	mi := &file_columba_v1_public_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2888,7 @@ func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *UpdateNamespaceRequest) GetSpec() *NamespaceSpec {
@@ -2750,7 +2914,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +2926,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[49]
+	mi := &file_columba_v1_public_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +2939,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -2793,7 +2957,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2969,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[50]
+	mi := &file_columba_v1_public_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +2982,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
 }
 
 // AuditEntry is one recorded change.
@@ -2835,7 +2999,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +3011,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[51]
+	mi := &file_columba_v1_public_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +3024,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AuditEntry) GetWhen() *timestamppb.Timestamp {
@@ -2910,7 +3074,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3086,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[52]
+	mi := &file_columba_v1_public_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3099,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListAuditRequest) GetPrefix() string {
@@ -2976,7 +3140,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3152,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[53]
+	mi := &file_columba_v1_public_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3165,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -3028,7 +3192,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3204,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[54]
+	mi := &file_columba_v1_public_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3217,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PublishRequest) GetQueue() string {
@@ -3079,7 +3243,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3255,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[55]
+	mi := &file_columba_v1_public_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3268,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PublishResponse) GetResults() []*PublishResponse_Result {
@@ -3126,7 +3290,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3302,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[56]
+	mi := &file_columba_v1_public_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3315,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PullRequest) GetQueue() string {
@@ -3196,7 +3360,7 @@ type PulledMessage struct {
 
 func (x *PulledMessage) Reset() {
 	*x = PulledMessage{}
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3372,7 @@ func (x *PulledMessage) String() string {
 func (*PulledMessage) ProtoMessage() {}
 
 func (x *PulledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[57]
+	mi := &file_columba_v1_public_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3385,7 @@ func (x *PulledMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PulledMessage.ProtoReflect.Descriptor instead.
 func (*PulledMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PulledMessage) GetToken() string {
@@ -3275,7 +3439,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3451,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[58]
+	mi := &file_columba_v1_public_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3464,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PullResponse) GetMessages() []*PulledMessage {
@@ -3319,7 +3483,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3495,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[59]
+	mi := &file_columba_v1_public_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3508,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AckRequest) GetTokens() []string {
@@ -3367,7 +3531,7 @@ type NackRequest struct {
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3543,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[60]
+	mi := &file_columba_v1_public_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3556,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *NackRequest) GetTokens() []string {
@@ -3440,7 +3604,7 @@ type RejectRequest struct {
 
 func (x *RejectRequest) Reset() {
 	*x = RejectRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3616,7 @@ func (x *RejectRequest) String() string {
 func (*RejectRequest) ProtoMessage() {}
 
 func (x *RejectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[61]
+	mi := &file_columba_v1_public_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3629,7 @@ func (x *RejectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
 func (*RejectRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RejectRequest) GetTokens() []string {
@@ -3492,7 +3656,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[62]
+	mi := &file_columba_v1_public_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3668,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[62]
+	mi := &file_columba_v1_public_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3681,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ExtendRequest) GetTokens() []string {
@@ -3544,7 +3708,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[63]
+	mi := &file_columba_v1_public_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3720,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[63]
+	mi := &file_columba_v1_public_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3733,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SettleResponse) GetFailures() []*SettleResponse_Failure {
@@ -3588,7 +3752,7 @@ type PublishRouteRequest struct {
 
 func (x *PublishRouteRequest) Reset() {
 	*x = PublishRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[64]
+	mi := &file_columba_v1_public_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3764,7 @@ func (x *PublishRouteRequest) String() string {
 func (*PublishRouteRequest) ProtoMessage() {}
 
 func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[64]
+	mi := &file_columba_v1_public_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3777,7 @@ func (x *PublishRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRouteRequest.ProtoReflect.Descriptor instead.
 func (*PublishRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{64}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PublishRouteRequest) GetQueue() string {
@@ -3633,7 +3797,7 @@ type ConsumeRouteRequest struct {
 
 func (x *ConsumeRouteRequest) Reset() {
 	*x = ConsumeRouteRequest{}
-	mi := &file_columba_v1_public_proto_msgTypes[65]
+	mi := &file_columba_v1_public_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3809,7 @@ func (x *ConsumeRouteRequest) String() string {
 func (*ConsumeRouteRequest) ProtoMessage() {}
 
 func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[65]
+	mi := &file_columba_v1_public_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3822,7 @@ func (x *ConsumeRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRouteRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRouteRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{65}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ConsumeRouteRequest) GetQueue() string {
@@ -3685,7 +3849,7 @@ type RouteResponse struct {
 
 func (x *RouteResponse) Reset() {
 	*x = RouteResponse{}
-	mi := &file_columba_v1_public_proto_msgTypes[66]
+	mi := &file_columba_v1_public_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3697,7 +3861,7 @@ func (x *RouteResponse) String() string {
 func (*RouteResponse) ProtoMessage() {}
 
 func (x *RouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[66]
+	mi := &file_columba_v1_public_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3710,7 +3874,7 @@ func (x *RouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteResponse.ProtoReflect.Descriptor instead.
 func (*RouteResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{66}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RouteResponse) GetVersion() uint64 {
@@ -3737,7 +3901,7 @@ type CreateQueuesResponse_Result struct {
 
 func (x *CreateQueuesResponse_Result) Reset() {
 	*x = CreateQueuesResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[67]
+	mi := &file_columba_v1_public_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +3913,7 @@ func (x *CreateQueuesResponse_Result) String() string {
 func (*CreateQueuesResponse_Result) ProtoMessage() {}
 
 func (x *CreateQueuesResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[67]
+	mi := &file_columba_v1_public_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +3954,7 @@ type PublishResponse_Result struct {
 
 func (x *PublishResponse_Result) Reset() {
 	*x = PublishResponse_Result{}
-	mi := &file_columba_v1_public_proto_msgTypes[68]
+	mi := &file_columba_v1_public_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3966,7 @@ func (x *PublishResponse_Result) String() string {
 func (*PublishResponse_Result) ProtoMessage() {}
 
 func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[68]
+	mi := &file_columba_v1_public_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3979,7 @@ func (x *PublishResponse_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse_Result.ProtoReflect.Descriptor instead.
 func (*PublishResponse_Result) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{55, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{58, 0}
 }
 
 func (x *PublishResponse_Result) GetId() string {
@@ -3849,7 +4013,7 @@ type SettleResponse_Failure struct {
 
 func (x *SettleResponse_Failure) Reset() {
 	*x = SettleResponse_Failure{}
-	mi := &file_columba_v1_public_proto_msgTypes[69]
+	mi := &file_columba_v1_public_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4025,7 @@ func (x *SettleResponse_Failure) String() string {
 func (*SettleResponse_Failure) ProtoMessage() {}
 
 func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_public_proto_msgTypes[69]
+	mi := &file_columba_v1_public_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4038,7 @@ func (x *SettleResponse_Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse_Failure.ProtoReflect.Descriptor instead.
 func (*SettleResponse_Failure) Descriptor() ([]byte, []int) {
-	return file_columba_v1_public_proto_rawDescGZIP(), []int{63, 0}
+	return file_columba_v1_public_proto_rawDescGZIP(), []int{66, 0}
 }
 
 func (x *SettleResponse_Failure) GetToken() string {
@@ -3969,7 +4133,17 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x04away\x18\x05 \x03(\tR\x04away\x12\x18\n" +
 	"\aoutcome\x18\x06 \x01(\tR\aoutcome\x12\x19\n" +
 	"\blast_seq\x18\a \x01(\x04R\alastSeq\x12\x12\n" +
-	"\x04lost\x18\b \x01(\x04R\x04lost\"A\n" +
+	"\x04lost\x18\b \x01(\x04R\x04lost\"C\n" +
+	"\x13VerifyExtentRequest\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
+	"\x05store\x18\x02 \x01(\tR\x05store\"O\n" +
+	"\x14VerifyExtentResponse\x127\n" +
+	"\breplicas\x18\x01 \x03(\v2\x1b.columba.v1.VerifiedReplicaR\breplicas\"o\n" +
+	"\x0fVerifiedReplica\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"A\n" +
 	"\x14DeleteOrphansRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x10\n" +
 	"\x03who\x18\x02 \x01(\tR\x03who\"a\n" +
@@ -4138,7 +4312,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xd2\x14\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xa5\x15\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -4158,7 +4332,8 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\tGetExtent\x12\x1c.columba.v1.GetExtentRequest\x1a\x16.columba.v1.ExtentInfo\x12H\n" +
 	"\n" +
 	"SealExtent\x12\".columba.v1.SealExtentAdminRequest\x1a\x16.columba.v1.ExtentInfo\x12W\n" +
-	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12T\n" +
+	"\x0eSealAllOfStore\x12!.columba.v1.SealAllOfStoreRequest\x1a\".columba.v1.SealAllOfStoreResponse\x12Q\n" +
+	"\fVerifyExtent\x12\x1f.columba.v1.VerifyExtentRequest\x1a .columba.v1.VerifyExtentResponse\x12T\n" +
 	"\rDeleteOrphans\x12 .columba.v1.DeleteOrphansRequest\x1a!.columba.v1.DeleteOrphansResponse\x12H\n" +
 	"\tListHosts\x12\x1c.columba.v1.ListHostsRequest\x1a\x1d.columba.v1.ListHostsResponse\x12E\n" +
 	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12K\n" +
@@ -4204,7 +4379,7 @@ func file_columba_v1_public_proto_rawDescGZIP() []byte {
 	return file_columba_v1_public_proto_rawDescData
 }
 
-var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_columba_v1_public_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_columba_v1_public_proto_goTypes = []any{
 	(*CreateQueueRequest)(nil),          // 0: columba.v1.CreateQueueRequest
 	(*CreateQueuesRequest)(nil),         // 1: columba.v1.CreateQueuesRequest
@@ -4229,221 +4404,227 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*SealAllOfStoreRequest)(nil),       // 20: columba.v1.SealAllOfStoreRequest
 	(*SealAllOfStoreResponse)(nil),      // 21: columba.v1.SealAllOfStoreResponse
 	(*UndecidedExtent)(nil),             // 22: columba.v1.UndecidedExtent
-	(*DeleteOrphansRequest)(nil),        // 23: columba.v1.DeleteOrphansRequest
-	(*DeleteOrphansResponse)(nil),       // 24: columba.v1.DeleteOrphansResponse
-	(*OrphanExtent)(nil),                // 25: columba.v1.OrphanExtent
-	(*ListHostsRequest)(nil),            // 26: columba.v1.ListHostsRequest
-	(*HostInfo)(nil),                    // 27: columba.v1.HostInfo
-	(*ListHostsResponse)(nil),           // 28: columba.v1.ListHostsResponse
-	(*GetDepthRequest)(nil),             // 29: columba.v1.GetDepthRequest
-	(*GetDepthResponse)(nil),            // 30: columba.v1.GetDepthResponse
-	(*ListDepthsRequest)(nil),           // 31: columba.v1.ListDepthsRequest
-	(*ListDepthsResponse)(nil),          // 32: columba.v1.ListDepthsResponse
-	(*ListDeadLettersRequest)(nil),      // 33: columba.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 34: columba.v1.ListDeadLettersResponse
-	(*CancelRequest)(nil),               // 35: columba.v1.CancelRequest
-	(*CancelResponse)(nil),              // 36: columba.v1.CancelResponse
-	(*CancelResult)(nil),                // 37: columba.v1.CancelResult
-	(*CancelledFor)(nil),                // 38: columba.v1.CancelledFor
-	(*ListParkedRequest)(nil),           // 39: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),          // 40: columba.v1.ListParkedResponse
-	(*PeekRequest)(nil),                 // 41: columba.v1.PeekRequest
-	(*StoredMessage)(nil),               // 42: columba.v1.StoredMessage
-	(*PeekResponse)(nil),                // 43: columba.v1.PeekResponse
-	(*CreateNamespaceRequest)(nil),      // 44: columba.v1.CreateNamespaceRequest
-	(*GetNamespaceRequest)(nil),         // 45: columba.v1.GetNamespaceRequest
-	(*ListNamespacesRequest)(nil),       // 46: columba.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),      // 47: columba.v1.ListNamespacesResponse
-	(*UpdateNamespaceRequest)(nil),      // 48: columba.v1.UpdateNamespaceRequest
-	(*DeleteNamespaceRequest)(nil),      // 49: columba.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),     // 50: columba.v1.DeleteNamespaceResponse
-	(*AuditEntry)(nil),                  // 51: columba.v1.AuditEntry
-	(*ListAuditRequest)(nil),            // 52: columba.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),           // 53: columba.v1.ListAuditResponse
-	(*PublishRequest)(nil),              // 54: columba.v1.PublishRequest
-	(*PublishResponse)(nil),             // 55: columba.v1.PublishResponse
-	(*PullRequest)(nil),                 // 56: columba.v1.PullRequest
-	(*PulledMessage)(nil),               // 57: columba.v1.PulledMessage
-	(*PullResponse)(nil),                // 58: columba.v1.PullResponse
-	(*AckRequest)(nil),                  // 59: columba.v1.AckRequest
-	(*NackRequest)(nil),                 // 60: columba.v1.NackRequest
-	(*RejectRequest)(nil),               // 61: columba.v1.RejectRequest
-	(*ExtendRequest)(nil),               // 62: columba.v1.ExtendRequest
-	(*SettleResponse)(nil),              // 63: columba.v1.SettleResponse
-	(*PublishRouteRequest)(nil),         // 64: columba.v1.PublishRouteRequest
-	(*ConsumeRouteRequest)(nil),         // 65: columba.v1.ConsumeRouteRequest
-	(*RouteResponse)(nil),               // 66: columba.v1.RouteResponse
-	(*CreateQueuesResponse_Result)(nil), // 67: columba.v1.CreateQueuesResponse.Result
-	(*PublishResponse_Result)(nil),      // 68: columba.v1.PublishResponse.Result
-	(*SettleResponse_Failure)(nil),      // 69: columba.v1.SettleResponse.Failure
-	(*QueueSpec)(nil),                   // 70: columba.v1.QueueSpec
-	(*Queue)(nil),                       // 71: columba.v1.Queue
-	(*GroupSpec)(nil),                   // 72: columba.v1.GroupSpec
-	(*Group)(nil),                       // 73: columba.v1.Group
-	(*ExtentInfo)(nil),                  // 74: columba.v1.ExtentInfo
-	(*timestamppb.Timestamp)(nil),       // 75: google.protobuf.Timestamp
-	(*Depth)(nil),                       // 76: columba.v1.Depth
-	(*DeadLetter)(nil),                  // 77: columba.v1.DeadLetter
-	(*Error)(nil),                       // 78: columba.v1.Error
-	(*ParkedMessage)(nil),               // 79: columba.v1.ParkedMessage
-	(*Message)(nil),                     // 80: columba.v1.Message
-	(*NamespaceSpec)(nil),               // 81: columba.v1.NamespaceSpec
-	(*Namespace)(nil),                   // 82: columba.v1.Namespace
-	(*durationpb.Duration)(nil),         // 83: google.protobuf.Duration
-	(*HostAddress)(nil),                 // 84: columba.v1.HostAddress
-	(*SeekGroupRequest)(nil),            // 85: columba.v1.SeekGroupRequest
-	(*WhyStuckRequest)(nil),             // 86: columba.v1.WhyStuckRequest
-	(*GetMessageRequest)(nil),           // 87: columba.v1.GetMessageRequest
-	(*StartOperationRequest)(nil),       // 88: columba.v1.StartOperationRequest
-	(*GetOperationRequest)(nil),         // 89: columba.v1.GetOperationRequest
-	(*CancelOperationRequest)(nil),      // 90: columba.v1.CancelOperationRequest
-	(*ListOperationsRequest)(nil),       // 91: columba.v1.ListOperationsRequest
-	(*WhyStuckResponse)(nil),            // 92: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 93: columba.v1.MessageLife
-	(*Operation)(nil),                   // 94: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 95: columba.v1.ListOperationsResponse
+	(*VerifyExtentRequest)(nil),         // 23: columba.v1.VerifyExtentRequest
+	(*VerifyExtentResponse)(nil),        // 24: columba.v1.VerifyExtentResponse
+	(*VerifiedReplica)(nil),             // 25: columba.v1.VerifiedReplica
+	(*DeleteOrphansRequest)(nil),        // 26: columba.v1.DeleteOrphansRequest
+	(*DeleteOrphansResponse)(nil),       // 27: columba.v1.DeleteOrphansResponse
+	(*OrphanExtent)(nil),                // 28: columba.v1.OrphanExtent
+	(*ListHostsRequest)(nil),            // 29: columba.v1.ListHostsRequest
+	(*HostInfo)(nil),                    // 30: columba.v1.HostInfo
+	(*ListHostsResponse)(nil),           // 31: columba.v1.ListHostsResponse
+	(*GetDepthRequest)(nil),             // 32: columba.v1.GetDepthRequest
+	(*GetDepthResponse)(nil),            // 33: columba.v1.GetDepthResponse
+	(*ListDepthsRequest)(nil),           // 34: columba.v1.ListDepthsRequest
+	(*ListDepthsResponse)(nil),          // 35: columba.v1.ListDepthsResponse
+	(*ListDeadLettersRequest)(nil),      // 36: columba.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 37: columba.v1.ListDeadLettersResponse
+	(*CancelRequest)(nil),               // 38: columba.v1.CancelRequest
+	(*CancelResponse)(nil),              // 39: columba.v1.CancelResponse
+	(*CancelResult)(nil),                // 40: columba.v1.CancelResult
+	(*CancelledFor)(nil),                // 41: columba.v1.CancelledFor
+	(*ListParkedRequest)(nil),           // 42: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),          // 43: columba.v1.ListParkedResponse
+	(*PeekRequest)(nil),                 // 44: columba.v1.PeekRequest
+	(*StoredMessage)(nil),               // 45: columba.v1.StoredMessage
+	(*PeekResponse)(nil),                // 46: columba.v1.PeekResponse
+	(*CreateNamespaceRequest)(nil),      // 47: columba.v1.CreateNamespaceRequest
+	(*GetNamespaceRequest)(nil),         // 48: columba.v1.GetNamespaceRequest
+	(*ListNamespacesRequest)(nil),       // 49: columba.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),      // 50: columba.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),      // 51: columba.v1.UpdateNamespaceRequest
+	(*DeleteNamespaceRequest)(nil),      // 52: columba.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),     // 53: columba.v1.DeleteNamespaceResponse
+	(*AuditEntry)(nil),                  // 54: columba.v1.AuditEntry
+	(*ListAuditRequest)(nil),            // 55: columba.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),           // 56: columba.v1.ListAuditResponse
+	(*PublishRequest)(nil),              // 57: columba.v1.PublishRequest
+	(*PublishResponse)(nil),             // 58: columba.v1.PublishResponse
+	(*PullRequest)(nil),                 // 59: columba.v1.PullRequest
+	(*PulledMessage)(nil),               // 60: columba.v1.PulledMessage
+	(*PullResponse)(nil),                // 61: columba.v1.PullResponse
+	(*AckRequest)(nil),                  // 62: columba.v1.AckRequest
+	(*NackRequest)(nil),                 // 63: columba.v1.NackRequest
+	(*RejectRequest)(nil),               // 64: columba.v1.RejectRequest
+	(*ExtendRequest)(nil),               // 65: columba.v1.ExtendRequest
+	(*SettleResponse)(nil),              // 66: columba.v1.SettleResponse
+	(*PublishRouteRequest)(nil),         // 67: columba.v1.PublishRouteRequest
+	(*ConsumeRouteRequest)(nil),         // 68: columba.v1.ConsumeRouteRequest
+	(*RouteResponse)(nil),               // 69: columba.v1.RouteResponse
+	(*CreateQueuesResponse_Result)(nil), // 70: columba.v1.CreateQueuesResponse.Result
+	(*PublishResponse_Result)(nil),      // 71: columba.v1.PublishResponse.Result
+	(*SettleResponse_Failure)(nil),      // 72: columba.v1.SettleResponse.Failure
+	(*QueueSpec)(nil),                   // 73: columba.v1.QueueSpec
+	(*Queue)(nil),                       // 74: columba.v1.Queue
+	(*GroupSpec)(nil),                   // 75: columba.v1.GroupSpec
+	(*Group)(nil),                       // 76: columba.v1.Group
+	(*ExtentInfo)(nil),                  // 77: columba.v1.ExtentInfo
+	(*timestamppb.Timestamp)(nil),       // 78: google.protobuf.Timestamp
+	(*Depth)(nil),                       // 79: columba.v1.Depth
+	(*DeadLetter)(nil),                  // 80: columba.v1.DeadLetter
+	(*Error)(nil),                       // 81: columba.v1.Error
+	(*ParkedMessage)(nil),               // 82: columba.v1.ParkedMessage
+	(*Message)(nil),                     // 83: columba.v1.Message
+	(*NamespaceSpec)(nil),               // 84: columba.v1.NamespaceSpec
+	(*Namespace)(nil),                   // 85: columba.v1.Namespace
+	(*durationpb.Duration)(nil),         // 86: google.protobuf.Duration
+	(*HostAddress)(nil),                 // 87: columba.v1.HostAddress
+	(*SeekGroupRequest)(nil),            // 88: columba.v1.SeekGroupRequest
+	(*WhyStuckRequest)(nil),             // 89: columba.v1.WhyStuckRequest
+	(*GetMessageRequest)(nil),           // 90: columba.v1.GetMessageRequest
+	(*StartOperationRequest)(nil),       // 91: columba.v1.StartOperationRequest
+	(*GetOperationRequest)(nil),         // 92: columba.v1.GetOperationRequest
+	(*CancelOperationRequest)(nil),      // 93: columba.v1.CancelOperationRequest
+	(*ListOperationsRequest)(nil),       // 94: columba.v1.ListOperationsRequest
+	(*WhyStuckResponse)(nil),            // 95: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 96: columba.v1.MessageLife
+	(*Operation)(nil),                   // 97: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 98: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
-	70, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	70, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
-	67, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
-	71, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
-	70, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
-	72, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	73, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
-	72, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
-	74, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
+	73, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	73, // 1: columba.v1.CreateQueuesRequest.specs:type_name -> columba.v1.QueueSpec
+	70, // 2: columba.v1.CreateQueuesResponse.results:type_name -> columba.v1.CreateQueuesResponse.Result
+	74, // 3: columba.v1.ListQueuesResponse.queues:type_name -> columba.v1.Queue
+	73, // 4: columba.v1.UpdateQueueRequest.spec:type_name -> columba.v1.QueueSpec
+	75, // 5: columba.v1.CreateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	76, // 6: columba.v1.ListGroupsResponse.groups:type_name -> columba.v1.Group
+	75, // 7: columba.v1.UpdateGroupRequest.spec:type_name -> columba.v1.GroupSpec
+	77, // 8: columba.v1.ListExtentsResponse.extents:type_name -> columba.v1.ExtentInfo
 	22, // 9: columba.v1.SealAllOfStoreResponse.extents:type_name -> columba.v1.UndecidedExtent
-	75, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
-	25, // 11: columba.v1.DeleteOrphansResponse.extents:type_name -> columba.v1.OrphanExtent
-	75, // 12: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
-	75, // 13: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
-	27, // 14: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	76, // 15: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	76, // 16: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
-	75, // 17: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
-	77, // 18: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
-	37, // 19: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
-	78, // 20: columba.v1.CancelResult.error:type_name -> columba.v1.Error
-	38, // 21: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	75, // 22: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	79, // 23: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	75, // 24: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	80, // 25: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	42, // 26: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	81, // 27: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	82, // 28: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	81, // 29: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	75, // 30: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
-	75, // 31: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
-	51, // 32: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
-	80, // 33: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	68, // 34: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	83, // 35: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	75, // 36: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	80, // 37: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	57, // 38: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	83, // 39: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	83, // 40: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	69, // 41: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	84, // 42: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	71, // 43: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	78, // 44: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	78, // 45: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	78, // 46: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 47: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 48: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 49: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 50: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 51: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 52: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 53: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 54: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 55: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 56: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 57: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	85, // 58: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 59: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 60: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 61: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 62: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 63: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	26, // 64: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	29, // 65: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	31, // 66: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	86, // 67: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	87, // 68: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	33, // 69: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	39, // 70: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
-	88, // 71: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	89, // 72: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	90, // 73: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	91, // 74: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	41, // 75: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	44, // 76: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	45, // 77: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	46, // 78: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	48, // 79: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	49, // 80: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	52, // 81: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
-	54, // 82: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	56, // 83: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	59, // 84: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	60, // 85: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	61, // 86: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	62, // 87: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	35, // 88: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	64, // 89: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	65, // 90: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	71, // 91: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 92: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	71, // 93: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 94: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	71, // 95: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 96: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	73, // 97: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	73, // 98: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 99: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	73, // 100: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 101: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	73, // 102: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 103: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	74, // 104: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	74, // 105: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 106: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	24, // 107: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	28, // 108: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	30, // 109: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	32, // 110: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	92, // 111: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	93, // 112: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	34, // 113: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	40, // 114: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
-	94, // 115: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	94, // 116: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	94, // 117: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	95, // 118: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	43, // 119: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	82, // 120: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	82, // 121: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	47, // 122: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	82, // 123: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	50, // 124: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	53, // 125: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
-	55, // 126: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	58, // 127: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	63, // 128: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	63, // 129: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	63, // 130: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	63, // 131: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	36, // 132: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	66, // 133: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	66, // 134: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	91, // [91:135] is the sub-list for method output_type
-	47, // [47:91] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	78, // 10: columba.v1.UndecidedExtent.since:type_name -> google.protobuf.Timestamp
+	25, // 11: columba.v1.VerifyExtentResponse.replicas:type_name -> columba.v1.VerifiedReplica
+	28, // 12: columba.v1.DeleteOrphansResponse.extents:type_name -> columba.v1.OrphanExtent
+	78, // 13: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
+	78, // 14: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
+	30, // 15: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
+	79, // 16: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	79, // 17: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
+	78, // 18: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
+	80, // 19: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	40, // 20: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
+	81, // 21: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	41, // 22: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
+	78, // 23: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	82, // 24: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	78, // 25: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 26: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	45, // 27: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	84, // 28: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	85, // 29: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	84, // 30: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	78, // 31: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
+	78, // 32: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	54, // 33: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
+	83, // 34: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	71, // 35: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	86, // 36: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	78, // 37: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 38: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	60, // 39: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	86, // 40: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	86, // 41: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	72, // 42: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	87, // 43: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	74, // 44: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	81, // 45: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	81, // 46: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	81, // 47: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 48: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 49: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 50: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 51: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 52: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 53: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 54: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 55: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 56: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 57: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 58: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	88, // 59: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	16, // 60: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 61: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 62: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 63: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 64: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
+	26, // 65: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	29, // 66: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	32, // 67: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	34, // 68: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	89, // 69: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	90, // 70: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	36, // 71: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	42, // 72: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
+	91, // 73: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	92, // 74: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	93, // 75: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	94, // 76: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	44, // 77: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	47, // 78: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	48, // 79: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	49, // 80: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	51, // 81: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	52, // 82: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	55, // 83: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
+	57, // 84: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	59, // 85: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	62, // 86: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	63, // 87: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	64, // 88: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	65, // 89: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	38, // 90: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	67, // 91: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	68, // 92: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	74, // 93: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 94: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	74, // 95: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 96: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	74, // 97: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 98: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	76, // 99: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	76, // 100: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 101: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	76, // 102: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 103: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	76, // 104: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	17, // 105: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	77, // 106: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	77, // 107: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 108: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 109: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
+	27, // 110: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	31, // 111: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	33, // 112: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	35, // 113: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	95, // 114: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	96, // 115: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	37, // 116: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	43, // 117: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
+	97, // 118: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	97, // 119: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	97, // 120: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	98, // 121: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	46, // 122: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	85, // 123: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	85, // 124: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	50, // 125: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	85, // 126: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	53, // 127: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	56, // 128: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
+	58, // 129: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	61, // 130: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	66, // 131: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	66, // 132: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	66, // 133: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	66, // 134: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	39, // 135: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	69, // 136: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	69, // 137: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	93, // [93:138] is the sub-list for method output_type
+	48, // [48:93] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }
@@ -4460,7 +4641,7 @@ func file_columba_v1_public_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_public_proto_rawDesc), len(file_columba_v1_public_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   70,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -95,7 +95,7 @@ func (a *app) root() *cobra.Command {
 		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(), a.whyStuckCommand(),
 		a.publishCommand(), a.consumeCommand(), a.ackCommand(), a.nackCommand(), a.rejectCommand(), a.extendCommand(),
 		a.dlqCommand(), a.mergeCommand("", "merge-dlq", "merge_dlq"), a.purgeCommand("", "purge-dlq", "purge_dlq"), a.purgeQueuesCommand(), a.cancelCommand(), a.seekCommand(),
-		a.peekCommand(), a.sealCommand(), a.inspectCommand(), a.benchCommand(),
+		a.peekCommand(), a.sealCommand(), a.verifyCommand(), a.inspectCommand(), a.benchCommand(),
 	)
 	root.AddCommand(a.hookedCommands()...)
 	onlyOnce(root)

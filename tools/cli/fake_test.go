@@ -265,6 +265,22 @@ func (s *fakeServer) SealExtent(_ context.Context, r *connect.Request[pb.SealExt
 	return connect.NewResponse(extent("sealed")), nil
 }
 
+func (s *fakeServer) VerifyExtent(_ context.Context, r *connect.Request[pb.VerifyExtentRequest]) (*connect.Response[pb.VerifyExtentResponse], error) {
+	s.note(r.Msg)
+	if r.Msg.Extent == fakeID {
+		return nil, fail(core.CodeNotFound, "extent %s does not exist", r.Msg.Extent)
+	}
+	all := []*pb.VerifiedReplica{
+		{Store: "host-a", Outcome: "sound", Bytes: 4096}, {Store: "host-b", Outcome: "lifted", Bytes: 4096},
+		{Store: "host-c", Outcome: "damaged", Bytes: 512, Reason: "seq 7 is missing on the disk"},
+		{Store: "host-d", Outcome: "unanswered", Reason: "the store is not there; see `columba list hosts`"},
+	}
+	if r.Msg.Store != "" {
+		all = slices.DeleteFunc(all, func(v *pb.VerifiedReplica) bool { return v.Store != r.Msg.Store })
+	}
+	return connect.NewResponse(&pb.VerifyExtentResponse{Replicas: all}), nil
+}
+
 func (s *fakeServer) SealAllOfStore(_ context.Context, r *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
 	s.note(r.Msg)
 	switch {

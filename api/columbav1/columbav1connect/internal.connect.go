@@ -94,6 +94,8 @@ const (
 	StoreServiceInventoryProcedure = "/columba.v1.StoreService/Inventory"
 	// StoreServiceRemoveProcedure is the fully-qualified name of the StoreService's Remove RPC.
 	StoreServiceRemoveProcedure = "/columba.v1.StoreService/Remove"
+	// StoreServiceVerifyProcedure is the fully-qualified name of the StoreService's Verify RPC.
+	StoreServiceVerifyProcedure = "/columba.v1.StoreService/Verify"
 	// StoreServiceListDueProcedure is the fully-qualified name of the StoreService's ListDue RPC.
 	StoreServiceListDueProcedure = "/columba.v1.StoreService/ListDue"
 	// StoreServiceGetTailsProcedure is the fully-qualified name of the StoreService's GetTails RPC.
@@ -553,6 +555,8 @@ type StoreServiceClient interface {
 	Describe(context.Context, *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error)
 	Inventory(context.Context, *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error)
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
+	// Verify reads every byte of a replica. It quarantines one that is damaged, and lifts the quarantine of one that is whole.
+	Verify(context.Context, *connect.Request[columbav1.VerifyReplicaRequest]) (*connect.Response[columbav1.VerifyReplicaResponse], error)
 	// ListDue reads a timer extent in the order in which its records are due.
 	ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error)
 	// GetTails answers how far extents go on this store, many in one call. Controllers ask every few seconds for all extents without an end.
@@ -624,6 +628,12 @@ func NewStoreServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(storeServiceMethods.ByName("Remove")),
 			connect.WithClientOptions(opts...),
 		),
+		verify: connect.NewClient[columbav1.VerifyReplicaRequest, columbav1.VerifyReplicaResponse](
+			httpClient,
+			baseURL+StoreServiceVerifyProcedure,
+			connect.WithSchema(storeServiceMethods.ByName("Verify")),
+			connect.WithClientOptions(opts...),
+		),
 		listDue: connect.NewClient[columbav1.ListDueRequest, columbav1.ListDueResponse](
 			httpClient,
 			baseURL+StoreServiceListDueProcedure,
@@ -650,6 +660,7 @@ type storeServiceClient struct {
 	describe   *connect.Client[columbav1.DescribeRequest, columbav1.StoreDescription]
 	inventory  *connect.Client[columbav1.InventoryRequest, columbav1.InventoryResponse]
 	remove     *connect.Client[columbav1.RemoveRequest, columbav1.RemoveResponse]
+	verify     *connect.Client[columbav1.VerifyReplicaRequest, columbav1.VerifyReplicaResponse]
 	listDue    *connect.Client[columbav1.ListDueRequest, columbav1.ListDueResponse]
 	getTails   *connect.Client[columbav1.GetTailsRequest, columbav1.GetTailsResponse]
 }
@@ -699,6 +710,11 @@ func (c *storeServiceClient) Remove(ctx context.Context, req *connect.Request[co
 	return c.remove.CallUnary(ctx, req)
 }
 
+// Verify calls columba.v1.StoreService.Verify.
+func (c *storeServiceClient) Verify(ctx context.Context, req *connect.Request[columbav1.VerifyReplicaRequest]) (*connect.Response[columbav1.VerifyReplicaResponse], error) {
+	return c.verify.CallUnary(ctx, req)
+}
+
 // ListDue calls columba.v1.StoreService.ListDue.
 func (c *storeServiceClient) ListDue(ctx context.Context, req *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error) {
 	return c.listDue.CallUnary(ctx, req)
@@ -721,6 +737,8 @@ type StoreServiceHandler interface {
 	Describe(context.Context, *connect.Request[columbav1.DescribeRequest]) (*connect.Response[columbav1.StoreDescription], error)
 	Inventory(context.Context, *connect.Request[columbav1.InventoryRequest]) (*connect.Response[columbav1.InventoryResponse], error)
 	Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error)
+	// Verify reads every byte of a replica. It quarantines one that is damaged, and lifts the quarantine of one that is whole.
+	Verify(context.Context, *connect.Request[columbav1.VerifyReplicaRequest]) (*connect.Response[columbav1.VerifyReplicaResponse], error)
 	// ListDue reads a timer extent in the order in which its records are due.
 	ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error)
 	// GetTails answers how far extents go on this store, many in one call. Controllers ask every few seconds for all extents without an end.
@@ -788,6 +806,12 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(storeServiceMethods.ByName("Remove")),
 		connect.WithHandlerOptions(opts...),
 	)
+	storeServiceVerifyHandler := connect.NewUnaryHandler(
+		StoreServiceVerifyProcedure,
+		svc.Verify,
+		connect.WithSchema(storeServiceMethods.ByName("Verify")),
+		connect.WithHandlerOptions(opts...),
+	)
 	storeServiceListDueHandler := connect.NewUnaryHandler(
 		StoreServiceListDueProcedure,
 		svc.ListDue,
@@ -820,6 +844,8 @@ func NewStoreServiceHandler(svc StoreServiceHandler, opts ...connect.HandlerOpti
 			storeServiceInventoryHandler.ServeHTTP(w, r)
 		case StoreServiceRemoveProcedure:
 			storeServiceRemoveHandler.ServeHTTP(w, r)
+		case StoreServiceVerifyProcedure:
+			storeServiceVerifyHandler.ServeHTTP(w, r)
 		case StoreServiceListDueProcedure:
 			storeServiceListDueHandler.ServeHTTP(w, r)
 		case StoreServiceGetTailsProcedure:
@@ -867,6 +893,10 @@ func (UnimplementedStoreServiceHandler) Inventory(context.Context, *connect.Requ
 
 func (UnimplementedStoreServiceHandler) Remove(context.Context, *connect.Request[columbav1.RemoveRequest]) (*connect.Response[columbav1.RemoveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.Remove is not implemented"))
+}
+
+func (UnimplementedStoreServiceHandler) Verify(context.Context, *connect.Request[columbav1.VerifyReplicaRequest]) (*connect.Response[columbav1.VerifyReplicaResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.StoreService.Verify is not implemented"))
 }
 
 func (UnimplementedStoreServiceHandler) ListDue(context.Context, *connect.Request[columbav1.ListDueRequest]) (*connect.Response[columbav1.ListDueResponse], error) {

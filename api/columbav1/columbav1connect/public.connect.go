@@ -76,6 +76,9 @@ const (
 	// AdminServiceSealAllOfStoreProcedure is the fully-qualified name of the AdminService's
 	// SealAllOfStore RPC.
 	AdminServiceSealAllOfStoreProcedure = "/columba.v1.AdminService/SealAllOfStore"
+	// AdminServiceVerifyExtentProcedure is the fully-qualified name of the AdminService's VerifyExtent
+	// RPC.
+	AdminServiceVerifyExtentProcedure = "/columba.v1.AdminService/VerifyExtent"
 	// AdminServiceDeleteOrphansProcedure is the fully-qualified name of the AdminService's
 	// DeleteOrphans RPC.
 	AdminServiceDeleteOrphansProcedure = "/columba.v1.AdminService/DeleteOrphans"
@@ -168,6 +171,8 @@ type AdminServiceClient interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	// SealAllOfStore seals the extents that cannot be sealed since a store is away, which an operator declares to be gone for good. It answers a page.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
+	// VerifyExtent has stores read every byte of their replicas of an extent. A store quarantines one that is damaged, and lifts the quarantine of one that is whole.
+	VerifyExtent(context.Context, *connect.Request[columbav1.VerifyExtentRequest]) (*connect.Response[columbav1.VerifyExtentResponse], error)
 	// DeleteOrphans removes the extents that stores have of queues that nobody knows.
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
@@ -305,6 +310,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("SealAllOfStore")),
 			connect.WithClientOptions(opts...),
 		),
+		verifyExtent: connect.NewClient[columbav1.VerifyExtentRequest, columbav1.VerifyExtentResponse](
+			httpClient,
+			baseURL+AdminServiceVerifyExtentProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("VerifyExtent")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteOrphans: connect.NewClient[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse](
 			httpClient,
 			baseURL+AdminServiceDeleteOrphansProcedure,
@@ -440,6 +451,7 @@ type adminServiceClient struct {
 	getExtent       *connect.Client[columbav1.GetExtentRequest, columbav1.ExtentInfo]
 	sealExtent      *connect.Client[columbav1.SealExtentAdminRequest, columbav1.ExtentInfo]
 	sealAllOfStore  *connect.Client[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse]
+	verifyExtent    *connect.Client[columbav1.VerifyExtentRequest, columbav1.VerifyExtentResponse]
 	deleteOrphans   *connect.Client[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse]
 	listHosts       *connect.Client[columbav1.ListHostsRequest, columbav1.ListHostsResponse]
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
@@ -539,6 +551,11 @@ func (c *adminServiceClient) SealExtent(ctx context.Context, req *connect.Reques
 // SealAllOfStore calls columba.v1.AdminService.SealAllOfStore.
 func (c *adminServiceClient) SealAllOfStore(ctx context.Context, req *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
 	return c.sealAllOfStore.CallUnary(ctx, req)
+}
+
+// VerifyExtent calls columba.v1.AdminService.VerifyExtent.
+func (c *adminServiceClient) VerifyExtent(ctx context.Context, req *connect.Request[columbav1.VerifyExtentRequest]) (*connect.Response[columbav1.VerifyExtentResponse], error) {
+	return c.verifyExtent.CallUnary(ctx, req)
 }
 
 // DeleteOrphans calls columba.v1.AdminService.DeleteOrphans.
@@ -657,6 +674,8 @@ type AdminServiceHandler interface {
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	// SealAllOfStore seals the extents that cannot be sealed since a store is away, which an operator declares to be gone for good. It answers a page.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
+	// VerifyExtent has stores read every byte of their replicas of an extent. A store quarantines one that is damaged, and lifts the quarantine of one that is whole.
+	VerifyExtent(context.Context, *connect.Request[columbav1.VerifyExtentRequest]) (*connect.Response[columbav1.VerifyExtentResponse], error)
 	// DeleteOrphans removes the extents that stores have of queues that nobody knows.
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
@@ -788,6 +807,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServiceSealAllOfStoreProcedure,
 		svc.SealAllOfStore,
 		connect.WithSchema(adminServiceMethods.ByName("SealAllOfStore")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceVerifyExtentHandler := connect.NewUnaryHandler(
+		AdminServiceVerifyExtentProcedure,
+		svc.VerifyExtent,
+		connect.WithSchema(adminServiceMethods.ByName("VerifyExtent")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceDeleteOrphansHandler := connect.NewUnaryHandler(
@@ -938,6 +963,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceSealExtentHandler.ServeHTTP(w, r)
 		case AdminServiceSealAllOfStoreProcedure:
 			adminServiceSealAllOfStoreHandler.ServeHTTP(w, r)
+		case AdminServiceVerifyExtentProcedure:
+			adminServiceVerifyExtentHandler.ServeHTTP(w, r)
 		case AdminServiceDeleteOrphansProcedure:
 			adminServiceDeleteOrphansHandler.ServeHTTP(w, r)
 		case AdminServiceListHostsProcedure:
@@ -1047,6 +1074,10 @@ func (UnimplementedAdminServiceHandler) SealExtent(context.Context, *connect.Req
 
 func (UnimplementedAdminServiceHandler) SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.SealAllOfStore is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) VerifyExtent(context.Context, *connect.Request[columbav1.VerifyExtentRequest]) (*connect.Response[columbav1.VerifyExtentResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.VerifyExtent is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error) {

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestVerifyExtent: a replica on a disk that returned wrong bytes is quarantined by the command, and comes back by it once the disk returns the right ones.
+func TestVerifyExtent(t *testing.T) {
+	s := startServer(t)
+	s.must("", "create", "queue", "/demo/a")
+	s.must("", "create", "group", "/demo/a", "g")
+	s.must(strings.Repeat(strings.Repeat("x", 1000)+"\n", 300), "publish", "/demo/a")
+	type extent struct{ Extent string }
+	id := decode[extent](t, s.must("", "list", "extents", "/demo/a", "-o", "json"))[0].Extent
+	s.must("", "seal", "/demo/a", id)
+	type verified struct {
+		Store, Outcome, Reason string
+		Bytes                  int
+	}
+	verify := func(outcome string, code int) verified {
+		t.Helper()
+		r := s.run("", "verify", "extent", id, "-o", "json")
+		got := decode[verified](t, r.stdout)
+		if r.code != code || len(got) != 1 || got[0].Outcome != outcome {
+			t.Fatalf("verify: code %d, %s%s; want one replica, %s, and code %d", r.code, r.stdout, r.stderr, outcome, code)
+		}
+		return got[0]
+	}
+	if v := verify("sound", 0); v.Bytes < 300_000 || v.Store == "" {
+		t.Errorf("%+v, want that all was read", v)
+	}
+	again := func() { // what the log holds is written as tables at the start
+		s.stop()
+		s.start()
+	}
+	again()
+	s.stop()
+	mend := flip(t, filepath.Join(s.data, "store"))
+	s.start()
+	if v := verify("damaged", 1); v.Reason == "" {
+		t.Errorf("%+v, want a reason", v)
+	}
+	s.stop()
+	mend()
+	s.start()
+	verify("lifted", 0)
+	verify("sound", 0)
+	if lines := strings.Count(s.must("", "consume", "/demo/a", "g", "--count", "300"), "\n"); lines != 300 {
+		t.Errorf("%d messages are read, want 300", lines)
+	}
+	if audit := s.must("", "list", "audit", id); strings.Count(audit, "verify extent") != 4 {
+		t.Errorf("the audit says\n%s", audit)
+	}
+}
+
+// flip changes a byte in the middle of the largest table below dir; mend takes that back.
+func flip(t *testing.T, dir string) (mend func()) {
+	t.Helper()
+	var name string
+	var size int64
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".sst" {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Size() > size {
+			name, size = path, info.Size()
+		}
+		return err
+	})
+	if err != nil || name == "" {
+		t.Fatalf("no table below %s: %v", dir, err)
+	}
+	change := func() {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 1
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change()
+	return change
+}
