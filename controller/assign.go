@@ -101,6 +101,7 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 	}
 	h.shares.raiseReheld(h.groupsWith)
 	h.shares.endRound()
+	h.shares.endMoves(h.deps.now())
 	h.metrics.shares.Set(float64(h.shares.count()))
 	h.push()
 	h.forget(append(dropped, superseded...))

@@ -53,12 +53,13 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 			}
 		}
 	}
+	well := func(host core.HostID, run core.RunID) bool { return h.hosts.fate(host, run, now) == alive }
 	for len(changes) > 0 {
 		n := wholeChains(changes, min(len(changes), rowsAtOnce))
 		if err := h.writeAssignments(ctx, changes[:n]); err != nil {
 			return superseded, core.Errorf(core.CodeOf(err), "write %d assignments: %w", n, err)
 		}
-		for _, old := range h.shares.setAll(changes[:n]) {
+		for _, old := range h.shares.setAll(changes[:n], well, now) {
 			if old.Counter > 0 {
 				superseded = append(superseded, old)
 			}
@@ -153,12 +154,19 @@ func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 		}
 		if took := h.deps.now().Sub(began); err == nil && took > longPush {
 			h.shares.confirmed(m, list.Version)
+			if h.shares.endMoves(h.deps.now()) {
+				h.push()
+			}
 			select {
 			case <-time.After(min(pushPause*took, maxPushPause)):
 			case <-ctx.Done():
 			}
 		}
-		if h.shares.endPush(m, list.Version) || err != nil || ctx.Err() != nil {
+		newest := h.shares.endPush(m, list.Version)
+		if h.shares.endMoves(h.deps.now()) {
+			h.push()
+		}
+		if newest || err != nil || ctx.Err() != nil {
 			return
 		}
 	}

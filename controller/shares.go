@@ -40,6 +40,7 @@ type shares struct {
 		pushed   map[core.HostID]pushed
 		reheld   map[core.ExtentID]struct{} // whose holders changed since the last round
 		epochs   map[core.GroupID]uint64    // of groups that were rewound
+		moving   map[share]move
 	}
 }
 
@@ -74,6 +75,7 @@ func newShares(now time.Time) *shares {
 	s.complete = make(chan struct{})
 	s.mu.reheld = make(map[core.ExtentID]struct{})
 	s.mu.epochs = make(map[core.GroupID]uint64)
+	s.mu.moving = make(map[share]move)
 	return s
 }
 
@@ -144,12 +146,19 @@ func (s *shares) set(r metadata.AssignmentRecord) (old metadata.AssignmentRecord
 	return s.setLocked(r)
 }
 
-// setAll is set for several at once: no list shows some of them without the others.
-func (s *shares) setAll(rs []metadata.AssignmentRecord) (old []metadata.AssignmentRecord) {
+// setAll is set for several at once: no list shows some of them without the others. Owners that are well give their shares away first.
+func (s *shares) setAll(rs []metadata.AssignmentRecord, well func(host core.HostID, run core.RunID) bool, now time.Time) (old []metadata.AssignmentRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range rs {
-		old = append(old, s.setLocked(r))
+		was, held := s.mu.moving[share{r.Group, r.Extent.ID}]
+		last := s.setLocked(r)
+		if held { // the owner of before was never told
+			s.moveLocked(r, was)
+		} else if last.Counter > 0 && well(last.Owner, last.Run) {
+			s.moveLocked(r, move{from: last.Owner, run: last.Run, version: s.mu.versions[last.Owner], until: now.Add(moveWithin)})
+		}
+		old = append(old, last)
 	}
 	return old
 }
@@ -179,6 +188,7 @@ func (s *shares) dropLocked(k share) metadata.AssignmentRecord {
 		return old
 	}
 	delete(s.mu.owned, k)
+	delete(s.mu.moving, k)
 	delete(s.mu.byOwner[old.Owner], k)
 	if len(s.mu.byOwner[old.Owner]) == 0 {
 		delete(s.mu.byOwner, old.Owner)
@@ -289,8 +299,9 @@ func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.Exten
 	out := &pb.AssignmentList{Version: max(s.mu.versions[owner], s.mu.base), Run: run.ID[:]}
 	mine := make([]metadata.AssignmentRecord, 0, len(s.mu.byOwner[owner]))
 	epochs := make(map[core.GroupID]uint64)
+	moving := s.movingLocked(owner)
 	for k := range s.mu.byOwner[owner] {
-		if r := s.mu.owned[k]; r.Run == run {
+		if r := s.mu.owned[k]; r.Run == run && !moving(r) {
 			mine = append(mine, r)
 			if epoch := s.mu.epochs[r.Group]; epoch > 0 {
 				epochs[r.Group] = epoch

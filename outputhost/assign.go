@@ -91,6 +91,9 @@ func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before 
 	if ok, err := h.accept(list, before); err != nil || !ok {
 		return err
 	}
+	if err := h.saveGiven(ctx); err != nil {
+		return err
+	}
 	select {
 	case h.assigning <- struct{}{}:
 		defer func() { <-h.assigning }()

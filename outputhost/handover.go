@@ -15,6 +15,7 @@ import (
 type late struct {
 	state   dispatch.State
 	changed bool // since it was saved
+	durable bool // what it was when the share was given away is saved
 	until   time.Time
 }
 
@@ -39,6 +40,38 @@ func (g *group) giveAway(s *share, now time.Time) {
 		r.stop()
 	}
 	g.h.saver.note(g, saveNow)
+}
+
+// saveGiven makes durable where the shares stand that were given away. The controller tells their new owner after that, so that it resumes from what
+// this host did last, with the locks of what is in flight.
+func (h *Host) saveGiven(ctx context.Context) error {
+	run, now := h.deps.Members.Self().Run, h.deps.Now()
+	var rows []metadata.Row
+	var saved []*share
+	for _, g := range h.groupList() {
+		g.mu.Lock()
+		for id, s := range g.mu.given {
+			if !s.late.durable {
+				rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: s.late.state.Append(nil), Written: h.saver.stamp(now)})
+				saved = append(saved, s)
+			}
+		}
+		g.mu.Unlock()
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
+		return core.Errorf(core.CodeOf(err), "save %d shares that were given away: %w", len(rows), err)
+	}
+	for _, s := range saved {
+		s.group.mu.Lock()
+		if s.late != nil { // else it came back, or was forgotten
+			s.late.durable = true
+		}
+		s.group.mu.Unlock()
+	}
+	return nil
 }
 
 // ackLateLocked settles count messages from base of a share that was given away; what is refused is appended to bad.
