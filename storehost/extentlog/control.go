@@ -220,10 +220,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		}
 		if x == nil || x.next.Extent.ID.IsZero() {
 			x = nil
-			if t, known := e.graveyard.graves[id]; known && t.version >= version {
-				return nil
-			}
-			return e.stageBurial(g, id, version, time.Now())
+			return e.graveyard.admitsRemoval(id, version)
 		}
 		if err := removable(x, version); err != nil {
 			return err

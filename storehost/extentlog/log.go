@@ -81,7 +81,8 @@ type Log interface {
 	// Inventory answers which replicas changed, in memory alone.
 	Inventory(q InventoryQuery) Inventory
 	// Remove forgets the extent and gives its space back. version is of the holders, by which that was decided; it must be the one that Seal
-	// told last. CodeConflict for another version, for an extent that takes appends, and for one that was never told an end. That it was removed is remembered, also of one not known. Idempotent.
+	// told last. CodeConflict for another version, for an extent that takes appends, and for one that was never told an end, or is not here. That it was removed
+	// is remembered. Idempotent: CodeConflict does not come for one that is remembered as removed by that version or a newer one.
 	Remove(id core.ExtentID, version uint64) error
 	// Failed is closed once the log has failed to write: it takes nothing more, answers everything that waits, and goes on reading. What it was writing may
 	// be on the disk or not; who opens the directory anew finds out. The cause is what all calls answer.

@@ -57,6 +57,15 @@ func (y *graveyard) admitsReturn(id core.ExtentID, version uint64) error {
 	return nil
 }
 
+// admitsRemoval refuses the removal of an extent that is not here, unless it is remembered as removed by that version or a newer one. To remember a
+// version that no seal told would keep copies away: a wrong, large one for as long as it is remembered.
+func (y *graveyard) admitsRemoval(id core.ExtentID, version uint64) error {
+	if t, removed := y.graves[id]; removed && version <= t.version {
+		return nil
+	}
+	return core.Errorf(core.CodeConflict, "extent %s is not here, and no end of version %d was told; tell the store the end with that version before it removes the extent", id, version)
+}
+
 // load takes one from the disk.
 func (y *graveyard) load(id core.ExtentID, value []byte) error {
 	if len(value) != tombstoneLen || value[0] != FormatVersion {

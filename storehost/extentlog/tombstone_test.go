@@ -75,12 +75,12 @@ func TestGraveyard_WrongClock(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
 	ahead := newExtent()
 	ahead.ID.ID = core.NewID(time.Now().Add(1000 * time.Hour))
-	if err := e.Remove(ahead.ID, 0); err != nil {
+	if err := removeTold(e, ahead, 1); err != nil {
 		t.Fatal(err)
 	}
 	e.graveyard.order[0].removed = time.UnixMilli(0)
 	e.graveyard.graves[ahead.ID] = tombstone{removed: time.UnixMilli(0)}
-	if err := e.Remove(newExtent().ID, 0); err != nil {
+	if err := removeTold(e, newExtent(), 1); err != nil {
 		t.Fatal(err)
 	}
 	if _, there := e.graveyard.graves[ahead.ID]; there {

@@ -51,7 +51,7 @@ func removedStaysAway(f *fixture) {
 	must(f.t, err)
 	must(f.t, f.Seal(e.ID, w.Last, w.Checksum, 7))
 	must(f.t, Remove(f, e, 8))
-	must(f.t, f.Remove(unheard.ID, 8))
+	must(f.t, Remove(f, unheard, 8))
 	for range 2 {
 		for _, gone := range []core.Extent{e, unheard} {
 			wantCode(f.t, f.Open(gone), core.CodeFenced)
@@ -152,5 +152,20 @@ func removalNeedsTheSealRow(f *fixture) {
 	wantCode(f.t, f.Seal(e.ID, w.Last+1, w.Checksum, 4), core.CodeConflict) // another end: the version is told all the same
 	refused("told another version", 3)
 	must(f.t, f.Remove(e.ID, 4))
-	wantCode(f.t, f.Remove(Extent().ID, large), "") // not here: it is remembered
+	removalOfTheUnknown(f, large)
+}
+
+// removalOfTheUnknown: a version that nobody told keeps no copy away from a store that does not have the extent, or had it before.
+func removalOfTheUnknown(f *fixture, large uint64) {
+	unheard, gone := Extent(), Extent()
+	must(f.t, Remove(f, gone, 3))
+	must(f.t, f.Remove(gone.ID, 3))
+	for _, e := range []core.Extent{unheard, gone} {
+		wantCode(f.t, f.Remove(e.ID, large), core.CodeConflict)
+		f.reopen()
+		_, err := f.Fence(e, 4)
+		must(f.t, err)
+		must(f.t, f.Seal(e.ID, 0, 0, 4))
+		must(f.t, f.Remove(e.ID, 4))
+	}
 }
