@@ -414,7 +414,7 @@ func (x *extents) toRepair(which func(*extent) bool) (out []repair.Extent) {
 		ids = append(ids, id)
 	}
 	x.mu.Unlock()
-	part := make([]repair.Extent, 0, toRepairAtOnce) // nothing is allocated under the lock
+	part := make([]repair.Extent, 0, min(len(ids), toRepairAtOnce)) // nothing is allocated under the lock
 	for some := range slices.Chunk(ids, toRepairAtOnce) {
 		part = part[:0]
 		x.mu.Lock()
