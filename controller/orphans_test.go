@@ -12,6 +12,12 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
+// hours is calm for tests that only wait for hours to pass.
+func hours(c *Config) {
+	calm(c)
+	c.InventoryEvery, c.RetainEvery = 3*time.Minute, 10*time.Minute
+}
+
 // orphanOn writes an extent of a queue that nobody knows to a store.
 func (r *rig) orphanOn(s *fakeStore) core.Extent {
 	e := core.Extent{
@@ -58,7 +64,7 @@ func TestOrphans_AreRemovedWhenTheirQueueIsProvenGone(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
+			bubble(t, rigOptions{stores: 1, edit: hours}, func(r *rig) {
 				x.before(r)
 				r.sleep(time.Second)
 				e := r.orphanOn(r.stores[0])
@@ -84,7 +90,7 @@ func TestOrphans_AreRemovedWhenTheirQueueIsProvenGone(t *testing.T) {
 
 // TestOrphans_OperatorEndsThem: many at once, with no proof but an operator's word, and one line of the log a minute.
 func TestOrphans_OperatorEndsThem(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
+	bubble(t, rigOptions{stores: 1, edit: hours}, func(r *rig) {
 		const many = 50
 		for range many {
 			r.orphanOn(r.stores[0])

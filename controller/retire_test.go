@@ -22,7 +22,9 @@ const (
 )
 
 // calm has the controller look at what these tests do not change less often: they take hours.
-func calm(c *Config) { c.DescribeEvery, c.ReconcileEvery = 20*time.Second, 20*time.Second }
+func calm(c *Config) {
+	c.DescribeEvery, c.ReconcileEvery, c.CountEvery = 20*time.Second, 20*time.Second, 10*time.Minute
+}
 
 // keeping is a queue with retentions.
 func (r *rig) keeping(consumed, unconsumed time.Duration) core.QueueID {

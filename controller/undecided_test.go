@@ -40,24 +40,56 @@ func (r *rig) sealAllOf(s *fakeStore, dryRun bool) ([]*pb.UndecidedExtent, error
 	}
 }
 
-// TestUndecided_PowerCutAndLostStore: all stores lose power, and one of three its directory, so that its name is gone, too. Its extents stay sealing: the other two may
-// both have lost something. That is an alarm, and one command ends them all.
+// loseStore makes so many extents, each of a queue of its own, lets all stores lose power and one of three its directory, so that its name is gone, too. The extents stay
+// sealing: the other two stores may both have lost something.
+func (r *rig) loseStore(many int) (extents []core.Extent, gone *fakeStore) {
+	r.t.Helper()
+	for range many {
+		extents = append(extents, r.extent(r.queue(3, 2), 5))
+	}
+	gone, other := r.stores[1], r.stores[2]
+	other.cut(extents[0], 4) // its disk lied
+	if _, err := r.sealAllOf(gone, true); core.CodeOf(err) != core.CodeConflict {
+		r.t.Errorf("a store that is there is declared gone: %v", err)
+	}
+	r.powerCut(gone)
+	r.kill(r.input.ID)
+	r.leave(r.input.ID)
+	r.eventually("the alarm", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.undecided) == float64(many) })
+	return extents, gone
+}
+
+// declareGone has one command end all extents of a store that is gone.
+func (r *rig) declareGone(gone *fakeStore, extents []core.Extent) {
+	r.t.Helper()
+	would, err := r.sealAllOf(gone, true)
+	r.ok(err)
+	if len(would) != len(extents) || would[0].Outcome != "would_seal" || would[0].LastSeq != 5 {
+		r.t.Fatalf("%d would be sealed, the first %v", len(would), would[0])
+	}
+	if row := r.row(extents[0]); row.State != core.ExtentSealing {
+		r.t.Fatalf("a dry run changed the row: %+v", row)
+	}
+	did, err := r.sealAllOf(gone, false)
+	r.ok(err)
+	if len(did) != len(extents) {
+		r.t.Fatalf("%d were sealed", len(did))
+	}
+	for i, e := range extents {
+		if row := r.row(e); row.State != core.ExtentSealed || row.L != 5 || row.Forced || did[i].Outcome != "sealed" || did[i].LastSeq != 5 {
+			r.t.Fatalf("row %+v, outcome %v", row, did[i])
+		}
+	}
+	r.sleep(3 * time.Second)
+	if n := r.value(r.ctl.metrics.undecided); n != 0 {
+		r.t.Errorf("%v extents are still undecided", n)
+	}
+}
+
+// TestUndecided_PowerCutAndLostStore: extents that stay sealing are an alarm, and one command ends them all.
 func TestUndecided_PowerCutAndLostStore(t *testing.T) {
 	bubble(t, rigOptions{stores: 3}, func(r *rig) {
-		const many = sealPage + 5
-		extents := make([]core.Extent, 0, many)
-		for range many {
-			extents = append(extents, r.extent(r.queue(3, 2), 5))
-		}
-		gone, other := r.stores[1], r.stores[2]
-		other.cut(extents[0], 4) // its disk lied
-		if _, err := r.sealAllOf(gone, true); core.CodeOf(err) != core.CodeConflict {
-			t.Errorf("a store that is there is declared gone: %v", err)
-		}
-		r.powerCut(gone)
-		r.kill(r.input.ID)
-		r.leave(r.input.ID)
-		r.eventually("the alarm", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.undecided) == many })
+		extents, gone := r.loseStore(mostNamed + 2)
 		r.sleep(10 * time.Minute)
 		const said = "extents stay sealing"
 		if n := strings.Count(r.log.text(), said); n < 9 || n > 12 {
@@ -70,29 +102,15 @@ func TestUndecided_PowerCutAndLostStore(t *testing.T) {
 		if err != nil || list.Msg.Count != 1 || list.Msg.Extents[0].Extent != extents[0].ID.String() || len(list.Msg.Extents[0].Away) != 1 || list.Msg.Extents[0].Away[0] != "s1" {
 			t.Errorf("undecided of the queue: %v, %v", list, err)
 		}
+		r.declareGone(gone, extents)
+	})
+}
 
-		would, err := r.sealAllOf(gone, true)
-		r.ok(err)
-		if len(would) != many || would[0].Outcome != "would_seal" || would[0].LastSeq != 5 {
-			t.Fatalf("%d would be sealed, the first %v", len(would), would[0])
-		}
-		if row := r.row(extents[0]); row.State != core.ExtentSealing {
-			t.Fatalf("a dry run changed the row: %+v", row)
-		}
-		did, err := r.sealAllOf(gone, false)
-		r.ok(err)
-		if len(did) != many {
-			t.Errorf("%d were sealed", len(did))
-		}
-		for i, e := range extents {
-			if row := r.row(e); row.State != core.ExtentSealed || row.L != 5 || row.Forced || did[i].Outcome != "sealed" || did[i].LastSeq != 5 {
-				t.Fatalf("row %+v, outcome %v", row, did[i])
-			}
-		}
-		r.sleep(3 * time.Second)
-		if n := r.value(r.ctl.metrics.undecided); n != 0 {
-			t.Errorf("%v extents are still undecided", n)
-		}
+// TestUndecided_MoreThanAPage ends more extents than one call does.
+func TestUndecided_MoreThanAPage(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		extents, gone := r.loseStore(sealPage + 5)
+		r.declareGone(gone, extents)
 	})
 }
 
