@@ -95,8 +95,11 @@ func (b *Broker) DeadLetters(t testing.TB, queue, group string) []client.DeadLet
 }
 
 const (
-	lookEvery = 10 * time.Millisecond // the first look of WaitEmpty; each later one takes twice as long, up to …
+	// WaitEmpty looks after lookEvery, then after twice as long each time, up to lookMost or to a part of the time that it has waited, lookPart:
+	// looking each second would cost most of the time of a test with long jobs.
+	lookEvery = 10 * time.Millisecond
 	lookMost  = time.Second
+	lookPart  = 100
 	// quiet is for how long a group must have had nothing to count as empty: what was just published is counted when its extent has been
 	// given to an output host.
 	quiet = time.Second
@@ -108,14 +111,14 @@ func (b *Broker) WaitEmpty(t testing.TB, queue, group string, within time.Durati
 	t.Helper()
 	began := time.Now()
 	var since time.Time // it has been empty; zero: it is not
-	for pause := lookEvery; ; pause = min(2*pause, lookMost) {
+	for pause := lookEvery; ; {
 		d := b.Depth(t, queue, group)
 		now := time.Now()
 		switch {
 		case d.Ready+d.InFlight+d.Delayed+d.Parked > 0:
 			since = time.Time{}
 		case since.IsZero():
-			since = now
+			since, pause = now, min(pause, lookMost)
 		case now.Sub(since) >= quiet:
 			return
 		}
@@ -123,5 +126,6 @@ func (b *Broker) WaitEmpty(t testing.TB, queue, group string, within time.Durati
 			t.Fatalf("group %s of %s is not empty within %s: %+v", group, queue, within, d)
 		}
 		time.Sleep(pause)
+		pause = min(2*pause, max(lookMost, time.Since(began)/lookPart))
 	}
 }
