@@ -205,13 +205,16 @@ func (w *world) load(workers int) (stop func() []string) {
 	}
 }
 
-// eventually waits until f is true.
+// eventually waits until f is true. It asks less often the longer it waits: most of what f calls costs more than the time in between.
 func (w *world) eventually(what string, within time.Duration, f func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(within); !f(); time.Sleep(max(50*time.Millisecond, within/1000)) {
-		if time.Now().After(end) {
+	began := time.Now()
+	for !f() {
+		waited := time.Since(began)
+		if waited > within {
 			w.t.Fatalf("not within %s: %s", within, what)
 		}
+		time.Sleep(max(50*time.Millisecond, within/1000, waited/20))
 	}
 }
 
