@@ -91,8 +91,15 @@ func (r *readStream) begin(body []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := r.s.h.readers.enter(extent.ID); err != nil {
+		return err
+	}
 	r.extent, r.next = extent.ID, max(core.Seq(req.From), 1)
-	r.stop = r.s.log.Follow(extent.ID, r.wake)
+	unfollow := r.s.log.Follow(extent.ID, r.wake)
+	r.stop = func() {
+		unfollow()
+		r.s.h.readers.leave(extent.ID)
+	}
 	r.s.mu.Lock()
 	r.queued = false
 	r.s.mu.Unlock()

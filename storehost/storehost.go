@@ -74,6 +74,7 @@ type Host struct {
 	log       *slog.Logger
 	remote    *slog.Logger // for lines that a peer causes
 	peers     *ws.Admission
+	readers   readers
 	metrics   *metrics
 	ctx       context.Context // ends with Stop; all goroutines live under it
 	cancel    context.CancelCauseFunc
