@@ -20,6 +20,7 @@ type attack func(ctx context.Context, addr string)
 var attacks = map[string]func() attack{
 	"GzipBombs": gzipBombs, "ElementBombs": elementBombs, "StalledBodies": stalledBodies, "SmallStalledBodies": smallStalledBodies,
 	"ManyPulls": manyPulls, "SlowReaders": slowReaders,
+	"HellosOfConsumers": hellosOfConsumers, "HellosOfPublishers": hellosOfPublishers, "HellosOfReaders": hellosOfReaders,
 }
 
 // attackVariable names the attack in a process that is an attacker.

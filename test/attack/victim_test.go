@@ -20,8 +20,10 @@ import (
 const (
 	maxMemory = 512 << 20 // bytes resident, at the worst moment
 	maxFactor = 2         // of the 99th percentile of another client's calls, against the same without the attack
-	// noise is below what a busy machine does to a percentile by itself.
-	noise = 500 * time.Millisecond
+	// noise is what the machine adds by itself: the attacker, the server and the other client share two processors, and each of the ten goroutines
+	// that a publish passes may wait for its turn. On such a machine, busy with other tests, the floods of 10,000 pulls and 100,000 consumers
+	// reach 240 ms in the worst runs, all others stay below 60 ms.
+	noise = 300 * time.Millisecond
 )
 
 // Shape of a run: calm and attacked turns take turns, so that both meet the same machine.
@@ -73,16 +75,10 @@ func percentile99(d []time.Duration) time.Duration {
 }
 
 // withstand starts a server and attacks it in every second turn. Another client must not become slow.
-func withstand(t *testing.T, name string) {
-	t.Helper()
-	without, with := survive(t, name)
-	if with > max(maxFactor*without, noise) {
-		t.Errorf("p99 of another client is %s beside the attack and %s without, want at most %d times as much, or %s", with, without, maxFactor, noise)
-	}
-}
+func withstand(t *testing.T, name string) { attackIn(t, name, turns, turnTime) }
 
-// survive is withstand for an attack whose own work keeps the machine busy: another client may become slow, but is never refused.
-func survive(t *testing.T, name string) (without, with time.Duration) {
+// attackIn attacks in so many turns, and returns the server.
+func attackIn(t *testing.T, name string, turns int, turn time.Duration) *process.Server {
 	t.Helper()
 	a := startAttacker(t, name)
 	s := process.StartServer(t)
@@ -96,20 +92,23 @@ func survive(t *testing.T, name string) (without, with time.Duration) {
 	v.publish(t, 200*time.Millisecond, nil) // opens an extent
 	var calm, attacked []time.Duration
 	for range turns {
-		calm = v.publish(t, turnTime, calm)
+		calm = v.publish(t, turn, calm)
 		a.begin(s.Addr)
-		attacked = v.publish(t, turnTime, attacked)
+		attacked = v.publish(t, turn, attacked)
 		a.end()
 		s.Alive()
 	}
-	without, with = percentile99(calm), percentile99(attacked)
+	without, with := percentile99(calm), percentile99(attacked)
 	peak := peakMemory(t, s.Pid())
 	t.Logf("p99 of another client: %s alone (%d calls), %s beside the attack (%d calls); at most %d MiB resident", without, len(calm), with, len(attacked), peak>>20)
 	if peak > maxMemory {
 		t.Errorf("the server took %d MiB, want at most %d", peak>>20, maxMemory>>20)
 	}
+	if with > max(maxFactor*without, noise) {
+		t.Errorf("p99 of another client is %s beside the attack and %s without, want at most %d times as much, or %s", with, without, maxFactor, noise)
+	}
 	answers(t, v)
-	return without, with
+	return s
 }
 
 // peakMemory is the most that a process had resident, in bytes.
