@@ -46,6 +46,7 @@ type Config struct {
 	InventoryEvery  time.Duration // how often stores are asked what they have
 	RetainEvery     time.Duration // how often extents are looked for that their queues keep no longer
 	CountEvery      time.Duration // how often backlogs are computed
+	ListBytes       int           // of an output host's list of shares, at most
 }
 
 // DefaultConfig is right for most clusters.
@@ -54,6 +55,7 @@ func DefaultConfig() Config {
 		ReconcileEvery: 2 * time.Second, CallTimeout: 3 * time.Second, SealsAtOnce: 64,
 		DescribeEvery: 2 * time.Second, DescribeTimeout: time.Second,
 		Blink: 3 * time.Second, GoneAfter: 5 * time.Minute, RepairsAtOnce: 4, RepairPerSecond: 64 << 20,
+		ListBytes:      maxListBytes,
 		InventoryEvery: 30 * time.Second, RetainEvery: 30 * time.Second, CountEvery: 5 * time.Second,
 	}
 }
@@ -64,7 +66,7 @@ func (c Config) validate() error {
 			return core.Errorf(core.CodeBadArgument, "controller: every time must be above zero")
 		}
 	}
-	if c.SealsAtOnce <= 0 || c.RepairsAtOnce <= 0 || c.RepairPerSecond <= 0 || c.MinOpenExtents < 0 {
+	if c.SealsAtOnce <= 0 || c.RepairsAtOnce <= 0 || c.RepairPerSecond <= 0 || c.ListBytes <= 0 || c.MinOpenExtents < 0 {
 		return core.Errorf(core.CodeBadArgument, "controller: every limit must be above zero")
 	}
 	return nil

@@ -8,6 +8,7 @@ type metrics struct {
 	sealed      *prometheus.CounterVec
 	alarms      *prometheus.CounterVec
 	shares      prometheus.Gauge
+	leftOut     prometheus.Gauge
 	stores      prometheus.Gauge
 	below       prometheus.Gauge
 	short       prometheus.Gauge
@@ -29,6 +30,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		sealed:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_extents_sealed_total", Help: "Extents whose end was decided, by reason."}, []string{"reason"}),
 		alarms:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_seal_alarms_total", Help: "Seals that cannot be decided and need a look, by cause."}, []string{"cause"}),
 		shares:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_shares", Help: "Shares of groups given to output hosts."}),
+		leftOut:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_shares_left_out", Help: "Shares that wait since their output host's list is full."}),
 		stores:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_stores", Help: "Store hosts that answer."}),
 		below:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_below_minimum", Help: "Sealed extents with fewer than two good copies that are there, or than are wanted."}),
 		short:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_copies_missing", Help: "Sealed extents with fewer good copies that are there than are wanted."}),
@@ -42,6 +44,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_expired_total", Help: "Messages of such extents that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while nothing is retired since the clocks of hosts differ or too few hosts answer."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.expired, m.expiredMessages, m.retentionStopped)
+	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
 }

@@ -144,7 +144,7 @@ const (
 func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 	for {
 		began := h.deps.now()
-		list := h.shares.list(m.ID, m.Run, h.otherHolders, h.homed, h.isRetry)
+		list := h.listOf(m.ID, m.Run)
 		cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 		_, err := h.deps.Peers.Output(m.Address).Assign(cctx, connect.NewRequest(list))
 		cancel()

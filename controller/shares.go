@@ -40,6 +40,7 @@ type shares struct {
 		pushed   map[core.HostID]pushed
 		reheld   map[core.ExtentID]struct{} // whose holders changed since the last round
 		epochs   map[core.GroupID]uint64    // of groups that were rewound
+		leftOut  map[core.HostID]int        // shares that did not fit into the last list
 		moving   map[share]move
 	}
 }
@@ -75,6 +76,7 @@ func newShares(now time.Time) *shares {
 	s.complete = make(chan struct{})
 	s.mu.reheld = make(map[core.ExtentID]struct{})
 	s.mu.epochs = make(map[core.GroupID]uint64)
+	s.mu.leftOut = make(map[core.HostID]int)
 	s.mu.moving = make(map[share]move)
 	return s
 }
@@ -192,6 +194,7 @@ func (s *shares) dropLocked(k share) metadata.AssignmentRecord {
 	delete(s.mu.byOwner[old.Owner], k)
 	if len(s.mu.byOwner[old.Owner]) == 0 {
 		delete(s.mu.byOwner, old.Owner)
+		delete(s.mu.leftOut, old.Owner)
 	}
 	s.raiseLocked(old.Owner)
 	return old
@@ -287,7 +290,7 @@ func (h *Host) listFor(ctx context.Context, owner core.HostID, run core.RunID) (
 	}
 	select {
 	case <-h.shares.complete:
-		return h.shares.list(owner, run, h.otherHolders, h.homed, h.isRetry), nil
+		return h.listOf(owner, run), nil
 	case <-ctx.Done():
 	case <-h.tasks.Context().Done():
 	}

@@ -16,7 +16,7 @@ func (a *app) verifyCommand() *cobra.Command {
 func (a *app) verifyExtentCommand() *cobra.Command {
 	var store string
 	cmd := &cobra.Command{
-		Use: "extent EXTENT", Short: "Have stores read every byte of an extent, and lift or impose its quarantine",
+		Use: "extent EXTENT", Short: "Have stores read every byte of an extent, and impose or lift their quarantine",
 		Long: "Have the stores of an extent read every byte of their replicas. A store quarantines a replica that is damaged, and lifts the quarantine of one that is whole.\n" +
 			"OUTCOME is sound, lifted (it was quarantined until now), damaged, absent (the store has no replica) or unanswered.\n" +
 			"The exit code is 1 unless every replica is sound or lifted. A large extent on a slow disk needs a longer --timeout, 5 minutes at most.",
