@@ -17,6 +17,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -100,18 +101,7 @@ func (c *Collector) SetGroups(queue core.QueueID, groups []Group) {
 func (c *Collector) DropQueue(queue core.QueueID) { c.book.dropQueue(queue) }
 
 // Run computes until ctx ends.
-func (c *Collector) Run(ctx context.Context) {
-	tick := time.NewTicker(c.cfg.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			c.Round(ctx)
-		}
-	}
-}
+func (c *Collector) Run(ctx context.Context) { lifecycle.Every(ctx, c.cfg.Every, c.Round) }
 
 // Round brings all backlogs up to date, once all groups are known. One at a time.
 func (c *Collector) Round(ctx context.Context) {

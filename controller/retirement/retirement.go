@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/controller/retirement/retention"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -122,17 +123,10 @@ type sighting struct {
 // Run looks at all queues, and at deleted groups, now and then until ctx ends.
 func (r *Runner) Run(ctx context.Context) {
 	defer r.clocks.Close()
-	tick := time.NewTicker(r.cfg.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			r.round(ctx)
-			r.deletedGroups(ctx)
-		}
-	}
+	lifecycle.Every(ctx, r.cfg.Every, func(ctx context.Context) {
+		r.round(ctx)
+		r.deletedGroups(ctx)
+	})
 }
 
 // round takes every queue's extents a step on. What cannot be read is left as it is.
