@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,22 +12,28 @@ import (
 
 // saver writes checkpoints: those of all shares that changed, together, once a second; those of a group sooner when it has settled many
 // messages since, as a crash would deliver them again, and at once when retries wait for theirs. What becomes due while a write is under
-// way goes into the next one.
+// way goes into the next one. Claims and done rows are written beside that, of several groups at a time, so that a group whose rows hang holds up no
+// other; until its own are written, the group is not saved again.
 type saver struct {
-	h    *Host
-	wake chan struct{}
-	mu   struct {
+	h     *Host
+	wake  chan struct{}
+	slots chan struct{} // groups whose claims and done rows are being written
+	mu    struct {
 		sync.Mutex
 		dirty   map[*group]urgency
-		written time.Time // timestamp of the last write
-		failed  time.Time // since when none has succeeded; zero: the last one did
-		err     error     // why the last one failed
-		warned  time.Time // when that was logged last
+		busy    map[*group]struct{} // being saved
+		written time.Time           // timestamp of the last write
+		failed  time.Time           // since when none has succeeded; zero: the last one did
+		err     error               // why the last one failed
+		warned  time.Time           // when that was logged last
 	}
 }
 
 // saveWarning is between two warnings that checkpoints cannot be saved.
 const saveWarning = 10 * time.Second
+
+// settledAtOnce bounds the groups whose claims and done rows are written at a time.
+const settledAtOnce = 8
 
 // urgency is when a changed group is to be saved.
 type urgency uint8
@@ -38,8 +45,8 @@ const (
 )
 
 func newSaver(h *Host) *saver {
-	s := &saver{h: h, wake: make(chan struct{}, 1)}
-	s.mu.dirty = make(map[*group]urgency)
+	s := &saver{h: h, wake: make(chan struct{}, 1), slots: make(chan struct{}, settledAtOnce)}
+	s.mu.dirty, s.mu.busy = make(map[*group]urgency), make(map[*group]struct{})
 	return s
 }
 
@@ -50,10 +57,26 @@ func (s *saver) note(g *group, u urgency) {
 	s.mu.dirty[g] = max(old, u)
 	s.mu.Unlock()
 	if u > saveSoon && (!known || u > old) {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.poke()
+	}
+}
+
+// poke has the saver look at once at what is due.
+func (s *saver) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// over says that a group was saved, or failed to be.
+func (s *saver) over(g *group) {
+	s.mu.Lock()
+	delete(s.mu.busy, g)
+	urgent := s.mu.dirty[g] > saveSoon
+	s.mu.Unlock()
+	if urgent {
+		s.poke()
 	}
 }
 
@@ -62,6 +85,8 @@ func (s *saver) run(ctx context.Context) {
 	defer tick.Stop()
 	busy := time.NewTimer(time.Hour)
 	defer busy.Stop()
+	var settling sync.WaitGroup
+	defer settling.Wait()
 	for {
 		all := false
 		select {
@@ -74,7 +99,9 @@ func (s *saver) run(ctx context.Context) {
 		}
 		due, next := s.due(all, s.h.deps.Now())
 		cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-		s.save(cctx, due, false)
+		for _, settle := range s.write(cctx, due, false) {
+			settling.Go(func() { settle(ctx) })
+		}
 		cancel()
 		busy.Reset(next)
 	}
@@ -86,6 +113,9 @@ func (s *saver) due(all bool, now time.Time) (due []*group, next time.Duration) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for g, u := range s.mu.dirty {
+		if _, busy := s.mu.busy[g]; busy {
+			continue
+		}
 		wait := time.Duration(0)
 		switch {
 		case all || u == saveNow:
@@ -99,6 +129,7 @@ func (s *saver) due(all bool, now time.Time) (due []*group, next time.Duration) 
 			continue
 		}
 		delete(s.mu.dirty, g)
+		s.mu.busy[g] = struct{}{}
 		due = append(due, g)
 	}
 	return due, next
@@ -131,40 +162,74 @@ type saved struct {
 	claim []byte // what is to be claimed with it, before anything more is handed out; nil: nothing
 }
 
-// save writes the checkpoints of groups. On an error they stay dirty.
+// writes reports whether rows of the part alone are to be written once its checkpoint is.
+func (p saved) writes() bool { return p.done || p.claim != nil }
+
+// save writes the checkpoints of groups, with all that follows from them.
 func (s *saver) save(ctx context.Context, due []*group, final bool) {
-	if len(due) == 0 {
-		return
+	var settling sync.WaitGroup
+	for _, settle := range s.write(ctx, due, final) {
+		settling.Go(func() { settle(ctx) })
 	}
+	settling.Wait()
+}
+
+// write writes the checkpoints of groups. On an error they stay dirty. It answers what is still to be done of groups that have claims or done rows to
+// write.
+func (s *saver) write(ctx context.Context, due []*group, final bool) (settles []func(ctx context.Context)) {
 	now := s.h.deps.Now()
 	var rows []metadata.Row
 	parts := make(map[*group][]saved, len(due))
 	for _, g := range due {
 		rows, parts[g] = g.checkpoint(rows, final, now)
 	}
-	if len(rows) == 0 {
-		return
+	if len(rows) > 0 && !s.put(ctx, rows) {
+		for _, g := range due {
+			g.notSaved()
+			s.note(g, saveSoon)
+			s.over(g)
+		}
+		return nil
 	}
+	for g, ps := range parts {
+		settle := func(ctx context.Context) {
+			defer s.over(g)
+			durable, all := g.claimed(ctx, ps)
+			g.saved(ctx, durable)
+			if !final && all && len(rows) > 0 { // else what waits for a claim would be saved again at once
+				g.pump()
+			}
+		}
+		if !slices.ContainsFunc(ps, saved.writes) {
+			settle(ctx)
+			continue
+		}
+		settles = append(settles, func(ctx context.Context) {
+			select {
+			case s.slots <- struct{}{}:
+				defer func() { <-s.slots }()
+			case <-ctx.Done(): // what is called with it fails at once, and is noted
+			}
+			ctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
+			defer cancel()
+			settle(ctx)
+		})
+	}
+	return settles
+}
+
+// put writes rows, and reports whether they are durable.
+func (s *saver) put(ctx context.Context, rows []metadata.Row) bool {
 	began := time.Now()
 	if err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
 		s.noteFailed(len(rows), err)
 		s.h.metrics.saveFailures.Inc()
-		for _, g := range due {
-			g.notSaved()
-			s.note(g, saveSoon)
-		}
-		return
+		return false
 	}
 	s.noteSaved()
 	s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
 	s.h.metrics.saves.Add(float64(len(rows)))
-	for g, ps := range parts {
-		durable, all := g.claimed(ctx, ps)
-		g.saved(ctx, durable)
-		if !final && all { // else what waits for a claim would be saved again at once
-			g.pump()
-		}
-	}
+	return true
 }
 
 // noteFailed logs the first of failures in a row, and one now and then.
@@ -251,86 +316,5 @@ func (g *group) notSaved() {
 	defer g.mu.Unlock()
 	for _, s := range g.mu.given {
 		s.late.changed = true
-	}
-}
-
-// claimed makes the claims of a group that delivers at most once durable, and answers the parts that are. A share that another owner has claimed
-// is given up. With others that are not durable all is false; they are tried again with the next round.
-func (g *group) claimed(ctx context.Context, parts []saved) (durable []saved, all bool) {
-	durable, all = parts[:0], true
-	for _, p := range parts {
-		var err error
-		if p.claim != nil {
-			err = p.s.claim.Save(ctx, p.claim)
-		}
-		switch {
-		case err == nil:
-			durable = append(durable, p)
-		case core.CodeOf(err) == core.CodeStale:
-			g.h.log.Info("another host has claimed a share", "extent", p.s.extent.ID, "group", g.name, "err", err)
-			g.giveAway(p.s, g.h.deps.Now())
-		default:
-			all = false
-			g.h.log.Info("a claim is not saved yet", "extent", p.s.extent.ID, "group", g.name, "err", err)
-			g.h.metrics.saveFailures.Inc()
-			g.h.saver.note(g, saveSoon)
-		}
-	}
-	return durable, all
-}
-
-// saved applies a durable checkpoint: retries may go out, finished shares go away.
-func (g *group) saved(ctx context.Context, parts []saved) {
-	g.mu.Lock()
-	epoch := g.mu.record.Epoch
-	for _, p := range parts {
-		if !p.s.removed {
-			p.s.rules.Saved(p.token)
-			p.s.saved = true
-		}
-	}
-	g.mu.Unlock()
-	for _, p := range parts {
-		if p.done && p.epoch == epoch { // else it was rewound meanwhile
-			g.finish(ctx, p, epoch)
-		}
-	}
-}
-
-// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. What fails is tried again with
-// the next round: a finished share counts as changed.
-func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
-	meta, now := g.h.deps.Meta, g.h.saver.stamp(g.h.deps.Now())
-	id := p.s.extent.ID
-	at := now
-	if least := p.s.consumed.Add(metadata.Tick); at.Before(least) { // the clock that wrote the row of another epoch was ahead: it would stay
-		at = least
-	}
-	err := metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id), metadata.DoneRecord{L: p.l, Epoch: epoch, Stays: g.stays(p.s.extent)}, at, 0, metadata.One)
-	keys := []metadata.Key{metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)}
-	g.mu.Lock()
-	for k := range p.s.others {
-		keys = append(keys, k)
-	}
-	g.mu.Unlock()
-	for _, k := range keys {
-		if err == nil {
-			err = meta.Remove(ctx, metadata.Checkpoints, k, now, metadata.One)
-		}
-	}
-	if err != nil {
-		g.h.log.Info("a finished share stays for now", "extent", id, "group", g.name, "err", err)
-		g.h.saver.note(g, saveSoon)
-		return
-	}
-	g.mu.Lock()
-	var r *reader
-	if !p.s.removed {
-		r = p.s.dropLocked()
-		g.forgetHandlesLocked(p.s, nil)
-	}
-	g.mu.Unlock()
-	if r != nil {
-		r.stop()
 	}
 }
