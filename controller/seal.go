@@ -388,7 +388,7 @@ func (h *Host) refuseEnd(ctx context.Context, row metadata.SealRecord, floor cor
 func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, o order) (metadata.SealRecord, error) {
 	if row.Forced || row.L >= max(o.floor, row.Floor) {
 		next, err := h.repairs.GiveUp(ctx, row, o.quarantined)
-		if core.CodeOf(err) != core.CodeConflict || errors.Is(err, repair.ErrQuarantined) {
+		if core.CodeOf(err) != core.CodeConflict || errors.Is(err, repair.ErrQuarantined) || errors.Is(err, repair.ErrAway) {
 			return next, err
 		}
 		if row.Forced {

@@ -258,6 +258,9 @@ func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 // ErrQuarantined: replicas that are damaged, or of another content, go beyond all that can be read. Nothing reads them, but a person may.
 var ErrQuarantined = errors.New("damaged copies go beyond what is left")
 
+// ErrAway: stores that do not answer may have what is lacking.
+var ErrAway = errors.New("stores are away that may have what is lacking")
+
 // quarantined are the replicas that go beyond all that can be read, and cannot be read themselves.
 func (l *left) quarantined() (out []string) {
 	upTo := l.upTo()
@@ -269,8 +272,8 @@ func (l *left) quarantined() (out []string) {
 	return out
 }
 
-// GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it, or may have; ErrQuarantined, which
-// is one of them: a copy has more that cannot be read, and the operator did not say that this is given up, too.
+// GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it. Two of them are told apart:
+// ErrAway, a store may have it, and ErrQuarantined, a copy has more that cannot be read, and the operator did not say that this is given up, too.
 func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantined bool) (metadata.SealRecord, error) {
 	r.owner.Took(row) // another controller may have made holders
 	e, ok := r.owner.Extent(row.Extent.ID)
@@ -282,10 +285,11 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantine
 	switch {
 	case row.LostFrom > 0 && l.upTo() >= row.ReadableTo(): // asked again
 		return row, nil
-	case len(l.away) > 0:
-		return row, core.Errorf(core.CodeConflict, "%v may have what is lacking, and do not answer; start them, or stores of their names with empty directories", l.away)
 	case l.upTo() >= row.L:
 		return row, core.Errorf(core.CodeConflict, "all of it is there: %s", l)
+	case len(l.away) > 0:
+		return row, core.Errorf(core.CodeConflict, "extent %s goes up to %d of %d on the stores that answer, and nothing is given up: %w: %v; start them, or, where a disk is gone for good, "+
+			"start a store of that name with an empty directory, then give the command again", e.ID, l.upTo(), row.L, ErrAway, l.away)
 	case !quarantined && len(l.quarantined()) > 0:
 		return row, core.Errorf(core.CodeConflict, "%w, which ends at seq %d: %s; stop a store and look with `columba inspect` at what it has, it is removed when this is given up by --give-up-quarantined",
 			ErrQuarantined, l.upTo(), strings.Join(l.quarantined(), ", "))
