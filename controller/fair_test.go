@@ -2,6 +2,9 @@ package controller
 
 import (
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,4 +125,34 @@ func BenchmarkExtents_Unfinished(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkExtents_ToRepair is what repair's look at all extents takes, and for how long a publisher waits for the lock meanwhile.
+func BenchmarkExtents_ToRepair(b *testing.B) {
+	const n = 100_000
+	x := newExtents()
+	all := manyExtents(x, n)
+	for _, e := range all {
+		x.change(e.ID, func(e *extent) { e.state = core.ExtentSealed })
+	}
+	var stop atomic.Bool
+	var waits []time.Duration
+	var publisher sync.WaitGroup
+	publisher.Go(func() {
+		for i := 0; !stop.Load(); i++ {
+			began := time.Now()
+			x.get(all[i%n].ID)
+			waits = append(waits, time.Since(began))
+		}
+	})
+	for b.Loop() {
+		if got := x.toRepair(func(e *extent) bool { return e.state == core.ExtentSealed }); len(got) != n {
+			b.Fatal(len(got))
+		}
+	}
+	stop.Store(true)
+	publisher.Wait()
+	slices.Sort(waits)
+	b.ReportMetric(float64(waits[len(waits)*999/1000].Microseconds()), "wait-p999-µs")
+	b.ReportMetric(float64(waits[len(waits)-1].Microseconds()), "wait-max-µs")
 }
