@@ -1,68 +1,15 @@
 package controller
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/columbamq/columba/controller/quota"
 	"github.com/columbamq/columba/controller/repair"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
-
-// extent is a live extent as this controller knows it. The seal row is the truth; this is its cache.
-type extent struct {
-	metadata.ExtentRecord
-	state    core.ExtentState
-	floor    core.Seq
-	l        core.Seq
-	bytes    uint64 // up to its end
-	checksum uint32
-	version  uint64
-	kept     time.Time    // from when on retention counts; zero: it has no end
-	forced   bool         // an operator accepted its end
-	holders  []core.Place // replaced, never changed in place
-	told     bool         // every holder of the seal knows the end
-	home     core.Home    // who reads it
-	rate     int          // of those, messages per second; 0: no bound
-	removed  uint64       // messages that selections took of it
-	lostFrom core.Seq     // what begins here is on no store any more, and was given up; 0: nothing was
-	heldTo   core.Seq     // how far a holder has it at least …
-	heldSum  uint32       // … its rolling checksum there …
-	spent    bool         // … and whether there is nothing of it to be held
-}
-
-// reader is the queue whose groups read the extent; of one that nobody reads, its own.
-func (e extent) reader() core.QueueID {
-	if queue, ok := e.home.Reader(e.Queue); ok {
-		return queue
-	}
-	return e.Queue
-}
-
-// wanted is how many copies there should be.
-func (e extent) wanted() int { return max(e.Wanted, len(e.Replicas)) }
-
-// holds reports whether a store is a holder.
-func (e extent) holds(id core.HostID) bool {
-	return slices.ContainsFunc(e.holders, func(x core.Place) bool { return x.Store == id })
-}
-
-// took is e with what the row says, unless e knows better already: rows may be read late.
-func (e extent) took(row metadata.SealRecord) extent {
-	if e.state.HasEnd() && !row.State.HasEnd() || row.Version < e.version || e.state == core.ExtentRetired {
-		return e
-	}
-	e.state, e.floor, e.l, e.bytes, e.checksum, e.version, e.forced = row.State, row.Floor, row.L, row.Bytes, row.Checksum, row.Version, row.Forced
-	e.holders, e.kept, e.home, e.rate, e.removed = row.Places(), row.KeptFrom(), row.Home, row.Rate, row.RemovedCount
-	e.lostFrom = row.LostFrom
-	last, sum, some := row.HeldTo()
-	e.heldTo, e.heldSum, e.spent = last, sum, !some
-	return e
-}
 
 // ofQueue are the live extents of one queue, and those of others that its groups read.
 type ofQueue struct {
@@ -440,78 +387,4 @@ func (x *extents) pick(which func(*extent) bool) []extent {
 		}
 	}
 	return out
-}
-
-// registration is the create row of an extent that this controller does not know. When the row was lost, the queue says how many copies there are to be, and who reads it.
-func (h *Host) registration(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
-	r, err := h.createdRow(ctx, e)
-	switch {
-	case err != nil:
-		return r, err
-	case !r.Extent.Equal(e):
-		return r, core.Errorf(core.CodeConflict, "extent %s has another tuple in its row", e.ID)
-	case !r.Created.IsZero():
-		return r, nil
-	}
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
-	if err != nil && core.CodeOf(err) != core.CodeNotFound {
-		return r, err
-	}
-	r.Created, r.Wanted, r.Home = e.ID.Time(), q.Spec.Replicas, q.Home
-	return r, nil
-}
-
-// writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
-func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	if err := h.writeHints(ctx, r, now); err != nil {
-		return err
-	}
-	return h.writeRow(ctx, r, now)
-}
-
-func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	hints := make([]metadata.Row, 0, 2)
-	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
-		row, err := metadata.NewRow(metadata.Work, metadata.WorkKey(partition, r.ID), r, now)
-		if err != nil {
-			return err
-		}
-		hints = append(hints, row)
-	}
-	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
-}
-
-func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
-}
-
-// unmake removes the rows of a new extent that could not be written whole, or whose write may come late: nobody was told of it, so
-// nobody would ever seal it. What cannot be removed in a minute is left to the next start.
-func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
-	h.look(r.ID, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		for wait := time.Second; ; wait *= 2 {
-			err := h.removeRows(ctx, r, written)
-			if err == nil {
-				return
-			}
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
-				h.log.Warn("rows of an extent that was not made stay behind", "extent", r.ID, "err", err)
-				return
-			}
-		}
-	})
-}
-
-// removeRows wins over writes of that time, also over those that come later.
-func (h *Host) removeRows(ctx context.Context, r metadata.ExtentRecord, written time.Time) error {
-	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} {
-		if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, r.ID), written, metadata.One); err != nil {
-			return err
-		}
-	}
-	return h.deps.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), written, metadata.One)
 }

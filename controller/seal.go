@@ -314,21 +314,6 @@ func bytesAt(in seal.Input, l core.Seq) uint64 {
 	return 0
 }
 
-// audit records what an operator asked for. Before it is done the result is "asked": what cannot be recorded is not done. The function
-// it answers records how it ended.
-func (h *Host) audit(ctx context.Context, who, what, object string) (ended func(ctx context.Context, err error), err error) {
-	record, err := metadata.BeginAudit(ctx, h.deps.Meta, who, what, object, h.deps.now)
-	if err != nil {
-		return nil, err
-	}
-	h.log.Warn("an operator asked", "who", who, "what", what, "object", object)
-	return func(ctx context.Context, err error) {
-		if err := record(ctx, err); err != nil {
-			h.log.Warn("how it ended is not recorded", "what", what, "object", object, "err", err)
-		}
-	}, nil
-}
-
 // answerEnd answers a row that has its end. One that cuts off what its writer acknowledged, which a sealer fixed that did not know of it, is
 // refused until an operator's force accepts the loss: the writer keeps what it owes until then, and a CP queue takes nothing. The end itself
 // never changes. Of an extent that is retired nobody needs anything.

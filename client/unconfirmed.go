@@ -1,0 +1,128 @@
+package client
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// unconfirmed is what was sent, as it was sent; frames are nacks, rejects and extends.
+type unconfirmed struct {
+	acks, returns []settledRun
+	frames        []byte
+}
+
+func (u *unconfirmed) empty() bool { return len(u.acks)+len(u.returns)+len(u.frames) == 0 }
+
+func (u *unconfirmed) reset() {
+	u.acks, u.returns, u.frames = u.acks[:0], u.returns[:0], u.frames[:0]
+}
+
+// confirmEvery spaces the Confirms of a stream, but for those that a flush waits for.
+const confirmEvery = int64(50 * time.Millisecond)
+
+// expectConfirms: the host answers Confirms.
+func (o *outbox) expectConfirms() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.confirms = true
+	o.confirmed.Store(0)
+}
+
+// applied takes the answer to a Confirm.
+func (o *outbox) applied(position uint64) {
+	o.mu.Lock()
+	if !o.mu.waiting || position != o.mu.position {
+		o.mu.Unlock()
+		return
+	}
+	o.mu.waiting = false
+	o.mu.asked.reset()
+	o.confirmed.Store(o.mu.askedAt)
+	var over []outFlush
+	for len(o.mu.flushes) > 0 && o.mu.flushes[0].position <= position {
+		over = append(over, o.mu.flushes[0])
+		o.mu.flushes = o.mu.flushes[1:]
+	}
+	wake := (!o.mu.fresh.empty() || len(o.mu.flushes) > 0) && !o.mu.busy && !o.mu.over
+	if wake {
+		o.mu.busy = true
+	}
+	o.mu.Unlock()
+	for _, f := range over {
+		close(f.done)
+	}
+	if wake {
+		signal(o.wake)
+	}
+}
+
+// unconfirmed answers the settlement of a delivery that was sent and not confirmed.
+func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *extentRef) (found []settlement) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, u := range [...]*unconfirmed{&o.mu.asked, &o.mu.fresh} {
+		u.each(func(h uint32) *extentRef {
+			if h == handle {
+				return ref
+			}
+			return nil
+		}, func(x settlement) {
+			if x.extent != nil && x.run.Attempt == attempt && x.run.Base <= seq && seq < x.run.Base+core.Seq(x.run.Count) {
+				x.run.Base, x.run.Count = seq, 1
+				found = append(found, x)
+			}
+		})
+	}
+	return found
+}
+
+// each calls f with every settlement; extent finds what a handle names.
+func (u *unconfirmed) each(extent func(handle uint32) *extentRef, f func(settlement)) {
+	for _, r := range u.acks {
+		f(settlement{verb: wire.TypeAck, extent: extent(r.handle), run: r.SeqRun})
+	}
+	for _, r := range u.returns {
+		f(settlement{verb: wire.TypeReturn, extent: extent(r.handle), run: r.SeqRun})
+	}
+	for rest := u.frames; len(rest) > 0; {
+		frame, next, err := wire.NextFrame(rest)
+		if err != nil { // this outbox has encoded them
+			return
+		}
+		rest = next
+		var nack wire.Nack
+		var extend wire.Extend
+		switch {
+		case frame.Type == wire.TypeExtend && extend.Decode(frame.Body) == nil:
+			f(settlement{
+				verb: frame.Type, extent: extent(extend.Handle), run: wire.SeqRun{Base: extend.Seq, Count: 1, Attempt: extend.Attempt},
+				delay: time.Duration(extend.Millis) * time.Millisecond,
+			})
+		case frame.Type != wire.TypeExtend && nack.Decode(frame.Body) == nil:
+			f(settlement{
+				verb: frame.Type, extent: extent(nack.Handle), run: wire.SeqRun{Base: nack.Seq, Count: 1, Attempt: nack.Attempt},
+				delay: time.Duration(nack.DelayMillis) * time.Millisecond, reason: string(nack.Reason), metadata: string(nack.Metadata),
+			})
+		}
+	}
+}
+
+// confirmLocked asks for a confirmation if it is time. If it is not yet, the sender is to come again after pause; none is due while an answer is
+// waited for, which wakes the sender.
+func (o *outbox) confirmLocked(dst []byte, now int64) (out []byte, pause time.Duration) {
+	hurry := len(o.mu.flushes) > 0 && o.mu.confirms
+	if o.mu.waiting || o.mu.fresh.empty() && !hurry {
+		return dst, 0
+	}
+	if left := o.mu.askedAt + confirmEvery - now; left > 0 && !hurry {
+		return dst, time.Duration(left)
+	}
+	o.mu.asked, o.mu.fresh = o.mu.fresh, o.mu.asked
+	o.mu.fresh.reset()
+	o.mu.position++
+	o.mu.waiting, o.mu.askedAt = true, now
+	var body [8]byte
+	return wire.AppendFrame(dst, wire.TypeConfirm, o.stream, wire.AppendPosition(body[:0], o.mu.position)), 0
+}

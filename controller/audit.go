@@ -1,0 +1,22 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/columbamq/columba/metadata"
+)
+
+// audit records what an operator asked for. Before it is done the result is "asked": what cannot be recorded is not done. The function
+// it answers records how it ended.
+func (h *Host) audit(ctx context.Context, who, what, object string) (ended func(ctx context.Context, err error), err error) {
+	record, err := metadata.BeginAudit(ctx, h.deps.Meta, who, what, object, h.deps.now)
+	if err != nil {
+		return nil, err
+	}
+	h.log.Warn("an operator asked", "who", who, "what", what, "object", object)
+	return func(ctx context.Context, err error) {
+		if err := record(ctx, err); err != nil {
+			h.log.Warn("how it ended is not recorded", "what", what, "object", object, "err", err)
+		}
+	}, nil
+}

@@ -1,0 +1,83 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// registration is the create row of an extent that this controller does not know. When the row was lost, the queue says how many copies there are to be, and who reads it.
+func (h *Host) registration(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
+	r, err := h.createdRow(ctx, e)
+	switch {
+	case err != nil:
+		return r, err
+	case !r.Extent.Equal(e):
+		return r, core.Errorf(core.CodeConflict, "extent %s has another tuple in its row", e.ID)
+	case !r.Created.IsZero():
+		return r, nil
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
+	if err != nil && core.CodeOf(err) != core.CodeNotFound {
+		return r, err
+	}
+	r.Created, r.Wanted, r.Home = e.ID.Time(), q.Spec.Replicas, q.Home
+	return r, nil
+}
+
+// writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
+func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	if err := h.writeHints(ctx, r, now); err != nil {
+		return err
+	}
+	return h.writeRow(ctx, r, now)
+}
+
+func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	hints := make([]metadata.Row, 0, 2)
+	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
+		row, err := metadata.NewRow(metadata.Work, metadata.WorkKey(partition, r.ID), r, now)
+		if err != nil {
+			return err
+		}
+		hints = append(hints, row)
+	}
+	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
+}
+
+func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
+}
+
+// unmake removes the rows of a new extent that could not be written whole, or whose write may come late: nobody was told of it, so
+// nobody would ever seal it. What cannot be removed in a minute is left to the next start.
+func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
+	h.look(r.ID, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		for wait := time.Second; ; wait *= 2 {
+			err := h.removeRows(ctx, r, written)
+			if err == nil {
+				return
+			}
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				h.log.Warn("rows of an extent that was not made stay behind", "extent", r.ID, "err", err)
+				return
+			}
+		}
+	})
+}
+
+// removeRows wins over writes of that time, also over those that come later.
+func (h *Host) removeRows(ctx context.Context, r metadata.ExtentRecord, written time.Time) error {
+	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} {
+		if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, r.ID), written, metadata.One); err != nil {
+			return err
+		}
+	}
+	return h.deps.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), written, metadata.One)
+}
