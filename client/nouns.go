@@ -22,6 +22,10 @@ type Group struct {
 	Spec    core.GroupSpec
 	DLQPath string
 	Created time.Time
+
+	// LastSeek is where the last seek sent the group, at LastSeekAt; both are zero for a group that begins at its Spec.Start.
+	LastSeek   core.Start
+	LastSeekAt time.Time
 }
 
 // ExtentInfo is an extent as users see it.
@@ -146,10 +150,17 @@ func groupOf(p *pb.Group, err error) (Group, error) {
 		return Group{}, err
 	}
 	spec, err := convert.GroupSpec(p.GetSpec(), time.Now())
-	return Group{
+	if err != nil {
+		return Group{}, err
+	}
+	out := Group{
 		ID: core.GroupID{ID: id}, QueueID: core.QueueID{ID: queue}, Spec: spec,
-		DLQPath: p.GetDlqPath(), Created: timeFromProto(p.GetCreated()),
-	}, err
+		DLQPath: p.GetDlqPath(), Created: timeFromProto(p.GetCreated()), LastSeekAt: timeFromProto(p.GetLastSeekAt()),
+	}
+	if p.GetLastSeek() != "" {
+		out.LastSeek, err = core.ParseStart(p.GetLastSeek(), time.Now())
+	}
+	return out, err
 }
 
 func extentOf(p *pb.ExtentInfo) (ExtentInfo, error) {

@@ -116,11 +116,24 @@ func (a *Admin) ListOperations(ctx context.Context, ended bool) ([]Operation, er
 // had consumed does not count any more; what it holds is delivered again if it lies behind that place, and settling it is refused as stale.
 // Consumers that are connected go on. What was merged into the group stays as it is.
 func (a *Admin) Seek(ctx context.Context, queue, group string, to core.Start) (Group, error) {
-	req := &pb.SeekGroupRequest{Queue: queue, Group: group, To: string(to.Mode)}
-	if to.Mode == core.StartTime {
-		req.To = to.At.UTC().Format(time.RFC3339Nano)
+	return groupOf(change(ctx, a.c, a.c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: queue, Group: group, To: to.String()}))
+}
+
+// SeekPreview is what a seek would do.
+type SeekPreview struct {
+	Messages     uint64 // of the queue that the group would get; those merged into it, or parked by it, stay as they are and are not counted
+	Extents      int    // that these messages are in
+	Waiting      uint64 // messages that the group has not settled now
+	WaitingKnown bool   // whether Waiting could be counted
+}
+
+// PreviewSeek says what Seek would do, and changes nothing.
+func (a *Admin) PreviewSeek(ctx context.Context, queue, group string, to core.Start) (SeekPreview, error) {
+	p, err := read(ctx, a.c, a.c.admin.PreviewSeek, &pb.SeekGroupRequest{Queue: queue, Group: group, To: to.String()})
+	if err != nil {
+		return SeekPreview{}, err
 	}
-	return groupOf(change(ctx, a.c, a.c.admin.SeekGroup, req))
+	return SeekPreview{Messages: p.GetMessages(), Extents: int(p.GetExtents()), Waiting: p.GetWaiting(), WaitingKnown: p.Waiting != nil}, nil
 }
 
 func operationOf(p *pb.Operation, err error) (Operation, error) {

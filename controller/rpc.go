@@ -276,16 +276,31 @@ func (s *service) EndOperation(ctx context.Context, req *connect.Request[pb.EndO
 // hearEvery is how often it is looked whether output hosts have confirmed their lists.
 const hearEvery = 20 * time.Millisecond
 
+// rewindOf reads which queue's group goes where.
+func (s *service) rewindOf(req *pb.RewindGroupRequest) (queue core.QueueID, to core.Start, err error) {
+	if queue.ID, err = core.IDFromBytes(req.GetQueue()); err == nil {
+		to, err = core.ParseStart(req.GetTo(), s.h.deps.now())
+	}
+	return queue, to, err
+}
+
+func (s *service) PreviewRewind(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.SeekPreview], error) {
+	queue, to, err := s.rewindOf(req.Msg)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	out, err := s.h.previewRewind(ctx, queue, req.Msg.GetGroup(), to)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
 func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.RewindGroupResponse], error) {
-	id, err := core.IDFromBytes(req.Msg.GetQueue())
+	queue, to, err := s.rewindOf(req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	to, err := core.ParseStart(req.Msg.GetTo(), s.h.deps.now())
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	queue := core.QueueID{ID: id}
 	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "seek to "+req.Msg.GetTo(), s.h.queueName(ctx, queue)+"/"+req.Msg.GetGroup())
 	if err != nil {
 		return nil, convert.RPCError(err)

@@ -231,7 +231,7 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 		if !sameRewind(*r, g) {
 			return core.Errorf(core.CodeConflict, "it was deleted or sent elsewhere meanwhile")
 		}
-		r.Epoch, r.Rewind = g.Rewind.Epoch, nil
+		r.Epoch, r.Rewind, r.LastSeek = g.Rewind.Epoch, nil, &metadata.Seek{To: g.Rewind.To, At: h.deps.now().UTC()}
 		return nil
 	})
 	if err != nil {
@@ -243,7 +243,7 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 			break
 		}
 	}
-	h.log.Info("a group was rewound", "queue", g.Spec.Queue, "group", name, "epoch", next.Epoch, "to", to.Mode, "at", to.At)
+	h.log.Info("a group was rewound", "queue", g.Spec.Queue, "group", name, "epoch", next.Epoch, "to", to)
 	h.shares.touch(queue)
 	return next.Epoch, nil
 }

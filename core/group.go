@@ -120,6 +120,18 @@ func (g GroupSpec) Validate() error {
 	return checkStatus(g.Status)
 }
 
+// CheckChosen refuses settings of a new group that contradict each other. Call it before WithDefaults: only what a user has set can.
+func (g GroupSpec) CheckChosen() error {
+	switch {
+	case g.Delivery != AtMostOnce:
+	case g.MaxDeliveries != 0 && g.MaxDeliveries != 1:
+		return Errorf(CodeBadArgument, "max-deliveries contradicts at-most-once: such a group delivers a message once; leave one of them out")
+	case g.Backoff != Backoff{}:
+		return Errorf(CodeBadArgument, "backoff contradicts at-most-once: such a group delivers no message again; leave one of them out")
+	}
+	return nil
+}
+
 // StartMode is where a new group begins.
 type StartMode string
 
@@ -146,6 +158,14 @@ func (s Start) validate() error {
 		return nil
 	}
 	return Errorf(CodeBadArgument, "start %q is not earliest, latest or a time", clip(string(s.Mode)))
+}
+
+// String is what ParseStart reads: earliest, latest or a time in UTC.
+func (s Start) String() string {
+	if s.Mode == StartTime {
+		return s.At.UTC().Format(time.RFC3339Nano)
+	}
+	return string(s.Mode)
 }
 
 // ParseStart reads "earliest", "latest", a time as ParseTime does, or "-2h": a duration back from now.

@@ -48,6 +48,9 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 	if err != nil {
 		return spec, err
 	}
+	if err := spec.CheckChosen(); err != nil {
+		return spec, err
+	}
 	spec = spec.WithDefaults()
 	if now := s.now(); spec.Start.Mode == core.StartTime && spec.Start.At.After(now) { // where the group starts is fixed now
 		return spec, core.Errorf(core.CodeBadArgument, "start %s is in the future, here it is %s; use latest, or an earlier time",

@@ -215,6 +215,9 @@ func checkGroupNames(path, name string) error {
 
 func groupToProto(g metadata.GroupRecord) *pb.Group {
 	out := &pb.Group{Id: g.ID.String(), QueueId: g.Queue.String(), Spec: convert.GroupSpecToProto(g.Spec), Created: convert.Time(g.Created)}
+	if g.LastSeek != nil {
+		out.LastSeek, out.LastSeekAt = g.LastSeek.To.String(), convert.Time(g.LastSeek.At)
+	}
 	if !g.Spec.OnDLQ() {
 		out.DlqPath = core.DLQPath(g.Spec.Queue, g.Spec.Name)
 	}

@@ -37,6 +37,11 @@ func (f *fakeController) RewindGroup(_ context.Context, req *connect.Request[pb.
 	return connect.NewResponse(&pb.RewindGroupResponse{Epoch: 1}), f.ask(req.Msg)
 }
 
+// PreviewRewind implements the service.
+func (f *fakeController) PreviewRewind(_ context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.SeekPreview], error) {
+	return connect.NewResponse(&pb.SeekPreview{Messages: 5, Extents: 2}), f.ask(req.Msg)
+}
+
 func (f *fakeController) lastAsked() proto.Message {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,6 +135,11 @@ func TestSeekGroup(t *testing.T) {
 	asked, ok := c.ctl.lastAsked().(*pb.RewindGroupRequest)
 	if !ok || asked.Group != "g" || asked.To != "2026-01-02T15:04:05Z" || len(asked.Queue) != 16 || asked.Who == "" {
 		t.Errorf("the controller was asked for %v", c.ctl.lastAsked())
+	}
+	c.out.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) { return &pb.GetDepthResponse{}, nil }
+	preview := must(call(t, c.admin.PreviewSeek, &pb.SeekGroupRequest{Queue: "/t/a", Group: "g", To: "earliest"}))(t)
+	if preview.To != "earliest" || preview.Messages != 5 || preview.Extents != 2 || preview.Waiting == nil || *preview.Waiting != 0 {
+		t.Errorf("the preview is %v", preview)
 	}
 	c.ctl.fail(core.Errorf(core.CodeUnavailable, "no store answers"))
 	_, err := call(t, c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: "/t/a", Group: "g", To: "earliest"})

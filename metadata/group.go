@@ -15,11 +15,13 @@ type GroupRecord struct {
 	Created time.Time      `json:"created"`
 	Epoch   uint64         `json:"epoch"` // raised by each rewind; checkpoints of others are ignored
 	// Rewind is one under way: as long as it is there the group counts as one that has consumed nothing.
-	Rewind  *Rewind      `json:"rewind,omitempty"`
-	Tried   uint64       `json:"tried,omitempty"` // the highest epoch of a rewind that came to nothing: its positions may be there
-	DLQ     core.QueueID `json:"dlq"`
-	Retry   core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a message is parked first
-	Started bool         `json:"started"`        // its dead letter queue is there and its start positions are fixed; before, it is half made
+	Rewind *Rewind `json:"rewind,omitempty"`
+	Tried  uint64  `json:"tried,omitempty"` // the highest epoch of a rewind that came to nothing: its positions may be there
+	// LastSeek is the rewind that began the present epoch; nil in the first one.
+	LastSeek *Seek        `json:"last_seek,omitempty"`
+	DLQ      core.QueueID `json:"dlq"`
+	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a message is parked first
+	Started  bool         `json:"started"`        // its dead letter queue is there and its start positions are fixed; before, it is half made
 }
 
 // Rewind is the new epoch that a group is about to begin, and where: its positions are being written.
@@ -36,4 +38,10 @@ type DeletedGroupRecord struct {
 	Queue core.QueueID `json:"queue"`
 	Name  string       `json:"name"`
 	At    time.Time    `json:"at"`
+}
+
+// Seek is a rewind that is done.
+type Seek struct {
+	To core.Start `json:"to"`
+	At time.Time  `json:"at"`
 }

@@ -4281,7 +4281,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	" \x01(\x04R\x03due\x12\x16\n" +
 	"\x06oldest\x18\v \x01(\x03R\x06oldest\x12\x16\n" +
 	"\x06asleep\x18\f \x01(\bR\x06asleep\x12\x18\n" +
-	"\areading\x18\r \x01(\bR\areading2\xbe\b\n" +
+	"\areading\x18\r \x01(\bR\areading2\x88\t\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -4293,7 +4293,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"StartGroup\x12\x1d.columba.v1.StartGroupRequest\x1a\x1e.columba.v1.StartGroupResponse\x12W\n" +
 	"\x0eBeginOperation\x12!.columba.v1.BeginOperationRequest\x1a\".columba.v1.BeginOperationResponse\x12Q\n" +
 	"\fEndOperation\x12\x1f.columba.v1.EndOperationRequest\x1a .columba.v1.EndOperationResponse\x12N\n" +
-	"\vRewindGroup\x12\x1e.columba.v1.RewindGroupRequest\x1a\x1f.columba.v1.RewindGroupResponse\x12Q\n" +
+	"\vRewindGroup\x12\x1e.columba.v1.RewindGroupRequest\x1a\x1f.columba.v1.RewindGroupResponse\x12H\n" +
+	"\rPreviewRewind\x12\x1e.columba.v1.RewindGroupRequest\x1a\x17.columba.v1.SeekPreview\x12Q\n" +
 	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList\x12N\n" +
 	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12K\n" +
 	"\n" +
@@ -4431,15 +4432,16 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*BeginOperationResponse)(nil),       // 83: columba.v1.BeginOperationResponse
 	(*EndOperationResponse)(nil),         // 84: columba.v1.EndOperationResponse
 	(*RewindGroupResponse)(nil),          // 85: columba.v1.RewindGroupResponse
-	(*ListDepthsResponse)(nil),           // 86: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 87: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 88: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 89: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 90: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 91: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 92: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 93: columba.v1.ListDeadLettersResponse
-	(*ListParkedResponse)(nil),           // 94: columba.v1.ListParkedResponse
+	(*SeekPreview)(nil),                  // 86: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 87: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 88: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 89: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 90: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 91: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 92: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 93: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 94: columba.v1.ListDeadLettersResponse
+	(*ListParkedResponse)(nil),           // 95: columba.v1.ListParkedResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
 	61, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
@@ -4489,75 +4491,77 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	70, // 44: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
 	71, // 45: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
 	72, // 46: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	8,  // 47: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	9,  // 48: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	11, // 49: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	73, // 50: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	23, // 51: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	25, // 52: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	27, // 53: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	29, // 54: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	31, // 55: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	33, // 56: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	35, // 57: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	37, // 58: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	39, // 59: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	41, // 60: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	43, // 61: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	50, // 62: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	19, // 63: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	74, // 64: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	49, // 65: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	75, // 66: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	76, // 67: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	77, // 68: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	78, // 69: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	79, // 70: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	45, // 71: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	47, // 72: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	21, // 73: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	80, // 74: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	52, // 75: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	1,  // 76: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 77: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 78: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	81, // 79: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	82, // 80: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	7,  // 81: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	83, // 82: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	84, // 83: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	85, // 84: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	19, // 85: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	10, // 86: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	15, // 87: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	86, // 88: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	24, // 89: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	26, // 90: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	28, // 91: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	30, // 92: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	32, // 93: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	34, // 94: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	36, // 95: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	38, // 96: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	40, // 97: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	42, // 98: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	44, // 99: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	51, // 100: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	20, // 101: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	87, // 102: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	88, // 103: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	89, // 104: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	90, // 105: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	91, // 106: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	92, // 107: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	93, // 108: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	46, // 109: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	48, // 110: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	22, // 111: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	94, // 112: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	53, // 113: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	76, // [76:114] is the sub-list for method output_type
-	38, // [38:76] is the sub-list for method input_type
+	72, // 47: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	8,  // 48: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	9,  // 49: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	11, // 50: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	73, // 51: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	23, // 52: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	25, // 53: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	27, // 54: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	29, // 55: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	31, // 56: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	33, // 57: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	35, // 58: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	37, // 59: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	39, // 60: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	41, // 61: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	43, // 62: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	50, // 63: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	19, // 64: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	74, // 65: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	49, // 66: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	75, // 67: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	76, // 68: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	77, // 69: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	78, // 70: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	79, // 71: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	45, // 72: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	47, // 73: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	21, // 74: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	80, // 75: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	52, // 76: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	1,  // 77: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	3,  // 78: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	5,  // 79: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	81, // 80: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	82, // 81: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	7,  // 82: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	83, // 83: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	84, // 84: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	85, // 85: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	86, // 86: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	19, // 87: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	10, // 88: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	15, // 89: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	87, // 90: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	24, // 91: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	26, // 92: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	28, // 93: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	30, // 94: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	32, // 95: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	34, // 96: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	36, // 97: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	38, // 98: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	40, // 99: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	42, // 100: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	44, // 101: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	51, // 102: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	20, // 103: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	88, // 104: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	89, // 105: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	90, // 106: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	91, // 107: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	92, // 108: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	93, // 109: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	94, // 110: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	46, // 111: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	48, // 112: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	22, // 113: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	95, // 114: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	53, // 115: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	77, // [77:116] is the sub-list for method output_type
+	38, // [38:77] is the sub-list for method input_type
 	38, // [38:38] is the sub-list for extension type_name
 	38, // [38:38] is the sub-list for extension extendee
 	0,  // [0:38] is the sub-list for field type_name

@@ -584,6 +584,75 @@ func (x *SeekGroupRequest) GetTo() string {
 	return ""
 }
 
+// SeekPreview is what a seek would do.
+type SeekPreview struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`                  // earliest, latest or a time
+	Messages      uint64                 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`     // of the queue that the group would get; those merged into it or parked by it stay as they are, and are not counted
+	Extents       uint32                 `protobuf:"varint,3,opt,name=extents,proto3" json:"extents,omitempty"`       // that these messages are in
+	Waiting       *uint64                `protobuf:"varint,4,opt,name=waiting,proto3,oneof" json:"waiting,omitempty"` // messages that the group has not settled now; absent while it is not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeekPreview) Reset() {
+	*x = SeekPreview{}
+	mi := &file_columba_v1_operations_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekPreview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekPreview) ProtoMessage() {}
+
+func (x *SeekPreview) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_operations_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekPreview.ProtoReflect.Descriptor instead.
+func (*SeekPreview) Descriptor() ([]byte, []int) {
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SeekPreview) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *SeekPreview) GetMessages() uint64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *SeekPreview) GetExtents() uint32 {
+	if x != nil {
+		return x.Extents
+	}
+	return 0
+}
+
+func (x *SeekPreview) GetWaiting() uint64 {
+	if x != nil && x.Waiting != nil {
+		return *x.Waiting
+	}
+	return 0
+}
+
 // BeginOperationRequest is what a frontend hands on to a controller.
 type BeginOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -595,7 +664,7 @@ type BeginOperationRequest struct {
 
 func (x *BeginOperationRequest) Reset() {
 	*x = BeginOperationRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[8]
+	mi := &file_columba_v1_operations_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +676,7 @@ func (x *BeginOperationRequest) String() string {
 func (*BeginOperationRequest) ProtoMessage() {}
 
 func (x *BeginOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[8]
+	mi := &file_columba_v1_operations_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +689,7 @@ func (x *BeginOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginOperationRequest.ProtoReflect.Descriptor instead.
 func (*BeginOperationRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{8}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BeginOperationRequest) GetOperation() *StartOperationRequest {
@@ -645,7 +714,7 @@ type BeginOperationResponse struct {
 
 func (x *BeginOperationResponse) Reset() {
 	*x = BeginOperationResponse{}
-	mi := &file_columba_v1_operations_proto_msgTypes[9]
+	mi := &file_columba_v1_operations_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +726,7 @@ func (x *BeginOperationResponse) String() string {
 func (*BeginOperationResponse) ProtoMessage() {}
 
 func (x *BeginOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[9]
+	mi := &file_columba_v1_operations_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +739,7 @@ func (x *BeginOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginOperationResponse.ProtoReflect.Descriptor instead.
 func (*BeginOperationResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{10}
 }
 
 type EndOperationRequest struct {
@@ -683,7 +752,7 @@ type EndOperationRequest struct {
 
 func (x *EndOperationRequest) Reset() {
 	*x = EndOperationRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[10]
+	mi := &file_columba_v1_operations_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +764,7 @@ func (x *EndOperationRequest) String() string {
 func (*EndOperationRequest) ProtoMessage() {}
 
 func (x *EndOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[10]
+	mi := &file_columba_v1_operations_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +777,7 @@ func (x *EndOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOperationRequest.ProtoReflect.Descriptor instead.
 func (*EndOperationRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EndOperationRequest) GetId() string {
@@ -733,7 +802,7 @@ type EndOperationResponse struct {
 
 func (x *EndOperationResponse) Reset() {
 	*x = EndOperationResponse{}
-	mi := &file_columba_v1_operations_proto_msgTypes[11]
+	mi := &file_columba_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +814,7 @@ func (x *EndOperationResponse) String() string {
 func (*EndOperationResponse) ProtoMessage() {}
 
 func (x *EndOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[11]
+	mi := &file_columba_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +827,7 @@ func (x *EndOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOperationResponse.ProtoReflect.Descriptor instead.
 func (*EndOperationResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 type RewindGroupRequest struct {
@@ -773,7 +842,7 @@ type RewindGroupRequest struct {
 
 func (x *RewindGroupRequest) Reset() {
 	*x = RewindGroupRequest{}
-	mi := &file_columba_v1_operations_proto_msgTypes[12]
+	mi := &file_columba_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +854,7 @@ func (x *RewindGroupRequest) String() string {
 func (*RewindGroupRequest) ProtoMessage() {}
 
 func (x *RewindGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[12]
+	mi := &file_columba_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +867,7 @@ func (x *RewindGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewindGroupRequest.ProtoReflect.Descriptor instead.
 func (*RewindGroupRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{12}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RewindGroupRequest) GetQueue() []byte {
@@ -838,7 +907,7 @@ type RewindGroupResponse struct {
 
 func (x *RewindGroupResponse) Reset() {
 	*x = RewindGroupResponse{}
-	mi := &file_columba_v1_operations_proto_msgTypes[13]
+	mi := &file_columba_v1_operations_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +919,7 @@ func (x *RewindGroupResponse) String() string {
 func (*RewindGroupResponse) ProtoMessage() {}
 
 func (x *RewindGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_operations_proto_msgTypes[13]
+	mi := &file_columba_v1_operations_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +932,7 @@ func (x *RewindGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewindGroupResponse.ProtoReflect.Descriptor instead.
 func (*RewindGroupResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_operations_proto_rawDescGZIP(), []int{13}
+	return file_columba_v1_operations_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RewindGroupResponse) GetEpoch() uint64 {
@@ -925,7 +994,14 @@ const file_columba_v1_operations_proto_rawDesc = "" +
 	"\x10SeekGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x0e\n" +
-	"\x02to\x18\x03 \x01(\tR\x02to\"j\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\"~\n" +
+	"\vSeekPreview\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x04R\bmessages\x12\x18\n" +
+	"\aextents\x18\x03 \x01(\rR\aextents\x12\x1d\n" +
+	"\awaiting\x18\x04 \x01(\x04H\x00R\awaiting\x88\x01\x01B\n" +
+	"\n" +
+	"\b_waiting\"j\n" +
 	"\x15BeginOperationRequest\x12?\n" +
 	"\toperation\x18\x01 \x01(\v2!.columba.v1.StartOperationRequestR\toperation\x12\x10\n" +
 	"\x03who\x18\x02 \x01(\tR\x03who\"\x18\n" +
@@ -954,7 +1030,7 @@ func file_columba_v1_operations_proto_rawDescGZIP() []byte {
 	return file_columba_v1_operations_proto_rawDescData
 }
 
-var file_columba_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_columba_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_columba_v1_operations_proto_goTypes = []any{
 	(*Operation)(nil),              // 0: columba.v1.Operation
 	(*DeadLetterSelection)(nil),    // 1: columba.v1.DeadLetterSelection
@@ -964,20 +1040,21 @@ var file_columba_v1_operations_proto_goTypes = []any{
 	(*ListOperationsRequest)(nil),  // 5: columba.v1.ListOperationsRequest
 	(*ListOperationsResponse)(nil), // 6: columba.v1.ListOperationsResponse
 	(*SeekGroupRequest)(nil),       // 7: columba.v1.SeekGroupRequest
-	(*BeginOperationRequest)(nil),  // 8: columba.v1.BeginOperationRequest
-	(*BeginOperationResponse)(nil), // 9: columba.v1.BeginOperationResponse
-	(*EndOperationRequest)(nil),    // 10: columba.v1.EndOperationRequest
-	(*EndOperationResponse)(nil),   // 11: columba.v1.EndOperationResponse
-	(*RewindGroupRequest)(nil),     // 12: columba.v1.RewindGroupRequest
-	(*RewindGroupResponse)(nil),    // 13: columba.v1.RewindGroupResponse
-	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
+	(*SeekPreview)(nil),            // 8: columba.v1.SeekPreview
+	(*BeginOperationRequest)(nil),  // 9: columba.v1.BeginOperationRequest
+	(*BeginOperationResponse)(nil), // 10: columba.v1.BeginOperationResponse
+	(*EndOperationRequest)(nil),    // 11: columba.v1.EndOperationRequest
+	(*EndOperationResponse)(nil),   // 12: columba.v1.EndOperationResponse
+	(*RewindGroupRequest)(nil),     // 13: columba.v1.RewindGroupRequest
+	(*RewindGroupResponse)(nil),    // 14: columba.v1.RewindGroupResponse
+	(*timestamppb.Timestamp)(nil),  // 15: google.protobuf.Timestamp
 }
 var file_columba_v1_operations_proto_depIdxs = []int32{
-	14, // 0: columba.v1.Operation.created:type_name -> google.protobuf.Timestamp
-	14, // 1: columba.v1.Operation.changed:type_name -> google.protobuf.Timestamp
+	15, // 0: columba.v1.Operation.created:type_name -> google.protobuf.Timestamp
+	15, // 1: columba.v1.Operation.changed:type_name -> google.protobuf.Timestamp
 	1,  // 2: columba.v1.Operation.selection:type_name -> columba.v1.DeadLetterSelection
-	14, // 3: columba.v1.DeadLetterSelection.dead_before:type_name -> google.protobuf.Timestamp
-	14, // 4: columba.v1.DeadLetterSelection.dead_after:type_name -> google.protobuf.Timestamp
+	15, // 3: columba.v1.DeadLetterSelection.dead_before:type_name -> google.protobuf.Timestamp
+	15, // 4: columba.v1.DeadLetterSelection.dead_after:type_name -> google.protobuf.Timestamp
 	1,  // 5: columba.v1.StartOperationRequest.selection:type_name -> columba.v1.DeadLetterSelection
 	0,  // 6: columba.v1.ListOperationsResponse.operations:type_name -> columba.v1.Operation
 	2,  // 7: columba.v1.BeginOperationRequest.operation:type_name -> columba.v1.StartOperationRequest
@@ -993,13 +1070,14 @@ func file_columba_v1_operations_proto_init() {
 	if File_columba_v1_operations_proto != nil {
 		return
 	}
+	file_columba_v1_operations_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_operations_proto_rawDesc), len(file_columba_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

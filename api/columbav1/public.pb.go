@@ -4312,7 +4312,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xa5\x15\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xeb\x15\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -4327,7 +4327,8 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"ListGroups\x12\x1d.columba.v1.ListGroupsRequest\x1a\x1e.columba.v1.ListGroupsResponse\x12@\n" +
 	"\vUpdateGroup\x12\x1e.columba.v1.UpdateGroupRequest\x1a\x11.columba.v1.Group\x12N\n" +
 	"\vDeleteGroup\x12\x1e.columba.v1.DeleteGroupRequest\x1a\x1f.columba.v1.DeleteGroupResponse\x12<\n" +
-	"\tSeekGroup\x12\x1c.columba.v1.SeekGroupRequest\x1a\x11.columba.v1.Group\x12N\n" +
+	"\tSeekGroup\x12\x1c.columba.v1.SeekGroupRequest\x1a\x11.columba.v1.Group\x12D\n" +
+	"\vPreviewSeek\x12\x1c.columba.v1.SeekGroupRequest\x1a\x17.columba.v1.SeekPreview\x12N\n" +
 	"\vListExtents\x12\x1e.columba.v1.ListExtentsRequest\x1a\x1f.columba.v1.ListExtentsResponse\x12A\n" +
 	"\tGetExtent\x12\x1c.columba.v1.GetExtentRequest\x1a\x16.columba.v1.ExtentInfo\x12H\n" +
 	"\n" +
@@ -4476,10 +4477,11 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*GetOperationRequest)(nil),         // 92: columba.v1.GetOperationRequest
 	(*CancelOperationRequest)(nil),      // 93: columba.v1.CancelOperationRequest
 	(*ListOperationsRequest)(nil),       // 94: columba.v1.ListOperationsRequest
-	(*WhyStuckResponse)(nil),            // 95: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 96: columba.v1.MessageLife
-	(*Operation)(nil),                   // 97: columba.v1.Operation
-	(*ListOperationsResponse)(nil),      // 98: columba.v1.ListOperationsResponse
+	(*SeekPreview)(nil),                 // 95: columba.v1.SeekPreview
+	(*WhyStuckResponse)(nil),            // 96: columba.v1.WhyStuckResponse
+	(*MessageLife)(nil),                 // 97: columba.v1.MessageLife
+	(*Operation)(nil),                   // 98: columba.v1.Operation
+	(*ListOperationsResponse)(nil),      // 99: columba.v1.ListOperationsResponse
 }
 var file_columba_v1_public_proto_depIdxs = []int32{
 	73, // 0: columba.v1.CreateQueueRequest.spec:type_name -> columba.v1.QueueSpec
@@ -4542,86 +4544,88 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	13, // 57: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
 	14, // 58: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
 	88, // 59: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	16, // 60: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 61: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 62: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 63: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 64: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
-	26, // 65: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	29, // 66: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	32, // 67: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	34, // 68: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	89, // 69: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	90, // 70: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	36, // 71: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	42, // 72: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
-	91, // 73: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	92, // 74: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	93, // 75: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	94, // 76: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	44, // 77: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	47, // 78: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	48, // 79: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	49, // 80: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	51, // 81: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	52, // 82: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	55, // 83: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
-	57, // 84: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	59, // 85: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	62, // 86: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	63, // 87: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	64, // 88: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	65, // 89: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	38, // 90: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	67, // 91: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	68, // 92: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	74, // 93: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 94: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	74, // 95: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 96: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	74, // 97: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 98: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	76, // 99: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	76, // 100: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 101: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	76, // 102: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 103: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	76, // 104: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	17, // 105: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	77, // 106: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	77, // 107: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 108: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	24, // 109: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
-	27, // 110: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	31, // 111: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	33, // 112: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	35, // 113: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	95, // 114: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	96, // 115: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	37, // 116: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	43, // 117: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
-	97, // 118: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	97, // 119: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	97, // 120: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	98, // 121: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	46, // 122: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	85, // 123: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	85, // 124: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	50, // 125: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	85, // 126: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	53, // 127: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	56, // 128: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
-	58, // 129: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	61, // 130: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	66, // 131: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	66, // 132: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	66, // 133: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	66, // 134: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	39, // 135: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	69, // 136: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	69, // 137: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	93, // [93:138] is the sub-list for method output_type
-	48, // [48:93] is the sub-list for method input_type
+	88, // 60: columba.v1.AdminService.PreviewSeek:input_type -> columba.v1.SeekGroupRequest
+	16, // 61: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 62: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 63: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 64: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 65: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
+	26, // 66: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	29, // 67: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	32, // 68: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	34, // 69: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	89, // 70: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	90, // 71: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	36, // 72: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	42, // 73: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
+	91, // 74: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	92, // 75: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	93, // 76: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	94, // 77: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	44, // 78: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	47, // 79: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	48, // 80: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	49, // 81: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	51, // 82: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	52, // 83: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	55, // 84: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
+	57, // 85: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	59, // 86: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	62, // 87: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	63, // 88: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	64, // 89: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	65, // 90: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	38, // 91: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	67, // 92: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	68, // 93: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	74, // 94: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 95: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	74, // 96: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 97: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	74, // 98: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 99: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	76, // 100: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	76, // 101: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 102: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	76, // 103: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 104: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	76, // 105: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	95, // 106: columba.v1.AdminService.PreviewSeek:output_type -> columba.v1.SeekPreview
+	17, // 107: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	77, // 108: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	77, // 109: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 110: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 111: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
+	27, // 112: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	31, // 113: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	33, // 114: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	35, // 115: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	96, // 116: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	97, // 117: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	37, // 118: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	43, // 119: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
+	98, // 120: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	98, // 121: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	98, // 122: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	99, // 123: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	46, // 124: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	85, // 125: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	85, // 126: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	50, // 127: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	85, // 128: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	53, // 129: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	56, // 130: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
+	58, // 131: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	61, // 132: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	66, // 133: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	66, // 134: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	66, // 135: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	66, // 136: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	39, // 137: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	69, // 138: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	69, // 139: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	94, // [94:140] is the sub-list for method output_type
+	48, // [48:94] is the sub-list for method input_type
 	48, // [48:48] is the sub-list for extension type_name
 	48, // [48:48] is the sub-list for extension extendee
 	0,  // [0:48] is the sub-list for field type_name

@@ -85,7 +85,7 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 	out := &pb.GroupSpec{
 		Queue:         s.Queue,
 		Name:          s.Name,
-		Start:         string(s.Start.Mode),
+		Start:         s.Start.String(),
 		LockTimeout:   DurationToProto(s.LockTimeout),
 		MaxDeliveries: int32(s.MaxDeliveries),
 		Delay:         DurationToProto(s.Delay),
@@ -97,9 +97,6 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 		NoNackThrottle: s.NoNackThrottle,
 		Delivery:       string(s.Delivery),
 		Expired:        string(s.Expired),
-	}
-	if s.Start.Mode == core.StartTime {
-		out.Start = s.Start.At.UTC().Format(time.RFC3339Nano)
 	}
 	if b := s.Backoff; b != (core.Backoff{}) {
 		out.Backoff = &pb.Backoff{Min: DurationToProto(b.Min), Factor: b.Factor, Max: DurationToProto(b.Max), Jitter: b.Jitter}

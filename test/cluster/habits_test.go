@@ -111,7 +111,7 @@ var habits = []habit{
 			return w.ack()
 		}},
 	{name: "once", own: true,
-		spec: func(g *core.GroupSpec, _ *rand.Rand) { g.Delivery = core.AtMostOnce },
+		spec: func(g *core.GroupSpec, _ *rand.Rand) { g.Delivery, g.MaxDeliveries = core.AtMostOnce, 1 },
 		use: func(w *taken, random *rand.Rand) error {
 			if random.IntN(4) == 0 {
 				return w.drop()

@@ -78,6 +78,9 @@ func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
 		s.Backoff = &pb.Backoff{Min: durationpb.New(b.Min), Factor: b.Factor, Max: durationpb.New(b.Max), Jitter: b.Jitter}
 	}
 	checked, err := convert.GroupSpec(s, time.Now())
+	if err == nil {
+		err = checked.CheckChosen()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +133,9 @@ func (a *app) createGroupCommand() *cobra.Command {
 		}
 		if a.format == formatTable {
 			s := g.GetSpec()
+			if s.GetDelivery() == string(core.AtMostOnce) {
+				return a.made("group %s of %s is created: starts at %s, delivers at most once", s.GetName(), s.GetQueue(), s.GetStart())
+			}
 			return a.made("group %s of %s is created: starts at %s, lock timeout %s, %s", s.GetName(), s.GetQueue(), s.GetStart(), duration(s.GetLockTimeout()), deliveries(s.GetMaxDeliveries()))
 		}
 		return a.printer().object(groupFields(g))
@@ -201,8 +207,7 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 				return err
 			}
 			if sure.dryRun {
-				a.say("would delete group %s of %s and its dead letters; nothing was changed", group, queue)
-				return a.showGroup(ctx, queue, group)
+				return a.wouldLose(ctx, queue, group, fmt.Sprintf("would delete group %s of %s and its dead letters; nothing was changed. What it has before it:", group, queue))
 			}
 			unsure, err := sure.needed(a)
 			if err != nil {
@@ -212,7 +217,7 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 				if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
 					return err
 				}
-				if err := sure.ask(ctx, a, fmt.Sprintf("group %s of %s, where it is in the queue and its dead letters", group, queue)); err != nil {
+				if err := sure.ask(ctx, a, fmt.Sprintf("group %s of %s, where it is in the queue and its dead letters%s", group, queue, a.backlogText(ctx, queue, group))); err != nil {
 					return err
 				}
 			}
@@ -260,7 +265,7 @@ func (a *app) listGroupsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := a.printer()
+			out := a.fitted("QUEUE", "CREATED", "EXHAUSTED", "LOCK_TIMEOUT", "LAST_SEEK", "MAX_DELIVERIES", "DELIVERY", "START")
 			return a.pages(out, "groups", func(string) (string, error) {
 				list, err := ask(ctx, a, a.admin().ListGroups, &pb.ListGroupsRequest{Queue: queue})
 				for _, g := range list.GetGroups() {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,7 +75,26 @@ func (s *fakeServer) ListOperations(_ context.Context, r *connect.Request[pb.Lis
 // SeekGroup implements the service.
 func (s *fakeServer) SeekGroup(ctx context.Context, r *connect.Request[pb.SeekGroupRequest]) (*connect.Response[pb.Group], error) {
 	s.note(r.Msg)
-	return s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.GetQueue(), Name: r.Msg.GetGroup()}))
+	g, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.GetQueue(), Name: r.Msg.GetGroup()}))
+	if err == nil {
+		g.Msg.LastSeek, g.Msg.LastSeekAt = r.Msg.GetTo(), fakeTime
+	}
+	return g, err
+}
+
+// PreviewSeek implements the service.
+func (s *fakeServer) PreviewSeek(ctx context.Context, r *connect.Request[pb.SeekGroupRequest]) (*connect.Response[pb.SeekPreview], error) {
+	if _, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.GetQueue(), Name: r.Msg.GetGroup()})); err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(r.Msg.GetTo(), "9999") {
+		return nil, fail(core.CodeBadArgument, "%s is in the future; use latest, or an earlier time", r.Msg.GetTo())
+	}
+	out := &pb.SeekPreview{To: r.Msg.GetTo(), Messages: 1000, Extents: 3}
+	if r.Msg.GetTo() == "earliest" {
+		out.Waiting = proto.Uint64(7)
+	}
+	return connect.NewResponse(out), nil
 }
 
 func TestGolden_Operations(t *testing.T) {

@@ -42,9 +42,20 @@ type printer struct {
 
 	width  int      // of the terminal that a table of less than tableBatch rows has to fit; 0: any
 	narrow []string // columns that may be left out for that, the first one first
+
+	dropped int       // columns that were left out
+	note    func(int) // says so at the end of the table; nil: nobody does
 }
 
 func (a *app) printer() *printer { return &printer{w: a.stdout, format: a.format} }
+
+// fitted is a printer whose tables fit the terminal, if stdout is one: it leaves out the columns narrow, the first one first, and says how many.
+func (a *app) fitted(narrow ...string) *printer {
+	p := a.printer()
+	p.fit(a.width(a.stdout), narrow)
+	p.note = func(n int) { a.say("+%s: -o json", plural(n, "column")) }
+	return p
+}
 
 // object prints one thing by itself: a table of names and values, a JSON object, or a YAML mapping.
 func (p *printer) object(fields []field) error {
@@ -90,6 +101,9 @@ func (p *printer) item(fields []field) error {
 // close ends a list: it writes what a table still holds.
 func (p *printer) close() error {
 	p.flush()
+	if p.dropped > 0 && p.note != nil {
+		p.note(p.dropped)
+	}
 	if p.items == 0 && p.format == formatYAML {
 		p.write([]byte("[]\n"))
 	}
@@ -126,6 +140,7 @@ func (p *printer) dropColumns() {
 		if at < 0 || at == 0 && !same {
 			continue
 		}
+		p.dropped++
 		for i, r := range p.rows {
 			p.rows[i] = slices.Delete(r, at, at+1)
 		}

@@ -29,7 +29,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 				return err
 			}
 			if sure.dryRun {
-				return a.wouldPurgeQueue(ctx, path)
+				return a.wouldLose(ctx, path, "", fmt.Sprintf("would purge queue %s; nothing was changed. What its groups have before them:", path))
 			}
 			unsure, err := sure.needed(a)
 			if err != nil {
@@ -39,7 +39,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 				if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
 					return err
 				}
-				if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups", path)); err != nil {
+				if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups%s", path, a.backlogText(ctx, path, ""))); err != nil {
 					return err
 				}
 			}
@@ -61,17 +61,4 @@ func (a *app) purgeQueue(ctx context.Context, path string) error {
 			return err
 		}
 	}
-}
-
-func (a *app) wouldPurgeQueue(ctx context.Context, path string) error {
-	res, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: path})
-	if err != nil {
-		return err
-	}
-	a.say("would purge queue %s; nothing was changed. What its groups have before them:", path)
-	out := a.printer()
-	for _, d := range res.GetGroups() {
-		out.item(depthFields(d))
-	}
-	return out.close()
 }

@@ -168,8 +168,7 @@ func (a *app) deleteQueueCommand() *cobra.Command {
 
 // wouldDeleteQueue says what would go with a queue, or asks whether it shall.
 func (a *app) wouldDeleteQueue(ctx context.Context, path string, sure *consent) error {
-	q, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path})
-	if err != nil {
+	if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
 		return err
 	}
 	groups, err := ask(ctx, a, a.admin().ListGroups, &pb.ListGroupsRequest{Queue: path})
@@ -178,10 +177,9 @@ func (a *app) wouldDeleteQueue(ctx context.Context, path string, sure *consent) 
 	}
 	n := plural(len(groups.GetGroups()), "group")
 	if !sure.dryRun {
-		return sure.ask(ctx, a, fmt.Sprintf("queue %s, its %s and all messages", path, n))
+		return sure.ask(ctx, a, fmt.Sprintf("queue %s, its %s and all messages%s", path, n, a.backlogText(ctx, path, "")))
 	}
-	a.say("would delete queue %s and its %s; nothing was changed", path, n)
-	return a.printer().object(queueFields(q))
+	return a.wouldLose(ctx, path, "", fmt.Sprintf("would delete queue %s, its %s and all messages; nothing was changed. What its groups have before them:", path, n))
 }
 
 func (a *app) showQueueCommand() *cobra.Command {
@@ -213,7 +211,7 @@ func (a *app) listQueuesCommand() *cobra.Command {
 		Example: "  columba list queues --prefix /demo/\n  columba list queues --sort backlog\n  columba list queues --all",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			out, admin := a.printer(), a.admin()
+			out, admin := a.fitted("CONSISTENCY", "REPLICAS", "PARKED", "PUBLISH_RATE", "STATUS", "DELAYED", "OLDEST_READY_MS", "IN_FLIGHT", "DEAD"), a.admin()
 			return a.pages(out, "queues", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after, Depths: true, Sort: order})
 				for _, q := range page.GetQueues() {

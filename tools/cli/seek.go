@@ -17,7 +17,7 @@ func (a *app) seekCommand() *cobra.Command {
 		Use: "seek PATH GROUP --to WHERE", Short: "Send a consumer group back, or ahead, to another place in its queue",
 		Long: "Sends a consumer group to another place in its queue: what it had consumed does not count any more. Consumers go on by themselves;\n" +
 			"what they hold is delivered again if it lies behind that place, and settling it is refused as stale.",
-		Example: "  columba seek /demo/trips billing --to earliest\n  columba seek /demo/trips billing --to -2h",
+		Example: "  columba seek /demo/trips billing --to -2h --dry-run\n  columba seek /demo/trips billing --to earliest",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			queue, group, err := groupName(args)
@@ -35,11 +35,7 @@ func (a *app) seekCommand() *cobra.Command {
 				to = start.At.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
 			}
 			if dryRun {
-				if start.Mode == core.StartTime && start.At.After(time.Now()) { // the server would refuse it
-					return core.Errorf(core.CodeBadArgument, "%s is in the future; use latest, or an earlier time", to)
-				}
-				a.say("would send group %s of %s to %s; nothing was changed", group, queue, to)
-				return a.showGroup(ctx, queue, group)
+				return a.previewSeek(ctx, &pb.SeekGroupRequest{Queue: queue, Group: group, To: to})
 			}
 			g, err := change(ctx, a, a.admin().SeekGroup, &pb.SeekGroupRequest{Queue: queue, Group: group, To: to})
 			if err != nil {
@@ -51,6 +47,23 @@ func (a *app) seekCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&to, "to", "", "earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
 	suggest(cmd, "to", "earliest", "latest")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show the group")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say how many messages the group would get, and how many it has waiting now")
 	return cmd
+}
+
+// previewSeek says what a seek would do.
+func (a *app) previewSeek(ctx context.Context, req *pb.SeekGroupRequest) error {
+	p, err := ask(ctx, a, a.admin().PreviewSeek, req)
+	if err != nil {
+		return err
+	}
+	a.say("would send group %s of %s to %s; nothing was changed", req.GetGroup(), req.GetQueue(), req.GetTo())
+	var waiting any
+	if p.Waiting != nil {
+		waiting = p.GetWaiting()
+	}
+	return a.printer().object([]field{
+		{name: "queue", value: req.GetQueue()}, {name: "group", value: req.GetGroup()}, {name: "to", value: p.GetTo()},
+		{name: "would_get", value: p.GetMessages()}, {name: "extents", value: p.GetExtents()}, {name: "waiting", value: waiting},
+	})
 }

@@ -47,6 +47,8 @@ func groupFields(g *pb.Group) []field {
 		{name: "id", value: g.GetId(), detail: true},
 		{name: "dlq", value: g.GetDlqPath(), detail: true},
 		{name: "start", value: s.GetStart()},
+		{name: "last_seek", value: orNil(g.GetLastSeek())},
+		{name: "last_seek_at", value: instant(g.GetLastSeekAt()), detail: true},
 		{name: "lock_timeout", value: duration(s.GetLockTimeout())},
 		{name: "max_deliveries", value: maxDeliveries(s.GetMaxDeliveries())},
 		{name: "delay", value: duration(s.GetDelay()), detail: true},
@@ -54,12 +56,20 @@ func groupFields(g *pb.Group) []field {
 		{name: "backoff", value: backoff, detail: true},
 		{name: "exhausted", value: s.GetExhausted()},
 		{name: "expired", value: s.GetExpired(), detail: true},
-		{name: "delivery", value: s.GetDelivery(), detail: true},
+		{name: "delivery", value: s.GetDelivery()},
 		{name: "no_smart_retry", value: s.GetNoSmartRetry(), detail: true},
 		{name: "no_nack_throttle", value: s.GetNoNackThrottle(), detail: true},
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(g.GetCreated())},
 	}
+}
+
+// orNil is a text, or nothing when it is empty.
+func orNil(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
 }
 
 // maxDeliveries is a number, of which JSON and YAML have -1 for no bound, and tables a word.

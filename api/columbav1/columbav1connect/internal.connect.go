@@ -64,6 +64,9 @@ const (
 	// ControllerServiceRewindGroupProcedure is the fully-qualified name of the ControllerService's
 	// RewindGroup RPC.
 	ControllerServiceRewindGroupProcedure = "/columba.v1.ControllerService/RewindGroup"
+	// ControllerServicePreviewRewindProcedure is the fully-qualified name of the ControllerService's
+	// PreviewRewind RPC.
+	ControllerServicePreviewRewindProcedure = "/columba.v1.ControllerService/PreviewRewind"
 	// ControllerServiceListAssignmentsProcedure is the fully-qualified name of the ControllerService's
 	// ListAssignments RPC.
 	ControllerServiceListAssignmentsProcedure = "/columba.v1.ControllerService/ListAssignments"
@@ -155,6 +158,8 @@ type ControllerServiceClient interface {
 	EndOperation(context.Context, *connect.Request[columbav1.EndOperationRequest]) (*connect.Response[columbav1.EndOperationResponse], error)
 	// RewindGroup begins a new epoch of a group at a point in each extent of its queue.
 	RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error)
+	// PreviewRewind counts what a group would get after RewindGroup with the same request, and changes nothing.
+	PreviewRewind(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
 	// ListAssignments answers all shares of an output host.
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
@@ -230,6 +235,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("RewindGroup")),
 			connect.WithClientOptions(opts...),
 		),
+		previewRewind: connect.NewClient[columbav1.RewindGroupRequest, columbav1.SeekPreview](
+			httpClient,
+			baseURL+ControllerServicePreviewRewindProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("PreviewRewind")),
+			connect.WithClientOptions(opts...),
+		),
 		listAssignments: connect.NewClient[columbav1.ListAssignmentsRequest, columbav1.AssignmentList](
 			httpClient,
 			baseURL+ControllerServiceListAssignmentsProcedure,
@@ -268,6 +279,7 @@ type controllerServiceClient struct {
 	beginOperation  *connect.Client[columbav1.BeginOperationRequest, columbav1.BeginOperationResponse]
 	endOperation    *connect.Client[columbav1.EndOperationRequest, columbav1.EndOperationResponse]
 	rewindGroup     *connect.Client[columbav1.RewindGroupRequest, columbav1.RewindGroupResponse]
+	previewRewind   *connect.Client[columbav1.RewindGroupRequest, columbav1.SeekPreview]
 	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.AssignmentList]
 	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 	leaseQuota      *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
@@ -319,6 +331,11 @@ func (c *controllerServiceClient) RewindGroup(ctx context.Context, req *connect.
 	return c.rewindGroup.CallUnary(ctx, req)
 }
 
+// PreviewRewind calls columba.v1.ControllerService.PreviewRewind.
+func (c *controllerServiceClient) PreviewRewind(ctx context.Context, req *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.SeekPreview], error) {
+	return c.previewRewind.CallUnary(ctx, req)
+}
+
 // ListAssignments calls columba.v1.ControllerService.ListAssignments.
 func (c *controllerServiceClient) ListAssignments(ctx context.Context, req *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error) {
 	return c.listAssignments.CallUnary(ctx, req)
@@ -359,6 +376,8 @@ type ControllerServiceHandler interface {
 	EndOperation(context.Context, *connect.Request[columbav1.EndOperationRequest]) (*connect.Response[columbav1.EndOperationResponse], error)
 	// RewindGroup begins a new epoch of a group at a point in each extent of its queue.
 	RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error)
+	// PreviewRewind counts what a group would get after RewindGroup with the same request, and changes nothing.
+	PreviewRewind(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
 	// ListAssignments answers all shares of an output host.
 	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
@@ -430,6 +449,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("RewindGroup")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServicePreviewRewindHandler := connect.NewUnaryHandler(
+		ControllerServicePreviewRewindProcedure,
+		svc.PreviewRewind,
+		connect.WithSchema(controllerServiceMethods.ByName("PreviewRewind")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceListAssignmentsHandler := connect.NewUnaryHandler(
 		ControllerServiceListAssignmentsProcedure,
 		svc.ListAssignments,
@@ -474,6 +499,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceEndOperationHandler.ServeHTTP(w, r)
 		case ControllerServiceRewindGroupProcedure:
 			controllerServiceRewindGroupHandler.ServeHTTP(w, r)
+		case ControllerServicePreviewRewindProcedure:
+			controllerServicePreviewRewindHandler.ServeHTTP(w, r)
 		case ControllerServiceListAssignmentsProcedure:
 			controllerServiceListAssignmentsHandler.ServeHTTP(w, r)
 		case ControllerServiceRenewSharesProcedure:
@@ -525,6 +552,10 @@ func (UnimplementedControllerServiceHandler) EndOperation(context.Context, *conn
 
 func (UnimplementedControllerServiceHandler) RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.RewindGroup is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) PreviewRewind(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.SeekPreview], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.PreviewRewind is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error) {

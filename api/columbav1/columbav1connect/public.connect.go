@@ -66,6 +66,9 @@ const (
 	AdminServiceDeleteGroupProcedure = "/columba.v1.AdminService/DeleteGroup"
 	// AdminServiceSeekGroupProcedure is the fully-qualified name of the AdminService's SeekGroup RPC.
 	AdminServiceSeekGroupProcedure = "/columba.v1.AdminService/SeekGroup"
+	// AdminServicePreviewSeekProcedure is the fully-qualified name of the AdminService's PreviewSeek
+	// RPC.
+	AdminServicePreviewSeekProcedure = "/columba.v1.AdminService/PreviewSeek"
 	// AdminServiceListExtentsProcedure is the fully-qualified name of the AdminService's ListExtents
 	// RPC.
 	AdminServiceListExtentsProcedure = "/columba.v1.AdminService/ListExtents"
@@ -166,6 +169,8 @@ type AdminServiceClient interface {
 	DeleteGroup(context.Context, *connect.Request[columbav1.DeleteGroupRequest]) (*connect.Response[columbav1.DeleteGroupResponse], error)
 	// SeekGroup sends a group back, or ahead, to a point: what it had consumed and what it has locked does not count any more.
 	SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error)
+	// PreviewSeek says what SeekGroup with the same request would do, and changes nothing.
+	PreviewSeek(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
 	ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error)
 	GetExtent(context.Context, *connect.Request[columbav1.GetExtentRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
@@ -284,6 +289,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+AdminServiceSeekGroupProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("SeekGroup")),
+			connect.WithClientOptions(opts...),
+		),
+		previewSeek: connect.NewClient[columbav1.SeekGroupRequest, columbav1.SeekPreview](
+			httpClient,
+			baseURL+AdminServicePreviewSeekProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("PreviewSeek")),
 			connect.WithClientOptions(opts...),
 		),
 		listExtents: connect.NewClient[columbav1.ListExtentsRequest, columbav1.ListExtentsResponse](
@@ -447,6 +458,7 @@ type adminServiceClient struct {
 	updateGroup     *connect.Client[columbav1.UpdateGroupRequest, columbav1.Group]
 	deleteGroup     *connect.Client[columbav1.DeleteGroupRequest, columbav1.DeleteGroupResponse]
 	seekGroup       *connect.Client[columbav1.SeekGroupRequest, columbav1.Group]
+	previewSeek     *connect.Client[columbav1.SeekGroupRequest, columbav1.SeekPreview]
 	listExtents     *connect.Client[columbav1.ListExtentsRequest, columbav1.ListExtentsResponse]
 	getExtent       *connect.Client[columbav1.GetExtentRequest, columbav1.ExtentInfo]
 	sealExtent      *connect.Client[columbav1.SealExtentAdminRequest, columbav1.ExtentInfo]
@@ -531,6 +543,11 @@ func (c *adminServiceClient) DeleteGroup(ctx context.Context, req *connect.Reque
 // SeekGroup calls columba.v1.AdminService.SeekGroup.
 func (c *adminServiceClient) SeekGroup(ctx context.Context, req *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error) {
 	return c.seekGroup.CallUnary(ctx, req)
+}
+
+// PreviewSeek calls columba.v1.AdminService.PreviewSeek.
+func (c *adminServiceClient) PreviewSeek(ctx context.Context, req *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.SeekPreview], error) {
+	return c.previewSeek.CallUnary(ctx, req)
 }
 
 // ListExtents calls columba.v1.AdminService.ListExtents.
@@ -669,6 +686,8 @@ type AdminServiceHandler interface {
 	DeleteGroup(context.Context, *connect.Request[columbav1.DeleteGroupRequest]) (*connect.Response[columbav1.DeleteGroupResponse], error)
 	// SeekGroup sends a group back, or ahead, to a point: what it had consumed and what it has locked does not count any more.
 	SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error)
+	// PreviewSeek says what SeekGroup with the same request would do, and changes nothing.
+	PreviewSeek(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
 	ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error)
 	GetExtent(context.Context, *connect.Request[columbav1.GetExtentRequest]) (*connect.Response[columbav1.ExtentInfo], error)
 	SealExtent(context.Context, *connect.Request[columbav1.SealExtentAdminRequest]) (*connect.Response[columbav1.ExtentInfo], error)
@@ -783,6 +802,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServiceSeekGroupProcedure,
 		svc.SeekGroup,
 		connect.WithSchema(adminServiceMethods.ByName("SeekGroup")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServicePreviewSeekHandler := connect.NewUnaryHandler(
+		AdminServicePreviewSeekProcedure,
+		svc.PreviewSeek,
+		connect.WithSchema(adminServiceMethods.ByName("PreviewSeek")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceListExtentsHandler := connect.NewUnaryHandler(
@@ -955,6 +980,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceDeleteGroupHandler.ServeHTTP(w, r)
 		case AdminServiceSeekGroupProcedure:
 			adminServiceSeekGroupHandler.ServeHTTP(w, r)
+		case AdminServicePreviewSeekProcedure:
+			adminServicePreviewSeekHandler.ServeHTTP(w, r)
 		case AdminServiceListExtentsProcedure:
 			adminServiceListExtentsHandler.ServeHTTP(w, r)
 		case AdminServiceGetExtentProcedure:
@@ -1058,6 +1085,10 @@ func (UnimplementedAdminServiceHandler) DeleteGroup(context.Context, *connect.Re
 
 func (UnimplementedAdminServiceHandler) SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.SeekGroup is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) PreviewSeek(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.SeekPreview], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.PreviewSeek is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) ListExtents(context.Context, *connect.Request[columbav1.ListExtentsRequest]) (*connect.Response[columbav1.ListExtentsResponse], error) {

@@ -153,6 +153,16 @@ func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord
 	return meta.Put(ctx, metadata.Checkpoints, metadata.CheckpointKey(g.ID, e.ID, epoch, core.RunID{}), state.Append(nil), now, 0, metadata.Quorum)
 }
 
+// Unsettled is how many messages of an extent, which ends at l if it has its end, a group has not consumed up to a seq in its present epoch.
+func Unsettled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l, seq core.Seq) (uint64, error) {
+	state, err := present(ctx, meta, g, e, l)
+	if err != nil {
+		return 0, err
+	}
+	state = state.Until(seq)
+	return uint64(seq) - min(state.Consumed(), uint64(seq)), nil
+}
+
 // present is how far a group is with an extent in its present epoch.
 func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq) (dispatch.State, error) {
 	state, err := saved(ctx, meta, g, e, metadata.Quorum)
