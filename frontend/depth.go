@@ -258,6 +258,9 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	case !l.Seal.State.HasEnd() || l.Seal.LastDue().After(s.now()): // an owner would ask how many of them are due
 		out.Ready, out.Delayed = 0, out.Delayed+out.Ready
 	}
+	if out.Ready > 0 { // the oldest of them is no older than its extent
+		out.OldestReadyMs = max(1, s.now().Sub(l.ID.Time()).Milliseconds())
+	}
 	if !l.Known {
 		out.UnknownExtents = 1
 	}

@@ -98,6 +98,9 @@ func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
 	put(metadata.Checkpoints, metadata.CheckpointKey(r.ID, sealed.ID, 1, core.RunID{}), later.Append(nil))
 	d := must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]
 	want := &pb.Depth{Queue: "/t/a", Group: "g", Ready: 10 + 5, Dead: 5, Extents: 3, UnknownExtents: 1, PublishRate: 0.3, DrainMs: -1}
+	if want.OldestReadyMs = d.OldestReadyMs; d.OldestReadyMs == 0 {
+		t.Error("messages are ready, and the oldest has no age")
+	}
 	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -109,6 +112,7 @@ func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
 	}
 	want.Ready, want.Delayed = 2, 10+3
 	d = must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]
+	want.OldestReadyMs = d.OldestReadyMs
 	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {
 		t.Errorf("of a group that delays (-want +got):\n%s", diff)
 	}

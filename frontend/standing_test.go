@@ -73,6 +73,20 @@ func TestWhyStuck_NamesTheOldest(t *testing.T) {
 	wantCode(t, "no such group", err, core.CodeNotFound)
 }
 
+// TestDepth_AgeWithoutAnOwner: a backlog that no output host has is as old as its extent at most, and never of age 0.
+func TestDepth_AgeWithoutAnOwner(t *testing.T) {
+	c := newCluster(t, nil)
+	c.out.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) { return &pb.GetDepthResponse{}, nil }
+	c.createQueue("/t/a")
+	e := newExtent(c.createGroup("/t/a", "g"))
+	e.ID.ID = core.NewID(time.Now().Add(-time.Hour))
+	c.addExtent(e)
+	d := must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]
+	if age := time.Duration(d.OldestReadyMs) * time.Millisecond; d.Ready == 0 || age < time.Hour || age > 2*time.Hour {
+		t.Errorf("%d messages are ready, the oldest for %s, want about an hour", d.Ready, age)
+	}
+}
+
 // TestGetMessage_AsTheOwnerOrTheCheckpointSays asks for one message while its share has an owner that answers, and while it has none.
 func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
 	c := newCluster(t, nil)
