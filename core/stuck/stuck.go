@@ -90,7 +90,7 @@ type View struct {
 	AtLimit    bool // of what may be outstanding
 	MemoryFull bool
 	ChainWaits bool // for an earlier extent
-	Unreadable bool // all stores were tried and failed
+	Unreadable bool // no store is there, or all were tried and failed
 	Lapsed     bool // nothing may be handed out without a word of a controller
 	DLQFails   bool // the last message could not be appended to the dead letter queue
 	ParkFails  bool // the last message could not be appended to the retry queue
@@ -123,6 +123,7 @@ func (v *View) Reasons() []Reason {
 	case Nothing:
 		return out
 	}
+	add(NoReplica, v.Unreadable)
 	add(CheckpointNotSaved, v.SaveFails)
 	add(DLQNotWritable, v.DLQFails)
 	add(RetryNotWritable, v.ParkFails)

@@ -54,6 +54,8 @@ func TestView_Reasons(t *testing.T) {
 		"unread":                   {with(unread, nil), []Reason{Reading}},
 		"unread, nobody":           {with(unread, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"unread, no store":         {with(unread, func(v *View) { v.Unreadable = true }), []Reason{NoReplica}},
+		"buffered, no store":       {with(buffered, func(v *View) { v.Takers, v.Unreadable = 0, true }), []Reason{NoConsumer, NoReplica}},
+		"in flight, no store":      {with(flying, func(v *View) { v.Unreadable = true }), []Reason{InFlight, NoReplica}},
 		"unread, memory":           {with(unread, func(v *View) { v.MemoryFull = true }), []Reason{MemoryFull}},
 		"unread, many blocked":     {with(unread, func(v *View) { v.AtLimit = true }), []Reason{OutstandingLimit}},
 		"ready":                    {with(ready, nil), []Reason{Ready}},
