@@ -48,6 +48,9 @@ func (h *Host) tellStore(ctx context.Context, row metadata.SealRecord, id core.H
 	case core.CodeCorrupt:
 		h.repairs.Quarantine(ctx, row.Extent.ID, id, "it does not match at its end")
 	}
+	if ctx.Err() != nil { // this process stops: it says nothing of the store
+		return false
+	}
 	if times := h.untold.failed(x, err.Error(), h.deps.now()); times > 0 {
 		h.log.Info("a replica was not told its end", "extent", row.Extent.ID, "store", id, "times", times, "err", err)
 	}

@@ -92,6 +92,9 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 			}
 		}
 		if len(tokens) == 0 {
+			for _, f := range out {
+				s.explainMoved(ctx, f)
+			}
 			return connect.NewResponse(&pb.SettleResponse{Failures: out}), nil
 		}
 		select {

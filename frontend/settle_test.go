@@ -98,6 +98,33 @@ func TestSettle_GoesToTheOwners(t *testing.T) {
 	}
 }
 
+// A token of a queue that was deleted is stale: to try it again is no use.
+func TestSettle_QueueDeleted(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	e := newExtent(g)
+	c.addExtent(e)
+	tok := c.token(g, e, 1)
+	c.out.onSettle = func(*pb.SettleRequest) (*pb.SettleResponse, error) {
+		return &pb.SettleResponse{Failures: []*pb.SettleResponse_Failure{{Token: tok, Error: convert.ErrorToProto(core.ErrMoved)}}}, nil
+	}
+	settle := func() core.Code {
+		res := must(call(t, c.msgs.Ack, &pb.AckRequest{Tokens: []string{tok}}))(t)
+		if len(res.Failures) != 1 {
+			t.Fatalf("got %v, want one failure", res)
+		}
+		return core.Code(res.Failures[0].Error.Code)
+	}
+	if code := settle(); code != core.CodeMoved {
+		t.Errorf("while the queue is there: %s", code)
+	}
+	must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}))(t)
+	if code := settle(); code != core.CodeStale {
+		t.Errorf("of a deleted queue: %s", code)
+	}
+}
+
 func TestSettle_HostFails(t *testing.T) {
 	c := newCluster(t, nil)
 	c.createQueue("/t/a")
