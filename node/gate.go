@@ -89,9 +89,17 @@ func (p *pages) failing() error {
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, g := range *p {
 		if _, pattern := g.mux.Handler(r); pattern != "" {
+			if err := notServed(r, true); err != nil {
+				refuse(w, r, err)
+				return
+			}
 			g.ServeHTTP(w, r)
 			return
 		}
+	}
+	if err := notServed(r, false); err != nil {
+		refuse(w, r, err)
+		return
 	}
 	writeText(w, http.StatusNotFound, "no such page; the metrics are at /metrics, the API is in docs/http.md")
 }
