@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +48,23 @@ func (a *app) completeGroups(cmd *cobra.Command, args []string, prefix string) (
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeHosts offers the hosts of the cluster.
+func (a *app) completeHosts(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a.timeout = min(a.timeout, completionTimeout)
+	list, err := ask(completionContext(cmd), a, a.admin().ListHosts, &pb.ListHostsRequest{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, h := range list.GetHosts() {
+		out = append(out, h.GetHost())
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
 func completionContext(cmd *cobra.Command) context.Context {
 	if ctx := cmd.Context(); ctx != nil {
 		return ctx
@@ -67,6 +86,36 @@ func completionOf(root *cobra.Command) {
 		if cmd.Name() == "completion" {
 			cmd.Args = unknownCommand
 			cmd.RunE = needsCommand
+			for _, shell := range cmd.Commands() {
+				if shell.Name() == "bash" {
+					withoutPackage(shell)
+				}
+			}
 		}
 	}
+}
+
+// bashWords stands in for the one function of the package bash-completion that the script needs, where that package is not loaded.
+const bashWords = `if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+    _get_comp_words_by_ref()
+    {
+        cur=${COMP_WORDS[COMP_CWORD]}
+        prev=${COMP_WORDS[COMP_CWORD-1]}
+        words=("${COMP_WORDS[@]}")
+        cword=$COMP_CWORD
+    }
+fi
+
+`
+
+// withoutPackage has the script for bash work without the package bash-completion, too.
+func withoutPackage(bash *cobra.Command) {
+	script := bash.RunE
+	bash.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, err := io.WriteString(cmd.OutOrStdout(), bashWords); err != nil {
+			return err
+		}
+		return script(cmd, args)
+	}
+	bash.Long = strings.Replace(bash.Long, "This script depends on the 'bash-completion' package.\nIf it is not installed already, you can install it via your OS's package manager.\n\n", "", 1)
 }

@@ -50,7 +50,7 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.Int64Var(&flags.count, "count", 0, "end after this many messages, and ask for no more; 0 for no end")
 	durationVar(f, &flags.timeout, "timeout", 0, "end after this long; 0 for no end")
 	durationVar(f, &flags.idle, "idle", 0, "end after this long without a message; 0 for no end")
-	f.IntVar(&flags.prefetch, "prefetch", 1000, "hold at most this many messages of each output host that were not printed yet, and the one being printed")
+	f.IntVar(&flags.prefetch, "prefetch", 1000, "hold at most this many messages that were not printed yet, of all output hosts together, and the one being printed")
 	f.Var(&flags.prefetchBytes, "prefetch-bytes", "hold at most this much of them, as size like 8MiB; one larger message is still taken")
 	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for columba ack")
 	suggest(cmd, "ack", ackAuto, ackNone, ackTokens)

@@ -111,7 +111,7 @@ func (a *app) deadLetters(ctx context.Context, args []string, id string, limit i
 			return err
 		}
 	}
-	out, admin := a.printer(), a.admin()
+	out, admin := a.fitted("RECEIPT", "FIRST_ENQUEUED", "LAST_CONSUMER", "DEAD_SINCE", "ERROR", "ATTEMPTS", "REASON"), a.admin()
 	return a.limitedPages(out, "dead letters; a message that was rejected a moment ago may still be on its way", limit, func(after string, most int32) (string, error) {
 		page, err := ask(ctx, a, admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after, Limit: most, Id: id})
 		for _, d := range page.GetDeadLetters() {

@@ -44,7 +44,7 @@ func (a *app) listExtentsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, admin := a.printer(), a.admin()
+			out, admin := a.fitted("REPLICAS", "CHAIN", "CREATED", "INPUT", "BYTES", "KIND"), a.admin()
 			view := extentFields
 			if a.format == formatTable {
 				stores := a.stores(ctx)
@@ -67,7 +67,7 @@ func (a *app) listHostsCommand() *cobra.Command {
 		Example: "  columba list hosts",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			out := a.printer()
+			out := a.fitted("RUN", "ZONE", "SINCE", "ROLES")
 			return a.pages(out, "hosts", func(string) (string, error) {
 				list, err := ask(ctx, a, a.admin().ListHosts, &pb.ListHostsRequest{})
 				for _, h := range list.GetHosts() {
@@ -75,6 +75,26 @@ func (a *app) listHostsCommand() *cobra.Command {
 				}
 				return "", err
 			})
+		}),
+	}
+}
+
+func (a *app) showHostCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "host HOST", Short: "Show a host of the cluster",
+		Example: "  columba show host host-b302099a8057",
+		Args:    exactly(1), ValidArgsFunction: a.completeHosts,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			list, err := ask(ctx, a, a.admin().ListHosts, &pb.ListHostsRequest{})
+			if err != nil {
+				return err
+			}
+			for _, h := range list.GetHosts() {
+				if h.GetHost() == args[0] {
+					return a.printer().object(hostFields(h))
+				}
+			}
+			return core.Errorf(core.CodeNotFound, "host %q is not in the cluster, nor was it in the last hour", clip(args[0]))
 		}),
 	}
 }

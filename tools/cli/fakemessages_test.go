@@ -77,6 +77,7 @@ func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMess
 			{Group: "billing", State: "in_flight", Attempts: 2, Until: fakeTime, Holder: &pb.Holder{Consumer: "worker-1", Since: fakeTime}},
 			{Group: "mail", State: "dead_lettered", Attempts: 10, LastFailure: "nack", LastText: "no", DeadLetter: fakeSealed + ":1"},
 			{Group: "sms", State: "parked", Attempts: 1, LastFailure: "nack", Until: fakeTime, Parked: fakeSealed + ":2", Detail: "not among the first 7 dead letters"},
+			{Group: "ledger", State: "settled"},
 		},
 	}), nil
 }

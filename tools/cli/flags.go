@@ -171,6 +171,9 @@ func onlyOnce(cmd *cobra.Command) {
 	}
 }
 
+// smallSize is the least number of bytes that is read without a unit: a smaller one is meant in another unit.
+const smallSize = 100
+
 // size is a flag for a number of bytes: 1048576, 1024KiB, 1MiB or 1MB.
 type size int64
 
@@ -197,6 +200,9 @@ func (s *size) Set(text string) error {
 	}
 	if unit == 1 && v != math.Trunc(v) {
 		return core.Errorf(core.CodeBadArgument, "%q is not a whole number of bytes", clip(text))
+	}
+	if number == text && v > 0 && v < smallSize {
+		return core.Errorf(core.CodeBadArgument, "%q has no unit; write it like %sMiB, or %sB for bytes", clip(text), number, number)
 	}
 	*s = size(v * unit)
 	return nil

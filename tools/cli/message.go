@@ -46,7 +46,7 @@ func (a *app) showLife(m *pb.MessageLife) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
-	out := a.printer()
+	out := a.fitted("SINCE", "UNTIL", "LAST_FAILURE", "PARKED", "DEAD_LETTER", "CONSUMER")
 	for _, g := range m.GetGroups() {
 		out.item(lifeInGroup(g))
 		if why := g.GetDetail(); why != "" {
@@ -75,6 +75,9 @@ func lifeFields(m *pb.MessageLife) []field {
 	return append(fields, payloadField(m.GetMessage().GetPayload()))
 }
 
+// settledState is the state of a message that a group needs no more.
+const settledState = "settled"
+
 // lifeInGroup is where a message stands in a group, what tables show first.
 func lifeInGroup(m *pb.Standing) []field {
 	fields := []field{{name: "group", value: m.GetGroup()}}
@@ -82,6 +85,10 @@ func lifeInGroup(m *pb.Standing) []field {
 		switch f.name {
 		case "enqueued", "age_ms":
 			continue
+		case "attempts":
+			if m.GetState() == settledState && m.GetAttempts() == 0 {
+				f.value = nil // no record of its attempts is kept
+			}
 		case "last_text", "host", "session", "address", "connected", "owner":
 			f.detail = true
 		}

@@ -99,6 +99,9 @@ func isPort(text string) bool {
 func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	for until := time.Now().Add(min(a.patience, a.timeout)); ; {
 		res, err := once(ctx, a, call, req)
+		if core.CodeOf(err) == core.CodeDeadline {
+			return nil, core.Errorf(core.CodeDeadline, "%w; ask again, or allow more with --timeout", err)
+		}
 		var answered answeredError
 		if !errors.As(err, &answered) || !time.Now().Add(retryEach).Before(until) {
 			return res, err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,28 @@ func TestCompletion_OffersValuesOfFlags(t *testing.T) {
 		if stdout, _, _ := runCLI("127.0.0.1:1", strings.Split("__complete "+args, " "), ""); stdout != want {
 			t.Errorf("%q completes to %q, want %q", args, stdout, want)
 		}
+	}
+}
+
+// The script for bash completes without the package bash-completion.
+func TestCompletion_BashAlone(t *testing.T) {
+	script, stderr, code := runCLI("127.0.0.1:1", []string{"completion", "bash"}, "")
+	if code != core.ExitOK {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	// What the script asks the program is answered by a function.
+	test := script + `
+columba() { printf 'create\ncompletion\n:4\n'; }
+COMP_WORDS=(columba cr) COMP_CWORD=1 COMP_LINE="columba cr" COMP_POINT=10 COMP_TYPE=9
+compopt() { :; }
+__start_columba
+printf '%s\n' "${COMPREPLY[@]}"
+`
+	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc", "-c", test)
+	cmd.Env = []string{}
+	out, err := cmd.CombinedOutput()
+	if got := strings.TrimSpace(string(out)); err != nil || got != "create" {
+		t.Errorf("it completes to %q, %v", out, err)
 	}
 }
 

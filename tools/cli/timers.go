@@ -164,7 +164,7 @@ func (a *app) listParkedCommand() *cobra.Command {
 				return err
 			}
 			out, admin := a.printer(), a.admin()
-			return a.limitedPages(out, "parked messages", limit, func(after string, most int32) (string, error) {
+			return a.limitedPages(out, "parked messages; a message that was sent back a moment ago is listed after two seconds or so", limit, func(after string, most int32) (string, error) {
 				page, err := ask(ctx, a, admin.ListParked, &pb.ListParkedRequest{Queue: queue, Group: args[1], After: after, Limit: most, Id: id})
 				for _, m := range page.GetMessages() {
 					if limit == 0 || out.items < limit {

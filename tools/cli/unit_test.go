@@ -126,13 +126,13 @@ func TestAppendString_IsJSON(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for text, want := range map[string]size{"0": 0, "512": 512, "1KiB": 1 << 10, "1.5MiB": 3 << 19, "2MB": 2e6, "3 B": 3, "1GiB": 1 << 30} {
+	for text, want := range map[string]size{"0": 0, "100": 100, "512": 512, "5B": 5, "1KiB": 1 << 10, "1.5MiB": 3 << 19, "2MB": 2e6, "3 B": 3, "1GiB": 1 << 30} {
 		var s size
 		if err := s.Set(text); err != nil || s != want {
 			t.Errorf("%q is %d, %v, want %d", text, s, err, want)
 		}
 	}
-	for _, text := range []string{"", "x", "-1", "NaN", "1e300", "9999999TiB", "1 apple"} {
+	for _, text := range []string{"", "x", "-1", "NaN", "1e300", "9999999TiB", "1 apple", "5", "99"} {
 		var s size
 		if err := s.Set(text); err == nil {
 			t.Errorf("%q is %d, want an error", text, s)

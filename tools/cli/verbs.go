@@ -24,8 +24,8 @@ func (a *app) deleteCommand() *cobra.Command {
 }
 
 func (a *app) showCommand() *cobra.Command {
-	return parent("show", "Show one queue, group, namespace, extent, message, dead letter queue or operation",
-		a.showQueueCommand(), a.showGroupCommand(), a.showNamespaceCommand(), a.showExtentCommand(), a.showMessageCommand(), a.showDLQCommand(), a.showOperationCommand())
+	return parent("show", "Show one queue, group, namespace, extent, host, message, dead letter queue or operation",
+		a.showQueueCommand(), a.showGroupCommand(), a.showNamespaceCommand(), a.showExtentCommand(), a.showHostCommand(), a.showMessageCommand(), a.showDLQCommand(), a.showOperationCommand())
 }
 
 func (a *app) listCommand() *cobra.Command {

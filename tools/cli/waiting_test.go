@@ -125,6 +125,39 @@ func TestPrinter_FitsTheTerminal(t *testing.T) {
 	}
 }
 
+// Lists fit a terminal of 80 columns, and say how many columns they leave out. Elsewhere they are whole.
+func TestLists_FitTheTerminal(t *testing.T) {
+	s, addr := newFakeServer(t)
+	if err := s.setup("/demo/a", "billing"); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"list queues", "list groups /demo/a", "dlq list /demo/a billing", "list hosts", "list extents /demo/a", "show message " + fakeExtent + ":7"} {
+		var out, talk bytes.Buffer
+		a := &app{
+			stdin: strings.NewReader(""), stdout: &out, stderr: &talk, env: []string{"COLUMBA_ADDR=" + addr},
+			width: func(any) int { return 80 }, terminal: func(any) bool { return false },
+		}
+		if code := a.main(t.Context(), strings.Fields(line)); code != 0 {
+			t.Errorf("%s: exit code %d, %q", line, code, talk.String())
+		}
+		table := out.String()
+		if strings.HasPrefix(line, "show") { // the object above the table is as wide as what it holds
+			_, table, _ = strings.Cut(table, "\n\n")
+		}
+		for row := range strings.Lines(table) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(row, "\n")); n > 80 {
+				t.Errorf("%s: a line of %d characters: %q", line, n, row)
+			}
+		}
+		if !strings.Contains(talk.String(), ": -o json\n") {
+			t.Errorf("%s does not say that columns are left out: %q", line, talk.String())
+		}
+		if _, stderr, _ := runCLI(addr, strings.Fields(line), ""); strings.Contains(stderr, "-o json") {
+			t.Errorf("%s leaves out columns where there is no terminal: %q", line, stderr)
+		}
+	}
+}
+
 // A variable that looks like a setting and is none is mentioned, with what may have been meant.
 func TestServe_UnknownVariables(t *testing.T) {
 	for variable, want := range map[string]string{

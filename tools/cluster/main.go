@@ -55,8 +55,10 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		}
 		o.temporary = true
 		defer func() {
-			if err == nil { // the logs tell why
+			if err == nil {
 				err = os.RemoveAll(o.data)
+			} else { // the logs tell why
+				err = fmt.Errorf("%w\nthe data and the logs are left in %s", err, o.data)
 			}
 		}()
 	}
@@ -121,7 +123,7 @@ The cluster is ready at %[1]s after %[2]s. In another terminal:
 
   %[3]s%[4]s create queue /demo/trips
   %[3]s%[4]s create group /demo/trips billing --start earliest
-  seq 1 100000 | %[3]s%[4]s publish /demo/trips &
+  seq 1 100000 | %[3]s%[4]s publish /demo/trips --rate 5000 &
   %[3]s%[4]s consume /demo/trips billing --idle 10s | sort -nu | wc -l
 
 and kill -9 a store, an input host or an output host meanwhile: it is said here how to start it again. ^C here stops it all%[5]s.
