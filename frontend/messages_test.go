@@ -126,7 +126,7 @@ func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
 		"none":     {&pb.PublishRequest{Queue: "/t/a"}, core.CodeBadArgument},
 		"1001":     {&pb.PublishRequest{Queue: "/t/a", Messages: make([]*pb.Message, 1001)}, core.CodeBadArgument},
 		"no queue": {&pb.PublishRequest{Queue: "/t/none", Messages: []*pb.Message{{}}}, core.CodeNotFound},
-		"dlq":      {&pb.PublishRequest{Queue: "/t/a/g.dlq", Messages: []*pb.Message{{}}}, core.CodeDisabled},
+		"dlq":      {&pb.PublishRequest{Queue: "/t/a/g.dlq", Messages: []*pb.Message{{}}}, core.CodeUnsupported},
 	} {
 		_, err := call(t, c.msgs.Publish, x.req)
 		wantCode(t, name, err, x.code)

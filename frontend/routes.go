@@ -68,7 +68,7 @@ func (s *service) publishable(ctx context.Context, path string) (metadata.QueueR
 	case err != nil:
 		return q, err
 	case !q.Owner.IsZero():
-		return q, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
+		return q, core.Errorf(core.CodeUnsupported, "queue %s belongs to its group: only the group writes to it", path)
 	}
 	return q, q.Spec.Status.PublishError(path)
 }

@@ -22,7 +22,7 @@ func TestPublishRoute(t *testing.T) {
 	_, err := call(t, c.msgs.PublishRoute, &pb.PublishRouteRequest{Queue: "/t/none"})
 	wantCode(t, "no such queue", err, core.CodeNotFound)
 	_, err = call(t, c.msgs.PublishRoute, &pb.PublishRouteRequest{Queue: "/t/a/g.dlq"})
-	wantCode(t, "a dead letter queue", err, core.CodeDisabled)
+	wantCode(t, "a dead letter queue", err, core.CodeUnsupported)
 
 	hosts := c.members.Hosts("")
 	for i := range 5 {

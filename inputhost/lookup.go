@@ -42,7 +42,7 @@ func (h *Host) lookUpAt(ctx context.Context, hello *pb.PublishHello, c metadata.
 	case len(hello.Owner) > 0 && !bytes.Equal(hello.Owner, record.Owner.ID[:]): // a group that was deleted must not write into one of its name
 		return none, 0, core.Errorf(core.CodeNotFound, "queue %s belongs to another group by now", path)
 	case !record.Owner.IsZero() && !hello.Internal:
-		return none, 0, core.Errorf(core.CodeDisabled, "queue %s belongs to its group: only the group writes to it", path)
+		return none, 0, core.Errorf(core.CodeUnsupported, "queue %s belongs to its group: only the group writes to it", path)
 	case !record.Spec.Status.CanPublish():
 		return none, 0, record.Spec.Status.PublishError(path)
 	}

@@ -171,8 +171,8 @@ func (a *app) openPublisher(ctx context.Context, path string, inFlight int) (pub
 
 // publishError says where to publish instead of a queue that belongs to a group.
 func publishError(path string, err error) error {
-	if core.CodeOf(err) == core.CodeDisabled && builtIn(path) {
-		return core.Errorf(core.CodeDisabled, "%w; publish to %s instead", err, path[:strings.LastIndexByte(path, '/')])
+	if core.CodeOf(err) == core.CodeUnsupported && builtIn(path) {
+		return core.Errorf(core.CodeUnsupported, "%w; publish to %s instead", err, path[:strings.LastIndexByte(path, '/')])
 	}
 	return err
 }
@@ -183,7 +183,7 @@ func (a *app) input(file string) (r io.Reader, total int64, done func(), err err
 	if file != "" && file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, 0, nil, core.Errorf(core.CodeBadArgument, "file cannot be read: %w", err)
+			return nil, 0, nil, core.Errorf(core.CodeBadArgument, "file %q cannot be read: %w", clip(file), rootCause(err))
 		}
 		r, done = f, func() { f.Close() }
 	}

@@ -239,8 +239,8 @@ func TestCommands_HaveHelpAndExamples(t *testing.T) {
 }
 
 func TestPublish_OwnedQueueSaysWhereToPublish(t *testing.T) {
-	err := publishError("/demo/a/billing.dlq", core.Errorf(core.CodeDisabled, "queue belongs to its group"))
-	if got := errorLine("", err); !strings.HasSuffix(got, "(disabled) – publish to /demo/a instead") {
+	err := publishError("/demo/a/billing.dlq", core.Errorf(core.CodeUnsupported, "queue belongs to its group"))
+	if got := errorLine("", err); !strings.HasSuffix(got, "(unsupported) – publish to /demo/a instead") {
 		t.Errorf("got %s", got)
 	}
 	err = publishError("/demo/a", core.Errorf(core.CodeDisabled, "queue is disabled"))
