@@ -97,7 +97,7 @@ func serveMember(t *testing.T, cfg Config) *member {
 	return m
 }
 
-// hosts are those that a frontend lists, as addr=roles.
+// hosts are those that a frontend lists, as addr=roles; one that is gone is addr=roles and its state.
 func (m *member) hosts() []string {
 	m.t.Helper()
 	admin := columbav1connect.NewAdminServiceClient(http.DefaultClient, "http://"+m.at.Addr)
@@ -109,7 +109,11 @@ func (m *member) hosts() []string {
 	}
 	var out []string
 	for _, h := range list.Msg.Hosts {
-		out = append(out, h.Addr+"="+strings.Join(h.Roles, ","))
+		text := h.Addr + "=" + strings.Join(h.Roles, ",")
+		if h.GetSince() != nil {
+			text += " " + h.GetState()
+		}
+		out = append(out, text)
 	}
 	slices.Sort(out)
 	return out
@@ -142,7 +146,7 @@ func TestCluster_ProcessesFindEachOther(t *testing.T) {
 	if err := last.end(); err != nil {
 		t.Error(err)
 	}
-	ctl.awaitHosts(want[:3]...)
+	ctl.awaitHosts(append(want[:3], want[3]+" left")...) // listed for an hour
 }
 
 func TestCluster_SecondControllerIsRefused(t *testing.T) {
