@@ -2,10 +2,12 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -308,9 +310,12 @@ func (h *Host) donesOf(ctx context.Context, g metadata.GroupRecord) (map[core.Ex
 	return done, nil
 }
 
-// candidates are the output hosts that work can be given to.
+// candidates are the output hosts that work can be given to: not those with a wrong clock, unless there are no others.
 func (h *Host) candidates(role string) (out []placement.Candidate, runs map[core.HostID]core.RunID) {
 	hosts := h.hosts.live(role)
+	if right := slices.DeleteFunc(slices.Clone(hosts), func(m membership.Host) bool { return h.skewed.wrong(m.ID) }); len(right) > 0 {
+		hosts = right
+	}
 	runs = make(map[core.HostID]core.RunID, len(hosts))
 	for _, m := range hosts {
 		out = append(out, placement.Candidate{ID: m.ID, Zone: m.Zone})

@@ -44,7 +44,11 @@ func (x copies) Rank(id core.ExtentID, zones []string, among []core.HostID) []co
 	candidates := make([]placement.Candidate, 0, len(among))
 	for _, id := range among {
 		if st, ok := x.h.stores.get(id); ok {
-			candidates = append(candidates, st.candidate())
+			c := st.candidate()
+			if x.h.skewed.wrong(id) {
+				c.Tier = placement.Skewed
+			}
+			candidates = append(candidates, c)
 		}
 	}
 	return placement.Replicas(id.String(), placement.Need{Want: len(candidates), Min: len(candidates), Zones: zones}, candidates)

@@ -177,13 +177,13 @@ func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, 
 		h.askStores(ctx, h.cfg.DescribeTimeout, func() bool { return !h.stores.fresh(members) })
 	}
 	enough := func() bool {
-		candidates, _ := h.stores.candidates(avoid)
+		candidates, _ := h.stores.candidates(avoid, h.skewed.wrong)
 		return countGood(candidates) >= need.Min || !h.stores.silent(time.Time{})
 	}
 	if !enough() { // one may be back that nobody has asked yet
 		h.askStores(ctx, askTimeout, enough)
 	}
-	candidates, refusing := h.stores.candidates(avoid)
+	candidates, refusing := h.stores.candidates(avoid, h.skewed.wrong)
 	pardon(candidates, avoid, need.Min)
 	e.Replicas = placement.Replicas(e.ID.String(), need, candidates)
 	switch n := len(e.Replicas); {

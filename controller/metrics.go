@@ -17,6 +17,7 @@ type metrics struct {
 	repaired    prometheus.Counter
 	quarantined prometheus.Counter
 	orphans     prometheus.Gauge
+	skew        *prometheus.GaugeVec
 
 	expired          prometheus.Counter
 	expiredMessages  prometheus.Counter
@@ -40,10 +41,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that count no more since they are damaged or missing."}),
 		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores that belong to no known queue."}),
 
+		skew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_clock_skew_seconds", Help: "By how much the clock of a host is ahead of the median of all hosts' clocks."}, []string{"host"}),
+
 		expired:          prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_expired_total", Help: "Extents retired by unconsumed retention that a group had not consumed, or that no group was there for."}),
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_expired_total", Help: "Messages of such extents that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while nothing is retired since the clocks of hosts differ or too few hosts answer."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.expired, m.expiredMessages, m.retentionStopped)
+	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
 }

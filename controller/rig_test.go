@@ -44,6 +44,7 @@ type rig struct {
 		sync.Mutex
 		members map[core.HostID]membership.Host
 		serving map[string]*servedHost
+		ahead   map[string]time.Duration // clocks that are, by address
 	}
 }
 
@@ -81,7 +82,7 @@ func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
 func newRig(t *testing.T, o rigOptions) *rig {
 	r := &rig{t: t, meta: memory.New()}
 	r.mu.members = make(map[core.HostID]membership.Host)
-	r.mu.serving = make(map[string]*servedHost)
+	r.mu.serving, r.mu.ahead = make(map[string]*servedHost), make(map[string]time.Duration)
 	r.self = membership.Host{ID: "ctl", Roles: []string{"controller"}, Address: "ctl:1", Run: newRun()}
 	r.input = membership.Host{ID: "in", Roles: []string{"inputhost"}, Address: "in:1", Run: newRun()}
 	var err error
@@ -171,11 +172,27 @@ func (r *rig) ok(err error) {
 
 // serve listens at an address.
 func (r *rig) serve(addr string, h http.Handler) {
-	s := &servedHost{netmem.Listen(addr), &http.Server{Handler: h}}
+	dated := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		ahead := r.mu.ahead[addr]
+		r.mu.Unlock()
+		if ahead != 0 {
+			w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+		}
+		h.ServeHTTP(w, req)
+	})
+	s := &servedHost{netmem.Listen(addr), &http.Server{Handler: dated}}
 	r.mu.Lock()
 	r.mu.serving[addr] = s
 	r.mu.Unlock()
 	r.wg.Go(func() { s.server.Serve(s.listener) })
+}
+
+// ahead sets by how much the clock of a host is ahead.
+func (r *rig) ahead(id core.HostID, by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.ahead[string(id)+":1"] = by
 }
 
 func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {

@@ -281,14 +281,16 @@ func (s *stores) count(which func(store) bool) int {
 	return n
 }
 
-// candidates are the stores that may get a replica; refusing is how many answer but take nothing.
-func (s *stores) candidates(avoid []core.HostID) (out []placement.Candidate, refusing int) {
+// candidates are the stores that may get a replica, those with a wrong clock as the last; refusing is how many answer but take nothing.
+func (s *stores) candidates(avoid []core.HostID, skewed func(core.HostID) bool) (out []placement.Candidate, refusing int) {
 	for _, st := range s.all() {
 		c := st.candidate()
 		switch {
 		case st.refuses:
 			refusing++
 			continue
+		case skewed(st.ID):
+			c.Tier = placement.Skewed
 		case c.Tier == placement.Full:
 		case slices.Contains(avoid, st.ID):
 			c.Tier = placement.Avoided

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,7 +101,12 @@ func (c *cluster) addOutput(id core.HostID) *fakeOutput {
 	out := &fakeOutput{}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewOutputServiceHandler(out))
-	srv := httptest.NewServer(mux)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ahead := out.ahead.Load(); ahead != 0 {
+			w.Header().Set("Date", time.Now().Add(time.Duration(ahead)).UTC().Format(http.TimeFormat))
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	c.t.Cleanup(srv.Close)
 	hosts := append(c.members.Hosts(""), membership.Host{ID: id, Roles: []string{"outputhost"}, Address: srv.Listener.Addr().String()})
 	if err := c.members.Set(hosts); err != nil {
@@ -223,6 +229,7 @@ type fakeOutput struct {
 		sync.Mutex
 		settled []*pb.SettleRequest
 	}
+	ahead    atomic.Int64 // of its clock, a time.Duration
 	onPull   func(context.Context, *pb.PullRequest) (*pb.PullResponse, error)
 	onSettle func(*pb.SettleRequest) (*pb.SettleResponse, error)
 	onDepth  func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error)

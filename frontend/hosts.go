@@ -11,7 +11,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/skew"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/clocks"
 )
 
 // States of a host in a list of hosts.
@@ -31,6 +34,7 @@ func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHosts
 	for _, h := range s.members.Hosts("") {
 		out.Hosts = append(out.Hosts, hostInfo(h, hostUp))
 	}
+	s.askClocks(ctx, out.Hosts)
 	s.askStores(ctx, out.Hosts)
 	for _, g := range s.members.Gone() {
 		state := hostDown
@@ -49,6 +53,19 @@ func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHosts
 func hostInfo(h membership.Host, state string) *pb.HostInfo {
 	roles := slices.DeleteFunc(slices.Clone(h.Roles), func(role string) bool { return role == membership.RoleMetadata })
 	return &pb.HostInfo{Host: string(h.ID), Roles: roles, Addr: h.Address, Zone: h.Zone, State: state, Run: h.Run.String()}
+}
+
+// askClocks puts into the state of each host whose clock differs from the others' by how much it does.
+func (s *service) askClocks(ctx context.Context, hosts []*pb.HostInfo) {
+	reader := clocks.New(s.peers.Dial, s.now)
+	defer reader.Close()
+	readings, silent := reader.Read(ctx, s.members)
+	verdicts := skew.Judge(readings, silent, nil)
+	for _, h := range hosts {
+		if v := verdicts[core.HostID(h.Host)]; v.State != skew.Right {
+			h.State = skew.Text(v.Off)
+		}
+	}
 }
 
 // askStores says of the stores among hosts that are up whether they take new extents. One that does not answer stays as membership sees it.

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -35,5 +36,16 @@ func TestListHosts_GoneStayForAnHour(t *testing.T) {
 	l = must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
 	if len(l.Hosts) != 2 || l.Hosts[1].State != "up" || l.Hosts[1].Since != nil {
 		t.Errorf("back again: got %v, want b, up", l)
+	}
+}
+
+func TestListHosts_Clocks(t *testing.T) {
+	c := newCluster(t, nil)
+	c.addOutput("b").ahead.Store(int64(-time.Hour))
+	c.addOutput("c")
+	l := must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
+	differs := func(i int, text string) bool { return strings.HasPrefix(l.Hosts[i].State, text) }
+	if len(l.Hosts) != 3 || differs(0, "clock") || !differs(1, "clock -1h0m") && !differs(1, "clock -59m5") || l.Hosts[2].State != "up" {
+		t.Errorf("got %v, want that b is an hour behind", l)
 	}
 }

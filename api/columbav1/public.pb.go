@@ -1606,7 +1606,7 @@ type HostInfo struct {
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
 	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
 	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // up; refuses: a store that takes no new extents; for an hour after it was seen: down, or left when it stopped in good order
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // up; refuses: a store that takes no new extents; clock +1h0m0s: up, and its clock is ahead of the others' by so much; for an hour after it was seen: down, or left when it stopped in good order
 	Run           string                 `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,100,opt,name=since,proto3" json:"since,omitempty"` // of a host that is down or left: when the answering server noticed it
 	unknownFields protoimpl.UnknownFields

@@ -16,6 +16,7 @@ const (
 	Good    Tier = iota
 	Avoided      // slow or broken for whoever asks, a moment ago
 	Full         // little space is left
+	Skewed       // its clock is wrong
 	tiers
 )
 

@@ -7,17 +7,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/columbamq/columba/controller/retirement/clocks"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/controller/retirement/retention"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/clocks"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -314,10 +313,12 @@ func (r *Runner) recordExpiry(ctx context.Context, row metadata.SealRecord, lost
 
 // trustClock compares this host's clock with all others', and reports whether anything may be retired by it.
 func (r *Runner) trustClock(ctx context.Context) bool {
-	self := r.cfg.Members.Self().ID
-	others := slices.DeleteFunc(slices.Clone(r.cfg.Members.Hosts("")), func(m membership.Host) bool { return m.ID == self || m.Address == "" })
-	gaps, silent := r.clocks.Gaps(ctx, others)
-	ok := retention.Trust(append(gaps, 0), silent) // its own agrees
+	readings, silent := r.clocks.Read(ctx, r.cfg.Members)
+	var gaps []time.Duration
+	for _, x := range readings {
+		gaps = append(gaps, x.Ahead)
+	}
+	ok := retention.Trust(gaps, silent)
 	if !ok && !r.differ && ctx.Err() == nil {
 		r.cfg.Log.Error("retention stops: the clocks of hosts differ, or too few hosts answer; look after the time service", "gaps", gaps, "silent", silent)
 	} else if ok && r.differ {

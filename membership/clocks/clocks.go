@@ -1,4 +1,4 @@
-// Package clocks compares a host's clock with those of its peers, by the date that every HTTP answer carries.
+// Package clocks reads the clocks of hosts, by the date that every HTTP answer carries.
 package clocks
 
 import (
@@ -10,12 +10,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/skew"
 	"github.com/columbamq/columba/membership"
 )
 
 const (
 	askTimeout = 500 * time.Millisecond
 	asksAtOnce = 32
+	unit       = time.Second // of a date, cut
 )
 
 // Clocks asks hosts for their time. Safe for concurrent use.
@@ -34,38 +37,46 @@ func New(dial func(ctx context.Context, network, addr string) (net.Conn, error),
 // Close ends the connections.
 func (c *Clocks) Close() { c.transport.CloseIdleConnections() }
 
-// Gaps are how far the clocks of the hosts that answer are ahead of this host's, give or take a second; silent is how many did not.
-func (c *Clocks) Gaps(ctx context.Context, hosts []membership.Host) (gaps []time.Duration, silent int) {
+// Read compares the clocks of all members with this host's, its own among them. silent is how many members did not answer.
+func (c *Clocks) Read(ctx context.Context, members membership.Monitor) (readings map[core.HostID]skew.Reading, silent int) {
+	self := members.Self().ID
+	readings = map[core.HostID]skew.Reading{self: {}}
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(asksAtOnce)
-	for _, m := range hosts {
+	for _, m := range members.Hosts("") {
+		if m.ID == self || m.Address == "" {
+			continue
+		}
 		g.Go(func() error {
-			gap, ok := c.gap(ctx, m.Address)
+			r, ok := c.read(ctx, m.Address)
 			mu.Lock()
 			defer mu.Unlock()
 			if ok {
-				gaps = append(gaps, gap)
+				readings[m.ID] = r
 			} else {
 				silent++
 			}
 			return nil
 		})
 	}
-	g.Wait()
-	return gaps, silent
+	_ = g.Wait()
+	return readings, silent
 }
 
-func (c *Clocks) gap(ctx context.Context, addr string) (time.Duration, bool) {
+// read asks one host. Its answer was dated somewhere on the way there and back.
+func (c *Clocks) read(ctx context.Context, addr string) (r skew.Reading, ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/healthz", nil)
 	if err != nil {
-		return 0, false
+		return r, false
 	}
+	from := c.now()
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return 0, false
+		return r, false
 	}
 	resp.Body.Close()
+	half := c.now().Sub(from) / 2
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	return date.Sub(c.now()), err == nil
+	return skew.Reading{Ahead: date.Add(unit / 2).Sub(from.Add(half)), Within: half + unit/2}, err == nil
 }

@@ -3,20 +3,24 @@ package clocks
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/skew"
 	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
 )
 
-// TestClocks_Gaps asks one host that is ahead, one that agrees, one that says nothing of the time, and one that is not there.
-func TestClocks_Gaps(t *testing.T) {
+// TestClocks_Read asks one host that is ahead, one that agrees, one that says nothing of the time, and one that is not there.
+func TestClocks_Read(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dates := map[string]func() []string{
 			"ahead:1": func() []string { return []string{time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)} },
@@ -26,14 +30,14 @@ func TestClocks_Gaps(t *testing.T) {
 		listeners := make(map[string]*netmem.Listener)
 		var serving sync.WaitGroup
 		defer serving.Wait()
-		hosts := []membership.Host{{Address: "away:1"}}
+		hosts := []membership.Host{{ID: "away", Address: "away:1"}}
 		for addr, date := range dates {
 			l := netmem.Listen(addr)
 			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header()["Date"] = date() })}
 			serving.Go(func() { server.Serve(l) })
 			defer server.Close()
 			listeners[addr] = l
-			hosts = append(hosts, membership.Host{Address: addr})
+			hosts = append(hosts, membership.Host{ID: core.HostID(strings.TrimSuffix(addr, ":1")), Address: addr})
 		}
 		c := New(func(ctx context.Context, _, addr string) (net.Conn, error) {
 			if l := listeners[addr]; l != nil {
@@ -42,9 +46,17 @@ func TestClocks_Gaps(t *testing.T) {
 			return nil, errors.New("refused")
 		}, time.Now)
 		defer c.Close()
-		gaps, silent := c.Gaps(t.Context(), hosts)
-		if slices.Sort(gaps); silent != 2 || !slices.Equal(gaps, []time.Duration{0, time.Hour}) {
-			t.Errorf("gaps %v, %d silent; want 0 and an hour, 2 silent", gaps, silent)
+		members, err := static.New(membership.Host{ID: "self", Address: "self:1"}, hosts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // dates are cut
+		readings, silent := c.Read(t.Context(), members)
+		want := map[core.HostID]skew.Reading{
+			"self": {}, "right": {Ahead: 200 * time.Millisecond, Within: 500 * time.Millisecond}, "ahead": {Ahead: time.Hour + 200*time.Millisecond, Within: 500 * time.Millisecond},
+		}
+		if silent != 2 || !maps.Equal(readings, want) {
+			t.Errorf("read %v, %d silent; want %v, 2 silent", readings, silent, want)
 		}
 	})
 }

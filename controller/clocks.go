@@ -1,0 +1,116 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/skew"
+	"github.com/columbamq/columba/membership/clocks"
+)
+
+const (
+	// compareEvery is how often the clocks of all hosts are compared; they are also compared when membership changes.
+	compareEvery = 30 * time.Second
+	// compareAgain is how soon they are compared again while a host does not say its time: membership shows a host a moment before it serves.
+	compareAgain = 5 * time.Second
+)
+
+// skewed holds the last verdict on each host's clock. Safe for concurrent use.
+type skewed struct {
+	wake chan struct{}
+	mu   struct {
+		sync.Mutex
+		verdicts map[core.HostID]skew.Verdict // replaced, never changed
+	}
+}
+
+func newSkewed() *skewed { return &skewed{wake: make(chan struct{}, 1)} }
+
+// wrong reports whether the clock of a host is known to be wrong. Such a host gets no new work in which times matter.
+func (s *skewed) wrong(id core.HostID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.verdicts[id].State == skew.Wrong
+}
+
+func (s *skewed) replace(now map[core.HostID]skew.Verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.verdicts = now
+}
+
+// watchClocks compares the clocks of all hosts until ctx ends. It alone changes the verdicts.
+func (h *Host) watchClocks(ctx context.Context) {
+	stop := h.deps.Members.Changed(func() { poke(h.skewed.wake) })
+	defer stop()
+	reader := clocks.New(h.deps.Peers.Dial, h.deps.now)
+	defer reader.Close()
+	next := time.NewTimer(compareEvery)
+	defer next.Stop()
+	var verdicts map[core.HostID]skew.Verdict
+	for ctx.Err() == nil {
+		pause := compareEvery
+		readings, silent := reader.Read(ctx, h.deps.Members)
+		if silent > 0 {
+			pause = compareAgain
+		}
+		if ctx.Err() == nil {
+			verdicts = h.judgeClocks(readings, silent, verdicts)
+		}
+		next.Reset(pause)
+		select {
+		case <-ctx.Done():
+		case <-next.C:
+		case <-h.skewed.wake:
+		}
+	}
+}
+
+// judgeClocks publishes the verdicts on all clocks and answers them. A member that did not say its time keeps the verdict of before. When a clock turned out
+// to be wrong, or is right again, shares get their owners anew, and the controller seals the open timer extents on stores whose clocks are wrong.
+func (h *Host) judgeClocks(readings map[core.HostID]skew.Reading, silent int, before map[core.HostID]skew.Verdict) map[core.HostID]skew.Verdict {
+	now := skew.Judge(readings, silent, before)
+	for _, m := range h.deps.Members.Hosts("") {
+		if v, known := before[m.ID]; known {
+			if _, said := now[m.ID]; !said {
+				now[m.ID] = v
+			}
+		}
+	}
+	h.skewed.replace(now)
+	for id := range before {
+		if _, member := now[id]; !member {
+			h.metrics.skew.DeleteLabelValues(string(id))
+		}
+	}
+	moved, wrong := false, func(id core.HostID) bool { return now[id].State == skew.Wrong }
+	for id, v := range now {
+		h.metrics.skew.WithLabelValues(string(id)).Set(v.Off.Seconds())
+		if was := before[id].State; was != v.State {
+			moved = moved || was == skew.Wrong || v.State == skew.Wrong
+			h.logClock(id, v)
+		}
+	}
+	if moved {
+		for _, e := range h.extents.pickOpen(func(x *extent) bool { return x.Kind == core.KindTimer && slices.ContainsFunc(x.Replicas, wrong) }) {
+			h.sealSoon(e.Extent, "a clock is wrong")
+		}
+		poke(h.moved)
+	}
+	return now
+}
+
+func (h *Host) logClock(id core.HostID, v skew.Verdict) {
+	off := v.Off.Round(time.Second)
+	switch v.State {
+	case skew.Wrong:
+		h.log.Error("the clock of a host is wrong: messages that are delayed by it come early or late, so it gets no new extents and groups; set its clock, and look after its time service", "host", id, "ahead", off)
+	case skew.Doubtful:
+		h.log.Warn("the clock of a host differs from the others': messages that are delayed by it come early or late; look after its time service", "host", id, "ahead", off)
+	default:
+		h.log.Info("the clock of a host is right again", "host", id, "ahead", off)
+	}
+}
