@@ -312,6 +312,56 @@ func TestConsumer_ReconfigureMovesOn(t *testing.T) {
 	eventually(t, "the second host's are acked", func() bool { return b.ackedCount() == 5 })
 }
 
+// TestConsumer_AtMostOnceYieldsAfterAMove moves a group that delivers at most once to another host while messages of the first one wait at the
+// client: they are yielded.
+func TestConsumer_AtMostOnceYieldsAfterAMove(t *testing.T) {
+	a, b := startFake(t, &fake{once: true}), startFake(t, &fake{once: true})
+	con := consume(t, dial(t, a))
+	a.add(t, 5)
+	eventually(t, "the first host has delivered", func() (ok bool) {
+		a.state(func() { ok = len(a.mu.ready) == 0 })
+		return ok
+	})
+	move := func(from *fake, version uint64) {
+		from.state(func() {
+			for s := range from.mu.streams {
+				s.deposed = from == a
+				s.send(wire.TypeReconfigure, &pb.Reconfigure{Version: version, Hosts: []*pb.HostAddress{{Id: "b", Address: b.addr}}})
+			}
+		})
+		eventually(t, "the consumer follows", func() bool {
+			con.mu.Lock()
+			defer con.mu.Unlock()
+			return con.mu.version == version && !con.mu.hasHosts && con.mu.streams["b"] != nil
+		})
+	}
+	move(a, 2)
+	move(b, 3) // the consumer has left the first host before it followed this
+	seq := core.Seq(0)
+	for d, err := range con.Deliveries(limited(t)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seq++; d.Receipt != (core.Receipt{Extent: a.extent, Seq: seq}) {
+			t.Fatalf("got %s, want message %d of the first host", d.Receipt, seq)
+		}
+		if err := d.Ack(); err != nil {
+			t.Error(err)
+		}
+		if seq == 5 {
+			break
+		}
+	}
+	if seq < 5 {
+		t.Errorf("the client yielded %d of the 5 messages it held", seq)
+	}
+	a.state(func() {
+		if a.mu.returned > 0 {
+			t.Errorf("%d messages were given back, and are lost", a.mu.returned)
+		}
+	})
+}
+
 func TestConsumer_WaitedTooLongIsGivenBack(t *testing.T) {
 	f := startFake(t, &fake{lock: time.Second})
 	f.add(t, 5)

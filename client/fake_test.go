@@ -32,6 +32,7 @@ type fake struct {
 	lock  time.Duration
 	hello func(*pb.ConsumeHello) error
 	route func() ([]*pb.HostAddress, error)
+	once  bool // the group delivers at most once
 	flood bool // deliver copies of one message without end, settled by anything
 	pull  func(*pb.PullRequest) (*pb.PullResponse, error)
 

@@ -175,7 +175,11 @@ func (s *fakeStream) greet(body []byte) {
 	s.f.mu.Lock()
 	s.f.mu.streams[s] = true
 	s.f.mu.Unlock()
-	s.send(wire.TypeConsumeHelloOK, &pb.ConsumeHelloOK{LockTimeout: durationpb.New(s.f.lock)})
+	ok := &pb.ConsumeHelloOK{LockTimeout: durationpb.New(s.f.lock)}
+	if s.f.once {
+		ok.LockTimeout = nil
+	}
+	s.send(wire.TypeConsumeHelloOK, ok)
 }
 
 func (s *fakeStream) settledLocked(t wire.FrameType, handle uint32, seq core.Seq, attempt uint16) {

@@ -166,24 +166,25 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 }
 
 // popLocked takes the first delivery. What has left is to be counted by the stream in steps: out is not zero
-// when one is due, at the latest with the last of a slab.
+// when one is due, at the latest with the last of a slab. A slab leaves with its last delivery: one in the inbox always has some.
 func (b *inbox) popLocked() (d *Delivery, out taken) {
-	for len(b.mu.slabs) > 0 {
-		s := b.mu.slabs[0]
-		if s.next < len(s.deliveries) {
-			d := &s.deliveries[s.next]
-			s.next++
-			u := &s.uncounted
-			u.messages, u.bytes = u.messages+1, u.bytes+d.size
-			if s.next == len(s.deliveries) || s.stream.out.isStep(*u) {
-				out, *u = *u, taken{}
-			}
-			return d, out
-		}
+	if len(b.mu.slabs) == 0 {
+		return nil, taken{}
+	}
+	s := b.mu.slabs[0]
+	d = &s.deliveries[s.next]
+	s.next++
+	u := &s.uncounted
+	u.messages, u.bytes = u.messages+1, u.bytes+d.size
+	last := s.next == len(s.deliveries)
+	if last {
 		b.mu.slabs[0] = nil
 		b.mu.slabs = b.mu.slabs[1:]
 	}
-	return nil, taken{}
+	if last || s.stream.out.isStep(*u) {
+		out, *u = *u, taken{}
+	}
+	return d, out
 }
 
 // giveBack returns the slabs that which chooses to their hosts.

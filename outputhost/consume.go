@@ -248,6 +248,11 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 	s, given := c.shareLocked(c.settled.Handle), c.lateLocked(c.settled.Handle)
 	for _, r := range c.settled.Runs {
 		switch {
+		case g.mu.record.Spec.Delivery == core.AtMostOnce: // it was done before it was handed out
+			bad = bad[:0]
+			if f.Type == wire.TypeAck {
+				g.mu.settled += int(r.Count)
+			}
 		case given != nil && f.Type == wire.TypeAck:
 			bad = given.ackLateLocked(r.Base, r.Count, r.Attempt, bad[:0])
 		case given != nil:

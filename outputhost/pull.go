@@ -166,12 +166,13 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	once := g.mu.record.Spec.Delivery == core.AtMostOnce
 	g.mu.Unlock()
 	if err == nil && s == nil {
-		if err = h.noShare(ctx, t); once && req.Verb == "ack" && core.CodeOf(err) == core.CodeStale {
-			return nil // it was done before it was handed out
-		}
-		return err
+		err = h.noShare(ctx, t)
+	} else {
+		g.pump()
 	}
-	g.pump()
+	if once && req.Verb == "ack" && core.CodeOf(err) == core.CodeStale {
+		return nil // it was done before it was handed out
+	}
 	return err
 }
 
