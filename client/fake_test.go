@@ -35,6 +35,8 @@ type fake struct {
 	once  bool // the group delivers at most once
 	flood bool // deliver copies of one message without end, settled by anything
 	pull  func(*pb.PullRequest) (*pb.PullResponse, error)
+	// settle answers acks and nacks by token.
+	settle func(tokens []string) *pb.SettleResponse
 
 	addr   string
 	extent core.ExtentID
@@ -204,6 +206,14 @@ func limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+func (f *fake) Ack(_ context.Context, r *connect.Request[pb.AckRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return connect.NewResponse(f.settle(r.Msg.Tokens)), nil
+}
+
+func (f *fake) Nack(_ context.Context, r *connect.Request[pb.NackRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return connect.NewResponse(f.settle(r.Msg.Tokens)), nil
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -172,7 +171,7 @@ func (s *settler) answered(again []settlement) {
 	for _, x := range again {
 		s.mu.bytes += len(x.reason) + len(x.metadata)
 	}
-	s.mu.queue, s.mu.calling = slices.Insert(s.mu.queue, 0, again...), 0
+	s.mu.queue, s.mu.calling = append(s.mu.queue, again...), 0 // behind those of extents that may have an owner
 	var flushes []chan struct{}
 	if len(s.mu.queue) == 0 {
 		flushes = s.takeFlushesLocked()

@@ -24,7 +24,21 @@ const (
 // holding is what tells how many messages a consumer holds under a lock. The group's mutex's.
 type holding struct {
 	lapsed  int    // of those handed out and not settled, how many are not locked any more
-	expired uint64 // locks of the group that had run out when they were counted
+	changes uint64 // of the group when they were counted, see changesLocked
+}
+
+// changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, and settlements by token.
+func (g *group) changesLocked() uint64 { return g.mu.rules.Counters().Expired + g.mu.byToken }
+
+// holdsLocked is how many messages a consumer holds under a lock.
+func (g *group) holdsLocked(c *consumer) int {
+	if g.mu.record.Spec.Delivery == core.AtMostOnce {
+		return 0
+	}
+	if n := g.changesLocked(); n != c.holding.changes {
+		c.holding = holding{lapsed: max(0, c.held-g.mu.rules.InFlightOf(c.id)), changes: n}
+	}
+	return max(0, c.held-c.holding.lapsed)
 }
 
 // admitLocked refuses a consumer of a group that has as many as it may have on this host.
@@ -50,10 +64,7 @@ func (g *group) mayHoldLocked(c *consumer, most int) int {
 	if most == math.MaxInt || c.held < most {
 		return most - min(c.held, most)
 	}
-	if expired := g.mu.rules.Counters().Expired; expired != c.holding.expired {
-		c.holding = holding{lapsed: max(0, c.held-g.mu.rules.InFlightOf(c.id)), expired: expired}
-	}
-	return max(0, most-max(0, c.held-c.holding.lapsed))
+	return max(0, most-g.holdsLocked(c))
 }
 
 // creditLocked is what a consumer may be handed out now; no messages: nothing.
@@ -61,7 +72,9 @@ func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
 	if c.credit.messages <= 0 || c.credit.bytes <= 0 || c.s.full(g) {
 		return dispatch.Credit{}
 	}
-	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Oversize: c.held == 0}
+	// A consumer that holds nothing gets a message that is larger than its window. A window of twice what is taken at once has room for any.
+	oversize := c.held == 0 || c.credit.bytes < 2*takeBytesAtOnce && g.holdsLocked(c) == 0
+	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Oversize: oversize}
 }
 
 // takeTurnsLocked gives each consumer one turn, as their credits allow.

@@ -161,7 +161,9 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	case t.Epoch < g.mu.record.Epoch && (s == nil || !g.stays(s.extent)):
 		err = core.Errorf(core.CodeStale, "the group was rewound since")
 	case s != nil:
-		err = s.settleTokenLocked(req, t, h.deps.Random(), now)
+		if err = s.settleTokenLocked(req, t, h.deps.Random(), now); err == nil {
+			g.mu.byToken++
+		}
 	}
 	once := g.mu.record.Spec.Delivery == core.AtMostOnce
 	g.mu.Unlock()
