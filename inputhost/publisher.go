@@ -132,6 +132,10 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 // publish takes one frame of records.
 func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	h := p.s.h
+	if p.internal && p.s.mux.Conn.Late() { // its output host looks for what it sent, and appends that again: this must not be stored as well
+		p.s.mux.Conn.Abort(core.Errorf(core.CodeUnavailable, "%s was silent for more than %s; what it sent for a built-in queue may be too old to be stored", p.s.mux.Conn.RemoteAddr(), ws.LateAfter))
+		return
+	}
 	var pub wire.Publish
 	if err := pub.Decode(f.Body); err != nil {
 		p.fail(err)

@@ -38,7 +38,7 @@ type letterbox struct {
 }
 
 const (
-	letterTimeout = 15 * time.Second // of appends that begin together
+	letterTimeout = 15 * time.Second // of looks and appends that begin together; less than dispatch.TransferDoubt by all that holds one up at an input host
 	letterRetry   = time.Second      // after a failed one
 	letterWarning = 10 * time.Second // between warnings about one group
 	letterIdle    = time.Minute      // an unused publisher is closed
@@ -267,7 +267,7 @@ func (l *letters) letterbox(to address) (*letterbox, error) {
 	}
 	box := &letterbox{used: now}
 	box.publisher = publish.New(publish.Config{
-		Queue: to.path, Client: string(l.h.deps.Members.Self().ID), Internal: true, Owner: to.group,
+		Queue: to.path, Client: string(l.h.deps.Members.Self().ID), Internal: true, Owner: to.group, Once: true,
 		Route: func(context.Context) ([]publish.Host, error) { return l.route() },
 		Dial: func(ctx context.Context, h publish.Host) (*ws.Mux, error) {
 			return l.h.deps.Peers.Link(ctx, h.Address, "/v1/publish")

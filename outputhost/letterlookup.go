@@ -10,6 +10,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/intake"
 	"github.com/columbamq/columba/outputhost/past"
@@ -18,8 +19,9 @@ import (
 )
 
 const (
-	// lookBack is how much earlier than an append its record may seem to be: the clocks of hosts differ, and a checkpoint is older than what it led to.
-	lookBack    = 2 * time.Minute
+	// lookBack is how much earlier than an append its record may seem to be: the clocks of hosts differ, and what is known of the time of an append is when
+	// an owner saved its checkpoint last. Owners that die one after another, before they look, save later ones: three of them fit in.
+	lookBack    = 2*time.Minute + 3*dispatch.TransferDoubt
 	lookTimeout = 10 * time.Second // of one look-up
 	// lookBytes bounds what one look-up reads.
 	lookBytes = 256 << 20

@@ -21,7 +21,7 @@ func (g *group) pump() {
 	g.mu.pumping = true
 	for {
 		g.mu.again = false
-		now := g.h.deps.Now()
+		began, now := time.Now(), g.h.deps.Now()
 		var out []delivery
 		var dead []dispatch.Dead
 		var parks []dispatch.Parking
@@ -51,10 +51,10 @@ func (g *group) pump() {
 			r()
 		}
 		if len(dead) > 0 {
-			g.h.tasks.Go(func(ctx context.Context) { g.bury(ctx, dead) })
+			g.h.tasks.Go(func(ctx context.Context) { g.bury(ctx, began, dead) })
 		}
 		if len(parks) > 0 {
-			g.h.tasks.Go(func(ctx context.Context) { g.park(ctx, parks) })
+			g.h.tasks.Go(func(ctx context.Context) { g.park(ctx, began, parks) })
 		}
 		if changed {
 			g.h.saver.note(g, urgent)
@@ -80,9 +80,10 @@ func nextOf[T any](leaving *bool, take func(most int, out []T) []T, most int) []
 }
 
 // leave has f hand messages to the publisher of a built-in queue. It waits for room there, which may need what the caller of pump has to do: so it
-// has a goroutine of its own.
-func (g *group) leave(ctx context.Context, leaving *bool, f func(ctx context.Context)) {
-	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
+// has a goroutine of its own. The messages were taken at began, while the lease held: letterTimeout later nothing of them is sent any more, also when this
+// process stands still in between.
+func (g *group) leave(ctx context.Context, began time.Time, leaving *bool, f func(ctx context.Context)) {
+	ctx, cancel := context.WithDeadline(ctx, began.Add(letterTimeout))
 	defer cancel()
 	f(ctx)
 	g.mu.Lock()
@@ -92,15 +93,15 @@ func (g *group) leave(ctx context.Context, leaving *bool, f func(ctx context.Con
 }
 
 // bury hands messages to the dead letter queue.
-func (g *group) bury(ctx context.Context, dead []dispatch.Dead) {
-	g.leave(ctx, &g.mu.burying, func(ctx context.Context) {
+func (g *group) bury(ctx context.Context, began time.Time, dead []dispatch.Dead) {
+	g.leave(ctx, began, &g.mu.burying, func(ctx context.Context) {
 		g.h.letters.bury(ctx, g, dead)
 	})
 }
 
 // park hands messages to the retry queue, which is made for the first one.
-func (g *group) park(ctx context.Context, parks []dispatch.Parking) {
-	g.leave(ctx, &g.mu.parks, func(ctx context.Context) {
+func (g *group) park(ctx context.Context, began time.Time, parks []dispatch.Parking) {
+	g.leave(ctx, began, &g.mu.parks, func(ctx context.Context) {
 		err := g.ensureRetry(ctx)
 		for _, p := range parks {
 			if err != nil { // nothing was appended, whatever became of the queue

@@ -207,7 +207,7 @@ func TestGroup_ExpiredMessagesDie(t *testing.T) {
 		if got := g.Take(1, Credit{Messages: 10, Bytes: 1 << 20}, second(6), nil); len(got) > 0 {
 			t.Fatalf("got %v", got)
 		}
-		g.Tick(second(6).Add(resumeAfter))
+		g.Tick(second(6).Add(TransferDoubt))
 		checkDead(g, 1, 0) // the first owner counted them
 	}
 }
@@ -284,7 +284,7 @@ func TestGroup_DeadLettersSayWhy(t *testing.T) {
 		g = NewGroup(spec.WithDefaults())
 		s = g.AddShare(extent(1), st, second(6))
 		offer(s)
-		g.Tick(second(6).Add(resumeAfter))
+		g.Tick(second(6).Add(TransferDoubt))
 		dead := takeDead(g, 9)
 		if len(dead) != 2 || dead[0].Failure != Lapsed || dead[1].Failure != other {
 			t.Errorf("with detail %d got %+v, want one that expired and one for %q", level, dead, other)

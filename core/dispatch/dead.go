@@ -22,8 +22,9 @@ import (
 // checkpoint.
 const transfersAtOnce = departAtOnce
 
-// resumeAfter is how long a resumed intent waits before it is yielded: an owner that gave the share away may have an append under way.
-const resumeAfter = 2 * time.Second
+// TransferDoubt is for how long an append to the dead letter queue whose outcome is not known can still come to pass. A message is looked for there after it
+// only: a look before that may miss it, and the append that follows would be the second one. See adr/0040 for what it is made of.
+const TransferDoubt = time.Minute
 
 // deadRef is a message that TakeDead yields next, if it is still dying.
 type deadRef struct {
@@ -178,7 +179,7 @@ func (s *Share) resumeIntent(seq core.Seq, m *message) {
 		return
 	}
 	s.depart(seq).away = true
-	m.due = s.group.now + int64(resumeAfter)
+	m.due = s.group.now + int64(TransferDoubt)
 	s.move(m, retaken)
 	s.group.wakeAt(s, seq, m.due)
 }
@@ -258,7 +259,7 @@ func (s *Share) appended(seq core.Seq) (may bool, since time.Time) {
 }
 
 // DeadFailed keeps a message that TakeDead yielded until retryAt, when TakeDead yields it again. unknown says that the dead letter queue may have it
-// nevertheless.
+// nevertheless, or get it yet: then it is kept for TransferDoubt at least.
 func (s *Share) DeadFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
 	s.group.at(now)
 	s.takeBack(seq)
@@ -268,6 +269,9 @@ func (s *Share) DeadFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
 			d.away, d.failed = true, s.group.now
 		}
 		m.due = s.group.nanos(retryAt)
+		if unknown {
+			m.due = max(m.due, s.group.now+int64(TransferDoubt))
+		}
 		s.move(m, retaken)
 		s.group.wakeAt(s, seq, m.due)
 	}

@@ -66,14 +66,14 @@ func TestDead_ResumedIsLookedFor(t *testing.T) {
 		if dead := g.TakeDead(9, nil); dead != nil {
 			t.Fatalf("%+v leave at once", dead)
 		}
-		g.Tick(start.Add(resumeAfter))
+		g.Tick(start.Add(TransferDoubt))
 		dead := g.TakeDead(9, nil)
 		if len(dead) != 1 || !dead[0].Again || !dead[0].Since.IsZero() || dead[0].Failure != Rejected || dead[0].Text != "no" {
 			t.Fatalf("%+v leave, want one that may be there already", dead)
 		}
 		blob = save(s, start)
 	}
-	s.DeadLettered(1, start.Add(resumeAfter))
+	s.DeadLettered(1, start.Add(TransferDoubt))
 	if !s.Done(1) || len(s.departures) > 0 {
 		t.Fatal("it is not settled")
 	}
@@ -86,13 +86,21 @@ func TestDead_UnknownOutcomeIsLookedFor(t *testing.T) {
 		s.Reject(1, 1, nil, start)
 		takeDead(g, 1)
 		s.DeadFailed(1, unknown, second(2), second(1))
-		g.Tick(second(2))
+		at := second(2)
+		if unknown {
+			at = second(1).Add(TransferDoubt)
+		}
+		g.Tick(at.Add(-time.Millisecond))
+		if dead := g.TakeDead(1, nil); dead != nil {
+			t.Errorf("unknown %v: %+v leave while the append may still come to pass", unknown, dead)
+		}
+		g.Tick(at)
 		dead := g.TakeDead(1, nil)
 		if len(dead) != 1 || dead[0].Again != unknown || unknown && !dead[0].Since.Equal(second(1)) {
 			t.Errorf("unknown %v: %+v", unknown, dead)
 		}
-		s.DeadFailed(1, false, second(4), second(3))
-		if g.Rebuild(s, second(4)); unknown {
+		s.DeadFailed(1, false, at.Add(2*time.Second), at.Add(time.Second))
+		if g.Rebuild(s, at.Add(2*time.Second)); unknown {
 			if m := s.table.get(1); !s.mayBeDead(1, m) {
 				t.Errorf("after it failed for certain, and the share was rebuilt, the first append is forgotten")
 			}
@@ -118,8 +126,8 @@ func TestDead_ExpiredUnseen(t *testing.T) {
 		g = NewGroup(spec.WithDefaults())
 		s = g.AddShare(extent(1), decode(t, blob), second(3))
 		offer(s)
-		g.Tick(second(3).Add(resumeAfter))
-		blob = save(s, second(3).Add(resumeAfter))
+		g.Tick(second(3).Add(TransferDoubt))
+		blob = save(s, second(3).Add(TransferDoubt))
 		if dead := g.TakeDead(9, nil); len(dead) != 1 || !dead[0].Again || dead[0].Attempts != 0 || dead[0].Failure != Lapsed {
 			t.Fatalf("%+v leave, want one that expired without an attempt", dead)
 		}

@@ -239,7 +239,7 @@ func TestGroup_RejectEndsAtOnce(t *testing.T) {
 		t.Fatalf("yielded without bytes: %+v", dead)
 	}
 	offer(t, s2, 1)
-	g2.Tick(start.Add(resumeAfter))
+	g2.Tick(start.Add(TransferDoubt))
 	for _, g := range []*Group{g, g2} {
 		if dead := takeDead(g, 1); len(dead) != 1 || dead[0].Failure != Rejected || dead[0].Text != "never" || dead[0].Attempts != 1 {
 			t.Errorf("got %+v", dead)

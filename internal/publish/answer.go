@@ -72,6 +72,7 @@ func (p *Publisher) answerRunLocked(s *session, r *wire.AckRun, now int64) (move
 		base := r.Base + core.Seq(b.first+uint64(lo)-r.First)
 		if again {
 			b.reopenLocked(lo, hi, r.Status == wire.AckUnknown)
+			p.settleUnknownLocked(b, err)
 		} else {
 			if err == nil {
 				s.pace.stored += int(b.slots[hi-1].end - b.start(lo))
@@ -123,15 +124,28 @@ func (b *batch) reopenLocked(lo, hi int, maybe bool) {
 	}
 }
 
-// unansweredLocked takes a batch back from a session that was lost.
-func (p *Publisher) unansweredLocked(b *batch) {
+// unansweredLocked takes a batch back from a session that was lost, and why.
+func (p *Publisher) unansweredLocked(b *batch, why error) {
 	for i := range b.slots {
 		if s := &b.slots[i]; s.state&slotOpen != 0 {
 			s.state = s.state&^slotOpen | slotMaybe
 		}
 	}
 	b.open = 0
+	p.settleUnknownLocked(b, why)
 	p.answeredLocked(b)
+}
+
+// settleUnknownLocked tells the owners of records that a try may have stored, if the publisher must not send these again. why is an error.
+func (p *Publisher) settleUnknownLocked(b *batch, why error) {
+	if !p.cfg.Once {
+		return
+	}
+	for i := range b.slots {
+		if b.slots[i].state&(slotSettled|slotMaybe) == slotMaybe {
+			p.settleLocked(b, i, i+1, core.Receipt{}, why, false)
+		}
+	}
 }
 
 // answeredLocked decides what becomes of a batch that is in flight no more.

@@ -32,6 +32,10 @@ type Config struct {
 	// does it here. Nil: none has.
 	Told func()
 
+	// Once: a record that a try may have stored is not sent again. Its owner is told core.CodeUnknown at once, and finds out itself. And the deadline of the
+	// context that a record was appended with is that of the record, too: after it nothing is sent.
+	Once bool
+
 	Timeout    time.Duration // how long a record is tried; default 30 s
 	MaxRecords int           // taken and without an outcome; default 65,536
 	MaxBytes   int           // the same in encoded bytes; default 32 MiB. One record may go over.

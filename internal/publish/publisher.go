@@ -25,8 +25,8 @@ type DoneFunc func(id core.MessageID, at core.Receipt, err error)
 // Settled calls f.
 func (f DoneFunc) Settled(id core.MessageID, at core.Receipt, err error) { f(id, at, err) }
 
-// Publisher appends records to one queue. Records go out in the order they were taken, and again if they were refused for now or
-// their host was lost without an answer: then they may be stored twice. Safe for concurrent use.
+// Publisher appends records to one queue. Records go out in the order they were taken, and again if they were refused for now or, unless
+// Config.Once says otherwise, their host was lost without an answer: then they may be stored twice. Safe for concurrent use.
 type Publisher struct {
 	cfg   Config
 	epoch time.Time
@@ -123,7 +123,7 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 		p.mu.Unlock()
 		return err
 	}
-	urgent := p.addLocked(b, buf, r.ID, now, timeout, done)
+	urgent := p.addLocked(b, buf, r.ID, now, p.deadline(ctx, now, timeout), done)
 	p.unlockAndWake(urgent)
 	return nil
 }
@@ -133,8 +133,8 @@ func (p *Publisher) AppendEncoded(ctx context.Context, record []byte, id core.Me
 	if err := p.lockWithRoom(ctx); err != nil {
 		return err
 	}
-	b := p.gatheringLocked()
-	urgent := p.addLocked(b, append(b.buf, record...), id, p.now(), timeout, done)
+	b, now := p.gatheringLocked(), p.now()
+	urgent := p.addLocked(b, append(b.buf, record...), id, now, p.deadline(ctx, now, timeout), done)
 	p.unlockAndWake(urgent)
 	return nil
 }
@@ -188,8 +188,20 @@ func (p *Publisher) dropEmptyLocked(b *batch) {
 	b.release()
 }
 
+// deadline is until when a record is tried that is taken now.
+func (p *Publisher) deadline(ctx context.Context, now int64, timeout time.Duration) int64 {
+	if timeout <= 0 {
+		timeout = p.cfg.Timeout
+	}
+	until := now + int64(timeout)
+	if at, ok := ctx.Deadline(); ok && p.cfg.Once {
+		until = min(until, int64(at.Sub(p.epoch)))
+	}
+	return until
+}
+
 // addLocked gives the record that buf holds beyond b.buf its slot, in a new batch if b is full. An urgent record would fail if it waited for the pace.
-func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64, timeout time.Duration, done Done) (urgent bool) {
+func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now, deadline int64, done Done) (urgent bool) {
 	size := len(buf) - len(b.buf)
 	if len(buf) > p.targetLocked() && len(b.slots) > 0 || len(b.slots) == wire.MaxBatchRecords {
 		record := buf[len(b.buf):]
@@ -199,10 +211,6 @@ func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now int64
 		b = p.gatheringLocked()
 		buf = append(b.buf, record...)
 	}
-	if timeout <= 0 {
-		timeout = p.cfg.Timeout
-	}
-	deadline := now + int64(timeout)
 	b.buf = buf
 	b.slots = append(b.slots, slot{done: done, id: id, deadline: deadline, end: uint32(len(buf))})
 	b.left++

@@ -185,7 +185,7 @@ func (s *session) Closed(err error) {
 		p.pauseLocked(p.now(), jitter())
 	}
 	for _, b := range s.inflight {
-		p.unansweredLocked(b)
+		p.unansweredLocked(b, err)
 	}
 	s.inflight, s.bytes = nil, 0
 	p.mu.Unlock()

@@ -45,6 +45,36 @@ func TestPark_DiesBetweenAppendAndAck(t *testing.T) {
 	})
 }
 
+// TestPark_OneOverALostConnection loses the answer to an append to the retry queue, and nothing else: the owner finds the message there and does not append it
+// again.
+func TestPark_OneOverALostConnection(t *testing.T) {
+	for _, reset := range []bool{true, false} {
+		bubble(t, Options{Inputs: 2}, func(w *world) {
+			w.group("g", patient)
+			w.publish("a", "b")
+			con := w.consumer("g")
+			w.ok(w.next(con, "a", 1).Nack(client.After(20 * time.Minute)))
+			w.eventually("the retry queue is there", 10*time.Second, func() bool { return len(w.parked("g")) == 1 })
+			out := w.hosts[Output].addr
+			heal := w.net.drop(path{w.hosts[InputOf(0)].addr, out}, path{w.hosts[InputOf(1)].addr, out})
+			w.ok(w.next(con, "b", 1).Nack(client.After(10 * time.Minute)))
+			w.eventually("both are there", 2*time.Second, func() bool { return len(w.parked("g")) == 2 })
+			if reset {
+				w.Cut(Output, InputOf(0))
+				w.Cut(Output, InputOf(1))
+			} else {
+				sleep(5 * time.Second)
+			}
+			heal()
+			sleep(2 * time.Minute)
+			if n := len(w.parked("g")); n != 2 {
+				t.Errorf("reset %v: %d are parked, want both once", reset, n)
+			}
+			w.close(con)
+		})
+	}
+}
+
 // storeOf is the first store of an extent.
 func (w *world) storeOf(path string, id core.ExtentID) core.HostID {
 	w.t.Helper()

@@ -57,6 +57,9 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
+// LateAfter is for how long a peer that is well and connected is silent at most: it pings more often.
+const LateAfter = pingEvery + 5*time.Second
+
 // Buffers of the library. Reads beyond the small one go straight to ours. A client masks what it sends, through the write buffer,
 // in fragments of its size; a server sends what is more than twice its write buffer without copying.
 const (

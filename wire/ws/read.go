@@ -19,11 +19,13 @@ type lifeSign struct {
 	began time.Time
 	heard atomic.Int64 // nanoseconds after began
 	at    time.Time    // the deadline was moved
+	late  bool         // the peer was not heard for LateAfter, at some time
 }
 
 func (l *lifeSign) note(c *websocket.Conn) error {
 	now := time.Now()
-	l.heard.Store(int64(now.Sub(l.began)))
+	at := now.Sub(l.began)
+	l.late = l.late || at-time.Duration(l.heard.Swap(int64(at))) > LateAfter
 	if now.Sub(l.at) < time.Second {
 		return nil
 	}
@@ -38,6 +40,10 @@ func (l *lifeSign) stop() { l.at = time.Now().Add(24 * time.Hour) }
 func (c *Conn) Silent() time.Duration {
 	return max(0, time.Since(c.lived.began)-time.Duration(c.lived.heard.Load()))
 }
+
+// Late reports whether nothing was read from the peer for LateAfter at some time, since one of the two stood still or the network kept what was sent. A message
+// that is handled after that may have been sent long ago. Only the Handler may call it.
+func (c *Conn) Late() bool { return c.lived.late }
 
 // aliveReader notes a sign of life with every piece of a message.
 type aliveReader struct {

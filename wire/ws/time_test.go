@@ -191,3 +191,35 @@ func TestConn_PingTellsLife(t *testing.T) {
 		}
 	})
 }
+
+// TestConn_LateSaysThatTheReaderStoodStill reads on after a time in which nothing was read, although the peer sent: from then on what comes may be old. An
+// idle connection is not late.
+func TestConn_LateSaysThatTheReaderStoodStill(t *testing.T) {
+	for _, stood := range []time.Duration{0, LateAfter + time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			l := memoryLink(t, Options{}, Options{})
+			late := make(chan bool, 3)
+			n := 0
+			running(t, l.server, func(*Message) error {
+				late <- l.server.Late()
+				if n++; n == 2 {
+					time.Sleep(stood)
+				}
+				return nil
+			})
+			running(t, l.client, ignore)
+			for range 3 {
+				time.Sleep(10 * time.Minute)
+				if err := l.client.Send(t.Context(), frame(1, 10)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if <-late || <-late {
+				t.Errorf("late after idle minutes")
+			}
+			if got := <-late; got != (stood > 0) {
+				t.Errorf("late is %v after the reader stood still for %s", got, stood)
+			}
+		})
+	}
+}
