@@ -52,8 +52,33 @@ const (
 )
 
 // ensureExtent answers an open extent of that run of the input host which is not among those it has, and creates one if there is
-// none.
+// none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it, and then seals the extents that have rows. An extent that is
+// answered has its rows, and the mark is looked for after that. So either the deletion seals the extent, or nobody writes to it.
 func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
+	e, err := h.openExtent(ctx, w)
+	if err != nil {
+		return e, err
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.Serial)
+	if err == nil {
+		err = existing(q)
+	}
+	if err != nil {
+		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
+	}
+	return e, nil
+}
+
+// existing refuses a deleted queue.
+func existing(q metadata.QueueRecord) error {
+	if q.Spec.Status == core.StatusDeleted {
+		return core.Errorf(core.CodeNotFound, "queue %s was deleted", q.Spec.Path)
+	}
+	return nil
+}
+
+// openExtent is ensureExtent for a queue that may be deleted meanwhile.
+func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 	create := h.createExtent
 	chained, err := h.chained(ctx, w)
 	if err != nil {
@@ -127,8 +152,8 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 	if err != nil {
 		return r, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
-	if q.Spec.Status == core.StatusDeleted {
-		return r, core.Errorf(core.CodeNotFound, "queue %s was deleted", q.Spec.Path)
+	if err := existing(q); err != nil {
+		return r, err
 	}
 	now := h.deps.now()
 	if wait := h.backOff(ensureKey{w.queue, w.run, w.ahead}, now); wait > 0 {

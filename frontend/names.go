@@ -10,7 +10,7 @@ import (
 // A path names a queue by two rows that cannot change together. The name row comes first and carries all that the queue's row
 // will hold, so that whoever meets a name without a queue can finish it:
 //
-//	free ──name row──▶ half made ──queue row──▶ live ──queue row: deleted──▶ dying ──groups, then name row: no queue──▶ free
+//	free ──name row──▶ half made ──queue row──▶ live ──queue row: deleted──▶ dying ──groups, ends of extents, then name row: no queue──▶ free
 
 // maxTries bounds how often a call begins again because others changed the same name.
 const maxTries = 8
@@ -113,9 +113,10 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace f
 	return metadata.QueueRecord{}, core.Errorf(core.CodeUnavailable, "queue %s is being created and deleted all the time; try again", path)
 }
 
-// bury deletes a name's queue with its groups and frees the path. It may be done again, and by several callers at once.
+// bury deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any more. Else CodeUnavailable. It may be
+// done again, and by several callers at once.
 func (s *service) bury(ctx context.Context, name metadata.NameRecord) error {
-	_, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), func(q *metadata.QueueRecord) error {
+	q, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), func(q *metadata.QueueRecord) error {
 		q.Spec.Status = core.StatusDeleted
 		return nil
 	})
@@ -127,6 +128,11 @@ func (s *service) bury(ctx context.Context, name metadata.NameRecord) error {
 			return err
 		}
 		if err := s.buryGroup(ctx, g.Value); err != nil {
+			return err
+		}
+	}
+	if q.Owner.IsZero() { // output hosts say whose built-in queue they mean, so what they append never belongs to another one of that path
+		if err := s.fence(ctx, q); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ func (r *Runner) Deleted(ctx context.Context) {
 		}
 		for _, e := range r.owner.Extents(queue) {
 			r.owner.Look(e.ID, func(ctx context.Context) {
-				if err := r.retire(ctx, e); err != nil && ctx.Err() == nil {
+				if err := r.retire(ctx, q, e); err != nil && ctx.Err() == nil {
 					r.cfg.Log.Info("an extent of a deleted queue stays for now", "extent", e.ID, "queue", q.Spec.Path, "err", err)
 				}
 			})
@@ -26,13 +26,18 @@ func (r *Runner) Deleted(ctx context.Context) {
 	}
 }
 
-func (r *Runner) retire(ctx context.Context, e Extent) error {
+func (r *Runner) retire(ctx context.Context, q metadata.QueueRecord, e Extent) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if !e.State.HasEnd() {
 		err := r.owner.Seal(ctx, e.Extent, "queue deleted")
 		if err != nil && e.State == core.ExtentOpen {
 			return err // the next round does without its end: stores that have it may never be back, and nobody needs it
+		}
+		if err != nil {
+			if nerr := r.nameless(ctx, q); nerr != nil {
+				return core.Errorf(core.CodeOf(nerr), "%w: %w", nerr, err)
+			}
 		}
 	}
 	row, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), func(row *metadata.SealRecord) error {
@@ -49,6 +54,18 @@ func (r *Runner) retire(ctx context.Context, e Extent) error {
 		return err
 	}
 	return r.remove(ctx, e, row)
+}
+
+// nameless fails while a deleted queue has its path: the deletion waits until nothing can be acknowledged in the queue any more, and goes by its extents.
+func (r *Runner) nameless(ctx context.Context, q metadata.QueueRecord) error {
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, r.cfg.Meta, metadata.Names, metadata.NameKey(q.Spec.Path), metadata.Serial)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != q.ID:
+		return nil
+	case err != nil:
+		return err
+	}
+	return core.Errorf(core.CodeUnavailable, "the path of the queue is free once its extents are sealed")
 }
 
 // remove has the stores delete an extent, removes its hints and its create row, and forgets it.
