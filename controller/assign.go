@@ -214,13 +214,13 @@ func (h *Host) groupsOf(ctx context.Context, queue core.QueueID) (map[core.Group
 
 // loadGroup reads a group's decisions, so that counters go on where they were, and what it has not consumed.
 func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupShares, dropped []metadata.AssignmentRecord, err error) {
-	done, err := h.donesOf(ctx, r)
+	done, err := metadata.Consumed(ctx, h.deps.Meta, r.ID, r.Epoch, metadata.One)
 	if err != nil {
 		return nil, nil, err
 	}
 	g = &groupShares{GroupRecord: r, pending: make(map[core.ExtentID]core.Extent)}
 	for _, e := range h.extents.readBy(r.Queue, r.ID) {
-		if !done[e.ID] && e.state != core.ExtentRetired {
+		if _, consumed := done[e.ID]; !consumed && e.state != core.ExtentRetired {
 			g.pending[e.ID] = e.Extent
 		}
 	}
@@ -259,20 +259,21 @@ func (h *Host) consumedOf(ctx context.Context, g *groupShares, look bool) (func(
 		}
 	}
 	if len(ended) > fewDones {
-		all, err := h.donesOf(ctx, g.GroupRecord)
+		all, err := metadata.Consumed(ctx, h.deps.Meta, g.ID, g.Epoch, metadata.One)
 		if err != nil {
 			return nil, err
 		}
-		return func(id core.ExtentID) bool { return done[id] || all[id] }, nil
+		for id := range all {
+			done[id] = true
+		}
+		return func(id core.ExtentID) bool { return done[id] }, nil
 	}
 	for _, id := range ended {
-		d, _, err := metadata.Read[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, id), metadata.One)
-		switch {
-		case err == nil:
-			done[id] = d.In(g.Epoch)
-		case core.CodeOf(err) != core.CodeNotFound:
+		consumed, err := metadata.IsConsumed(ctx, h.deps.Meta, g.ID, id, g.Epoch, metadata.One)
+		if err != nil {
 			return nil, err
 		}
+		done[id] = consumed
 	}
 	return func(id core.ExtentID) bool { return done[id] }, nil
 }
@@ -290,24 +291,6 @@ func (h *Host) dropShares(g *groupShares, gone func(core.ExtentID) bool) []metad
 		}
 	}
 	return out
-}
-
-// donesOf are the extents the group has consumed in its present epoch.
-func (h *Host) donesOf(ctx context.Context, g metadata.GroupRecord) (map[core.ExtentID]bool, error) {
-	done := make(map[core.ExtentID]bool)
-	for d, err := range metadata.All[metadata.DoneRecord](ctx, h.deps.Meta, metadata.Dones, g.ID.String(), metadata.One) {
-		if err != nil {
-			return nil, err
-		}
-		id, err := core.ParseID(d.Key.Row)
-		if err != nil {
-			return nil, err
-		}
-		if d.Value.In(g.Epoch) {
-			done[core.ExtentID{ID: id}] = true
-		}
-	}
-	return done, nil
 }
 
 // candidates are the output hosts that work can be given to: not those with a wrong clock, unless there are no others.

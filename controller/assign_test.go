@@ -187,7 +187,7 @@ func TestAssign_ConsumedSharesAreDropped(t *testing.T) {
 			r.stores[0].write(e, "a")
 			_, err := r.seal(e, 1)
 			r.ok(err)
-			r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(group, e.ID), metadata.DoneRecord{L: 1}, time.Now(), 0, metadata.One))
+			r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(group, e.ID, 0), metadata.DoneRecord{L: 1}, time.Now(), 0, metadata.One))
 		}
 		r.eventually("one share is left", 15*time.Second, func() bool { return len(r.owners()) == 1 })
 		r.sleep(time.Second)

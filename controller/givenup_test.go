@@ -18,8 +18,7 @@ func TestGivenUp_HeardOfElsewhere(t *testing.T) {
 			r.ok(err)
 		},
 		"a group begins": func(r *rig, e core.Extent) {
-			known, _ := r.ctl.extents.get(e.ID)
-			_, err := r.ctl.leaving(r.t.Context(), []extent{known})
+			_, err := r.ctl.known(r.t.Context(), e.Queue)
 			r.ok(err)
 		},
 	} {

@@ -128,9 +128,9 @@ func TestRewind_MeetsRetention(t *testing.T) {
 			t.Errorf("the group is at %d, its rewind %v; want %d", record.Epoch, record.Rewind, epoch)
 		}
 		done := func(e core.Extent) bool {
-			d, _, err := metadata.Read[metadata.DoneRecord](r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(g, e.ID), metadata.Serial)
+			consumed, err := metadata.IsConsumed(r.t.Context(), r.meta, g, e.ID, epoch, metadata.Serial)
 			r.ok(err)
-			return d.Epoch == epoch
+			return consumed
 		}
 		if !done(leaving) || done(staying) {
 			t.Errorf("of the leaving one it has all: %v, of the other one: %v", done(leaving), done(staying))

@@ -21,16 +21,15 @@ func (h *Host) previewRewind(ctx context.Context, queue core.QueueID, name strin
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "preview the rewind of group %s: %w", name, err)
 	}
-	extents := h.extents.readBy(queue, g.ID)
-	leaving, err := h.leaving(ctx, extents)
+	extents, err := h.known(ctx, queue)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "preview the rewind of group %s: %w", name, err)
 	}
 	var messages atomic.Uint64
 	var parts atomic.Uint32
 	if err := inEach(ctx, extents, func(ctx context.Context, e extent) error {
-		if e.Queue != g.Queue || leaving[e.ID] || to.Mode == core.StartLatest {
-			return nil // a merged or parked message stays as it is; see writePosition
+		if e.leaving() || to.Mode == core.StartLatest {
+			return nil
 		}
 		n, err := h.previewIn(ctx, g, to, e)
 		if n > 0 {

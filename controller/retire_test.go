@@ -41,7 +41,7 @@ func (r *rig) keeping(consumed, unconsumed time.Duration) core.QueueID {
 // done records that a group has consumed an extent.
 func (r *rig) done(group core.GroupID, e core.Extent) {
 	r.t.Helper()
-	r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(group, e.ID), metadata.DoneRecord{L: r.row(e).L}, time.Now(), 0, metadata.One))
+	r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(group, e.ID, 0), metadata.DoneRecord{L: r.row(e).L}, time.Now(), 0, metadata.One))
 }
 
 // stays checks that an extent is whole, and that nobody has begun to retire it.
@@ -204,7 +204,7 @@ func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 		r.marked(e)
 		late := r.halfMade(queue, "late")
 		r.ok(r.ctl.startGroup(r.t.Context(), queue, "late"))
-		d, _, err := metadata.Read[metadata.DoneRecord](r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(late, e.ID), metadata.Serial)
+		d, _, err := metadata.Read[metadata.DoneRecord](r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(late, e.ID, 0), metadata.Serial)
 		r.ok(err)
 		if d.L != 5 {
 			t.Errorf("the group that met the mark has %+v, want that it gets nothing", d)

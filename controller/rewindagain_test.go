@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
@@ -30,8 +31,79 @@ func TestRewind_AfterOneThatFailed(t *testing.T) {
 		r.ok(err)
 		n, err := progress.Settled(r.t.Context(), r.meta, g, e.ID)
 		r.ok(err)
-		if n != 0 || g.Epoch != epoch {
+		consumed, err := metadata.IsConsumed(r.t.Context(), r.meta, g.ID, e.ID, g.Epoch, metadata.Serial)
+		r.ok(err)
+		if n != 0 || consumed || g.Epoch != epoch {
 			t.Errorf("%d of 5 messages are skipped by a group that was sent to the beginning, at epoch %d", n, g.Epoch)
+		}
+	})
+}
+
+// TestRewind_DoneRowsOfEarlierEpochsGo: a group that is sent to the end again and again keeps one done row for each extent.
+func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.queue(3, 2)
+		g := r.group(queue, "g")
+		all := []core.Extent{r.sealed(queue, 5), r.sealed(queue, 7)}
+		old := metadata.Key{Partition: g.String(), Row: all[0].ID.String()} // as keys were before epochs were part of them
+		r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, old, metadata.DoneRecord{L: 5}, time.Now(), 0, metadata.One))
+		for range 3 {
+			epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartLatest}, 0)
+			r.ok(err)
+			for _, e := range all {
+				if done, err := metadata.IsConsumed(r.t.Context(), r.meta, g, e.ID, epoch, metadata.Serial); err != nil || !done {
+					t.Errorf("extent %s is not behind the group at epoch %d: %v", e.ID, epoch, err)
+				}
+			}
+			r.eventually("the rows of earlier epochs are gone", time.Minute, func() bool { return rows(r, metadata.Dones, g.String()) == len(all) })
+		}
+	})
+}
+
+// TestStart_SecondCall: of two calls that start a group the first that ends counts. The second one's positions, written later, are of an epoch that nobody uses.
+func TestStart_SecondCall(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		queue := r.queue(3, 2)
+		e := r.extent(queue, 3)
+		id := core.GroupID{ID: core.NewID(time.Now())}
+		record := metadata.GroupRecord{ID: id, Queue: queue, Spec: core.GroupSpec{Name: "g", Status: core.StatusEnabled, Start: core.Start{Mode: core.StartLatest}}}
+		key := metadata.GroupKey(queue, "g")
+		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, key, record))
+		for _, s := range r.stores {
+			r.kill(s.id)
+		}
+		if err := r.ctl.startGroup(r.t.Context(), queue, "g"); err == nil {
+			t.Fatal("it knows where an extent is whose stores are all away")
+		}
+		for _, s := range r.stores {
+			r.restart(s)
+		}
+		read := func() metadata.GroupRecord {
+			g, _, err := metadata.Read[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, key, metadata.Serial)
+			r.ok(err)
+			return g
+		}
+		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
+		g := read()
+		if !g.Started || g.Epoch != 1 || g.Rewound() {
+			t.Errorf("the second call left %+v, want it started in epoch 1, and not rewound", g)
+		}
+		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
+		if again := read(); again.Starts != g.Starts || again.Epoch != g.Epoch {
+			t.Errorf("a call for a started group made %+v of it", again)
+		}
+		late := record // the first call, whose positions come late
+		known, _ := r.ctl.extents.get(e.ID)
+		r.ok(r.ctl.writeStart(r.t.Context(), late, known, 9))
+		n, err := progress.Settled(r.t.Context(), r.meta, g, e.ID)
+		r.ok(err)
+		if n != 3 {
+			t.Errorf("%d messages are before the start of the group, want 3", n)
+		}
+		epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest}, 0)
+		r.ok(err)
+		if g := read(); epoch != 2 || !g.Rewound() {
+			t.Errorf("a rewind led to epoch %d, %+v", epoch, g)
 		}
 	})
 }

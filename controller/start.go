@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,46 +19,77 @@ import (
 )
 
 // startGroup fixes where a new group begins in each extent there is; later extents start at 1. What lies before the start is
-// recorded like an owner's checkpoint, by an owner that never was. Repeating it changes nothing.
+// recorded like an owner's checkpoint, by an owner that never was:
+//
+//	row: one call more, which has an epoch of its own ──▶ marks of retention read, see known ──▶ positions written, of that epoch ──▶ row: started in that epoch
+//
+// Of several calls at once the first that comes to its end starts the group; the positions of the others are of epochs that nobody uses. A group that
+// is started stays as it is: moving its start would skip messages.
 func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) error {
-	g, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.Serial)
+	err := h.start(ctx, metadata.GroupKey(queue, name), queue)
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
-	}
-	if g.Started { // asked again: moving its start now would skip messages
-		h.shares.touch(queue)
-		return nil
-	}
-	extents := h.extents.readBy(queue, g.ID)
-	leaving, err := h.leaving(ctx, extents)
-	if err != nil {
-		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
-	}
-	if err := inEach(ctx, extents, func(ctx context.Context, e extent) error { return h.startIn(ctx, g, e, leaving[e.ID]) }); err != nil {
-		return core.Errorf(core.CodeOf(err), "start group %s in %w", name, err)
-	}
-	if _, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), func(r *metadata.GroupRecord) error {
-		if r.ID != g.ID || r.Spec.Status == core.StatusDeleted {
-			return core.Errorf(core.CodeNotFound, "the group was deleted meanwhile")
-		}
-		r.Started = true
-		return nil
-	}); err != nil {
 		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
 	}
 	h.shares.touch(queue)
 	return nil
 }
 
-// leaving are those of a queue's extents that are being retired: a group that is made or rewound meanwhile gets nothing of them. They are read
-// after the group's row was written, and retention reads the groups after its mark: one of them meets the other, and no group gets a part.
-func (h *Host) leaving(ctx context.Context, extents []extent) (map[core.ExtentID]bool, error) {
-	const page = 500
-	var keys []metadata.Key
-	for _, e := range extents {
-		keys = append(keys, metadata.SealKey(e.ID))
+func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) error {
+	var epoch uint64
+	g, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
+		switch {
+		case r.Spec.Status == core.StatusDeleted:
+			return core.Errorf(core.CodeNotFound, "the group was deleted")
+		case r.Started:
+			return metadata.ErrNoChange
+		}
+		epoch = r.Starts
+		r.Starts, r.Tried = epoch+1, epoch
+		return nil
+	})
+	if err != nil || g.Started {
+		return err
 	}
-	out := make(map[core.ExtentID]bool)
+	g.Epoch = epoch
+	extents, err := h.known(ctx, queue)
+	if err != nil {
+		return err
+	}
+	if err := inEach(ctx, extents, func(ctx context.Context, e extent) error { return h.startIn(ctx, g, e) }); err != nil {
+		return err
+	}
+	_, err = metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
+		switch {
+		case r.ID != g.ID || r.Spec.Status == core.StatusDeleted:
+			return core.Errorf(core.CodeNotFound, "the group was deleted meanwhile")
+		case r.Started:
+			return metadata.ErrNoChange
+		}
+		r.Started, r.Epoch, r.First = true, epoch, epoch
+		return nil
+	})
+	return err
+}
+
+// known are the extents of a queue that its groups read, as the rows say: another controller may have made or sealed some, of which this one has not
+// heard. The rows are read after the group's was written, and retention reads the groups after its mark: one of them meets the other, so a group that is
+// made or rewound meanwhile gets all of an extent or nothing. See extent.leaving.
+func (h *Host) known(ctx context.Context, queue core.QueueID) ([]extent, error) {
+	extents := make(map[core.ExtentID]extent)
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
+		}
+		extents[r.Value.ID] = extent{ExtentRecord: r.Value, state: core.ExtentOpen, home: r.Value.Home}
+	}
+	for _, e := range h.extents.of(queue) {
+		extents[e.ID] = e
+	}
+	const page = 500
+	keys := make([]metadata.Key, 0, len(extents))
+	for id := range extents {
+		keys = append(keys, metadata.SealKey(id))
+	}
 	for some := range slices.Chunk(keys, page) {
 		rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, some, metadata.Serial)
 		if err != nil {
@@ -71,12 +101,21 @@ func (h *Host) leaving(ctx context.Context, extents []extent) (map[core.ExtentID
 				return nil, err
 			}
 			h.extents.took(r)
-			if r.State == core.ExtentRetiring || r.State == core.ExtentRetired {
-				out[r.Extent.ID] = true
-			}
+			extents[r.Extent.ID] = extents[r.Extent.ID].took(r)
+		}
+	}
+	out := make([]extent, 0, len(extents))
+	for _, e := range extents {
+		if e.home.Kind == core.HomeOwn {
+			out = append(out, e)
 		}
 	}
 	return out, nil
+}
+
+// leaving reports whether the extent is being retired: a group that begins now gets nothing of it.
+func (e extent) leaving() bool {
+	return e.state == core.ExtentRetiring || e.state == core.ExtentRetired
 }
 
 // inEach does something in each extent, of several at a time; the first error ends it.
@@ -98,9 +137,9 @@ func inEach(ctx context.Context, extents []extent, do func(ctx context.Context, 
 }
 
 // startIn fixes where the group begins in an extent.
-func (h *Host) startIn(ctx context.Context, g metadata.GroupRecord, e extent, leaving bool) error {
+func (h *Host) startIn(ctx context.Context, g metadata.GroupRecord, e extent) error {
 	switch {
-	case leaving:
+	case e.leaving():
 		return h.writeStart(ctx, g, e, e.l)
 	case g.Spec.Start.Mode == core.StartEarliest:
 		return nil
@@ -179,15 +218,14 @@ func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g
 	return core.Seq(max(resp.Msg.Last, resp.Msg.Committed)), nil
 }
 
-// writeStart records that everything up to before is not for the group. A done row is of one epoch only: that of an epoch that is still to
-// come would end the present one's.
+// writeStart records that everything up to before is not for the group in the epoch of g, whether that has begun or not.
 func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent, before core.Seq) error {
 	if before == 0 {
 		return nil
 	}
 	now := h.deps.now()
-	if e.state.HasEnd() && before >= e.l && g.Rewind == nil {
-		return metadata.Write(ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.DoneRecord{L: e.l, Epoch: g.Epoch}, now, 0, metadata.Quorum)
+	if e.state.HasEnd() && before >= e.l {
+		return metadata.Write(ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID, g.Epoch), metadata.DoneRecord{L: e.l, Epoch: g.Epoch}, now, 0, metadata.Quorum)
 	}
 	key := metadata.CheckpointKey(g.ID, e.ID, g.Epoch, core.RunID{})
 	state := dispatch.StartAfter(before)
@@ -196,7 +234,7 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent,
 
 // rewindGroup begins a new epoch of a group at a point in each extent that it reads:
 //
-//	row: a rewind is under way ──▶ marks of retention read, see leaving ──▶ positions written, of an epoch that nobody uses ──▶ row: that epoch
+//	row: a rewind is under way ──▶ marks of retention read, see known ──▶ positions written, of an epoch that nobody uses ──▶ row: that epoch
 //	                                     └─────────────────── failed ──────────────────────────────────────▶ row: as before
 //
 // The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the first has failed; if it has not, it
@@ -223,8 +261,7 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 	if err != nil {
 		return 0, core.Errorf(core.CodeOf(err), "rewind group %s: %w", name, err)
 	}
-	ended, err := h.writePositions(ctx, g)
-	if err != nil {
+	if err := h.writePositions(ctx, g); err != nil {
 		return 0, core.Errorf(core.CodeOf(h.forgetRewind(ctx, g, err)), "rewind group %s: %w", name, err)
 	}
 	next, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
@@ -237,14 +274,15 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 	if err != nil {
 		return 0, core.Errorf(core.CodeOf(err), "rewind group %s: %w", name, err)
 	}
-	for _, e := range ended { // else the output hosts find that out
-		if err := h.writeStart(ctx, next, e, e.l); err != nil {
-			h.log.Info("what a rewound group does not get is left to its owners", "group", name, "err", err)
-			break
-		}
-	}
 	h.log.Info("a group was rewound", "queue", g.Spec.Queue, "group", name, "epoch", next.Epoch, "to", to)
 	h.shares.touch(queue)
+	h.look(core.ExtentID{ID: g.ID.ID}, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := progress.ForgetEpochs(ctx, h.deps.Meta, g.ID, next.Epoch, h.deps.now()); err != nil {
+			h.log.Info("done rows of earlier epochs stay until the next rewind of the group, or until their extents are retired", "queue", g.Spec.Queue, "group", name, "err", err)
+		}
+	})
 	return next.Epoch, nil
 }
 
@@ -261,45 +299,20 @@ func sameRewind(a, b metadata.GroupRecord) bool {
 	return a.ID == b.ID && a.Spec.Status != core.StatusDeleted && a.Rewind != nil && a.Rewind.Epoch == b.Rewind.Epoch
 }
 
-// writePositions writes where the epoch to come begins, and answers the extents of which it has nothing. What was merged into the group stays
-// as it is: it bypasses every start.
-func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) (ended []extent, err error) {
+// writePositions writes where the epoch to come begins. What was merged into the group, or parked, stays as it is: it bypasses every start.
+func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) error {
 	next := g
 	next.Epoch, next.Spec.Start = g.Rewind.Epoch, g.Rewind.To
-	extents := h.extents.readBy(g.Queue, g.ID)
-	leaving, err := h.leaving(ctx, extents)
+	extents, err := h.known(ctx, g.Queue)
 	if err != nil {
-		return nil, err
-	}
-	var mu sync.Mutex // guards ended
-	err = inEach(ctx, extents, func(ctx context.Context, e extent) error {
-		before, err := h.writePosition(ctx, g, next, e, leaving[e.ID])
-		if err == nil && e.state.HasEnd() && before >= e.l {
-			mu.Lock()
-			ended = append(ended, e)
-			mu.Unlock()
-		}
 		return err
+	}
+	return inEach(ctx, extents, func(ctx context.Context, e extent) error {
+		if e.Kind == core.KindTimer && !e.leaving() && g.Rewind.To.Mode == core.StartTime {
+			return h.carryTimers(ctx, next, g, e)
+		}
+		return h.startIn(ctx, next, e)
 	})
-	return ended, err
-}
-
-// writePosition writes where the epoch to come, next, begins in an extent, and answers the last seq that is not part of it.
-func (h *Host) writePosition(ctx context.Context, g, next metadata.GroupRecord, e extent, leaving bool) (before core.Seq, err error) {
-	switch {
-	case e.Queue != g.Queue: // merged or parked: what is settled of it is in every epoch
-		return 0, nil
-	case leaving:
-		before = e.l
-	case e.Kind == core.KindTimer && g.Rewind.To.Mode == core.StartTime:
-		err = h.carryTimers(ctx, next, g, e)
-	case g.Rewind.To.Mode != core.StartEarliest:
-		before, err = h.before(ctx, next, e)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return before, h.writeStart(ctx, next, e, before)
 }
 
 // carryTimers has a group that is sent to a time get what was published since once more, and of what was published before, for later, what it has

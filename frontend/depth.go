@@ -181,7 +181,7 @@ func (s *service) work(ctx context.Context, group metadata.GroupRecord, extents 
 	shares := make(map[core.HostID][]*lengths.Length)
 	live := s.ranked(roleOutput, group.ID.ID)
 	for _, l := range extents {
-		if done[l.ID] {
+		if _, consumed := done[l.ID]; consumed {
 			continue
 		}
 		host := owner[l.ID]
@@ -220,15 +220,10 @@ func (s *service) parked(ctx context.Context, group metadata.GroupRecord) ([]*le
 }
 
 // consumed are the extents that a group has consumed to their end.
-func (s *service) consumed(ctx context.Context, group metadata.GroupRecord) (map[core.ExtentID]bool, error) {
-	out := make(map[core.ExtentID]bool)
-	for d, err := range metadata.All[metadata.DoneRecord](ctx, s.meta, metadata.Dones, group.ID.String(), metadata.One) {
-		if err != nil {
-			return nil, core.Errorf(core.CodeOf(err), "look up what group %s has consumed: %w", group.Spec.Name, err)
-		}
-		if id, err := core.ParseID(d.Key.Row); err == nil && d.Value.In(group.Epoch) {
-			out[core.ExtentID{ID: id}] = true
-		}
+func (s *service) consumed(ctx context.Context, group metadata.GroupRecord) (map[core.ExtentID]time.Time, error) {
+	out, err := metadata.Consumed(ctx, s.meta, group.ID, group.Epoch, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "look up what group %s has consumed: %w", group.Spec.Name, err)
 	}
 	return out, nil
 }

@@ -178,7 +178,7 @@ func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at c
 	if err != nil {
 		return nil, err
 	}
-	if done[l.ID] || l.Seal.State == core.ExtentRetired {
+	if _, consumed := done[l.ID]; consumed || l.Seal.State == core.ExtentRetired {
 		return &pb.Standing{State: string(dispatch.PlaceDone)}, nil
 	}
 	state, err := s.saved(ctx, group, l.Extent)
@@ -312,7 +312,7 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 	if err != nil || now.GetState() == string(dispatch.PlaceDone) {
 		return false
 	}
-	if now.GetState() == stateCancelled && group.Epoch > 0 { // it may have been delivered anew, and settled, after the group was sent back
+	if now.GetState() == stateCancelled && group.Rewound() { // it may have been delivered anew, and settled, after the group was sent back
 		out.Detail = joined(out.Detail, "what was parked of it, "+last.Receipt+", was cancelled")
 		return false
 	}

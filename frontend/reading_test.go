@@ -90,7 +90,7 @@ func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
 		c.addExtent(e)
 	}
 	seal(consumed, 100)
-	put(metadata.Dones, metadata.DoneKey(r.ID, consumed.ID), []byte(`{"l":100}`))
+	put(metadata.Dones, metadata.DoneKey(r.ID, consumed.ID, 0), []byte(`{"l":100}`))
 	seal(sealed, 40) // and half consumed
 	state := dispatch.StartAfter(30)
 	put(metadata.Checkpoints, metadata.CheckpointKey(r.ID, sealed.ID, 0, core.RunID{}), state.Append(nil))

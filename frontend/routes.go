@@ -146,13 +146,12 @@ func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) 
 	if err != nil {
 		return nil, nil, err
 	}
-	for d, err := range metadata.All[metadata.DoneRecord](ctx, s.meta, metadata.Dones, group.String(), metadata.One) {
-		if err != nil {
-			return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
-		}
-		if id, err := core.ParseID(d.Key.Row); err == nil && d.Value.In(epoch) {
-			delete(byExtent, core.ExtentID{ID: id})
-		}
+	consumed, err := metadata.Consumed(ctx, s.meta, group, epoch, metadata.One)
+	if err != nil {
+		return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
+	}
+	for id := range consumed {
+		delete(byExtent, id)
 	}
 	owners := make(map[core.ExtentID]membership.Host, len(byExtent))
 	var hosts []membership.Host
@@ -294,11 +293,7 @@ func (s timerCluster) Owner(ctx context.Context, group core.GroupID, extent core
 }
 
 func (s timerCluster) Consumed(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (bool, error) {
-	d, _, err := metadata.Read[metadata.DoneRecord](ctx, s.meta, metadata.Dones, metadata.DoneKey(group.ID, extent), metadata.Quorum)
-	if core.CodeOf(err) == core.CodeNotFound {
-		return false, nil
-	}
-	return err == nil && d.In(group.Epoch), err
+	return metadata.IsConsumed(ctx, s.meta, group.ID, extent, group.Epoch, metadata.Quorum)
 }
 
 func (s timerCluster) Saved(ctx context.Context, group metadata.GroupRecord, extent core.Extent) (dispatch.State, error) {

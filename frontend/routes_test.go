@@ -115,7 +115,7 @@ func TestConsumeRoute_Owners(t *testing.T) {
 	c.assign(g, e1, 2, last) // the higher one counts
 	c.assign(g, e2, 1, "dead")
 	c.assign(g, e3, 1, other)
-	if err := metadata.Write(t.Context(), c.store, metadata.Dones, metadata.DoneKey(groupID(g), e3.ID), metadata.DoneRecord{L: 1}, time.Now(), 0, metadata.One); err != nil {
+	if err := metadata.Write(t.Context(), c.store, metadata.Dones, metadata.DoneKey(groupID(g), e3.ID, 0), metadata.DoneRecord{L: 1}, time.Now(), 0, metadata.One); err != nil {
 		t.Fatal(err)
 	}
 	if got := route(); len(got) != 5 || got[4] != string(last) {

@@ -1,6 +1,11 @@
 package metadata
 
 import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
 	"github.com/columbamq/columba/core"
 )
 
@@ -13,3 +18,63 @@ type DoneRecord struct {
 
 // In reports whether it holds in an epoch of the group.
 func (d DoneRecord) In(epoch uint64) bool { return d.Stays || d.Epoch == epoch }
+
+// DonesOf yields the done rows of a group in an extent, of all epochs; they may be removed meanwhile. An error is yielded once, as the last element.
+func DonesOf(ctx context.Context, s Store, group core.GroupID, extent core.ExtentID, c Consistency) iter.Seq2[Record[DoneRecord], error] {
+	const page = 4 // there is one, most often
+	prefix := extent.String()
+	return func(yield func(Record[DoneRecord], error) bool) {
+		for after, more := "", true; more; {
+			var rows []Record[DoneRecord]
+			var err error
+			if rows, more, err = Prefix[DoneRecord](ctx, s, Dones, group.String(), prefix, after, page, c); err != nil {
+				yield(Record[DoneRecord]{}, err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+				after = row.Key.Row
+			}
+		}
+	}
+}
+
+// IsConsumed reports whether a group has consumed an extent in one of its epochs.
+func IsConsumed(ctx context.Context, s Store, group core.GroupID, extent core.ExtentID, epoch uint64, c Consistency) (bool, error) {
+	for row, err := range DonesOf(ctx, s, group, extent, c) {
+		if err != nil {
+			return false, err
+		}
+		if row.Value.In(epoch) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Consumed is when a group had consumed the extents that it has, in one of its epochs.
+func Consumed(ctx context.Context, s Store, group core.GroupID, epoch uint64, c Consistency) (map[core.ExtentID]time.Time, error) {
+	out := make(map[core.ExtentID]time.Time)
+	for row, err := range All[DoneRecord](ctx, s, Dones, group.String(), c) {
+		if err != nil {
+			return nil, err
+		}
+		id, err := DoneExtent(row.Key)
+		if err != nil {
+			return nil, err
+		}
+		if at := row.Written; row.Value.In(epoch) && at.After(out[id]) {
+			out[id] = at
+		}
+	}
+	return out, nil
+}
+
+// DoneExtent is the extent that a done row's key names. Keys of before epochs were part of them end there.
+func DoneExtent(k Key) (core.ExtentID, error) {
+	text, _, _ := strings.Cut(k.Row, "/")
+	id, err := core.ParseID(text)
+	return core.ExtentID{ID: id}, err
+}

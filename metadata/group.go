@@ -16,13 +16,18 @@ type GroupRecord struct {
 	Epoch   uint64         `json:"epoch"` // raised by each rewind; checkpoints of others are ignored
 	// Rewind is one under way: as long as it is there the group counts as one that has consumed nothing.
 	Rewind *Rewind `json:"rewind,omitempty"`
-	Tried  uint64  `json:"tried,omitempty"` // the highest epoch of a rewind that came to nothing: its positions may be there
+	Tried  uint64  `json:"tried,omitempty"`  // the highest epoch of a start or a rewind that came to nothing: its positions may be there
+	Starts uint64  `json:"starts,omitempty"` // the calls that began to start it; each took an epoch of its own, from 0
+	First  uint64  `json:"first,omitempty"`  // the epoch in which it was started; later ones are of rewinds
 	// LastSeek is the rewind that began the present epoch; nil in the first one.
 	LastSeek *Seek        `json:"last_seek,omitempty"`
 	DLQ      core.QueueID `json:"dlq"`
 	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a message is parked first
 	Started  bool         `json:"started"`        // its dead letter queue is there and its start positions are fixed; before, it is half made
 }
+
+// Rewound reports whether the group was rewound since it was started.
+func (g GroupRecord) Rewound() bool { return g.Epoch > g.First }
 
 // Rewind is the new epoch that a group is about to begin, and where: its positions are being written.
 type Rewind struct {

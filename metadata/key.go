@@ -54,9 +54,9 @@ func AssignmentKey(group core.GroupID, extent core.ExtentID, counter uint64, by 
 	return Key{group.String(), fmt.Sprintf("%s/%020d/%s", extent, counter, by)}
 }
 
-// DoneKey is where Dones keeps that a group has consumed an extent; the partition lists those of a group.
-func DoneKey(group core.GroupID, extent core.ExtentID) Key {
-	return Key{group.String(), extent.String()}
+// DoneKey is where Dones keeps that a group has consumed an extent in one of its epochs; the partition lists those of a group.
+func DoneKey(group core.GroupID, extent core.ExtentID, epoch uint64) Key {
+	return Key{group.String(), fmt.Sprintf("%s/%020d", extent, epoch)}
 }
 
 // CheckpointPartition lists the checkpoints of a share, by epoch.

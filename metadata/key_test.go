@@ -21,7 +21,7 @@ func TestKeys_AreTaken(t *testing.T) {
 		Seals:       SealKey(extent),
 		Work:        WorkKey(PartitionOpen, extent),
 		Assignments: AssignmentKey(group, extent, 1, core.HostID(label)),
-		Dones:       DoneKey(group, extent),
+		Dones:       DoneKey(group, extent, 1),
 		Checkpoints: CheckpointKey(group, extent, 1, run),
 		Hosts:       HostKey(core.HostID(label)),
 		Leases:      LeaseKey("controller"),

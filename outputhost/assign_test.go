@@ -12,19 +12,35 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// slow is metadata whose single rows come after a while.
+// slow is metadata whose single rows, and done rows, come after a while.
 type slow struct {
 	metadata.Store
 	by time.Duration
 }
 
 func (s slow) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
-	select {
-	case <-time.After(s.by):
-	case <-ctx.Done():
-		return metadata.Row{}, context.Cause(ctx)
+	if err := s.wait(ctx); err != nil {
+		return metadata.Row{}, err
 	}
 	return s.Store.Get(ctx, t, k, c)
+}
+
+func (s slow) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	if t == metadata.Dones {
+		if err := s.wait(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	return s.Store.List(ctx, t, partition, after, limit, c)
+}
+
+func (s slow) wait(ctx context.Context) error {
+	select {
+	case <-time.After(s.by):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // shareCount counts the shares of the host.

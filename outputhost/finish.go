@@ -55,11 +55,8 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	meta, now := g.h.deps.Meta, g.h.saver.stamp(g.h.deps.Now())
 	id := p.s.extent.ID
-	at := now
-	if least := p.s.consumed.Add(metadata.Tick); at.Before(least) { // the clock that wrote the row of another epoch was ahead: it would stay
-		at = least
-	}
-	err := metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id), metadata.DoneRecord{L: p.l, Epoch: epoch, Stays: g.stays(p.s.extent)}, at, 0, metadata.One)
+	done := metadata.DoneRecord{L: p.l, Epoch: epoch, Stays: g.stays(p.s.extent)}
+	err := metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id, epoch), done, now, 0, metadata.One)
 	keys := []metadata.Key{metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)}
 	g.mu.Lock()
 	for k := range p.s.others {

@@ -103,7 +103,7 @@ func TestGroup_EndOfAnUnreadExtentIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.saver.save(t.Context(), b.saver.all(), false)
-	d, _, err := metadata.Read[metadata.DoneRecord](t.Context(), b.meta, metadata.Dones, metadata.DoneKey(r.ID, e.ID), metadata.One)
+	d, _, err := metadata.Read[metadata.DoneRecord](t.Context(), b.meta, metadata.Dones, metadata.DoneKey(r.ID, e.ID, 0), metadata.One)
 	if err != nil || d.L != 7 {
 		t.Errorf("done row %+v, %v; want 7", d, err)
 	}

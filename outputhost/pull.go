@@ -202,8 +202,7 @@ func (h *Host) groupByID(ctx context.Context, queue core.QueueID, id core.GroupI
 
 // noShare says why there is no share for a token: its extent is consumed, or this host does not serve it (yet).
 func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
-	_, err := h.deps.Meta.Get(ctx, metadata.Dones, metadata.DoneKey(t.Group, t.Extent), metadata.One)
-	if err == nil {
+	if done, err := metadata.IsConsumed(ctx, h.deps.Meta, t.Group, t.Extent, t.Epoch, metadata.One); err == nil && done {
 		return core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
 	}
 	return core.Errorf(core.CodeMoved, "extent %s is not served by this host now; try again", t.Extent)

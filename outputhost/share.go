@@ -39,7 +39,6 @@ type share struct {
 	claim                   *once.Claim               // of a group that delivers at most once, else nil
 	held                    int                       // bytes of messages it holds, as counted in the host's memory
 	others                  map[metadata.Key]*other   // checkpoints of other owners
-	consumed                time.Time                 // timestamp of a done row of another epoch; zero: there was none
 	late                    *late                     // of a share that was given away: what is still settled here
 	end                     bool                      // sealed: l is known
 	retired                 bool                      // retention has taken it: nothing more is read, and the next list lacks it
@@ -100,7 +99,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	}
 	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is dropped only
 	// after its done row is written, so it is enough to look now.
-	done, written, err := g.h.isDone(ctx, g.id, e.ID, epoch)
+	done, err := g.h.isDone(ctx, g.id, e.ID, epoch)
 	if err != nil || done {
 		return err
 	}
@@ -135,7 +134,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, consumed: written, gone: gone.Consumed(), began: now, intended: intended}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now, intended: intended}
 	if s.timers() {
 		decided.Resume(&state, g.id)
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)
@@ -196,24 +195,16 @@ func (g *group) forgo(s *share, gone dispatch.State) {
 	}
 }
 
-// isDone reports whether the group has consumed the extent in this epoch, and when its done row was written, of whatever epoch.
-func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (done bool, written time.Time, err error) {
-	key := metadata.DoneKey(group, extent)
-	row, err := h.deps.Meta.Get(ctx, metadata.Dones, key, metadata.Quorum)
-	if err != nil && core.CodeOf(err) != core.CodeNotFound {
-		row, err = h.deps.Meta.Get(ctx, metadata.Dones, key, metadata.One)
-	}
-	if core.CodeOf(err) == core.CodeNotFound {
-		return false, time.Time{}, nil
-	}
-	var d metadata.DoneRecord
-	if err == nil {
-		d, err = metadata.Decode[metadata.DoneRecord](metadata.Dones, row)
+// isDone reports whether the group has consumed the extent in this epoch.
+func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (bool, error) {
+	done, err := metadata.IsConsumed(ctx, h.deps.Meta, group, extent, epoch, metadata.Quorum)
+	if err != nil {
+		done, err = metadata.IsConsumed(ctx, h.deps.Meta, group, extent, epoch, metadata.One)
 	}
 	if err != nil {
-		return false, time.Time{}, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
+		return false, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
 	}
-	return d.In(epoch), row.Written, nil
+	return done, nil
 }
 
 // stays reports whether a rewind of the group leaves its progress in an extent as it is: one of what was merged into it, or parked. Its checkpoints

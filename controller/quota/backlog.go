@@ -187,26 +187,12 @@ func (k *Keeper) behind(ctx context.Context, queue core.QueueID, extents []Exten
 
 func (k *Keeper) behindOf(ctx context.Context, g metadata.GroupRecord, extents []Extent) (behind, error) {
 	b := behind{settled: make(map[core.ExtentID]uint64)}
-	var keys []metadata.Key
-	for _, e := range extents {
-		if e.Ended {
-			keys = append(keys, metadata.DoneKey(g.ID, e.ID))
-		}
-	}
-	rows, err := metadata.GetRows(ctx, k.meta, metadata.Dones, keys, metadata.One)
+	consumed, err := metadata.Consumed(ctx, k.meta, g.ID, g.Epoch, metadata.One)
 	if err != nil {
 		return b, err
 	}
-	done := make(map[metadata.Key]bool, len(rows))
-	for _, row := range rows {
-		d, err := metadata.Decode[metadata.DoneRecord](metadata.Dones, row)
-		if err != nil {
-			return b, err
-		}
-		done[row.Key] = d.In(g.Epoch)
-	}
 	for _, e := range extents {
-		if e.Ended && done[metadata.DoneKey(g.ID, e.ID)] {
+		if _, done := consumed[e.ID]; done && e.Ended {
 			continue
 		}
 		n, err := k.Settled(ctx, g, e.ID)

@@ -78,7 +78,7 @@ func (r *rig) settled(group core.GroupID, extent core.ExtentID, n uint64) {
 
 func (r *rig) done(group core.GroupID, extent core.ExtentID, l core.Seq) {
 	r.t.Helper()
-	r.ok(metadata.Write(context.Background(), r.meta, metadata.Dones, metadata.DoneKey(group, extent), metadata.DoneRecord{L: l, Epoch: 2}, r.now, 0, metadata.One))
+	r.ok(metadata.Write(context.Background(), r.meta, metadata.Dones, metadata.DoneKey(group, extent, 2), metadata.DoneRecord{L: l, Epoch: 2}, r.now, 0, metadata.One))
 }
 
 func run(i int) core.RunID { return core.RunID{ID: core.ID{15: byte(i)}} }

@@ -74,12 +74,12 @@ func newRuin(t *testing.T, status core.Status) *ruin {
 		case 0:
 			r.known = e
 		case 1:
-			r.put(metadata.Dones, metadata.DoneKey(r.group, e))
+			r.put(metadata.Dones, metadata.DoneKey(r.group, e, 0))
 		case 2:
 			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, 1, "a"))
 			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, 2, "b"))
 		default:
-			r.put(metadata.Dones, metadata.DoneKey(r.group, e))
+			r.put(metadata.Dones, metadata.DoneKey(r.group, e, 0))
 			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, 7, "a"))
 		}
 	}

@@ -153,7 +153,7 @@ func (r *round) settled(g metadata.GroupRecord, m Message) cancel.Outcome {
 	if g.Spec.Start.Mode == core.StartTime {
 		from = g.Spec.Start.At
 	}
-	if g.Spec.Start.Mode != core.StartEarliest && g.Epoch == 0 && m.Enqueued.Before(from) && m.Due.After(r.now) {
+	if g.Spec.Start.Mode != core.StartEarliest && !g.Rewound() && m.Enqueued.Before(from) && m.Due.After(r.now) {
 		return cancel.Cancelled
 	}
 	return cancel.Delivered

@@ -143,8 +143,15 @@ func (x *timerExtent) done(group string, within time.Duration) {
 	g, err := x.w.Client.Admin().GetGroup(x.w.t.Context(), queue, group)
 	x.w.ok(err)
 	x.w.eventually("the group is through with the timer extent", within, func() bool {
-		d, _, err := metadata.Read[metadata.DoneRecord](x.w.t.Context(), x.w.Meta, metadata.Dones, metadata.DoneKey(g.ID, x.ID), metadata.One)
-		return err == nil && d.L == x.header.Last()
+		now, _, err := metadata.Read[metadata.GroupRecord](x.w.t.Context(), x.w.Meta, metadata.Groups, metadata.GroupKey(g.QueueID, group), metadata.One)
+		x.w.ok(err)
+		for d, err := range metadata.DonesOf(x.w.t.Context(), x.w.Meta, g.ID, x.ID, metadata.One) {
+			x.w.ok(err)
+			if d.Value.In(now.Epoch) {
+				return d.Value.L == x.header.Last()
+			}
+		}
+		return false
 	})
 }
 

@@ -57,23 +57,10 @@ func Read(ctx context.Context, meta metadata.Store, queue core.QueueID, before N
 // consumedAt is when a group had consumed the extents that it has, in its present epoch; nothing for one that is half made, or on
 // its way to another epoch.
 func consumedAt(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) (map[core.ExtentID]time.Time, error) {
-	done := make(map[core.ExtentID]time.Time)
 	if !g.Started || g.Rewind != nil {
-		return done, nil
+		return nil, nil
 	}
-	for d, err := range metadata.All[metadata.DoneRecord](ctx, meta, metadata.Dones, g.ID.String(), metadata.Serial) {
-		if err != nil {
-			return nil, err
-		}
-		id, err := core.ParseID(d.Key.Row)
-		if err != nil {
-			return nil, err
-		}
-		if d.Value.In(g.Epoch) {
-			done[core.ExtentID{ID: id}] = d.Written
-		}
-	}
-	return done, nil
+	return metadata.Consumed(ctx, meta, g.ID, g.Epoch, metadata.Serial)
 }
 
 // Consumed is when each group had consumed an extent, in its present epoch; zero for one that has not, or is half made.
@@ -169,12 +156,8 @@ func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e
 	if err != nil {
 		return state, err
 	}
-	d, _, err := metadata.Read[metadata.DoneRecord](ctx, meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID), metadata.Quorum)
-	switch {
-	case err == nil && d.In(g.Epoch):
-		return dispatch.StartAfter(l), nil
-	case err != nil && core.CodeOf(err) != core.CodeNotFound:
-		return state, err
+	if done, err := metadata.IsConsumed(ctx, meta, g.ID, e.ID, g.Epoch, metadata.Quorum); err != nil || done {
+		return dispatch.StartAfter(l), err
 	}
 	return state, nil
 }
@@ -182,7 +165,7 @@ func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e
 // DoneFor is how long it stays known that a group is past an extent that was removed: lists of shares and tokens of before may still be about.
 const DoneFor = 24 * time.Hour
 
-// Forget removes the checkpoints of a retired extent, and has its done rows expire.
+// Forget removes the checkpoints of a retired extent, and has the done row of the present epoch expire; those of other epochs go at once.
 func Forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, now time.Time) error {
 	every := func(core.GroupID) bool { return true }
 	if err := forget(ctx, meta, row, row.Extent.Queue, every, now); err != nil || row.Home.Kind != core.HomeMerged {
@@ -207,15 +190,34 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 		if g.Value.Spec.Status == core.StatusDeleted { // it needs no done row, and one that is there goes with the group's others
 			continue
 		}
-		key, at := metadata.DoneKey(g.Value.ID, id), now
-		switch old, err := meta.Get(ctx, metadata.Dones, key, metadata.Quorum); {
-		case err == nil:
-			at = later(at, old.Written)
-		case core.CodeOf(err) != core.CodeNotFound:
-			return err
+		key, at := metadata.DoneKey(g.Value.ID, id, g.Value.Epoch), now
+		for old, err := range metadata.DonesOf(ctx, meta, g.Value.ID, id, metadata.Quorum) {
+			switch {
+			case err != nil:
+				return err
+			case old.Key == key:
+				at = later(at, old.Written)
+			default:
+				if err := meta.Remove(ctx, metadata.Dones, old.Key, later(now, old.Written), metadata.Quorum); err != nil {
+					return err
+				}
+			}
 		}
 		done := metadata.DoneRecord{L: row.L, Epoch: g.Value.Epoch, Stays: row.Extent.Queue != g.Value.Queue}
 		if err := metadata.Write(ctx, meta, metadata.Dones, key, done, at, DoneFor, metadata.Quorum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ForgetEpochs removes a group's done rows of the epochs before one that the group has begun: nobody reads them any more.
+func ForgetEpochs(ctx context.Context, meta metadata.Store, group core.GroupID, before uint64, now time.Time) error {
+	for row, err := range metadata.All[metadata.DoneRecord](ctx, meta, metadata.Dones, group.String(), metadata.One) {
+		if err == nil && row.Value.Epoch < before && !row.Value.Stays {
+			err = meta.Remove(ctx, metadata.Dones, row.Key, later(now, row.Written), metadata.One)
+		}
+		if err != nil {
 			return err
 		}
 	}
