@@ -48,7 +48,7 @@ func newCluster(t *testing.T, store metadata.Store, change ...func(*Config)) *cl
 	if store == nil {
 		store = memory.New()
 	}
-	c := &cluster{t: t, store: store, ctl: &fakeController{}, out: &fakeOutput{}, stores: &fakeStore{}, input: &publishtest.Host{}}
+	c := &cluster{t: t, store: store, ctl: &fakeController{meta: store}, out: &fakeOutput{}, stores: &fakeStore{}, input: &publishtest.Host{}}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewControllerServiceHandler(c.ctl))
 	mux.Handle(columbav1connect.NewOutputServiceHandler(c.out))
@@ -167,7 +167,8 @@ type fakeController struct {
 		onSeal  func(*pb.SealAllOfStoreRequest) (*pb.SealAllOfStoreResponse, error)
 		stay    []*pb.UndecidedExtent
 	}
-	depths []*pb.Depth // that it has computed; set before it is asked
+	depths []*pb.Depth    // that it has computed; set before it is asked
+	meta   metadata.Store // where it starts groups
 }
 
 func (f *fakeController) SealAllOfStore(_ context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
@@ -202,7 +203,7 @@ func (f *fakeController) starts() int {
 	return len(f.mu.started)
 }
 
-func (f *fakeController) StartGroup(_ context.Context, req *connect.Request[pb.StartGroupRequest]) (*connect.Response[pb.StartGroupResponse], error) {
+func (f *fakeController) StartGroup(ctx context.Context, req *connect.Request[pb.StartGroupRequest]) (*connect.Response[pb.StartGroupResponse], error) {
 	f.mu.Lock()
 	err, onStart := f.mu.err, f.mu.onStart
 	if err == nil {
@@ -211,6 +212,15 @@ func (f *fakeController) StartGroup(_ context.Context, req *connect.Request[pb.S
 	f.mu.Unlock()
 	if onStart != nil {
 		onStart()
+	}
+	if err == nil {
+		_, err = metadata.Change(ctx, f.meta, metadata.Groups, metadata.GroupKey(core.QueueID{ID: core.ID(req.Msg.Queue)}, req.Msg.Name), func(g *metadata.GroupRecord) error {
+			if g.Spec.Status == core.StatusDeleted {
+				return core.Errorf(core.CodeNotFound, "the group was deleted meanwhile")
+			}
+			g.Started = true
+			return nil
+		})
 	}
 	return connect.NewResponse(&pb.StartGroupResponse{}), convert.RPCError(err)
 }

@@ -89,38 +89,53 @@ func sameSettings(a, b core.GroupSpec) bool {
 	return a == b
 }
 
-// finishGroup does what is missing between a group's row and a group that may be used. Every step may be done again.
+// finishGroup does what is missing between a group's row and a group that may be used. Every step may be done again. When the group, or its queue, was
+// deleted meanwhile, it deletes what it made since: whoever deleted the group may have looked for that before it was there. CodeConflict then.
 func (s *service) finishGroup(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (metadata.GroupRecord, error) {
+	failed := s.equipGroup(ctx, q, g)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout) // also when the caller has gone
+	defer stop()
+	now, gone, err := s.deletedMeanwhile(ctx, q, g)
+	switch {
+	case gone:
+		if err := s.buryGroup(ctx, g); err != nil {
+			return g, err
+		}
+		return g, core.Errorf(core.CodeConflict, "it was deleted meanwhile; create it again")
+	case err == nil && now.Started: // perhaps by another call
+		return now, nil
+	case failed != nil:
+		return g, failed
+	case err != nil:
+		return g, err
+	}
+	return g, core.Errorf(core.CodeUnavailable, "a controller started it, and its row does not say so; try again")
+}
+
+// undoTimeout bounds how long the creation of a group looks whether the group was deleted meanwhile, and deletes what it made.
+const undoTimeout = 5 * time.Second
+
+// equipGroup makes a group's dead letter queue and has a controller start the group.
+func (s *service) equipGroup(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) error {
 	if !g.Spec.OnDLQ() {
 		if err := s.claimDLQ(ctx, q, g); err != nil {
-			return g, err
+			return err
 		}
 	}
-	// Who deleted the queue after it was looked up may have listed its groups before this one was there.
-	_, now, err := s.resolve(ctx, q.Spec.Path)
-	gone := core.CodeOf(err) == core.CodeNotFound || err == nil && now.ID != q.ID
-	if err != nil && !gone {
-		return g, err
+	return s.startGroup(ctx, g)
+}
+
+// deletedMeanwhile is a group's row as it is now, and whether the group is gone. Whoever deleted its queue may have listed the groups before this one was there.
+func (s *service) deletedMeanwhile(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (now metadata.GroupRecord, gone bool, err error) {
+	_, queue, err := s.resolve(ctx, q.Spec.Path)
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && queue.ID != q.ID {
+		return now, true, nil
 	}
-	if !gone {
-		if err := s.startGroup(ctx, g); err != nil {
-			return g, err
-		}
-		started, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, g.Spec.Name), func(now *metadata.GroupRecord) error {
-			if gone = now.ID != g.ID || now.Spec.Status == core.StatusDeleted; gone {
-				return metadata.ErrNoChange
-			}
-			now.Started = true
-			return nil
-		})
-		if err != nil || !gone {
-			return started, err
-		}
+	if err != nil {
+		return now, false, err
 	}
-	if err := s.buryGroup(ctx, g); err != nil {
-		return g, err
-	}
-	return g, core.Errorf(core.CodeConflict, "it was deleted meanwhile; create it again")
+	now, _, err = metadata.Read[metadata.GroupRecord](ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, g.Spec.Name), metadata.Serial)
+	return now, err == nil && (now.ID != g.ID || now.Spec.Status == core.StatusDeleted), err
 }
 
 // startGroup has a controller fix where the group starts in every extent of its queue. It may be done again.

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,5 +93,36 @@ func TestDeletedGroup_LeavesNoRows(t *testing.T) {
 		w.Crash(Controller)
 		w.Up(Controller)
 		w.eventually("nothing is left of any group", 15*time.Minute, func() bool { return w.groupRows(again)+w.groupRows(other)+w.groupRows(last) == 0 })
+	})
+}
+
+// TestCreateGroup_DeletedMeanwhile deletes a group between its row and its dead letter queue: nothing of it may stay.
+func TestCreateGroup_DeletedMeanwhile(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		path := core.DLQPath(queue, "g")
+		var seen atomic.Int64
+		held, release := make(chan struct{}), make(chan struct{})
+		w.OnMeta(Frontend, func(_ context.Context, op Op) error {
+			if op.Name == "Insert" && op.Table == metadata.Names.Name && op.Key.Row == path && seen.Add(1) == 1 {
+				close(held)
+				<-release
+			}
+			return nil
+		})
+		made := make(chan error, 1)
+		go func() {
+			_, err := w.Client.Admin().CreateGroup(w.t.Context(), core.GroupSpec{Queue: queue, Name: "g"})
+			made <- err
+		}()
+		<-held
+		w.ok(w.Client.Admin().DeleteGroup(w.t.Context(), queue, "g"))
+		close(release)
+		if err := <-made; core.CodeOf(err) != core.CodeConflict {
+			t.Errorf("the group was deleted while it was made: %v", err)
+		}
+		sleep(time.Minute)
+		if _, err := w.Client.Admin().GetQueue(w.t.Context(), path); core.CodeOf(err) != core.CodeNotFound {
+			t.Errorf("the dead letter queue of a group that is not there: %v", err)
+		}
 	})
 }
