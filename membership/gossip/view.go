@@ -118,7 +118,7 @@ func (m *Monitor) tellDoubles(doubles []membership.Host, now time.Time) {
 			due = now.Add(m.doubleGrace)
 		case !now.Before(due):
 			due = now.Add(sayEvery)
-			m.cfg.Log.Error("two live processes claim one host id: the newer run counts; was a data directory copied? stop the older one", hostAttrs(d)...)
+			m.cfg.Log.Error("two live processes claim one host id: the newer run counts; was a data directory copied? compare them first: the older one has what was acknowledged since the copy. Then stop one of them", hostAttrs(d)...)
 		}
 		seen[d.Run] = due
 	}
