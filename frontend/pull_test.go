@@ -160,7 +160,7 @@ func TestPull_WaitsInLine(t *testing.T) {
 	for range pulls {
 		go poll(30 * time.Second)
 	}
-	for c.host.svc.turns.Waiting() < pulls-pullTurns {
+	for c.host.svc.turns.Waiting() < pulls-pullTurns || asking.Load() < pullTurns {
 		runtime.Gosched()
 	}
 	go poll(10 * time.Millisecond) // ends in line
