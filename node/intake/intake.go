@@ -4,6 +4,7 @@ package intake
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -144,6 +145,10 @@ func (in *Intake) refuse(w http.ResponseWriter, r *http.Request, control *http.R
 	}
 	_ = control.SetReadDeadline(time.Now().Add(lastRead))
 	in.answer(w, r, status, reason, err)
+	if r.ProtoMajor == 1 && r.Close && !errors.Is(err, errSlow) { // the HTTP server would close at once, and a client that still writes lose the answer
+		_ = control.Flush()
+		_, _ = io.CopyN(io.Discard, a.from, mostRead)
+	}
 }
 
 // refuseCall answers a call that has no place. Nothing of its body was read; the connection stays, for new ones cost more than the refusal.
@@ -165,8 +170,12 @@ func (in *Intake) answer(w http.ResponseWriter, r *http.Request, status int, rea
 	_ = in.errors.Write(&statusWriter{w, status}, r, convert.RPCError(err)) // the client has gone when it fails
 }
 
-// lastRead is how long the server reads what a refused client still sends, so that the answer reaches it.
-const lastRead = 500 * time.Millisecond
+// lastRead is how long the server reads what a refused client still sends, so that the answer reaches it; mostRead is how many bytes of that, when the
+// client wants the connection closed.
+const (
+	lastRead = 500 * time.Millisecond
+	mostRead = 2 << 20
+)
 
 // statusWriter puts a status in the place of the library's, which has fewer of them. Answers of gRPC are 200 and stay it.
 type statusWriter struct {
