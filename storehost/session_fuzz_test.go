@@ -1,10 +1,9 @@
 package storehost
 
 import (
+	"context"
 	"encoding/binary"
-	"runtime"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -41,10 +40,12 @@ func FuzzStoreSession(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frames []byte) {
 		s := *store
 		s.t = t
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
 		l := s.dial()
 		for sent := 0; len(frames) >= 4 && sent < 64; sent++ {
 			n := min(int(binary.LittleEndian.Uint16(frames[2:])), len(frames)-4)
-			if l.mux.Conn.Send(t.Context(), wire.AppendFrame(nil, wire.FrameType(frames[0]), uint32(frames[1]%4)+1, frames[4:4+n])) != nil {
+			if l.mux.Conn.Send(ctx, wire.AppendFrame(nil, wire.FrameType(frames[0]), uint32(frames[1]%4)+1, frames[4:4+n])) != nil {
 				break // the store ended the connection, as it may
 			}
 			frames = frames[4+n:]
@@ -52,17 +53,10 @@ func FuzzStoreSession(f *testing.F) {
 		other := s.dial().openRead(extent("a"), 1, 1)
 		other.expectRefused(core.CodeNotFound)
 		l.drop()
-		for deadline := time.Now().Add(patience); ; {
+		eventually(t, "no extent counts a reader of the connection that has ended", func() bool {
 			store.host.readers.mu.Lock()
-			left := len(store.host.readers.byExtent)
-			store.host.readers.mu.Unlock()
-			if left == 0 {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d extents count readers whose connection has ended", left)
-			}
-			runtime.Gosched()
-		}
+			defer store.host.readers.mu.Unlock()
+			return len(store.host.readers.byExtent) == 0
+		})
 	})
 }
