@@ -43,7 +43,7 @@ func drained(t *testing.T, b *clienttest.Broker, consumers []*client.Consumer, w
 	all.Wait()
 }
 
-// Another process settles the tokens of two consumers at once. What it has settled they do not hold.
+// Another process settles the tokens of two consumers at once. The two consumers no longer hold those messages.
 func TestConsumers_TokensAreSettledElsewhere(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: time.Hour}, func(t *testing.T, b *clienttest.Broker) {
 		const n = 12_000 // more than the two may hold
