@@ -129,8 +129,8 @@ func (g *group) appendedSince(d dispatch.Dead) time.Time {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if s := shareOf(d.Share); s != nil && !s.intended.IsZero() {
-		return s.intended
+	if s := shareOf(d.Share); s != nil && s.intended != 0 {
+		return time.Unix(0, s.intended)
 	}
 	return g.h.deps.Now()
 }

@@ -42,7 +42,7 @@ type group struct {
 		consumers  []*consumer              // in turn
 		turn       int
 		pulls      map[chan struct{}]struct{} // unary pulls that wait for a message
-		pulled     time.Time                  // when the last one ended
+		pulled     time.Duration              // when the last one ended, see elapsed
 		letterErr  error                      // why the last message could not be appended to the dead letter queue; nil: it could
 		lookFailed int64                      // unix ns, since when no look-up of dead letters has succeeded; zero: the last one did
 		lingering  bool                       // readers are open for the pull that may follow the last one
@@ -55,7 +55,7 @@ type group struct {
 		parkErr    error                         // why the last message could not be parked; nil: it could
 		warned     int64                         // unix ns: when it was logged last that dead letters cannot be written, or messages not be parked
 		stalled    time.Time                     // since when nothing succeeds, as it was logged last; zero: it does
-		looked     time.Time                     // when the ends of shares that are not read were looked up
+		looked     time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
 		names      map[dispatch.SessionID]string // of consumers, past ones too, for dead letters
 		runs       []dispatch.Run                // scratch
 	}

@@ -112,7 +112,12 @@ type Host struct {
 	routing     chan struct{} // capacity 1: hosts came or went, and consumers are to be told
 	nextSession atomic.Uint32
 	readers     atomic.Int64 // open read streams
+	epoch       time.Time    // see elapsed
 }
+
+// elapsed is an instant of this run in 8 bytes rather than 24, for what every idle group and share has, and by the monotonic clock.
+// Zero is an hour before the start: long ago.
+func (h *Host) elapsed(now time.Time) time.Duration { return now.Sub(h.epoch) }
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
@@ -135,6 +140,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{cfg: cfg, log: deps.Log.With("role", "outputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks()}
 	h.remote = telemetry.LimitBySource(h.log)
 	h.clients = ws.NewAdmission(cfg.Links, h.tasks.Go)
+	h.epoch = deps.Now().Add(-time.Hour)
 	h.assigning = make(chan struct{}, 1)
 	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)

@@ -68,7 +68,7 @@ func (g *group) endPull(wake chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.mu.pulls, wake)
-	g.mu.pulled = g.h.deps.Now()
+	g.mu.pulled = g.h.elapsed(g.h.deps.Now())
 	g.mu.lingering = !g.wantedLocked()
 }
 
@@ -78,7 +78,7 @@ const pullLinger = 5 * time.Second
 // endLinger closes the readers of a group that was not pulled from for a while.
 func (g *group) endLinger(now time.Time) {
 	g.mu.Lock()
-	if !g.mu.lingering || now.Sub(g.mu.pulled) < pullLinger {
+	if !g.mu.lingering || g.h.elapsed(now)-g.mu.pulled < pullLinger {
 		g.mu.Unlock()
 		return
 	}

@@ -237,8 +237,8 @@ func (h *Host) lookForEnds(ctx context.Context, groups []*group) error {
 	var keys []metadata.Key
 	for _, g := range groups {
 		g.mu.Lock()
-		if now.Sub(g.mu.looked) >= h.cfg.RelistEvery {
-			g.mu.looked = now
+		if h.elapsed(now)-g.mu.looked >= h.cfg.RelistEvery {
+			g.mu.looked = h.elapsed(now)
 			for _, s := range g.mu.shares {
 				if s.reader == nil && !s.end && s.rules.Frontier() > 0 {
 					idle, keys = append(idle, s), append(keys, metadata.SealKey(s.extent.ID))

@@ -27,7 +27,7 @@ type share struct {
 	failed                  map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
 	holders                 []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
 	trouble                 error                     // the last failure to read, for those who ask why it does not go on
-	lookedAt                time.Time                 // when its seal row was read because reading failed
+	lookedAt                time.Duration             // when its seal row was read because reading failed, see elapsed
 	l                       core.Seq                  // the end, once it is known
 	last                    core.Seq                  // committed, as far as heard
 	next                    next                      // as read for its age while nobody reads the share
@@ -35,7 +35,7 @@ type share struct {
 	watch                   dispatch.Watch            // of the watchdog
 	gone                    uint64                    // how many messages selections took of the extent, as far as known here
 	began                   time.Time                 // when it was resumed here
-	intended                time.Time                 // when the oldest checkpoint was written that told an owner here of messages to be dead-lettered; zero: none did
+	intended                int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages to be dead-lettered; 0: none did
 	claim                   *once.Claim               // of a group that delivers at most once, else nil
 	held                    int                       // bytes of messages it holds, as counted in the host's memory
 	others                  map[metadata.Key]*other   // checkpoints of other owners
@@ -134,7 +134,10 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		state.Merge(old.late.state)
 		old.late = nil
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now, intended: intended}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now}
+	if !intended.IsZero() {
+		s.intended = intended.UnixNano()
+	}
 	if s.timers() {
 		decided.Resume(&state, g.id)
 		s.rules = g.mu.rules.AddTimers(e.ID, state, now)

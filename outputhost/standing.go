@@ -207,7 +207,7 @@ func (g *group) viewLocked(x *held, now time.Time) stuck.View {
 	}
 	_, v.Stalled = g.mu.rules.Stalled()
 	v.Throttled = true
-	if now.Sub(g.mu.pulled) < pullAgain {
+	if g.h.elapsed(now)-g.mu.pulled < pullAgain {
 		v.Takers, v.Credit = v.Takers+1, v.Credit+1
 	}
 	if v.Credit > 0 {

@@ -201,9 +201,9 @@ func (r *reader) choose(ctx context.Context) (at sources.Source, alone bool, err
 	g, s := r.g, r.s
 	now := g.h.deps.Now()
 	g.mu.Lock()
-	look := s.misses > 0 && now.Sub(s.lookedAt) >= lookEvery
+	look := s.misses > 0 && g.h.elapsed(now)-s.lookedAt >= lookEvery
 	if look {
-		s.lookedAt = now
+		s.lookedAt = g.h.elapsed(now)
 	}
 	g.mu.Unlock()
 	if look {

@@ -33,7 +33,7 @@ type Group struct {
 	given      []given                // in a group that delivers at most once
 	streak     *streak                // nil until something fails
 	postponed  int                    // retries in the shares' lasts
-	present    map[SessionID]struct{} // sessions that were handed something and have not left
+	present    map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
 	paces      map[SessionID]pace     // of those that nack
 	alone      *alone                 // nil while no message is to be handed out alone
 	counters   Counters
@@ -41,7 +41,7 @@ type Group struct {
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, present: map[SessionID]struct{}{}, locksMost: 64, timersMost: 64}
+	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
 }
 
 // at is now in ns, never before an instant given earlier.

@@ -34,6 +34,9 @@ func (g *Group) gave(session SessionID, n int) {
 	if n == 0 {
 		return
 	}
+	if g.present == nil {
+		g.present = make(map[SessionID]struct{})
+	}
 	g.present[session] = struct{}{}
 	p, ok := g.paces[session]
 	if !ok || p.nacks <= freeNacks {
