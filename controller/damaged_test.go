@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +61,10 @@ func TestSeal_DamagedReplicas(t *testing.T) {
 		}
 		if _, err := r.seal(e, 3); err == nil {
 			t.Fatal("sealed without a force")
+		}
+		r.sleep(10 * time.Minute)
+		if n := strings.Count(r.log.text(), "seal alarm"); n != 1 {
+			t.Errorf("the log has the alarm of one extent %d times in ten minutes, want once", n)
 		}
 		if got, err := r.forceSeal(e); err != nil || got.L != 5 || len(got.Holders) != 0 {
 			t.Fatalf("forced: %v, %v", got, err)

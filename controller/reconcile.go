@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -22,6 +23,7 @@ const (
 type retry struct {
 	after time.Time
 	pause time.Duration
+	alarm seal.Alarm // that was raised last
 }
 
 // reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not finish go on,
@@ -96,6 +98,21 @@ func (h *Host) noteStuck(id core.ExtentID, failed bool) {
 	r.pause = min(max(2*r.pause, minStuck), maxStuck)
 	r.after = h.deps.now().Add(r.pause)
 	h.mu.stuck[id] = r
+}
+
+// raise counts the alarm of each try, and logs it unless the try before had the same one: an extent whose stores stay away is tried again every few
+// seconds, for days.
+func (h *Host) raise(id core.ExtentID, d seal.Decision) {
+	h.metrics.alarms.WithLabelValues(string(d.Alarm)).Inc()
+	h.mu.Lock()
+	r := h.mu.stuck[id]
+	news := r.alarm != d.Alarm
+	r.alarm = d.Alarm
+	h.mu.stuck[id] = r
+	h.mu.Unlock()
+	if news {
+		h.log.Error("seal alarm", "extent", id, "alarm", d.Alarm, "reason", d.Reason)
+	}
 }
 
 // noteUndecided keeps why an extent has no end yet, for operators.

@@ -182,8 +182,7 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 	in := o.input(<-fencing, row)
 	d := seal.Decide(in)
 	if d.Alarm != "" {
-		h.metrics.alarms.WithLabelValues(string(d.Alarm)).Inc()
-		h.log.Error("seal alarm", "extent", o.extent.ID, "alarm", d.Alarm, "reason", d.Reason)
+		h.raise(o.extent.ID, d)
 	}
 	if d.Verdict != seal.Decided {
 		return row, false, stays{core.Errorf(core.CodeUnavailable, "extent %s stays sealing: %s", o.extent.ID, d.Reason), d}
