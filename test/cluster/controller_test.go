@@ -17,7 +17,7 @@ import (
 
 // TestCluster_HungStorePilesNothingUp holds a store that a seal needs.
 func TestCluster_HungStorePilesNothingUp(t *testing.T) {
-	bubble(t, Options{}, func(w *world) {
+	lonelyBubble(t, Options{}, core.QueueSpec{Path: queue}, func(w *world) {
 		w.publish("a")
 		release := w.Hold(Store(0))
 		defer release()

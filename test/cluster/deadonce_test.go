@@ -55,7 +55,6 @@ func TestDead_OneOverCrashes(t *testing.T) {
 					who = "all"
 				}
 				t.Run(strings.Join([]string{name, who, how}, "/"), func(t *testing.T) {
-					t.Parallel()
 					deadOverCrash(t, step.appended, step.wait, everybody, how)
 				})
 			}

@@ -158,7 +158,7 @@ func TestFlood_HellosLeaveRoomForOthers(t *testing.T) {
 	var before runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	bubble(t, Options{}, func(w *world) {
+	lonelyBubble(t, Options{}, core.QueueSpec{Path: queue}, func(w *world) {
 		w.group("g", nil)
 		w.group("h", nil)
 		p := w.peers()

@@ -27,7 +27,6 @@ func TestRemadeQueue_TakesWhatIsAcknowledged(t *testing.T) {
 		for _, stop := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 3 * time.Second} {
 			for _, deaf := range []bool{false, true} {
 				t.Run(fmt.Sprint(kind, "/", stop, "/deaf ", deaf), func(t *testing.T) {
-					t.Parallel()
 					bubbleOf(t, Options{}, core.QueueSpec{Path: queue, Consistency: kind}, func(w *world) {
 						p := w.publisher()
 						_, err := p.Publish(w.t.Context(), client.Message{Body: []byte("old")})

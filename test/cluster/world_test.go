@@ -22,14 +22,26 @@ type world struct {
 	t *testing.T
 }
 
-// bubble runs f with a cluster, in virtual time.
+// bubble runs f with a cluster, in virtual time and beside other tests: a bubble alone keeps little more than one processor busy.
 func bubble(t *testing.T, o Options, f func(w *world)) {
 	t.Helper()
 	bubbleOf(t, o, core.QueueSpec{Path: queue}, f)
 }
 
+// beside has the tests that run beside others. One with a second bubble must not ask again.
+var beside sync.Map
+
 // bubbleOf is bubble with settings of the queue.
 func bubbleOf(t *testing.T, o Options, spec core.QueueSpec, f func(w *world)) {
+	t.Helper()
+	if _, second := beside.LoadOrStore(t, true); !second {
+		t.Parallel()
+	}
+	lonelyBubble(t, o, spec, f)
+}
+
+// lonelyBubble is bubbleOf for tests that measure the process: no other test runs meanwhile.
+func lonelyBubble(t *testing.T, o Options, spec core.QueueSpec, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := Start(t, o)
