@@ -30,14 +30,19 @@ TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 $(GORACE))" \
 
 # Results are never taken from the cache: it does not know of what the tests build and run.
 
-# A schedule takes nine times as long under the race detector: so many of either kind run under it. A hundred, and those that have
-# failed before, run without it. So do floods of requests, and attacks, which are
-# compared with calm and want the machine for themselves.
-RACESEEDS := 15
-SCHEDULES := ^Test(Seeds|FailedSeeds|Chains|GroupSeeds|FailedGroupSeeds|Flood_.*)$$
+# Tests whose servers are processes of their own, built without the race detector, and clusters in one process, which take seven times as long
+# under it: `make test` runs these packages without it, `make race` with it, and CI runs both.
+CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage)|tools/(demo|cluster)|cmd/columba|bench)(/|$$)
 
-# What takes longest begins first. Three packages at once keep two processors busy: the outer rings mostly wait.
-FIRST := $(if $(filter ./...,$(PACKAGES)),./test/cluster ./test/faults ./storehost/extentlog ./controller ./test/integration)
+# A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
+RACESEEDS := 15
+
+# Floods of requests, and attacks, are compared with calm: they want the machine for themselves.
+ATTACKS := ^Test(Flood|Attack)_
+
+# What takes longest begins first.
+components = $(if $(filter ./...,$(PACKAGES)),./storehost/extentlog ./controller) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
+clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/integration) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
 
 # The race detector is on wherever it can work; where it cannot, the run says so.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)
@@ -63,14 +68,25 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 	exec bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
 
 .PHONY: test
-test: ## all tests under the race detector, and a hundred schedules without it, about 6 minutes on 2 cores
+test: ## all tests but attacks, rings 1 and 2 under the race detector, about 5 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 $(RACE) -timeout 900s -skip '^Test(Failed(Group)?Seeds|Flood_.*|Attack_.*)$$' $(TESTFLAGS) $(FIRST) $(PACKAGES)
-	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -timeout 600s $(TESTFLAGS) -p 1 -run '$(SCHEDULES)|^TestAttack_' ./test/cluster ./test/attack
+	@$(MAKE) -j2 -O test-components test-clusters
+
+.PHONY: test-components
+test-components:
+	$(TESTENV) $(GO) test -count=1 -p 2 $(RACE) -timeout 600s $(TESTFLAGS) $(components)
+
+.PHONY: test-clusters
+test-clusters:
+	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 2 -timeout 600s -skip '$(ATTACKS)' $(TESTFLAGS) $(clusters)
 
 .PHONY: race
-race: ## like test, without the schedules' second run, and a failure where the race detector cannot run
-	$(TESTENV) $(GO) test -race -count=1 -timeout 600s $(PACKAGES)
+race: ## under the race detector, what `make test` runs without it; a failure where the race detector cannot run
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 2 -race -timeout 600s -skip '$(ATTACKS)|^TestFailed(Group)?Seeds$$' ./test/cluster ./test/integration ./test/e2e
+
+.PHONY: attack
+attack: ## floods and attacks of one client on a server, while nothing else runs
+	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 1 -timeout 600s -run '$(ATTACKS)' $(TESTFLAGS) ./test/cluster ./test/attack
 
 .PHONY: flake
 flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the whole of `make test` three times
@@ -140,7 +156,7 @@ verify-gen: gen ## fail when the committed generated code is not what api/proto 
 	  git status --short -- api/columbav1; exit 1; fi
 
 .PHONY: check
-check: lint test ## lint, test, and verify-gen where npx is there
+check: lint test race attack ## lint, test, race, attack, and verify-gen where npx is there
 	@if command -v npx >/dev/null; then $(MAKE) verify-gen; else echo 'NOTE: no npx, generated code not verified' >&2; fi
 
 .PHONY: clean
