@@ -31,7 +31,7 @@ TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 $(GORACE))" \
 # Results are never taken from the cache: it does not know of what the tests build and run.
 
 # Tests whose servers are processes of their own, built without the race detector, and clusters in one process, which take seven times as long
-# under it: `make test` runs these packages without it, `make race` with it, and CI runs both.
+# under it: `make test` runs these packages without it, `make race` the longest of them with it, and CI runs both.
 CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage)|tools/(demo|cluster)|cmd/columba|bench)(/|$$)
 
 # A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
@@ -81,8 +81,8 @@ test-clusters:
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 2 -timeout 600s -skip '$(ATTACKS)' $(TESTFLAGS) $(clusters)
 
 .PHONY: race
-race: ## under the race detector, what `make test` runs without it; a failure where the race detector cannot run
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 2 -race -timeout 600s -skip '$(ATTACKS)|^TestFailed(Group)?Seeds$$' ./test/cluster ./test/integration ./test/e2e
+race: ## clusters and processes under the race detector, as `make test` has only the rings within; a failure where it cannot run
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 2 -race -timeout 600s -skip '$(ATTACKS)|^TestFailed(Group)?Seeds$$' ./test/cluster ./test/faults ./test/integration ./test/e2e
 
 .PHONY: attack
 attack: ## floods and attacks of one client on a server, while nothing else runs
