@@ -11,9 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
 )
+
+// maxAnswer bounds the answer to a call, in bytes, as it arrives and unpacked: no server sends more.
+const maxAnswer = 64 << 20
 
 // Client talks to one Columba server or cluster. Safe for concurrent use; make one and share it.
 type Client struct {
@@ -61,8 +66,8 @@ func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	transport := &http.Transport{DialContext: o.netDial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
 	c.frontends = newFrontends(transport, addrs, first)
 	c.http = &http.Client{Transport: c.frontends}
-	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addrs[first])
-	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addrs[first])
+	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addrs[first], connect.WithReadMaxBytes(maxAnswer))
+	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addrs[first], connect.WithReadMaxBytes(maxAnswer))
 	c.closeIdle = transport.CloseIdleConnections
 	c.links = newLinks(c.ctx, c.start, o)
 	return c, c.start(c.follow)

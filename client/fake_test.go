@@ -34,7 +34,9 @@ type fake struct {
 	route func() ([]*pb.HostAddress, error)
 	once  bool // the group delivers at most once
 	flood bool // deliver copies of one message without end, settled by anything
-	pull  func(*pb.PullRequest) (*pb.PullResponse, error)
+	// greedy has the first credit, however small, answered by all messages.
+	greedy bool
+	pull   func(*pb.PullRequest) (*pb.PullResponse, error)
 	// settle answers acks and nacks by token.
 	settle func(tokens []string) *pb.SettleResponse
 
@@ -156,7 +158,11 @@ func (f *fake) dispatchLocked() {
 	}
 	for s := range f.mu.streams {
 		for !s.deposed && len(f.mu.ready) > 0 && s.credit.Messages > 0 && s.credit.Bytes > 0 {
-			s.deliverLocked(min(10, len(f.mu.ready), int(s.credit.Messages)))
+			n := min(10, len(f.mu.ready), int(s.credit.Messages))
+			if f.greedy {
+				n = len(f.mu.ready)
+			}
+			s.deliverLocked(n)
 		}
 	}
 }

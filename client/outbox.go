@@ -29,6 +29,7 @@ type outbox struct {
 		acks    []settledRun
 		returns []settledRun
 		back    wire.Credit // taken from the inbox, not granted again
+		room    room        // granted, and not delivered
 		stopped bool        // no more credit
 		flushes []outFlush
 
@@ -41,6 +42,12 @@ type outbox struct {
 	}
 	confirmed atomic.Int64 // on the consumer's clock: what was sent until then has been applied; of a host that does not confirm: for ever
 }
+
+// room is how much a host may still deliver. The bytes go below zero with a message that is larger than what was left.
+type room struct{ messages, bytes int64 }
+
+// maxOverrun bounds how far below zero: an honest host goes over by at most one message.
+const maxOverrun = 2 * wire.MaxRecord
 
 // outFlush ends with the answer to a Confirm, or if the host gives none when nothing waits to be sent.
 type outFlush struct {
@@ -104,6 +111,7 @@ func (o *outbox) frame(t wire.FrameType, body func([]byte) []byte) bool {
 // ask sends a frame of credit, which settles nothing.
 func (o *outbox) ask(flags uint16, credit wire.Credit) {
 	o.change(func() {
+		o.grantLocked(credit)
 		var at int
 		o.mu.asks, at = wire.BeginFrame(o.mu.asks, wire.TypeConsumeCredit, flags, o.stream)
 		o.mu.asks = credit.Append(o.mu.asks)
@@ -136,6 +144,28 @@ func (o *outbox) taken(messages, bytes int) {
 
 func (o *outbox) creditDueLocked() bool {
 	return !o.mu.stopped && (o.mu.back.Messages >= o.grant.Messages || o.mu.back.Bytes >= o.grant.Bytes)
+}
+
+// grantLocked counts credit before the host can have it.
+func (o *outbox) grantLocked(c wire.Credit) {
+	o.mu.room.messages += int64(c.Messages)
+	o.mu.room.bytes += int64(c.Bytes)
+}
+
+// arrived counts what the host delivered. It reports false when that is more than was granted.
+func (o *outbox) arrived(messages, bytes int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.room.messages -= int64(messages)
+	o.mu.room.bytes -= int64(bytes)
+	return o.mu.room.messages >= 0 && o.mu.room.bytes >= -maxOverrun
+}
+
+// recalled counts what the host gave back of what it was asked for.
+func (o *outbox) recalled(messages uint32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.room.messages = max(0, o.mu.room.messages-int64(messages))
 }
 
 // stopCredit grants no more; resumeCredit goes on.
@@ -224,6 +254,7 @@ func (o *outbox) take(dst []byte, now int64) (out []byte, pause time.Duration) {
 	if o.creditDueLocked() && o.mu.back != (wire.Credit{}) {
 		var body [12]byte
 		dst = wire.AppendFrame(dst, wire.TypeConsumeCredit, o.stream, o.mu.back.Append(body[:0]))
+		o.grantLocked(o.mu.back)
 		o.mu.back = wire.Credit{}
 	}
 	var flushes []outFlush

@@ -99,6 +99,7 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	case wire.TypeConsumeCredit:
 		var back wire.Credit
 		if err = back.Decode(f.Body); err == nil {
+			s.out.recalled(back.Messages)
 			s.con.inbox.recalled(s, int(back.Messages))
 		}
 	case wire.TypeError:
@@ -175,6 +176,9 @@ func (s *consumeStream) receive() error {
 	total := 0
 	for _, r := range d.Runs {
 		total += int(r.Count)
+	}
+	if !s.out.arrived(total, len(d.Records)) { // credit alone bounds what the inbox holds
+		return core.Errorf(core.CodeBadFrame, "%d messages were delivered beyond the credit", total)
 	}
 	extent := ref.id
 	slab := &slab{stream: s, deliveries: make([]Delivery, total), received: time.Now()}

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+// TestConsumer_DeliveriesBeyondTheCredit has a host send all it has for a credit of eight: the stream ends, and the inbox holds no more than was
+// asked for.
+func TestConsumer_DeliveriesBeyondTheCredit(t *testing.T) {
+	for name, opts := range map[string][]ConsumerOption{"prefetch": {Prefetch(8)}, "limit": {Prefetch(8), Limit(8)}} {
+		t.Run(name, func(t *testing.T) {
+			var hellos atomic.Int32
+			f := startFake(t, &fake{greedy: true, hello: func(*pb.ConsumeHello) error { hellos.Add(1); return nil }})
+			f.add(t, 100)
+			con := consume(t, dial(t, f), opts...)
+			eventually(t, "the host is greeted again", func() bool { return hellos.Load() > 1 })
+			con.inbox.mu.Lock()
+			defer con.inbox.mu.Unlock()
+			held := 0
+			for _, s := range append(con.inbox.mu.slabs, con.inbox.mu.apart...) {
+				held += len(s.deliveries)
+			}
+			if held > 8 {
+				t.Errorf("the inbox holds %d messages", held)
+			}
+		})
+	}
+}
+
+// TestClient_LargeAnswer has a server answer a call with more than any server sends, packed and as an error too: the call fails, and says why.
+func TestClient_LargeAnswer(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter){
+		"packed": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = io.CopyN(z, zeros{}, maxAnswer+1)
+			_ = z.Close()
+		},
+		"error": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.CopyN(w, zeros{}, maxAnswer+1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+				answer(w)
+			}))
+			defer server.Close()
+			c, err := Dial(t.Context(), server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := c.Pull(limited(t), "/t/q", "g", 1, time.Second); core.CodeOf(err) != core.CodeTooLarge {
+				t.Errorf("the call ends with %v, want too large", err)
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
