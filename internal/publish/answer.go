@@ -157,11 +157,11 @@ func (p *Publisher) answeredLocked(b *batch) {
 	b.release()
 }
 
-// throttle holds sending back for as long as the error says.
+// throttle holds sending back for as long as the error says, up to maxThrottle.
 func (p *Publisher) throttle(why *core.Error) {
 	p.mu.Lock()
 	p.mu.lastErr = why
-	p.mu.pausedUntil = max(p.mu.pausedUntil, p.now()+int64(why.RetryAfter))
+	p.mu.pausedUntil = max(p.mu.pausedUntil, p.now()+int64(min(why.RetryAfter, maxThrottle)))
 	p.mu.Unlock()
 	signal(p.wake)
 }

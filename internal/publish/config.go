@@ -55,7 +55,9 @@ const (
 	answerTimeout  = 10 * time.Second       // then a host that holds a batch counts as lost, although it lives
 	pingAfter      = 500 * time.Millisecond // without a sign of life from a host that holds a batch
 	silentTimeout  = 3 * time.Second        // then it counts as lost
-	tick           = 250 * time.Millisecond // of the look for hosts that do not answer
+	// maxThrottle bounds the pause that a host may ask for: the publisher pauses for all its hosts. Input hosts ask for ten seconds at most.
+	maxThrottle = 30 * time.Second
+	tick        = 250 * time.Millisecond // of the look for hosts that do not answer
 	// greetTimeout is how long one host has to connect and to greet before the next is tried. It doubles with each round that failed.
 	greetTimeout    = time.Second
 	maxGreetTimeout = 4 * time.Second
