@@ -145,36 +145,58 @@ func writeAt(f *os.File, b []byte) error {
 // identify reads host.json, or mints it in a new directory.
 func (d *dataDir) identify(now time.Time) error {
 	path := filepath.Join(d.path, "host.json")
-	text, err := os.ReadFile(path)
+	text, err := readHostFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d.mint(path, now)
 	}
 	if err != nil {
 		return d.fileError(err)
 	}
+	d.host, err = parseHostFile(text, path)
+	return err
+}
+
+// readHostFile reads no more than is needed to see that a file is too long. What is no file, like a pipe that nobody writes to, has no text.
+func readHostFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, maxHostFile+1))
+}
+
+// parseHostFile reads the text of host.json, which was at path: CodeCorrupt, CodeNewerFormat.
+func parseHostFile(text []byte, path string) (hostFile, error) {
 	var version struct { // first and alone: a newer format may have changed everything else
 		Format int `json:"format"`
 	}
 	damaged := core.Errorf(core.CodeCorrupt, "%s is damaged; restore it from a copy, it says which host this is", path)
 	if len(text) > maxHostFile || json.Unmarshal(text, &version) != nil {
-		return damaged
+		return hostFile{}, damaged
 	}
 	if version.Format > hostFormat {
-		return core.Errorf(core.CodeNewerFormat, "data directory %s has format %d, this version reads up to %d; use the version of columba that wrote it, or a later one",
-			d.path, version.Format, hostFormat)
+		return hostFile{}, core.Errorf(core.CodeNewerFormat, "data directory %s has format %d, this version reads up to %d; use the version of columba that wrote it, or a later one",
+			filepath.Dir(path), version.Format, hostFormat)
 	}
-	if json.Unmarshal(text, &d.host) != nil {
-		return damaged
+	var host hostFile
+	if json.Unmarshal(text, &host) != nil {
+		return hostFile{}, damaged
 	}
-	if d.host.Cluster != "" {
-		if _, err := core.ParseID(d.host.Cluster); err != nil {
-			return damaged
+	if host.Cluster != "" {
+		id, err := core.ParseID(host.Cluster)
+		if err != nil || id.IsZero() {
+			return hostFile{}, damaged
 		}
+		host.Cluster = id.String() // by which join compares
 	}
-	if _, err := core.ParseHostID(string(d.host.Host)); err != nil || d.host.Format < 1 {
-		return core.Errorf(core.CodeCorrupt, "%s names no host; restore it from a copy, it says which host this is", path)
+	if _, err := core.ParseHostID(string(host.Host)); err != nil || host.Format < 1 {
+		return hostFile{}, core.Errorf(core.CodeCorrupt, "%s names no host; restore it from a copy, it says which host this is", path)
 	}
-	return nil
+	return host, nil
 }
 
 func (d *dataDir) mint(path string, now time.Time) error {

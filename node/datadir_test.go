@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,6 +106,39 @@ func TestDataDirFullDisk(t *testing.T) {
 	wantCode(t, "broken", d.fileError(errors.New("i/o error")), core.CodeUnavailable, "see to its disk")
 }
 
+// TestDataDirHostFileIsNoText has host.json be a file without an end, a pipe that nobody writes to, and a directory: each is refused at once.
+func TestDataDirHostFileIsNoText(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"huge": func(path string) error {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				return err
+			}
+			return os.Truncate(path, 1<<40)
+		},
+		"pipe":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		path := t.TempDir()
+		if err := make(filepath.Join(path, "host.json")); err != nil {
+			t.Fatal(err)
+		}
+		opened := goer(func() error { _, err := openDataDir(path, someTime); return err })
+		select {
+		case err := <-opened:
+			wantCode(t, name, err, core.CodeCorrupt, "damaged")
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: the server does not start and does not say why", name)
+		}
+	}
+}
+
+// goer runs f beside the test.
+func goer(f func() error) <-chan error {
+	out := make(chan error, 1)
+	go func() { out <- f() }()
+	return out
+}
+
 func TestDataDirDamagedOrNewer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string
@@ -115,6 +149,7 @@ func TestDataDirDamagedOrNewer(t *testing.T) {
 		"newer 2": {`{"format": 2, "host": "h", "more": true}`, core.CodeNewerFormat, "has format 2, this version reads up to 1"},
 		"empty":   {``, core.CodeCorrupt, "damaged"},
 		"no host": {`{"format": 1}`, core.CodeCorrupt, "names no host"},
+		"no id":   {`{"format": 1, "host": "h", "cluster": "00000000-0000-0000-0000-000000000000"}`, core.CodeCorrupt, "damaged"},
 		"no form": {`{"host": "h"}`, core.CodeCorrupt, "names no host"},
 		"huge":    {`{"format": 1, "host": "h", "x": "` + strings.Repeat("x", maxHostFile) + `"}`, core.CodeCorrupt, "damaged"},
 	} {
@@ -133,4 +168,38 @@ func TestDataDirDamagedOrNewer(t *testing.T) {
 	}
 	_, err := openDataDir(path, someTime)
 	wantCode(t, "messages without a host", err, core.CodeCorrupt, "host.json is missing")
+}
+
+// FuzzHostFile reads any text as host.json. What is taken names a host and is written as text that means the same.
+func FuzzHostFile(f *testing.F) {
+	for _, text := range []string{
+		"", "null", "{}", "[]", `{"format": 1}`, `{"format": 1, "host": "h"}`, `{"format": -1, "host": "h"}`, `{"format": 1e3, "host": "h"}`,
+		`{"format": 9223372036854775808}`, `{"format": 1, "format": 2, "host": "h"}`, `{"format": 1, "host": "../h"}`, `{"format": 1, "host": "h", "created": "0000-01-01T00:00:00Z"}`,
+		`{"format": 1, "host": "h", "created": "2026-03-04T05:06:07Z", "cluster": "01a20a35-ab5c-7a03-a79a-c77ba8766258"}`,
+		`{"FORMAT": 1, "Host": "h", "cluster": "01A20A35-AB5C-7A03-A79A-C77BA8766258"}`, strings.Repeat("[", 20000),
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		host, err := parseHostFile(text, "/data/host.json")
+		if err != nil {
+			if code := core.CodeOf(err); code != core.CodeCorrupt && code != core.CodeNewerFormat {
+				t.Fatalf("an error of code %s: %v", code, err)
+			}
+			return
+		}
+		if _, err := core.ParseHostID(string(host.Host)); err != nil || host.Format != hostFormat {
+			t.Fatalf("host %q of format %d is taken", host.Host, host.Format)
+		}
+		if d := (&dataDir{host: host}); host.Cluster != "" && d.cluster().String() != host.Cluster {
+			t.Fatalf("the host is of cluster %s, not %s as it says", d.cluster(), host.Cluster)
+		}
+		written, err := json.MarshalIndent(host, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := parseHostFile(written, "/data/host.json"); err != nil || again.Host != host.Host || again.Cluster != host.Cluster || !again.Created.Equal(host.Created) {
+			t.Fatalf("%+v is written as %s, which is read as %+v: %v", host, written, again, err)
+		}
+	})
 }
