@@ -36,6 +36,8 @@ type fake struct {
 	flood bool // deliver copies of one message without end, settled by anything
 	// greedy has the first credit, however small, answered by all messages.
 	greedy bool
+	// stream replaces the output host's streams.
+	stream func(conn *ws.Conn, number uint32) ws.StreamHandler
 	pull   func(*pb.PullRequest) (*pb.PullResponse, error)
 	// settle answers acks and nacks by token.
 	settle func(tokens []string) *pb.SettleResponse
@@ -122,6 +124,9 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	m := ws.NewMux(conn, func(fr wire.Frame, _ *ws.Message) ws.StreamHandler {
 		if fr.Type != wire.TypeConsumeHello {
 			return nil
+		}
+		if f.stream != nil {
+			return f.stream(conn, fr.Stream)
 		}
 		return &fakeStream{f: f, conn: conn, number: fr.Stream}
 	})

@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func start(t testing.TB, cfg Config, hosts ...*publishtest.Host) *rig {
 		mu.Unlock()
 		if m != nil {
 			return m, nil
+		}
+		if !slices.ContainsFunc(hosts, func(k *publishtest.Host) bool { return k.Addr() == h.Address }) {
+			return nil, core.Errorf(core.CodeUnavailable, "nobody listens at %q", h.Address)
 		}
 		c, err := ws.Dial(ctx2, h.Address, "/v1/publish", ws.Options{})
 		if err != nil {
