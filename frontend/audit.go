@@ -63,7 +63,7 @@ func auditToken(token string) (metadata.Key, error) {
 			return metadata.AuditKey(at, id), nil
 		}
 	}
-	return metadata.Key{}, core.Errorf(core.CodeBadArgument, "page token is not one of a list of the audit, day/id")
+	return metadata.Key{}, core.Errorf(core.CodeBadArgument, "the page token is not one of a list of the audit, day/id; begin with an empty one")
 }
 
 func auditToProto(r metadata.AuditRecord) *pb.AuditEntry {

@@ -10,11 +10,14 @@ import (
 // fields are the names that an update gives of what changes; none: whatever is not zero.
 type fields []string
 
-// check refuses names that an update cannot change.
+// check refuses names that an update cannot change, or that stand there twice: the audit keeps what an update names.
 func (f fields) check(known ...string) error {
-	for _, name := range f {
-		if !slices.Contains(known, name) {
-			return core.Errorf(core.CodeBadArgument, "field %q cannot be updated; these can: %s", name, strings.Join(known, ", "))
+	for i, name := range f {
+		switch {
+		case !slices.Contains(known, name):
+			return core.Errorf(core.CodeBadArgument, "field %.80q cannot be updated; these can: %s", name, strings.Join(known, ", "))
+		case slices.Contains(f[:i], name):
+			return core.Errorf(core.CodeBadArgument, "field %q is named twice; name each field once", name)
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package frontend
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,5 +75,29 @@ func TestCreateQueue_RetentionOfZero(t *testing.T) {
 	q := must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/zero", ConsumedRetention: durationpb.New(0)}}))(t)
 	if q.Spec.ConsumedRetention.AsDuration() != 0 || q.Spec.UnconsumedRetention.AsDuration() != 72*time.Hour {
 		t.Errorf("retentions %v, %v; want 0 and the default", q.Spec.ConsumedRetention, q.Spec.UnconsumedRetention)
+	}
+}
+
+// TestFields_Check refuses names that an update cannot change, and names that stand there twice: what an update names is written to the audit, so
+// its length must have a bound. No answer is longer than a line, however long a name is.
+func TestFields_Check(t *testing.T) {
+	for name, test := range map[string]struct {
+		fields fields
+		ok     bool
+	}{
+		"none":    {nil, true},
+		"each":    {fields{"status", "replicas"}, true},
+		"unknown": {fields{"status", "path"}, false},
+		"empty":   {fields{""}, false},
+		"long":    {fields{strings.Repeat("\x00", 1<<20)}, false},
+		"twice":   {fields{"status", "status"}, false},
+		"often":   {slices.Repeat(fields{"replicas"}, 1_000_000), false},
+	} {
+		switch err := test.fields.check("status", "replicas"); {
+		case test.ok != (err == nil):
+			t.Errorf("%s: %v", name, err)
+		case err != nil && (core.CodeOf(err) != core.CodeBadArgument || len(err.Error()) > 500):
+			t.Errorf("%s: an error of code %s and %d bytes", name, core.CodeOf(err), len(err.Error()))
+		}
 	}
 }

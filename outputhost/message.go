@@ -105,8 +105,8 @@ func parseTimersAfter(text string) (p timersAfter, err error) {
 		return p, nil
 	}
 	receipt, due, ok := strings.Cut(text, "@")
-	if p.due, err = strconv.ParseInt(due, 10, 64); !ok || err != nil {
-		return p, core.Errorf(core.CodeBadArgument, "page token %q is not one of a listing of timers", text)
+	if p.due, err = strconv.ParseInt(due, 10, 64); !ok || err != nil || p.due < 0 {
+		return p, core.Errorf(core.CodeBadArgument, "the page token is not one of a listing of timers; begin with an empty one")
 	}
 	p.Receipt, err = core.ParseReceipt(receipt)
 	return p, err

@@ -253,5 +253,5 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, rando
 		}
 		return s.rules.Extend(t.Seq, t.Attempt, d, now)
 	}
-	return core.Errorf(core.CodeBadArgument, "verb %q is not ack, nack, reject, return or extend", req.Verb)
+	return core.Errorf(core.CodeBadArgument, "verb %.80q is not ack, nack, reject, return or extend", req.Verb)
 }

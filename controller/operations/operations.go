@@ -116,7 +116,7 @@ const maxTries = 8
 // same dead letters, or the same queue.
 func (r *Runner) Start(ctx context.Context, o Order) (metadata.OperationRecord, error) {
 	if o.Kind != metadata.OperationMerge && o.Kind != metadata.OperationPurge {
-		return metadata.OperationRecord{}, core.Errorf(core.CodeBadArgument, "operation %q is not merge or purge", o.Kind)
+		return metadata.OperationRecord{}, core.Errorf(core.CodeBadArgument, "operation %.80q is not merge or purge", o.Kind)
 	}
 	if old, err := metadata.FindOperation(ctx, r.Meta, o.ID); core.CodeOf(err) != core.CodeNotFound {
 		return old, err
