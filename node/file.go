@@ -156,7 +156,7 @@ func readBounded(path string) ([]byte, error) {
 		return nil, core.Errorf(core.CodeBadArgument, "read the configuration %s: %w", path, err)
 	}
 	if len(text) > maxConfigFile {
-		return nil, core.Errorf(core.CodeTooLarge, "the configuration %s has more than %d bytes", path, maxConfigFile)
+		return nil, core.Errorf(core.CodeTooLarge, "the configuration %s has more than %d bytes; name a file of settings with --config", path, maxConfigFile)
 	}
 	return text, nil
 }

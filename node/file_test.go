@@ -55,3 +55,16 @@ func FuzzConfigFile(f *testing.F) {
 		}
 	})
 }
+
+// TestConfigFile_TooLong has a configuration without an end: the answer says what to do, not what to do about a message that is too large.
+func TestConfigFile_TooLong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	_, err := readBounded(path)
+	wantCode(t, "too long", err, core.CodeTooLarge, "; name a file of settings with --config")
+}
