@@ -17,6 +17,8 @@ const (
 	helloTimeout = 10 * time.Second
 	// refresh is how often a consumer that is connected to every host looks up the route all the same.
 	refresh = 30 * time.Second
+	// maxHosts bounds the output hosts of a route.
+	maxHosts = 4096
 )
 
 // reconnect spaces the attempts to find and reach output hosts.
@@ -212,28 +214,37 @@ func (c *Consumer) route() ([]consumeHost, error) {
 	c.mu.Lock()
 	c.mu.version = max(c.mu.version, res.Version)
 	c.mu.Unlock()
-	return hostsOf(res.Hosts), nil
+	return hostsOf(res.Hosts)
 }
 
-func hostsOf(in []*pb.HostAddress) []consumeHost {
+// hostsOf is a route. Each of its hosts is connected to, by a goroutine of its own: CodeUnavailable for more than maxHosts.
+func hostsOf(in []*pb.HostAddress) ([]consumeHost, error) {
+	if len(in) > maxHosts {
+		return nil, core.Errorf(core.CodeUnavailable, "a route names %d output hosts; at most %d are connected to", len(in), maxHosts)
+	}
 	out := make([]consumeHost, 0, len(in))
 	for _, h := range in {
 		out = append(out, consumeHost{id: core.HostID(h.Id), addr: h.Address})
 	}
-	return out
+	return out, nil
 }
 
 // reconfigure takes a route that a host told, unless a newer one is known.
-func (c *Consumer) reconfigure(version uint64, hosts []*pb.HostAddress) {
+func (c *Consumer) reconfigure(version uint64, in []*pb.HostAddress) error {
+	hosts, err := hostsOf(in)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	if version < c.mu.version {
 		c.mu.Unlock()
-		return
+		return nil
 	}
 	c.mu.version = version
-	c.mu.hosts, c.mu.hasHosts = hostsOf(hosts), true
+	c.mu.hosts, c.mu.hasHosts = hosts, true
 	c.mu.Unlock()
 	signal(c.wake)
+	return nil
 }
 
 func (c *Consumer) lookAgain() { signal(c.wake) }

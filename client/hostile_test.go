@@ -2,9 +2,12 @@ package client
 
 import (
 	"compress/gzip"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,4 +77,30 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) {
 	clear(b)
 	return len(b), nil
+}
+
+// TestConsumer_RouteOfManyHosts has a server name more output hosts than any cluster has: none of them is connected to. Nor are those that a host
+// names.
+func TestConsumer_RouteOfManyHosts(t *testing.T) {
+	var many atomic.Bool
+	f := &fake{}
+	f.route = func() ([]*pb.HostAddress, error) {
+		hosts := []*pb.HostAddress{{Id: "h1", Address: f.addr}}
+		for i := 0; many.Load() && i < maxHosts; i++ {
+			hosts = append(hosts, &pb.HostAddress{Id: fmt.Sprintf("no-%d", i), Address: "nowhere"})
+		}
+		return hosts, nil
+	}
+	c := dial(t, startFake(t, f))
+	con := consume(t, c)
+	many.Store(true)
+	hosts, _ := f.route()
+	if err := con.reconfigure(1, hosts); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("a list of %d hosts ends with %v, want unavailable", len(hosts), err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := c.Consumer(ctx, "/t/q", "g"); err == nil || !strings.Contains(err.Error(), "hosts") {
+		t.Errorf("a route of %d hosts ends with %v", len(hosts), err)
+	}
 }

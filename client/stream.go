@@ -82,7 +82,7 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	case wire.TypeReconfigure:
 		var m pb.Reconfigure
 		if err = proto.Unmarshal(f.Body, &m); err == nil {
-			s.con.reconfigure(m.Version, m.Hosts)
+			err = s.con.reconfigure(m.Version, m.Hosts)
 		}
 	case wire.TypeThrottled:
 		var m pb.Throttled
