@@ -3,7 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
-	"slices"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -49,8 +49,8 @@ func start(t testing.TB, cfg Config, hosts ...*publishtest.Host) *rig {
 		if m != nil {
 			return m, nil
 		}
-		if !slices.ContainsFunc(hosts, func(k *publishtest.Host) bool { return k.Addr() == h.Address }) {
-			return nil, core.Errorf(core.CodeUnavailable, "nobody listens at %q", h.Address)
+		if to, err := netip.ParseAddrPort(h.Address); err != nil || !to.Addr().IsLoopback() { // a fuzzed route
+			return nil, core.Errorf(core.CodeUnavailable, "not an address of this machine: %q", h.Address)
 		}
 		c, err := ws.Dial(ctx2, h.Address, "/v1/publish", ws.Options{})
 		if err != nil {
