@@ -162,7 +162,8 @@ func TestConsume_PrefetchBoundsWhatIsHeld(t *testing.T) {
 			q := newConsuming(t, 300, strings.Repeat("x", c.body))
 			reader, _ := q.intoPipe(t.Context(), c.args...)
 			readLines(t, reader, c.lines)
-			q.eventually("something is held", func(d depthLine) bool { return d.InFlight >= max(c.most/2, 1) })
+			// Less than the most may stay: a batch of one line is written when the reader is slow, and credit is granted again by half of the window.
+			q.eventually("something is held", func(d depthLine) bool { return d.InFlight >= max(c.most/3, 1) })
 			most := 0
 			for range 20 {
 				most = max(most, q.depth().InFlight)
