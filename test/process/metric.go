@@ -13,15 +13,16 @@ import (
 func (s *Server) Metric(name string, labels ...string) (sum float64) {
 	s.t.Helper()
 	c := http.Client{Timeout: Patience}
-	r, err := c.Get("http://" + s.Addr + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	var text []byte
+	Eventually(s.t, "the metrics can be read", func() bool { // a server that has its most connections refuses one
+		r, err := c.Get("http://" + s.Addr + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer r.Body.Close()
+		text, err = io.ReadAll(r.Body)
+		return err == nil && r.StatusCode == http.StatusOK
+	})
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasPrefix(line, name+"{") && !strings.HasPrefix(line, name+" ") || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line, l) }) {
 			continue
