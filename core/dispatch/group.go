@@ -34,6 +34,7 @@ type Group struct {
 	streak     *streak                // nil until something fails
 	postponed  int                    // retries in the shares' lasts
 	present    map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
+	gaveTo     SessionID              // the session in present that was handed something last; 0: none
 	paces      map[SessionID]pace     // of those that nack
 	alone      *alone                 // nil while no message is to be handed out alone
 	counters   Counters

@@ -19,6 +19,9 @@ type pace struct {
 
 // most is how many messages a session may be handed out now.
 func (g *Group) most(session SessionID, messages int) int {
+	if len(g.paces) == 0 {
+		return messages
+	}
 	p, ok := g.paces[session]
 	switch {
 	case !ok || p.nacks <= freeNacks:
@@ -34,10 +37,16 @@ func (g *Group) gave(session SessionID, n int) {
 	if n == 0 {
 		return
 	}
-	if g.present == nil {
-		g.present = make(map[SessionID]struct{})
+	if g.gaveTo != session || session == 0 { // mostly one session takes many times in a row
+		if g.present == nil {
+			g.present = make(map[SessionID]struct{})
+		}
+		g.present[session] = struct{}{}
+		g.gaveTo = session
 	}
-	g.present[session] = struct{}{}
+	if len(g.paces) == 0 {
+		return
+	}
 	p, ok := g.paces[session]
 	if !ok || p.nacks <= freeNacks {
 		return
@@ -90,6 +99,9 @@ func (g *Group) Throttled(session SessionID) bool { return g.most(session, 1) ==
 func (g *Group) Leave(session SessionID) {
 	delete(g.present, session)
 	delete(g.paces, session)
+	if g.gaveTo == session {
+		g.gaveTo = 0
+	}
 	if a := g.alone; a != nil {
 		delete(a.given, session)
 		if a.draining == session {

@@ -194,7 +194,10 @@ func (p *Publisher) deadline(ctx context.Context, now int64, timeout time.Durati
 		timeout = p.cfg.Timeout
 	}
 	until := now + int64(timeout)
-	if at, ok := ctx.Deadline(); ok && p.cfg.Once {
+	if !p.cfg.Once {
+		return until
+	}
+	if at, ok := ctx.Deadline(); ok {
 		until = min(until, int64(at.Sub(p.epoch)))
 	}
 	return until
