@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -22,7 +21,7 @@ type arrival struct {
 	from    io.ReadCloser
 	control *http.ResponseController
 	input   protoreflect.MessageDescriptor
-	json    bool
+	form    form
 	arrived int64
 	head    int // bytes of the whole body before its message
 }
@@ -30,16 +29,20 @@ type arrival struct {
 // read returns the whole body, unpacked; the budget holds its bytes and what it becomes when it is decoded.
 func (a *arrival) read(r *http.Request) ([]byte, error) {
 	ctx := r.Context()
-	kind := r.Header.Get("Content-Type")
+	kind, f, known := formOf(r.Header.Get("Content-Type"))
+	if !known {
+		return nil, errForm
+	}
+	a.form = f
+	r.Header.Set("Content-Type", kind)
 	wire := io.Reader(&clocked{a})
 	length := r.ContentLength
 	if length > a.most() {
 		return nil, a.tooLarge(length)
 	}
 	var head []byte
-	enveloped := strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
 	switch packed := r.Header.Get("Content-Encoding"); {
-	case enveloped:
+	case f.enveloped:
 		if err := a.body.grow(ctx, small, envelopeHead); err != nil {
 			return nil, err
 		}
@@ -74,7 +77,7 @@ func (a *arrival) read(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if enveloped {
+	if f.enveloped {
 		if length >= 0 && int64(len(whole)-envelopeHead) != length {
 			return nil, core.Errorf(core.CodeBadArgument, "the request has %d bytes, its head says %d", len(whole)-envelopeHead, length)
 		}

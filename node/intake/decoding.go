@@ -49,7 +49,7 @@ func (in *Intake) weigh(ctx context.Context, a *arrival, whole []byte) (heavy bo
 	most := a.body.b.most(large)
 	message := whole[a.head:]
 	weight := int64(0)
-	if a.json {
+	if a.form.json {
 		weight = weighJSON(message, most)
 	} else {
 		weight = weighProto(message, a.input, most)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,7 +93,7 @@ func (in *Intake) Serve(w http.ResponseWriter, r *http.Request, address string, 
 	past := func() { _ = control.SetReadDeadline(time.Unix(1, 0)) }
 	d := budget.Body(address, conn, past)
 	defer d.Release()
-	a := &arrival{body: d, from: r.Body, control: control, input: input, json: strings.Contains(r.Header.Get("Content-Type"), "json")}
+	a := &arrival{body: d, from: r.Body, control: control, input: input}
 	whole, err := a.read(r)
 	if cut := d.complete(); cut && err == nil {
 		err = errSlow
@@ -133,6 +132,8 @@ func (in *Intake) refuse(w http.ResponseWriter, r *http.Request, control *http.R
 	switch code := core.CodeOf(err); {
 	case errors.Is(err, errSlow):
 		status, reason = http.StatusRequestTimeout, "slow"
+	case code == core.CodeUnsupported:
+		status, reason = http.StatusUnsupportedMediaType, "unsupported"
 	case code == core.CodeTooLarge:
 		status, reason = http.StatusRequestEntityTooLarge, "too_large"
 	case code == core.CodeThrottled:

@@ -160,7 +160,7 @@ func TestBodiesThatAreRefused(t *testing.T) {
 			"many empty objects":         {"application/json", "", []byte(`{"messages":[` + strings.Repeat("{},", most/8) + `{}]}`), 413, core.CodeTooLarge},
 			"no gzip":                    {"application/proto", "gzip", []byte("text"), 400, core.CodeBadArgument},
 			"half a gzip":                {"application/proto", "gzip", zip(t, message(t, 9999))[:20], 400, core.CodeBadArgument},
-			"another packing":            {"application/proto", "br", []byte("text"), 400, core.CodeUnsupported},
+			"another packing":            {"application/proto", "br", []byte("text"), 415, core.CodeUnsupported},
 		} {
 			for _, chunked := range []bool{false, true} {
 				body := io.Reader(bytes.NewReader(c.body))

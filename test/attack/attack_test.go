@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,8 @@ import (
 func TestAttack_GzipBombs(t *testing.T) { withstand(t, "GzipBombs") }
 
 func TestAttack_ElementBombs(t *testing.T) { withstand(t, "ElementBombs") }
+
+func TestAttack_ElementBombsOfOtherCase(t *testing.T) { withstand(t, "ElementBombsOfOtherCase") }
 
 func TestAttack_StalledBodies(t *testing.T) { withstand(t, "StalledBodies") }
 
@@ -61,6 +64,7 @@ func post(ctx context.Context, client *http.Client, addr, call, kind, packing st
 	req.Header.Set("Content-Type", kind)
 	if packing != "" {
 		req.Header.Set("Content-Encoding", packing)
+		req.Header.Set("Grpc-Encoding", packing)
 	}
 	if res, err := client.Do(req); err == nil {
 		io.Copy(io.Discard, res.Body)
@@ -113,6 +117,21 @@ func elementBombs() attack {
 			post(ctx, client, addr, calls[(w+i)%len(calls)], "application/proto", "gzip", bytes.NewReader(small))
 			post(ctx, client, addr, calls[(w+i)%len(calls)], "application/proto", "", bytes.NewReader(plain))
 			post(ctx, client, addr, "MessageService/Publish", "application/json", "", bytes.NewReader(objects))
+		})
+	}
+}
+
+// elementBombsOfOtherCase are the same under content types in another case, in an envelope and as JSON.
+func elementBombsOfOtherCase() attack {
+	packed := zip([]byte{0x12, 0, 0x1a, 0}, 32<<20)
+	enveloped := append(binary.BigEndian.AppendUint32([]byte{1}, uint32(len(packed))), packed...)
+	objects := []byte(`{"messages":[` + strings.Repeat("{},", 10<<20) + `{}]}`)
+	return func(ctx context.Context, addr string) {
+		client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+		defer client.CloseIdleConnections()
+		each(ctx, 4, func(w, i int) {
+			post(ctx, client, addr, calls[(w+i)%len(calls)], "Application/grpc+proto", "gzip", bytes.NewReader(enveloped))
+			post(ctx, client, addr, "MessageService/Publish", "Application/JSON", "", bytes.NewReader(objects))
 		})
 	}
 }

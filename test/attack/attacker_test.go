@@ -18,7 +18,7 @@ type attack func(ctx context.Context, addr string)
 
 // attacks make the attacks by their name. What an attack sends is made before it begins.
 var attacks = map[string]func() attack{
-	"GzipBombs": gzipBombs, "ElementBombs": elementBombs, "StalledBodies": stalledBodies, "SmallStalledBodies": smallStalledBodies,
+	"GzipBombs": gzipBombs, "ElementBombs": elementBombs, "ElementBombsOfOtherCase": elementBombsOfOtherCase, "StalledBodies": stalledBodies, "SmallStalledBodies": smallStalledBodies,
 	"ManyPulls": manyPulls, "SlowReaders": slowReaders,
 	"HellosOfConsumers": hellosOfConsumers, "HellosOfPublishers": hellosOfPublishers, "HellosOfReaders": hellosOfReaders,
 }
