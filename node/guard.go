@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -60,15 +61,16 @@ func (g *guard) wrap(pages http.Handler) http.Handler {
 			return
 		}
 		if !g.knows(r.Host) {
-			g.refuse(w, "host", http.StatusMisdirectedRequest, "this server listens on its own machine only and is not called "+printableHost(r.Host)+"; call it localhost, or name it with --host-names")
+			g.refuse(w, r, "host", http.StatusMisdirectedRequest, "this server listens on its own machine only and is not called "+printableHost(r.Host)+"; call it localhost, or name it with --host-names")
 			return
 		}
 		if crossSite(r) {
-			g.refuse(w, "cross_site", http.StatusForbidden, "a web page of another site may not call this server")
+			g.refuse(w, r, "cross_site", http.StatusForbidden, "a web page of another site may not call this server")
 			return
 		}
-		if r.Method == http.MethodGet && r.Header.Get("Upgrade") != "" && r.Body == http.NoBody {
+		if r.Method == http.MethodGet && r.Body == http.NoBody && slices.Contains(websockets, r.URL.Path) && r.Header.Get("Upgrade") != "" {
 			defer g.conns.handled(c)
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // of a refusal; a websocket clears it
 			pages.ServeHTTP(w, r)
 			return
 		}
@@ -76,8 +78,16 @@ func (g *guard) wrap(pages http.Handler) http.Handler {
 	})
 }
 
-func (g *guard) refuse(w http.ResponseWriter, reason string, status int, text string) {
+// websockets are the pages that take connections over. All others keep the limits of a request.
+var websockets = []string{"/v1/publish", "/v1/consume", "/v1/store"}
+
+// refusedTime is how long the server reads what a refused client still sends, so that the answer reaches it.
+const refusedTime = 500 * time.Millisecond
+
+func (g *guard) refuse(w http.ResponseWriter, r *http.Request, reason string, status int, text string) {
 	g.refused.WithLabelValues(reason).Inc()
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedTime))
+	w = newAnswer(w, r)
 	w.Header().Set("Connection", "close")
 	writeText(w, status, text)
 }

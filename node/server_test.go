@@ -189,7 +189,7 @@ func TestProfilesAreShortAndOneAtATime(t *testing.T) {
 func TestConnectionsAreCounted(t *testing.T) {
 	taken := make(chan net.Conn, 1)
 	pages := http.NewServeMux()
-	pages.HandleFunc("GET /take", func(w http.ResponseWriter, r *http.Request) {
+	pages.HandleFunc("GET /v1/publish", func(w http.ResponseWriter, r *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Errorf("take the connection over: %v", err)
@@ -246,7 +246,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(ws, "GET /take HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	fmt.Fprintf(ws, "GET /v1/publish HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	<-taken
 	open(3)
 	// The address has its part: another connection is closed at once.
