@@ -177,6 +177,9 @@ type clocked struct{ a *arrival }
 
 func (c *clocked) Read(p []byte) (int, error) {
 	_ = c.a.control.SetReadDeadline(c.a.body.deadline())
+	if c.a.body.isCut() { // meanwhile: the deadline of the cut may have come before that one
+		c.a.body.cut()
+	}
 	n, err := c.a.from.Read(p)
 	c.a.arrived += int64(n)
 	c.a.body.progress(n)

@@ -68,7 +68,7 @@ type Body struct {
 	b       *Budget
 	address string
 	conn    any    // identifies the connection
-	cut     func() // breaks the arrival off; may be called several times, on any goroutine
+	cut     func() // breaks the arrival off; may be called several times, on any goroutine. A read that begins later must look at deadline
 
 	// Guarded by b.mu.
 	held    [2]int64
@@ -251,11 +251,7 @@ func (b *Budget) makeRoom() {
 	}
 	var cuts []func()
 	for d := range b.mu.arriving {
-		if d.wasCut {
-			cuts = append(cuts, d.cut) // again: a read that had begun may have set its own deadline meanwhile
-			continue
-		}
-		if d.waits || now.Sub(d.began) <= pressedTime(d.arrived) && now.Sub(d.last) <= pressedPause {
+		if d.waits || d.wasCut || !d.late(now) {
 			continue
 		}
 		for c := range d.held {
@@ -317,6 +313,36 @@ func (d *Body) deadline() time.Time {
 		return pause
 	}
 	return rate
+}
+
+// late reports whether the body has come more slowly than it may while others wait. With b.mu.
+func (d *Body) late(now time.Time) bool {
+	return now.Sub(d.began) > pressedTime(d.arrived) || now.Sub(d.last) > pressedPause
+}
+
+// pace reports whether the body waits for room itself, and whether it has come more slowly than it may while others wait.
+func (d *Body) pace() (waits, late bool) {
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	return d.waits, d.late(d.b.now())
+}
+
+// Cut breaks the arrival off, unless it is complete.
+func (d *Body) Cut() {
+	d.b.mu.Lock()
+	ended := d.done
+	d.wasCut = d.wasCut || !ended
+	d.b.mu.Unlock()
+	if !ended {
+		d.cut()
+	}
+}
+
+// isCut reports whether the arrival was broken off.
+func (d *Body) isCut() bool {
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	return d.wasCut
 }
 
 // complete ends the arrival: the body is no longer cut. It reports whether it was cut before.

@@ -66,13 +66,14 @@ func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 // through.
 func (in *Intake) Serve(w http.ResponseWriter, r *http.Request, address string, conn any, next http.Handler) {
 	input, public, isCall := procedure(r.URL.Path)
+	var place *call
 	if isCall {
-		k := kindOf(r.URL.Path, public)
-		if err := in.places.enter(k, address); err != nil {
+		var err error
+		if place, err = in.places.enter(kindOf(r.URL.Path, public), address, conn); err != nil {
 			in.refuseCall(w, r, err)
 			return
 		}
-		defer in.places.leave(k, address)
+		defer in.places.leave(place)
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		next.ServeHTTP(w, r)
@@ -94,8 +95,10 @@ func (in *Intake) Serve(w http.ResponseWriter, r *http.Request, address string, 
 	d := budget.Body(address, conn, past)
 	defer d.Release()
 	a := &arrival{body: d, from: r.Body, control: control, input: input}
+	in.places.arrives(place, d)
 	whole, err := a.read(r)
-	if cut := d.complete(); cut && err == nil {
+	cut, lost := d.complete(), in.places.arrived(place)
+	if (cut || lost) && err == nil {
 		err = errSlow
 	}
 	var heavy bool

@@ -27,6 +27,8 @@ func TestAttack_StalledBodies(t *testing.T) { withstand(t, "StalledBodies") }
 
 func TestAttack_SmallStalledBodies(t *testing.T) { withstand(t, "SmallStalledBodies") }
 
+func TestAttack_StalledCalls(t *testing.T) { withstand(t, "StalledCalls") }
+
 func TestAttack_ManyPulls(t *testing.T) { withstand(t, "ManyPulls") }
 
 func TestAttack_SlowReaders(t *testing.T) { withstand(t, "SlowReaders") }
@@ -172,6 +174,31 @@ func smallStalledBodies() attack {
 			fmt.Fprintf(c, "POST /columba.v1.MessageService/Publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 65000\r\n\r\n%64000s", "")
 			io.Copy(io.Discard, c)
 		})
+	}
+}
+
+// stalledCalls has as many calls as one address may have, by few connections, wait for bodies that never come.
+func stalledCalls() attack {
+	return func(ctx context.Context, addr string) {
+		var wg sync.WaitGroup
+		for range 12 {
+			transport := &http.Transport{Protocols: new(http.Protocols)}
+			transport.Protocols.SetUnencryptedHTTP2(true)
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			for range 250 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						never, w := io.Pipe()
+						end := context.AfterFunc(ctx, func() { w.Close() })
+						post(ctx, client, addr, "MessageService/Publish", "application/json", "", never)
+						end()
+						w.Close()
+					}
+				})
+			}
+		}
+		wg.Wait()
 	}
 }
 

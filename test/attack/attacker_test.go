@@ -19,7 +19,7 @@ type attack func(ctx context.Context, addr string)
 // attacks make the attacks by their name. What an attack sends is made before it begins.
 var attacks = map[string]func() attack{
 	"GzipBombs": gzipBombs, "ElementBombs": elementBombs, "ElementBombsOfOtherCase": elementBombsOfOtherCase, "StalledBodies": stalledBodies, "SmallStalledBodies": smallStalledBodies,
-	"ManyPulls": manyPulls, "SlowReaders": slowReaders,
+	"StalledCalls": stalledCalls, "ManyPulls": manyPulls, "SlowReaders": slowReaders,
 	"HellosOfConsumers": hellosOfConsumers, "HellosOfPublishers": hellosOfPublishers, "HellosOfReaders": hellosOfReaders,
 }
 
