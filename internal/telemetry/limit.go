@@ -24,7 +24,7 @@ const (
 // a message and source says in KeySuppressed how many it left out; it sums up those of sources that went silent in one line a minute, at the next
 // line that anybody writes.
 //
-// The source is the value of KeyPeer, without its port; lines without KeyPeer have one source together. A value longer than 1 KiB is cut. Loggers made by With and WithGroup
+// The source is the value of KeyPeer, or else of KeyAddr, without its port; lines without either have one source together. A value longer than 1 KiB is cut. Loggers made by With and WithGroup
 // share the counts. Messages must be constants: a message is part of the key. Safe for concurrent use.
 func LimitBySource(log *slog.Logger) *slog.Logger {
 	l := &limits{next: log.Handler()}
@@ -60,7 +60,7 @@ func (h *limited) WithGroup(name string) slog.Handler {
 func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	from := source{r.Message, h.peer}
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == KeyPeer {
+		if a.Key == KeyPeer || a.Key == KeyAddr && from.peer == "" {
 			from.peer = sourceOf(a)
 		}
 		return true

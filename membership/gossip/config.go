@@ -99,15 +99,21 @@ func resolve(ctx context.Context, addr string) (net.IP, int, error) {
 	return ips[0], int(port), nil
 }
 
-// bridge hands serf's lines to slog. What matters of them the Monitor says itself, so they are at lower levels here.
-type bridge struct{ log *slog.Logger }
+// bridge hands the lines of serf and memberlist to slog. What matters of them the Monitor says itself, so they are at lower levels here. Any packet
+// may cause an error's line.
+type bridge struct {
+	log     *slog.Logger
+	limited *slog.Logger
+}
+
+func (m *Monitor) bridge() bridge { return bridge{log: m.cfg.Log, limited: m.limited} }
 
 func (b bridge) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
-	level := slog.LevelDebug
 	if rest, ok := strings.CutPrefix(text, "[ERR] "); ok {
-		text, level = rest, slog.LevelInfo
+		b.limited.Info("gossip", "text", rest)
+	} else {
+		b.log.Debug("gossip", "text", text)
 	}
-	b.log.Log(context.Background(), level, "gossip", "text", text)
 	return len(line), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 )
 
@@ -41,11 +42,12 @@ type Config struct {
 // While an address of Config.Join is not that of a live member it is tried again, for ever; so both sides of a partition find
 // each other again, and a member that starts before those it joins.
 type Monitor struct {
-	cfg   Config
-	name  string // in serf: one per run, so that an older run of the host is another member
-	tasks *lifecycle.Tasks
-	tried chan struct{}      // closed when each address of Join was tried once
-	level chan chan struct{} // asks follow for a refresh; it closes what it gets
+	cfg     Config
+	limited *slog.Logger // for lines that other members, or any packet, cause
+	name    string       // in serf: one per run, so that an older run of the host is another member
+	tasks   *lifecycle.Tasks
+	tried   chan struct{}      // closed when each address of Join was tried once
+	level   chan chan struct{} // asks follow for a refresh; it closes what it gets
 
 	agent   *serf.Serf // from Start on
 	events  chan serf.Event
@@ -78,7 +80,7 @@ func New(cfg Config) (*Monitor, error) {
 	}
 	m := &Monitor{
 		cfg: cfg, name: string(cfg.Self.ID) + "." + cfg.Self.Run.String(), tasks: lifecycle.NewTasks(),
-		tried: make(chan struct{}), level: make(chan chan struct{}), events: make(chan serf.Event, eventBuffer),
+		limited: telemetry.LimitBySource(cfg.Log), tried: make(chan struct{}), level: make(chan chan struct{}), events: make(chan serf.Event, eventBuffer),
 		doubleGrace: doubleGrace, reconnectEvery: reconnectEvery,
 		wrap: func(t memberlist.NodeAwareTransport) memberlist.NodeAwareTransport { return t },
 	}
@@ -105,7 +107,7 @@ func (m *Monitor) SetCluster(id core.ID) {
 // Start binds the address and begins to join the others in the background. On an error nothing is left behind:
 // CodeBadArgument (no such address here), CodeConflict (the address is taken).
 func (m *Monitor) Start(ctx context.Context) error {
-	logger := log.New(bridge{m.cfg.Log}, "", 0)
+	logger := log.New(m.bridge(), "", 0)
 	ip, port, err := resolve(ctx, m.cfg.Bind)
 	if err != nil {
 		return err

@@ -97,13 +97,13 @@ func (m *Monitor) tell(old, hosts []membership.Host) {
 		delete(before, h.ID)
 		switch {
 		case !known:
-			m.cfg.Log.Info("host joined", hostAttrs(h)...)
+			m.limited.Info("host joined", hostAttrs(h)...)
 		case o.Run != h.Run:
-			m.cfg.Log.Info("host restarted", hostAttrs(h)...)
+			m.limited.Info("host restarted", hostAttrs(h)...)
 		}
 	}
 	for _, h := range before {
-		m.cfg.Log.Warn("host is gone", hostAttrs(h)...)
+		m.limited.Warn("host is gone", hostAttrs(h)...)
 	}
 }
 
@@ -118,7 +118,7 @@ func (m *Monitor) tellDoubles(doubles []membership.Host, now time.Time) {
 			due = now.Add(m.doubleGrace)
 		case !now.Before(due):
 			due = now.Add(sayEvery)
-			m.cfg.Log.Error("two live processes claim one host id: the newer run counts; was a data directory copied? compare them first: the older one has what was acknowledged since the copy. Then stop one of them", hostAttrs(d)...)
+			m.limited.Error("two live processes claim one host id: the newer run counts; was a data directory copied? compare them first: the older one has what was acknowledged since the copy. Then stop one of them", hostAttrs(d)...)
 		}
 		seen[d.Run] = due
 	}
