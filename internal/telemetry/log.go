@@ -2,10 +2,14 @@
 package telemetry
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // The keys of log lines. A line uses these words for these things, and no others.
@@ -46,7 +50,34 @@ func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, er
 	case "text":
 		return slog.New(slog.NewTextHandler(w, o)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
+		return slog.New(slog.NewJSONHandler(printable{w}, o)), nil
 	}
 	return nil, fmt.Errorf("log format %q is not one of %s", format, strings.Join(Formats, ", "))
 }
+
+// printable writes JSON whose characters that a terminal may obey or hide are escaped, as the text format has them: JSON itself leaves those beyond
+// ASCII as they are. It means the same.
+type printable struct{ w io.Writer }
+
+// Write implements io.Writer; the handler writes one whole line at a time.
+func (p printable) Write(line []byte) (int, error) {
+	out := line
+	if bytes.ContainsFunc(line, steers) {
+		out = make([]byte, 0, len(line)+64)
+		for _, r := range string(line) {
+			if !steers(r) {
+				out = utf8.AppendRune(out, r)
+				continue
+			}
+			for _, unit := range utf16.AppendRune(nil, r) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+		}
+	}
+	if _, err := p.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+func steers(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }

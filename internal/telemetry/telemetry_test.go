@@ -2,10 +2,12 @@ package telemetry
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"math"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 func TestLoggerFormats(t *testing.T) {
@@ -28,6 +30,29 @@ func TestLoggerFormats(t *testing.T) {
 	}
 	if _, err := NewLogger(nil, slog.LevelInfo, "xml"); err == nil || !strings.Contains(err.Error(), "text, json") {
 		t.Errorf("format xml: got %v, want an error that lists the formats", err)
+	}
+}
+
+// TestLinesDoNotSteerATerminal logs characters that a terminal obeys or hides, in every place of a line.
+func TestLinesDoNotSteerATerminal(t *testing.T) {
+	const hostile = "a\x7f\u009b2J\u202e\u2066\u200b\u2028\U000e0041\x1b[2J\xffü"
+	for _, format := range Formats {
+		var out strings.Builder
+		log, err := NewLogger(&out, slog.LevelInfo, format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.With("with", hostile).WithGroup(hostile).Info(hostile, hostile, "v", "err", errors.New(hostile), "any", []string{hostile})
+		if i := strings.IndexFunc(strings.TrimSuffix(out.String(), "\n"), func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("%s: a character at %d of %q is not printable", format, i, out.String())
+		}
+		var line map[string]any
+		if format != "json" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["with"] != strings.ToValidUTF8(hostile, "\ufffd") {
+			t.Errorf("the line is read as %q (%v), want %q", line["with"], err, hostile)
+		}
 	}
 }
 
