@@ -208,8 +208,14 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
-// String is the number of bytes.
-func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
+// String is the number of bytes, as Set reads it.
+func (s *size) String() string {
+	text := strconv.FormatInt(int64(*s), 10)
+	if *s > 0 && *s < smallSize {
+		text += "B"
+	}
+	return text
+}
 
 // Type names the flag's kind in help.
 func (s *size) Type() string { return "size" }
