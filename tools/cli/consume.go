@@ -39,6 +39,7 @@ func (a *app) consumeCommand() *cobra.Command {
 		Long: "Consume messages of a group and print one payload per line. A message is acknowledged after its line was taken: written, or\n" +
 			"read by the command behind a pipe. A killed command never loses one. It runs until interrupted, or until --count, --idle or --timeout ends it. When --timeout ends it before\n" +
 			"--count is reached the exit code is 5.\n\n" +
+			"On a terminal, characters that could steer it are escaped. Files and pipes get the exact bytes.\n\n" +
 			"With -o json each line is\n" +
 			`  {"id","receipt","payload" or "payload_base64","extent","seq","enqueued","attempt","key","headers","metadata","token"}`,
 		Example: "  columba consume /demo/trips billing --count 10\n" +
@@ -98,7 +99,7 @@ func (a *app) consume(ctx context.Context, args []string, flags consumeFlags) er
 		return err
 	}
 	defer c.Close()
-	if !isTerminal(a.stdout) { // else the messages themselves are on the screen
+	if run.screen = a.terminal(a.stdout); !run.screen { // else the messages themselves are on the screen
 		run.bar = a.progress("consuming", int(flags.count))
 	}
 	con, err := run.connect(ctx, c)

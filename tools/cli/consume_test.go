@@ -22,6 +22,8 @@ func someDelivery(body string) *client.Delivery {
 func TestConsume_Lines(t *testing.T) {
 	const extent = "01890000-0000-0000-0000-000000000000"
 	for _, c := range []struct{ name, format, ack, body, want string }{
+		{"on a screen", formatTable, "", "a\tb\nü \x1b[2J\u009b2J\u202e\U000e0041\xff\x9b2J\ufffd\x7f", `a	b
+ü \u001b[2J\u009b2J\u202e\ue0041\xff\x9b2J` + "\ufffd" + `\u007f` + "\n"},
 		{"plain", formatTable, ackAuto, "a b", "a b\n"},
 		{"empty", formatTable, ackAuto, "", "\n"},
 		{"binary", formatTable, ackAuto, "\xff\x00", "\xff\x00\n"},
@@ -31,7 +33,7 @@ func TestConsume_Lines(t *testing.T) {
 		{"yaml", formatYAML, ackAuto, "1", "- id: ID\n  receipt: " + extent + ":9\n  payload: \"1\"\n  extent: " + extent + "\n  seq: 9\n  enqueued: \"2026-01-02T03:04:05.678Z\"\n  attempt: 2\n  key: \"\"\n  headers: {}\n  metadata: \"\"\n  token: tok\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := &consumeRun{app: &app{format: c.format}, flags: consumeFlags{ack: c.ack}}
+			r := &consumeRun{app: &app{format: c.format}, flags: consumeFlags{ack: c.ack}, screen: c.ack == ""}
 			d := someDelivery(c.body)
 			r.line(d)
 			got := strings.Replace(string(r.buf), d.ID.String(), "ID", 1)

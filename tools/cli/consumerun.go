@@ -25,6 +25,7 @@ type consumeRun struct {
 	started      time.Time
 
 	con     *client.Consumer
+	screen  bool   // stdout is a terminal
 	pipe    *pipe  // stdout, if it is one
 	buf     []byte // the lines of a batch
 	ends    []int  // where in buf each line ends
@@ -297,10 +298,14 @@ func (r *consumeRun) line(d *client.Delivery) {
 		out := printer{w: (*bytesWriter)(&r.buf), format: formatYAML}
 		out.yaml(append(append([]byte{'['}, appendDelivery(nil, d)...), ']'))
 	default:
-		if r.flags.ack == ackTokens {
-			r.buf = append(append(r.buf, d.Token...), '\t')
+		body, token := d.Body, []byte(d.Token)
+		if r.screen {
+			body, token = printableLines(body), printableLines(token)
 		}
-		r.buf = append(append(r.buf, d.Body...), '\n')
+		if r.flags.ack == ackTokens {
+			r.buf = append(append(r.buf, token...), '\t')
+		}
+		r.buf = append(append(r.buf, body...), '\n')
 	}
 }
 

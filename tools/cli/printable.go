@@ -44,6 +44,24 @@ func printable(s string) string {
 	return b.String()
 }
 
+// printableLines replaces what could steer a terminal in text that keeps its line ends and tabs. Bytes that are no UTF-8 count: some terminals obey them.
+func printableLines(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			out = fmt.Appendf(out, `\x%02x`, text[0])
+		case steersInLines(r):
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			out = append(out, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return out
+}
+
 // printableJSON escapes in JSON text, whose strings alone can have such characters, what could steer a terminal. It means the same.
 func printableJSON(text []byte) []byte {
 	return escape(text, func(b []byte, r rune) []byte {
