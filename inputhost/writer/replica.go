@@ -49,6 +49,7 @@ func OpenReplica(ctx context.Context, mux *ws.Mux, w *Writer, replica int) (Repl
 		return nil, core.Errorf(core.CodeUnavailable, "open extent %s on %s: %w", w.Extent.ID, w.Extent.Replicas[replica], context.Cause(ctx))
 	}
 	if s.err != nil {
+		mux.Forget(id) // the store keeps no stream that it refused
 		return nil, core.Errorf(core.CodeOf(s.err), "open extent %s on %s: %w", w.Extent.ID, w.Extent.Replicas[replica], s.err)
 	}
 	return s, nil

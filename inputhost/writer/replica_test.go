@@ -2,6 +2,7 @@ package writer
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -9,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/wire"
@@ -22,6 +26,7 @@ type storeEnd struct {
 	got  []wire.FrameType
 	more chan struct{} // one for each frame
 	let  chan struct{} // closed: it reads beyond the first frame
+	why  error         // not nil: it refuses every extent
 }
 
 func (s *storeEnd) frame(f wire.Frame, _ *ws.Message) ws.StreamHandler {
@@ -29,6 +34,10 @@ func (s *storeEnd) frame(f wire.Frame, _ *ws.Message) ws.StreamHandler {
 	s.got = append(s.got, f.Type)
 	s.mu.Unlock()
 	s.more <- struct{}{}
+	if f.Type == wire.TypeOpenAppend && s.why != nil {
+		s.conn.Post(wire.AppendFrame(nil, wire.TypeRefused, f.Stream, refusal(s.why)))
+		return nil
+	}
 	if f.Type == wire.TypeOpenAppend {
 		s.conn.Post(wire.AppendFrame(nil, wire.TypeOpened, f.Stream, nil))
 		return nil
@@ -99,5 +108,29 @@ func TestReplica_SaysEverythingOnASaturatedLink(t *testing.T) {
 	defer end.mu.Unlock()
 	if got, want := end.got[len(end.got)-2:], []wire.FrameType{wire.TypeCommitted, wire.TypeCloseAppend}; !slices.Equal(got, want) {
 		t.Errorf("the last frames are %v, want %v", got, want)
+	}
+}
+
+func refusal(why error) []byte {
+	body, err := proto.Marshal(convert.ErrorToProto(why))
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// TestReplica_ForgetsARefusedStream: a store that refuses extents for days, because it is full, does not make the link hold their writers.
+func TestReplica_ForgetsARefusedStream(t *testing.T) {
+	mux, end := linkToStore(t)
+	end.why = core.Errorf(core.CodeNoSpace, "the disk is full")
+	env := Env{Now: time.Now, Log: slog.New(slog.DiscardHandler), Ended: func(*Writer, core.HostID, error) {}, Go: func(func(context.Context)) bool { return false }}
+	for range 3 {
+		w := New(core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a"}}, Limits{}, env)
+		if _, err := OpenReplica(t.Context(), mux, w, 0); core.CodeOf(err) != core.CodeNoSpace {
+			t.Fatalf("open: %v, want %s", err, core.CodeNoSpace)
+		}
+	}
+	if n := mux.Streams(); n != 0 {
+		t.Errorf("the link has %d streams after their opening was refused, want 0", n)
 	}
 }
