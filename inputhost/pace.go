@@ -17,6 +17,10 @@ const (
 	paceMost  = 4 * time.Second
 	// paceForgive is the time in which one failure is forgotten.
 	paceForgive = 5 * time.Second
+	// paceLevels is the level of the longest pause, and the highest one: a longer storm would otherwise delay the second extent for longer.
+	paceLevels = paceFree + 3
+	// paceCalmAfter is the longest time from the last failure until a queue is calm.
+	paceCalmAfter = (paceLevels - paceFree) * paceForgive
 )
 
 // pace holds a queue back whose extents fail one after another, as they do when connections to stores are reset all the time: each new extent
@@ -31,7 +35,7 @@ func (p *pace) failed(begun, now time.Time) {
 	if begun.Before(p.last) {
 		return
 	}
-	p.level, p.last = p.levelAt(now)+1, now
+	p.level, p.last = min(p.levelAt(now)+1, paceLevels), now
 }
 
 func (p *pace) levelAt(now time.Time) float64 {

@@ -32,6 +32,22 @@ func TestPace_Pauses(t *testing.T) {
 	}
 }
 
+// TestPace_ForgivesAStormInBoundedTime: after an hour of failures a queue is calm as soon after the last one as after a storm of a few.
+func TestPace_ForgivesAStormInBoundedTime(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var p pace
+	for range 900 {
+		p.failed(now, now)
+		now = now.Add(paceMost)
+	}
+	if now = p.last.Add(paceCalmAfter - time.Second); p.calm(now) {
+		t.Error("the queue is calm before the failures are forgiven")
+	}
+	if now = p.last.Add(paceCalmAfter); !p.calm(now) {
+		t.Errorf("the queue is not calm %s after the last failure: level %.2f", paceCalmAfter, p.levelAt(now))
+	}
+}
+
 // TestPace_CountsWhatFailsTogetherOnce: a lost store ends all extents of a queue at once.
 func TestPace_CountsWhatFailsTogetherOnce(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
@@ -71,11 +87,12 @@ func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
 		before := r.ctl.asked()
 		load(15*time.Second, true)
 		during := r.ctl.asked() - before
-		load(15*time.Second, false)
+		const again = paceCalmAfter + 2*time.Second // the next tick opens what is missing
+		load(again, false)
 		for _, p := range all {
 			p.flush()
 		}
-		r.all(3 * 32 * 20)
+		r.all(3 * 20 * int((17*time.Second+again)/time.Second))
 		if during > 25 {
 			t.Errorf("resets for 15 s made %d extents of three queues, want at most 25", during)
 		}
