@@ -61,10 +61,7 @@ func (e *extent) counted() backlog.Extent {
 	return out
 }
 
-func (x counted) Open() (out []backlog.Extent) {
-	x.h.extents.withoutEnd(func(e *extent) { out = append(out, e.counted()) })
-	return out
-}
+func (x counted) Open() []backlog.Extent { return x.h.extents.withoutEnd() }
 
 func (x counted) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
 	st, ok := x.h.stores.get(id)

@@ -96,7 +96,7 @@ func (h *Host) judgeClocks(readings map[core.HostID]skew.Reading, silent int, be
 	}
 	if moved {
 		for _, e := range h.extents.pickOpen(func(x *extent) bool { return x.Kind == core.KindTimer && slices.ContainsFunc(x.Replicas, wrong) }) {
-			h.sealSoon(e.Extent, "a clock is wrong")
+			h.sealSoon(e, "a clock is wrong")
 		}
 		poke(h.moved)
 	}

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/columbamq/columba/controller/quota"
-	"github.com/columbamq/columba/controller/repair"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -79,22 +78,6 @@ func (x *extents) takeChanged() []core.QueueID {
 	out := slices.Collect(maps.Keys(x.mu.changed))
 	clear(x.mu.changed)
 	return out
-}
-
-// withoutEnd calls f with the extents that have no end, in no order. f must not block, nor keep or change them.
-func (x *extents) withoutEnd(f func(*extent)) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, open := range x.mu.byWriter {
-		for _, e := range open {
-			f(e)
-		}
-	}
-	for _, e := range x.mu.unfinished {
-		if e.state != core.ExtentOpen && !e.state.HasEnd() {
-			f(e)
-		}
-	}
 }
 
 // each calls f with the extents of a queue and those that were merged into it, in no order. f must not block, nor keep or change them.
@@ -331,59 +314,6 @@ func (x *extents) unfinished(gone func(writerRun) bool) (out []extent) {
 			for _, e := range open {
 				out = append(out, *e)
 			}
-		}
-	}
-	return out
-}
-
-// pickOpen copies those of the open ones that which is true for. which must not block.
-func (x *extents) pickOpen(which func(*extent) bool) (out []extent) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, open := range x.mu.byWriter {
-		for _, e := range open {
-			if which(e) {
-				out = append(out, *e)
-			}
-		}
-	}
-	return out
-}
-
-// toRepairAtOnce is how many extents toRepair looks at before it lets go of the lock.
-const toRepairAtOnce = 512
-
-// toRepair are those that which is true for, as repair needs them. It looks at many: publishers that wait for the lock get their turn in between. which must not block.
-func (x *extents) toRepair(which func(*extent) bool) (out []repair.Extent) {
-	x.mu.Lock()
-	ids := make([]core.ExtentID, 0, len(x.mu.byID))
-	for id := range x.mu.byID {
-		ids = append(ids, id)
-	}
-	x.mu.Unlock()
-	part := make([]repair.Extent, 0, min(len(ids), toRepairAtOnce)) // nothing is allocated under the lock
-	for some := range slices.Chunk(ids, toRepairAtOnce) {
-		part = part[:0]
-		x.mu.Lock()
-		for _, id := range some {
-			if e := x.mu.byID[id]; e != nil && which(e) {
-				part = append(part, toRepair(*e))
-			}
-		}
-		x.mu.Unlock()
-		out = append(out, part...)
-	}
-	return out
-}
-
-// pick copies those that which is true for. which must not block.
-func (x *extents) pick(which func(*extent) bool) []extent {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var out []extent
-	for _, e := range x.mu.byID {
-		if which(e) {
-			out = append(out, *e)
 		}
 	}
 	return out

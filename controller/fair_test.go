@@ -127,32 +127,45 @@ func BenchmarkExtents_Unfinished(b *testing.B) {
 	}
 }
 
-// BenchmarkExtents_ToRepair is what repair's look at all extents takes, and for how long a publisher waits for the lock meanwhile.
-func BenchmarkExtents_ToRepair(b *testing.B) {
+// BenchmarkExtents_Scans is what looks at all extents take, and for how long a publisher waits for the lock meanwhile.
+func BenchmarkExtents_Scans(b *testing.B) {
 	const n = 100_000
-	x := newExtents()
-	all := manyExtents(x, n)
-	for _, e := range all {
-		x.change(e.ID, func(e *extent) { e.state = core.ExtentSealed })
+	any := func(*extent) bool { return true }
+	for name, scan := range map[string]struct {
+		state core.ExtentState
+		count func(x *extents) int
+	}{
+		"toRepair":   {core.ExtentSealed, func(x *extents) int { return len(x.toRepair(any)) }},
+		"pick":       {core.ExtentSealed, func(x *extents) int { return len(x.pick(any)) }},
+		"pickOpen":   {core.ExtentOpen, func(x *extents) int { return len(x.pickOpen(any)) }},
+		"withoutEnd": {core.ExtentOpen, func(x *extents) int { return len(x.withoutEnd()) }},
+	} {
+		b.Run(name, func(b *testing.B) {
+			x := newExtents()
+			all := manyExtents(x, n)
+			for _, e := range all {
+				x.change(e.ID, func(e *extent) { e.state = scan.state })
+			}
+			var stop atomic.Bool
+			var waits []time.Duration
+			var publisher sync.WaitGroup
+			publisher.Go(func() {
+				for i := 0; !stop.Load(); i++ {
+					began := time.Now()
+					x.get(all[i%n].ID)
+					waits = append(waits, time.Since(began))
+				}
+			})
+			for b.Loop() {
+				if got := scan.count(x); got != n {
+					b.Fatal(got)
+				}
+			}
+			stop.Store(true)
+			publisher.Wait()
+			slices.Sort(waits)
+			b.ReportMetric(float64(waits[len(waits)*999/1000].Microseconds()), "wait-p999-µs")
+			b.ReportMetric(float64(waits[len(waits)-1].Microseconds()), "wait-max-µs")
+		})
 	}
-	var stop atomic.Bool
-	var waits []time.Duration
-	var publisher sync.WaitGroup
-	publisher.Go(func() {
-		for i := 0; !stop.Load(); i++ {
-			began := time.Now()
-			x.get(all[i%n].ID)
-			waits = append(waits, time.Since(began))
-		}
-	})
-	for b.Loop() {
-		if got := x.toRepair(func(e *extent) bool { return e.state == core.ExtentSealed }); len(got) != n {
-			b.Fatal(len(got))
-		}
-	}
-	stop.Store(true)
-	publisher.Wait()
-	slices.Sort(waits)
-	b.ReportMetric(float64(waits[len(waits)*999/1000].Microseconds()), "wait-p999-µs")
-	b.ReportMetric(float64(waits[len(waits)-1].Microseconds()), "wait-max-µs")
 }

@@ -315,8 +315,8 @@ func (h *Host) findMissing(st store, m *mirror) bool {
 		_, listed := m.replicas[e.ID]
 		return !listed
 	})
-	for _, e := range missing {
-		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, at) })
+	for _, id := range missing {
+		h.look(id, func(ctx context.Context) { h.repairs.Doubt(ctx, id, at) })
 	}
 	return len(missing) > 0
 }
@@ -338,7 +338,7 @@ func (h *Host) findUnopened(st store, m *mirror) {
 			_, err := h.deps.Peers.Store(st.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
 			cancel()
 			if core.CodeOf(convert.FromRPC(err)) == core.CodeNotFound {
-				h.sealUnasked(ctx, e.Extent, "never opened")
+				h.sealUnasked(ctx, e, "never opened")
 			}
 		})
 	}
