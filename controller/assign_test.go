@@ -265,11 +265,39 @@ func TestHosts_AnotherRunIsAnotherWriter(t *testing.T) {
 	})
 }
 
-func TestAnswers_AnyAnswerCounts(t *testing.T) {
+// TestAnswers_OnlyTheRunCounts: who asks at an address is answered by whatever listens there now.
+func TestAnswers_OnlyTheRunCounts(t *testing.T) {
 	bubble(t, rigOptions{}, func(r *rig) {
 		client := &http.Client{Transport: &http.Transport{DialContext: r.dial, DisableKeepAlives: true}, Timeout: probeTimeout}
-		if !answers(r.t.Context(), client, "in:1") || answers(r.t.Context(), client, "nobody:1") {
-			t.Error("a host that answers 404 is there, one that refuses is not")
+		if !answers(r.t.Context(), client, r.input) {
+			t.Error("a host that answers 404 under its name is there")
 		}
+		restarted, other, nobody := r.input, r.input, r.input
+		restarted.Run, other.ID, nobody.Address = newRun(), "other", "nobody:1"
+		for name, m := range map[string]membership.Host{"another run": restarted, "another host": other, "an address that refuses": nobody} {
+			if answers(r.t.Context(), client, m) {
+				t.Errorf("%s counts as an answer", name)
+			}
+		}
+	})
+}
+
+// TestHosts_AddressIsAnothers: an input host is killed, and a server that is no member gets its address. Its extents are sealed, and its queue in order
+// goes on elsewhere.
+func TestHosts_AddressIsAnothers(t *testing.T) {
+	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+		e := r.extent(r.queue(3, 2), 4)
+		chained := r.chainedQueue()
+		_, err := r.ctl.ensureExtent(r.t.Context(), r.wish(chained))
+		r.ok(err)
+		_, other := r.otherInput(chained)
+		r.kill("in")
+		r.serve("in:1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { clear(w.Header()) }))
+		r.leave("in")
+		r.eventually("its extent is sealed", 5*time.Second, func() bool { return r.row(e).State == core.ExtentSealed })
+		r.eventually("its queue in order goes on", 5*time.Second, func() bool {
+			_, err := r.ctl.ensureExtent(r.t.Context(), other)
+			return err == nil
+		})
 	})
 }

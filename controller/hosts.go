@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 )
 
@@ -86,7 +87,7 @@ func (h *Host) followHosts(ctx context.Context, probe *http.Client) (changed boo
 	g.SetLimit(probesAtOnce)
 	for _, m := range missing {
 		g.Go(func() error {
-			if !answers(ctx, probe, m.Address) && ctx.Err() == nil {
+			if !answers(ctx, probe, m) && ctx.Err() == nil {
 				h.log.Warn("a host is gone", "host", m.ID, "addr", m.Address, "roles", m.Roles)
 				h.hosts.lost(m, h.deps.now())
 			}
@@ -100,9 +101,9 @@ func (h *Host) followHosts(ctx context.Context, probe *http.Client) (changed boo
 	return changed
 }
 
-// answers reports whether a server is there that answers; what it says does not matter.
-func answers(ctx context.Context, probe *http.Client, addr string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/healthz", nil)
+// answers reports whether that run of a host answers; the status does not matter. An answer that names nobody is another service's, which got the address.
+func answers(ctx context.Context, probe *http.Client, m membership.Host) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.Address+peer.HealthPath, nil)
 	if err != nil {
 		return false
 	}
@@ -111,7 +112,7 @@ func answers(ctx context.Context, probe *http.Client, addr string) bool {
 		return false
 	}
 	resp.Body.Close()
-	return true
+	return peer.IsFrom(resp.Header, m.ID, m.Run)
 }
 
 // adopt takes over the membership; changed: a run was not there before; missing: those it lacks that were not found gone. One whose address

@@ -44,7 +44,8 @@ type rig struct {
 		sync.Mutex
 		members map[core.HostID]membership.Host
 		serving map[string]*servedHost
-		ahead   map[string]time.Duration // clocks that are, by address
+		ahead   map[string]time.Duration   // clocks that are, by address
+		runs    map[string]membership.Host // that joined last, by address
 	}
 }
 
@@ -82,6 +83,7 @@ func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
 func newRig(t *testing.T, o rigOptions) *rig {
 	r := &rig{t: t, meta: memory.New()}
 	r.mu.members = make(map[core.HostID]membership.Host)
+	r.mu.runs = make(map[string]membership.Host)
 	r.mu.serving, r.mu.ahead = make(map[string]*servedHost), make(map[string]time.Duration)
 	r.self = membership.Host{ID: "ctl", Roles: []string{"controller"}, Address: "ctl:1", Run: newRun()}
 	r.input = membership.Host{ID: "in", Roles: []string{"inputhost"}, Address: "in:1", Run: newRun()}
@@ -174,8 +176,9 @@ func (r *rig) ok(err error) {
 func (r *rig) serve(addr string, h http.Handler) {
 	dated := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		ahead := r.mu.ahead[addr]
+		ahead, self := r.mu.ahead[addr], r.mu.runs[addr]
 		r.mu.Unlock()
+		peer.Identify(w.Header(), self.ID, self.Run)
 		if ahead != 0 {
 			w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
 		}
@@ -264,7 +267,7 @@ func (r *rig) wake(s *fakeStore) {
 func (r *rig) join(hosts ...membership.Host) {
 	r.mu.Lock()
 	for _, m := range hosts {
-		r.mu.members[m.ID] = m
+		r.mu.members[m.ID], r.mu.runs[m.Address] = m, m
 	}
 	r.mu.Unlock()
 	r.tellMembers()

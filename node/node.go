@@ -87,6 +87,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	var all pages
 	srv := newServer(n.o.Log, res.metrics, res.guard, res.cluster.Guard(n.o.Log, &all), res.tcp, res.mem)
+	srv.self = res.self
 	parts := []lifecycle.Part{srv}
 	for _, r := range n.foundation(res) {
 		parts = append(parts, all.add(r))

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
 )
 
 // TestMain is a server instead of the tests when it is started as one: see startServer.
@@ -80,6 +82,8 @@ type process struct {
 	cancel  context.CancelFunc
 	ended   chan error
 	address string
+	self    membership.Host
+	header  http.Header // of the last answer
 }
 
 func testConfig(t *testing.T) Config {
@@ -115,7 +119,8 @@ func start(t *testing.T, cfg Config, f *fakeRole) *process {
 func (p *process) get(client *http.Client, path string) (int, string) {
 	p.t.Helper()
 	if p.address == "" {
-		p.address = receive(p.t, "open resources", p.res).self.Address
+		p.self = receive(p.t, "open resources", p.res).self
+		p.address = p.self.Address
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -128,6 +133,7 @@ func (p *process) get(client *http.Client, path string) (int, string) {
 		p.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	p.header = resp.Header
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		p.t.Fatal(err)
@@ -165,6 +171,9 @@ func TestNode_HealthAndReadinessOverItsLife(t *testing.T) {
 	p := start(t, testConfig(t), f)
 	receive(t, "start of the role", f.starting)
 	p.want("/healthz", 200, "ok")
+	if self := p.self; self.ID == "" || !peer.IsFrom(p.header, self.ID, self.Run) {
+		t.Errorf("the health page does not name host %s and run %s: %v", self.ID, self.Run, p.header)
+	}
 	p.want("/readyz", 503, "starting")
 	p.want("/fake/a", 503, "fake is not serving; try again")
 

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/internal/netmem"
+	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
 )
 
 // Limits of a connection to the one port.
@@ -54,7 +56,8 @@ type server struct {
 		sync.Mutex
 		conns map[net.Conn]bool // on which no request has come
 	}
-	failing func() error // why a role takes nothing new; nil while all do
+	failing func() error    // why a role takes nothing new; nil while all do
+	self    membership.Host // named in the answers of the health page
 }
 
 // newServer serves pages of roles, and health, metrics and profiles, behind a guard.
@@ -65,7 +68,7 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages h
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET "+peer.HealthPath, func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError), MaxRequestsInFlight: maxScrapes,
@@ -77,7 +80,7 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages h
 	mux.Handle("/debug/pprof/symbol", profiles.one(pprof.Symbol))
 	mux.Handle("/debug/pprof/trace", profiles.one(pprof.Trace))
 	s.http = &http.Server{
-		Handler:           g.wrap(mux),
+		Handler:           s.identify(g.wrap(mux)),
 		ConnContext:       g.conns.context,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -96,6 +99,16 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages h
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
+}
+
+// identify names the host in each answer of the health page, also when the guard refuses the request: the controller asks there whether the host lives.
+func (s *server) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == peer.HealthPath {
+			peer.Identify(w.Header(), s.self.ID, s.self.Run)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (s *server) Name() string { return s.name }

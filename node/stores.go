@@ -75,7 +75,7 @@ func (n *Node) openStore(ctx context.Context, res *resources, i int) (*extraStor
 	var all pages
 	s.role = all.add(namedRole{s.name, role})
 	s.server = newServer(log, s.metrics, res.guard, res.cluster.Guard(log, &all), s.tcp)
-	s.server.name = s.name + " server"
+	s.server.name, s.server.self = s.name+" server", s.self
 	return s, nil
 }
 

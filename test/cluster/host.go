@@ -64,6 +64,7 @@ func (h *host) start() error {
 	}
 	mux := http.NewServeMux()
 	p.role.Routes(mux)
+	mux.HandleFunc("GET "+peer.HealthPath, func(w http.ResponseWriter, _ *http.Request) { peer.Identify(w.Header(), h.id, h.run) })
 	p.server = &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	ctx, cancel := context.WithTimeout(h.c.t.Context(), startTimeout)
 	defer cancel()
