@@ -19,18 +19,19 @@ import (
 
 // store keeps how far its replicas are, in memory. An append is durable after the delay.
 type store struct {
-	r       *rig
-	id      core.HostID
-	mu      sync.Mutex
-	delay   time.Duration
-	group   time.Duration // an acknowledgement of all that waits, that often; 0: each for itself
-	waiting []*appends
-	refuses core.Code // every append, with it
-	down    bool
-	stopped chan struct{} // not nil: the process stands still until it is closed
-	killed  chan struct{} // closed when it is: what waits for the delay ends
-	conns   []*ws.Conn
-	extents map[core.ExtentID]*replica
+	r        *rig
+	id       core.HostID
+	mu       sync.Mutex
+	delay    time.Duration
+	group    time.Duration // an acknowledgement of all that waits, that often; 0: each for itself
+	waiting  []*appends
+	refuses  core.Code // every append, with it
+	down     bool
+	stopped  chan struct{} // not nil: the process stands still until it is closed
+	killed   chan struct{} // closed when it is: what waits for the delay ends
+	conns    []*ws.Conn
+	appended time.Time // the time of the last batch
+	extents  map[core.ExtentID]*replica
 }
 
 type replica struct {
@@ -195,7 +196,7 @@ func (a *appends) append(body []byte) {
 		a.refuse(core.CodeGap)
 		return
 	}
-	e.taken = b.Last()
+	e.taken, a.s.appended = b.Last(), time.UnixMicro(b.AppendTime)
 	if e.extent.Kind == core.KindTimer {
 		e.keep(bytes.Clone(b.Records))
 	}

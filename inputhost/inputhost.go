@@ -85,6 +85,7 @@ type Host struct {
 	tasks    *lifecycle.Tasks // sessions, and what opens and refreshes queues
 	stores   *stores
 	links    *links
+	clock    *clock
 	clients  *ws.Admission
 	teller   *teller
 	settings *settings
@@ -110,6 +111,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		stores:   newStores(storeLimits{deadline: cfg.AppendDeadline, slow: cfg.SlowStore, slowFor: cfg.SlowFor, stuck: cfg.StuckStore}),
 		links:    newLinks(),
+		clock:    newClock(),
 		teller:   newTeller(),
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}
@@ -139,6 +141,7 @@ func (h *Host) Start(context.Context) error { return nil }
 // Run watches deadlines, ages and idleness until ctx ends, then drains.
 func (h *Host) Run(ctx context.Context) error {
 	h.tasks.Go(h.teller.run)
+	h.tasks.Go(h.watchClock)
 	h.tasks.Go(h.settings.watch)
 	h.tasks.Go(h.settings.run)
 	h.tasks.Go(h.tenants.Watch)

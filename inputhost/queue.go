@@ -97,6 +97,7 @@ func (q *queue) env() writer.Env {
 		Sealed: q.sealed,
 		Go:     q.h.tasks.Go,
 		Now:    q.h.deps.now,
+		Stamp:  q.h.clock.stamp,
 	}
 }
 

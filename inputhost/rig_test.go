@@ -34,6 +34,7 @@ type rig struct {
 	t       testing.TB
 	listen  func(addr string) net.Listener      // nil: in memory
 	over    func(metadata.Store) metadata.Store // nil: the host uses meta itself
+	ahead   atomic.Int64                        // ns, of the host's clock
 	host    *Host
 	ctl     *controller
 	stores  []*store
@@ -107,7 +108,7 @@ func (r *rig) start(stores int, edit func(*Config)) {
 	if r.over != nil {
 		meta = r.over(meta)
 	}
-	r.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: meta, Peers: r.pool, Members: r.members})
+	r.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: meta, Peers: r.pool, Members: r.members, Now: r.now})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -121,6 +122,9 @@ func (r *rig) start(stores int, edit func(*Config)) {
 		}
 	})
 }
+
+// now is the host's clock.
+func (r *rig) now() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
 
 func (r *rig) queue(path string) core.QueueID {
 	r.t.Helper()

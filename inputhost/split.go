@@ -120,7 +120,7 @@ func sortParts(records []byte, parts *[allLanes]part, ms int64) *ws.Message {
 // publishTimed routes a chunk of which some records are timed. What is not due goes to the timer extents, what is goes the plain way: nobody
 // gets a message before its time.
 func (p *publisher) publishTimed(c writer.Chunk) {
-	for lane, x := range split(c, c.Arrived) {
+	for lane, x := range split(c, p.s.h.clock.stamp(c.Arrived)) {
 		switch {
 		case x.Count == 0:
 		case lane == tooFarLane:

@@ -29,7 +29,7 @@ func (w *Writer) send() {
 		now := w.env.Now()
 		h := wire.BatchHeader{
 			Base: last + 1, Count: b.count(),
-			AppendTime: max(now.UnixMicro(), lastTime), // never goes back within an extent
+			AppendTime: max(w.env.Stamp(now).UnixMicro(), lastTime), // never goes back within an extent
 			Checksum:   wire.ExtendChecksum(sum, b.records),
 		}
 		b.base, b.last, b.sent = h.Base, h.Last(), now

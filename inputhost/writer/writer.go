@@ -47,6 +47,8 @@ type Env struct {
 	Go func(f func(ctx context.Context)) bool
 	// Now is the host's clock.
 	Now func() time.Time
+	// Stamp is the time that a batch gets which is formed now; it takes the time by the host's clock.
+	Stamp func(time.Time) time.Time
 }
 
 // End is what a writer says of its extent when it asks for the seal.

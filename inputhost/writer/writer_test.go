@@ -107,7 +107,7 @@ func newBench(t *testing.T, replicas int) *bench {
 			b.sealed++
 		},
 		Go:  func(f func(context.Context)) bool { b.wg.Go(func() { f(ctx) }); return true },
-		Now: time.Now,
+		Now: time.Now, Stamp: func(t time.Time) time.Time { return t },
 	})
 	return b
 }
