@@ -138,13 +138,11 @@ func TestJobsOverResetsAndARollingRestart(t *testing.T) {
 	t.Logf("%d jobs of %s over %d resets and a restart of %d output hosts, in %s", n, takes, resets, len(c.Outputs), took.Round(100*time.Millisecond))
 }
 
-// TestResetsMakeNoSealStorm: of all pieces of data to and from stores one of 200 resets its connection, under load on three queues. A link that is lost is replaced; it does
-// not cost each queue an extent.
+// TestResetsMakeNoSealStorm: of all pieces of data to and from stores one of 200 resets its connection, and every 300 ms all connections of one store are reset, under load
+// on three queues. A queue whose extents fail one after another opens the next one later: each would cost rows, files and a seal. Without these pauses they make
+// about 500 extents.
 func TestResetsMakeNoSealStorm(t *testing.T) {
-	lasts, rate := 5*time.Second, 200
-	if os.Getenv(longEnv) != "" {
-		lasts, rate = 15*time.Second, 400
-	}
+	const lasts, every, rate, most = 15 * time.Second, 300 * time.Millisecond, 200, 30
 	c, proxies := proxied(t, func(i int) bool { return slices.Contains(storeNets, i) })
 	s := c.Controller
 	ctx, cancel := context.WithCancel(t.Context())
@@ -189,7 +187,12 @@ func TestResetsMakeNoSealStorm(t *testing.T) {
 	for _, p := range proxies {
 		p.ResetOneOf(200)
 	}
-	<-time.After(lasts)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for i := range int(lasts / every) {
+		<-tick.C
+		proxies[i%len(proxies)].ResetAll()
+	}
 	resets := 0
 	for _, p := range proxies {
 		p.ResetOneOf(0)
@@ -201,13 +204,10 @@ func TestResetsMakeNoSealStorm(t *testing.T) {
 	process.EventuallyWithin(t, 10*time.Second, "publishing goes on", func() bool { return count() > after+rate })
 	stop()
 	t.Logf("%d resets in %s: %.0f extents were made, %d messages acknowledged meanwhile, %d refused or unknown", resets, lasts, made, during, failed)
-	if resets == 0 {
-		t.Error("nothing was reset")
+	if resets < int(lasts/every)/2 {
+		t.Errorf("%d connections were reset, want one in each turn: the test proves nothing", resets)
 	}
-	if most := 3 * resets; made > float64(most) { // as many as there are queues
+	if made > most {
 		t.Errorf("%.0f extents were made in %s of %d resets, want %d at most", made, lasts, resets, most)
-	}
-	if os.Getenv(longEnv) != "" && made > 30 && resets <= 20 {
-		t.Errorf("%.0f extents were made in %s of %d resets, want 30 at most", made, lasts, resets)
 	}
 }
