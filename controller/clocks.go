@@ -107,7 +107,7 @@ func (h *Host) logClock(id core.HostID, v skew.Verdict) {
 	off := v.Off.Round(time.Second)
 	switch v.State {
 	case skew.Wrong:
-		h.log.Error("the clock of a host is wrong: messages that are delayed by it come early or late, so it gets no new extents and groups; set its clock, and look after its time service", "host", id, "ahead", off)
+		h.log.Error("the clock of a host is wrong: messages that are delayed by it come early or late, so a store gets no new extents, an output host no groups, and an input host goes by the clocks of the others; set its clock, and look after its time service", "host", id, "ahead", off)
 	case skew.Doubtful:
 		h.log.Warn("the clock of a host differs from the others': messages that are delayed by it come early or late; look after its time service", "host", id, "ahead", off)
 	default:
