@@ -33,7 +33,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 	from := base // of the acks not yet in the window
 	for seq := base; seq < end; {
 		key := uint64(seq) >> chunkBits
-		stop := min(end, core.Seq(key+1)<<chunkBits)
+		stop := chunkEnd(seq, end)
 		c := s.table.chunk(key)
 		if c == nil {
 			s.doneRun(from, seq)
@@ -254,33 +254,49 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 	if count > MaxSettleRun || base+core.Seq(count) < base {
 		return refuse(bad, base, count)
 	}
-	for seq := base; seq < base+core.Seq(count); seq++ {
-		m := s.current(seq, attempt)
-		if m == nil || attempt == 0 {
-			bad = refuse(bad, seq, 1)
+	end := base + core.Seq(count) // exclusive
+	for seq := base; seq < end; {
+		stop := chunkEnd(seq, end)
+		if s.table.chunk(uint64(seq)>>chunkBits) == nil { // of nothing that is here
+			bad = refuse(bad, seq, uint32(stop-seq))
+			seq = stop
 			continue
 		}
-		s.group.counters.Returned++
-		delete(s.extended, seq)
-		m.attempts--
-		s.changed = true
-		switch {
-		case m.attempts > 0 && s.exhausted(seq, m): // max deliveries was lowered meanwhile
-			s.judge(seq, m, 0)
-			continue
-		case s.isLone(seq, m):
-			s.setApart(seq, m)
-		default:
-			s.move(m, ready)
-			if m.batch != nil {
-				s.retries.push(seq)
+		for ; seq < stop; seq++ {
+			if m := s.current(seq, attempt); m != nil && attempt > 0 {
+				s.giveBack(seq, m)
+			} else {
+				bad = refuse(bad, seq, 1)
 			}
 		}
-		m.session = 0
 	}
 	s.wake()
 	return bad
 }
+
+// giveBack has a message in flight, which no application saw, ready again under the same attempt number.
+func (s *Share) giveBack(seq core.Seq, m *message) {
+	s.group.counters.Returned++
+	delete(s.extended, seq)
+	m.attempts--
+	s.changed = true
+	switch {
+	case m.attempts > 0 && s.exhausted(seq, m): // max deliveries was lowered meanwhile
+		s.judge(seq, m, 0)
+		return
+	case s.isLone(seq, m):
+		s.setApart(seq, m)
+	default:
+		s.move(m, ready)
+		if m.batch != nil {
+			s.retries.push(seq)
+		}
+	}
+	m.session = 0
+}
+
+// chunkEnd is where the chunk of seq ends within seq … end-1. Seqs up to the highest there is overflow nothing.
+func chunkEnd(seq, end core.Seq) core.Seq { return seq + min(end-seq, chunkLen-seq&chunkMask) }
 
 // keep notes the text of a message. Most shares never have one: the map is made with the first.
 func (s *Share) keep(seq core.Seq, text string) {
