@@ -2,7 +2,6 @@ package outputhost
 
 import (
 	"context"
-	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -10,7 +9,6 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -186,154 +184,6 @@ func (c *consumer) leave() {
 		r.stop()
 	}
 	g.pump()
-}
-
-// settle applies one frame of the consumer. An error ends the stream.
-func (c *consumer) settle(g *group, f wire.Frame) error {
-	now := c.h.deps.Now()
-	switch f.Type {
-	case wire.TypeConsumeCredit:
-		var credit wire.Credit
-		if err := credit.Decode(f.Body); err != nil {
-			return err
-		}
-		if f.Flags&wire.FlagRecall != 0 {
-			c.recall(g)
-			return nil
-		}
-		g.mu.Lock()
-		c.credit.grant(credit, c.h.cfg.MaxCredit)
-		g.mu.Unlock()
-		return nil
-	case wire.TypeAck, wire.TypeReturn:
-		return c.settleRuns(g, f, now)
-	case wire.TypeNack, wire.TypeReject:
-		return c.nack(g, f, now)
-	case wire.TypeExtend:
-		var e wire.Extend
-		if err := e.Decode(f.Body); err != nil {
-			return err
-		}
-		g.mu.Lock()
-		s := c.shareLocked(e.Handle)
-		err := c.lackLocked(e.Handle)
-		if s != nil {
-			err = s.rules.Extend(e.Seq, e.Attempt, time.Duration(e.Millis)*time.Millisecond, now)
-		}
-		g.mu.Unlock()
-		c.answer(e.Handle, e.Seq, e.Attempt, err)
-		return nil
-	}
-	return core.Errorf(core.CodeBadFrame, "unexpected frame %d on a consume stream", f.Type)
-}
-
-// recall takes back the messages that the consumer may still be sent, and tells it how many those are: it may ask another host for them.
-func (c *consumer) recall(g *group) {
-	g.mu.Lock()
-	back := c.credit.recall()
-	g.mu.Unlock()
-	b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, c.stream)
-	b = back.Append(b)
-	wire.EndFrame(b, at)
-	c.s.mux.Conn.Post(b)
-}
-
-func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
-	if err := c.settled.Decode(f.Body); err != nil {
-		return err
-	}
-	var bad []dispatch.Refusal
-	var failures []wire.AckFailure
-	g.mu.Lock()
-	s, given := c.shareLocked(c.settled.Handle), c.lateLocked(c.settled.Handle)
-	for _, r := range c.settled.Runs {
-		switch {
-		case g.mu.record.Spec.Delivery == core.AtMostOnce: // it was done before it was handed out
-			bad = bad[:0]
-			if f.Type == wire.TypeAck {
-				g.mu.settled += int(r.Count)
-			}
-		case given != nil && f.Type == wire.TypeAck:
-			bad = given.ackLateLocked(r.Base, r.Count, r.Attempt, bad[:0])
-		case given != nil:
-			bad = bad[:0] // the new owner hands them out once their locks have ended
-		case s == nil:
-			bad = append(bad[:0], dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeOf(c.lackLocked(c.settled.Handle))})
-		case f.Type == wire.TypeAck:
-			bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad[:0])
-			g.mu.settled += int(r.Count)
-		default:
-			bad = s.rules.Return(r.Base, r.Count, r.Attempt, now, bad[:0])
-		}
-		c.held = max(0, c.held-int(r.Count))
-		for _, b := range bad {
-			for i := range min(int(b.Count), maxListed-len(failures)) {
-				failures = append(failures, wire.AckFailure{Handle: c.settled.Handle, Seq: b.Base + core.Seq(i), Attempt: r.Attempt, Code: b.Code})
-			}
-		}
-	}
-	g.mu.Unlock()
-	c.report(failures)
-	return nil
-}
-
-func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
-	var n wire.Nack
-	if err := n.Decode(f.Body); err != nil {
-		return err
-	}
-	g.mu.Lock()
-	err := c.lackLocked(n.Handle)
-	if s := c.shareLocked(n.Handle); s != nil {
-		err = s.nackLocked(&n, f.Type == wire.TypeReject, now)
-	}
-	c.held = max(0, c.held-1)
-	g.mu.Unlock()
-	c.answer(n.Handle, n.Seq, n.Attempt, err)
-	return nil
-}
-
-// nackLocked applies a nack, or a rejection.
-func (s *share) nackLocked(n *wire.Nack, reject bool, now time.Time) error {
-	if len(n.Metadata) > 0 {
-		if err := s.rules.Replace(n.Seq, n.Attempt, n.Metadata, now); err != nil {
-			return err
-		}
-	}
-	if reject {
-		return s.rules.Reject(n.Seq, n.Attempt, n.Reason, now)
-	}
-	delay := time.Duration(-1)
-	if n.DelayMillis >= 0 {
-		delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
-	}
-	return s.rules.Nack(n.Seq, n.Attempt, delay, n.Reason, s.group.h.deps.Random(), now)
-}
-
-// maxListed bounds how many refused settlements of one frame are listed.
-const maxListed = 1000
-
-// Why a settlement of a share that is not there is refused; made once, as they may be frequent.
-var (
-	errMoved     = core.Errorf(core.CodeMoved, "another output host delivers the extent now")
-	errForgotten = core.Errorf(core.CodeStale, "the delivery is not known any more: the group was rewound, or has consumed the extent")
-)
-
-func (c *consumer) answer(handle uint32, seq core.Seq, attempt uint16, err error) {
-	if err != nil {
-		c.report([]wire.AckFailure{{Handle: handle, Seq: seq, Attempt: attempt, Code: core.CodeOf(err)}})
-	}
-}
-
-func (c *consumer) report(failures []wire.AckFailure) {
-	if len(failures) == 0 {
-		return
-	}
-	r := wire.AckResult{Entries: failures}
-	b, at := wire.BeginFrame(nil, wire.TypeAckResult, 0, c.stream)
-	b = r.Append(b)
-	wire.EndFrame(b, at)
-	c.s.mux.Conn.Post(b)
 }
 
 // clipName cuts a consumer's name to the bytes that records keep of it, at the end of a character: half a one is no text for protobuf.

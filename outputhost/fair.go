@@ -27,8 +27,10 @@ type holding struct {
 	changes uint64 // of the group when they were counted, see changesLocked
 }
 
-// changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, and settlements by token.
-func (g *group) changesLocked() uint64 { return g.mu.rules.Counters().Expired + g.mu.byToken }
+// changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, settlements by token, and shares that are here no more.
+func (g *group) changesLocked() uint64 {
+	return g.mu.rules.Counters().Expired + g.mu.byToken + g.mu.dropped
+}
 
 // holdsLocked is how many messages a consumer holds under a lock.
 func (g *group) holdsLocked(c *consumer) int {

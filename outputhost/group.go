@@ -34,6 +34,7 @@ type group struct {
 		given      map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
 		merged     time.Time                // when checkpoints of other owners were looked at
 		byToken    uint64                   // settlements by token
+		dropped    uint64                   // shares that were taken out of the group
 		settled    int                      // messages since the last checkpoint
 		acks       rate.Meter               // of what the rules have counted as acked
 		told       toldGroup                // what controllers were told of the group

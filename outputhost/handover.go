@@ -74,13 +74,16 @@ func (h *Host) saveGiven(ctx context.Context) error {
 	return nil
 }
 
-// ackLateLocked settles count messages from base of a share that was given away; what is refused is appended to bad.
+// ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away; what is refused is appended to bad.
 func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, bad []dispatch.Refusal) []dispatch.Refusal {
-	for i := range min(count, dispatch.MaxSettleRun) {
-		if s.late.state.Ack(base+core.Seq(i), attempt) {
+	for i := range count {
+		seq := base + core.Seq(i)
+		if s.late.state.Ack(seq, attempt) {
 			s.late.changed = true
+		} else if n := len(bad); n > 0 && bad[n-1].Base+core.Seq(bad[n-1].Count) == seq {
+			bad[n-1].Count++
 		} else {
-			bad = append(bad, dispatch.Refusal{Base: base + core.Seq(i), Count: 1, Code: core.CodeMoved})
+			bad = append(bad, dispatch.Refusal{Base: seq, Count: 1, Code: core.CodeMoved})
 		}
 	}
 	return bad

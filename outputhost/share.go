@@ -279,6 +279,7 @@ func (s *share) dropLocked() *reader {
 	s.removed = true
 	delete(g.mu.shares, s.extent.ID)
 	g.mu.ordered = nil
+	g.mu.dropped++
 	s.rules.Owner = nil
 	g.mu.rules.RemoveShare(s.rules)
 	s.countHeldLocked(0)

@@ -21,6 +21,7 @@ type client struct {
 	s        *session
 	conn     *ws.Conn
 	messages int
+	refused  []wire.AckFailure
 	read     func() // begins to read
 	ended    error  // of the session
 	mu       sync.Mutex
@@ -68,9 +69,19 @@ func (b *bench) connect() *client {
 					if err != nil {
 						return err
 					}
-					if rest = r; f.Type == wire.TypeDeliver {
+					rest = r
+					switch f.Type {
+					case wire.TypeDeliver:
 						c.mu.Lock()
 						c.messages++
+						c.mu.Unlock()
+					case wire.TypeAckResult:
+						var refused wire.AckResult
+						if err := refused.Decode(f.Body); err != nil {
+							return err
+						}
+						c.mu.Lock()
+						c.refused = append(c.refused, refused.Entries...)
 						c.mu.Unlock()
 					}
 				}

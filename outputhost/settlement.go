@@ -1,0 +1,209 @@
+package outputhost
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/wire"
+)
+
+// settle applies one frame of the consumer. An error ends the stream.
+func (c *consumer) settle(g *group, f wire.Frame) error {
+	now := c.h.deps.Now()
+	switch f.Type {
+	case wire.TypeConsumeCredit:
+		var credit wire.Credit
+		if err := credit.Decode(f.Body); err != nil {
+			return err
+		}
+		if f.Flags&wire.FlagRecall != 0 {
+			c.recall(g)
+			return nil
+		}
+		g.mu.Lock()
+		c.credit.grant(credit, c.h.cfg.MaxCredit)
+		g.mu.Unlock()
+		return nil
+	case wire.TypeAck, wire.TypeReturn:
+		return c.settleRuns(g, f, now)
+	case wire.TypeNack, wire.TypeReject:
+		return c.nack(g, f, now)
+	case wire.TypeExtend:
+		var e wire.Extend
+		if err := e.Decode(f.Body); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		s := c.shareLocked(e.Handle)
+		err := c.lackLocked(e.Handle)
+		if s != nil {
+			err = s.rules.Extend(e.Seq, e.Attempt, time.Duration(e.Millis)*time.Millisecond, now)
+		}
+		g.mu.Unlock()
+		c.answer(e.Handle, e.Seq, e.Attempt, err)
+		return nil
+	}
+	return core.Errorf(core.CodeBadFrame, "unexpected frame %d on a consume stream", f.Type)
+}
+
+// recall takes back the messages that the consumer may still be sent, and tells it how many those are: it may ask another host for them.
+func (c *consumer) recall(g *group) {
+	g.mu.Lock()
+	back := c.credit.recall()
+	g.mu.Unlock()
+	b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, c.stream)
+	b = back.Append(b)
+	wire.EndFrame(b, at)
+	c.s.mux.Conn.Post(b)
+}
+
+// settleRuns applies an Ack or a Return.
+func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
+	defer c.forgetRuns()
+	if err := c.settled.Decode(f.Body); err != nil {
+		return err
+	}
+	messages := uint64(0)
+	for _, r := range c.settled.Runs {
+		messages += uint64(r.Count)
+	}
+	var refused []refusal
+	var bad []dispatch.Refusal
+	g.mu.Lock()
+	if messages > maxSettled && g.mu.record.Spec.Delivery != core.AtMostOnce {
+		g.mu.Unlock()
+		return core.Errorf(core.CodeTooLarge, "a frame settles %d messages; settle at most %d with one", messages, maxSettled)
+	}
+	for _, r := range c.settled.Runs {
+		bad = c.settleRunLocked(g, f.Type, r, now, bad[:0])
+		for _, b := range bad {
+			refused = append(refused, refusal{b, r.Attempt})
+		}
+	}
+	g.mu.Unlock()
+	c.report(c.settled.Handle, refused)
+	return nil
+}
+
+// settleRunLocked applies one run of an Ack or a Return; what is refused is appended to bad. Only what was applied counts: a consumer that makes settlements
+// up holds as much as before.
+func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, now time.Time, bad []dispatch.Refusal) []dispatch.Refusal {
+	handle := c.settled.Handle
+	s, given := c.shareLocked(handle), c.lateLocked(handle)
+	switch {
+	case g.mu.record.Spec.Delivery == core.AtMostOnce: // it was done before it was handed out
+	case given != nil && t == wire.TypeAck:
+		return given.ackLateLocked(r.Base, r.Count, r.Attempt, bad)
+	case s == nil: // a return of what was given away, too: only its new owner can hand it out again
+		return append(bad, dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeOf(c.lackLocked(handle))})
+	case t == wire.TypeAck:
+		bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad)
+	default:
+		bad = s.rules.Return(r.Base, r.Count, r.Attempt, now, bad)
+	}
+	applied := int(r.Count)
+	for _, b := range bad {
+		applied -= int(b.Count)
+	}
+	if t == wire.TypeAck {
+		g.mu.settled += applied
+	}
+	c.held = max(0, c.held-applied)
+	return bad
+}
+
+// keptRuns is how many runs a consumer's scratch keeps room for.
+const keptRuns = 1024
+
+// forgetRuns gives back the memory of a large frame.
+func (c *consumer) forgetRuns() {
+	if cap(c.settled.Runs) > keptRuns {
+		c.settled.Runs = nil
+	}
+}
+
+func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
+	var n wire.Nack
+	if err := n.Decode(f.Body); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	err := c.lackLocked(n.Handle)
+	if s := c.shareLocked(n.Handle); s != nil {
+		if err = s.nackLocked(&n, f.Type == wire.TypeReject, now); err == nil {
+			c.held = max(0, c.held-1)
+		}
+	}
+	g.mu.Unlock()
+	c.answer(n.Handle, n.Seq, n.Attempt, err)
+	return nil
+}
+
+// nackLocked applies a nack, or a rejection.
+func (s *share) nackLocked(n *wire.Nack, reject bool, now time.Time) error {
+	if len(n.Metadata) > 0 {
+		if err := s.rules.Replace(n.Seq, n.Attempt, n.Metadata, now); err != nil {
+			return err
+		}
+	}
+	if reject {
+		return s.rules.Reject(n.Seq, n.Attempt, n.Reason, now)
+	}
+	delay := time.Duration(-1)
+	if n.DelayMillis >= 0 {
+		delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
+	}
+	return s.rules.Nack(n.Seq, n.Attempt, delay, n.Reason, s.group.h.deps.Random(), now)
+}
+
+const (
+	// maxSettled bounds the messages that one frame settles: several times what a share can have outstanding. A group that delivers at most once has no such
+	// bound, and there a settlement costs nothing.
+	maxSettled = dispatch.MaxSettleRun
+	// maxListed bounds how many refused settlements are listed in one frame; more go into further ones.
+	maxListed = 1000
+)
+
+// refusal is a run of settlements that were not applied.
+type refusal struct {
+	dispatch.Refusal
+	attempt uint16
+}
+
+// Why a settlement of a share that is not there is refused; made once, as they may be frequent.
+var (
+	errMoved     = core.Errorf(core.CodeMoved, "another output host delivers the extent now")
+	errForgotten = core.Errorf(core.CodeStale, "the delivery is not known any more: the group was rewound, or has consumed the extent")
+)
+
+func (c *consumer) answer(handle uint32, seq core.Seq, attempt uint16, err error) {
+	if err != nil {
+		c.report(handle, []refusal{{dispatch.Refusal{Base: seq, Count: 1, Code: core.CodeOf(err)}, attempt}})
+	}
+}
+
+// report lists each refused settlement: the consumer takes the others for applied.
+func (c *consumer) report(handle uint32, refused []refusal) {
+	var list wire.AckResult
+	for _, r := range refused {
+		for i := range r.Count {
+			list.Entries = append(list.Entries, wire.AckFailure{Handle: handle, Seq: r.Base + core.Seq(i), Attempt: r.attempt, Code: r.Code})
+			if len(list.Entries) == maxListed {
+				c.post(&list)
+			}
+		}
+	}
+	if len(list.Entries) > 0 {
+		c.post(&list)
+	}
+}
+
+// post sends a list, and empties it.
+func (c *consumer) post(list *wire.AckResult) {
+	b, at := wire.BeginFrame(nil, wire.TypeAckResult, 0, c.stream)
+	b = list.Append(b)
+	wire.EndFrame(b, at)
+	c.s.mux.Conn.Post(b)
+	list.Entries = list.Entries[:0]
+}

@@ -1,0 +1,160 @@
+package outputhost
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/wire"
+)
+
+// settles has the consumer send one frame of runs of its first extent.
+func (c *consumer) settles(g *group, t wire.FrameType, runs ...wire.SeqRun) error {
+	return c.settle(g, wire.Frame{Type: t, Body: (&wire.Settled{Runs: runs}).Append(nil)})
+}
+
+// answered waits for what the host refused.
+func (c *client) answered() []wire.AckFailure {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
+}
+
+func (c *consumer) holds(g *group) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return c.held
+}
+
+// TestSettle_FrameThatSettlesTooMuch: a frame names more messages than a share can have outstanding, in one run or in many. The host refuses it without a
+// look at any, and its consumer with it.
+func TestSettle_FrameThatSettlesTooMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, _ := b.small(10)
+		conn := b.connect()
+		conn.read()
+		c := conn.consume(g)
+		c.grant(g, 10, 1<<20)
+		many := make([]wire.SeqRun, 1000)
+		for i := range many {
+			many[i] = wire.SeqRun{Base: 1, Count: 10, Attempt: 1}
+		}
+		if err := c.settles(g, wire.TypeReturn, append(many, wire.SeqRun{Base: 1, Count: maxSettled - 10_000, Attempt: 1})...); err != nil {
+			t.Errorf("a frame with as many as may be: %v", err)
+		}
+		for _, kind := range []wire.FrameType{wire.TypeAck, wire.TypeReturn} {
+			if err := c.settles(g, kind, append(many, wire.SeqRun{Base: 1, Count: maxSettled - 9_999, Attempt: 1})...); core.CodeOf(err) != core.CodeTooLarge {
+				t.Errorf("a frame %d with one more: %v, want %s", kind, err, core.CodeTooLarge)
+			}
+		}
+	})
+}
+
+// TestSettle_ListsAllRefusals: however many settlements of a frame are refused, the consumer is told of each.
+func TestSettle_ListsAllRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, s := b.small(dispatch.MaxOutstanding)
+		conn := b.connect()
+		conn.read()
+		c := conn.consume(g)
+		c.grant(g, dispatch.MaxOutstanding, 1<<20)
+		g.giveAway(s, b.deps.Now())
+		if err := c.settles(g, wire.TypeReturn, wire.SeqRun{Base: 1, Count: 2500, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.settles(g, wire.TypeAck, wire.SeqRun{Base: 2501, Count: 7500, Attempt: 9}); err != nil {
+			t.Fatal(err)
+		}
+		refused := conn.answered()
+		for i, f := range refused {
+			attempt := uint16(1)
+			if i >= 2500 {
+				attempt = 9
+			}
+			if f.Seq != core.Seq(i+1) || f.Attempt != attempt || f.Code != core.CodeMoved {
+				t.Fatalf("refusal %d: %+v", i, f)
+			}
+		}
+		if len(refused) != dispatch.MaxOutstanding {
+			t.Errorf("%d refusals are listed, want all %d", len(refused), dispatch.MaxOutstanding)
+		}
+	})
+}
+
+// TestSettle_ReturnOfAShareGivenAway: its new owner alone can hand out the message again before its lock ends, so the consumer has to return it there. An ack
+// counts here.
+func TestSettle_ReturnOfAShareGivenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, s := b.small(10)
+		conn := b.connect()
+		conn.read()
+		c := conn.consume(g)
+		c.grant(g, 10, 1<<20)
+		g.giveAway(s, b.deps.Now())
+		if err := c.settles(g, wire.TypeAck, wire.SeqRun{Base: 1, Count: 5, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.settles(g, wire.TypeReturn, wire.SeqRun{Base: 6, Count: 1, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if r := conn.answered(); len(r) != 1 || r[0].Seq != 6 || r[0].Code != core.CodeMoved {
+			t.Errorf("refused are %+v, want the return as %s", r, core.CodeMoved)
+		}
+	})
+}
+
+// TestSettle_RefusedOnesAreStillHeld: a consumer holds what it holds, whatever it makes up.
+func TestSettle_RefusedOnesAreStillHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, _ := b.small(100)
+		conn := b.connect()
+		conn.read()
+		c := conn.consume(g)
+		c.grant(g, 100, 1<<20)
+		made := wire.SeqRun{Base: 1, Count: 100, Attempt: 2}
+		nack := wire.Nack{Seq: 1, Attempt: 2}
+		for _, kind := range []wire.FrameType{wire.TypeAck, wire.TypeReturn} {
+			if err := c.settles(g, kind, made); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, kind := range []wire.FrameType{wire.TypeNack, wire.TypeReject} {
+			if err := c.settle(g, wire.Frame{Type: kind, Body: nack.Append(nil)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := c.holds(g); n != 100 {
+			t.Errorf("after settlements that were refused it holds %d, want all 100", n)
+		}
+		if err := c.settles(g, wire.TypeAck, wire.SeqRun{Base: 1, Count: 10, Attempt: 1}, wire.SeqRun{Base: 5, Count: 10, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.holds(g); n != 86 {
+			t.Errorf("after acks of which 14 were applied it holds %d, want 86", n)
+		}
+	})
+}
+
+// TestFair_LocksOfAShareGivenAway: what a consumer held of it is not locked here any more, and keeps nothing from it.
+func TestFair_LocksOfAShareGivenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, s := b.small(100)
+		conn := b.connect()
+		conn.read()
+		c := conn.consume(g)
+		c.grant(g, 100, 1<<20)
+		g.giveAway(s, b.deps.Now())
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if n := g.mayHoldLocked(c, 50); n != 50 {
+			t.Errorf("it may hold %d, want 50", n)
+		}
+	})
+}
