@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -336,6 +337,7 @@ func TestBodies_RefuseBadValues(t *testing.T) {
 		"ack with a newer status":    {new(PublishAck), (&PublishAck{Runs: []AckRun{{First: 1, Count: 2, Status: 3}}}).Append(nil), core.CodeVersion},
 		"settlement of seq 0":        {new(Settled), (&Settled{Runs: []SeqRun{{Base: 0, Count: 1}}}).Append(nil), core.CodeBadFrame},
 		"settlement of no seqs":      {new(Settled), (&Settled{Runs: []SeqRun{{Base: 1, Count: 0}}}).Append(nil), core.CodeBadFrame},
+		"settlement of many runs":    {new(Settled), (&Settled{Runs: slices.Repeat([]SeqRun{{Base: 1, Count: 1}}, MaxSettledRuns+1)}).Append(nil), core.CodeTooLarge},
 		"nack of seq 0":              {new(Nack), (&Nack{}).Append(nil), core.CodeBadFrame},
 		"nack with long metadata":    {new(Nack), (&Nack{Seq: 1, Metadata: make([]byte, MaxAttributes+1)}).Append(nil), core.CodeTooLarge},
 		"nack for ever":              {new(Nack), (&Nack{Seq: 1, DelayMillis: 1 << 62}).Append(nil), core.CodeBadArgument},

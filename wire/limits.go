@@ -13,6 +13,7 @@ const (
 	MaxTraceParent   = 128
 	MaxToken         = 1024
 	MaxBatchRecords  = 65535
+	MaxSettledRuns   = 65535   // in one Settled
 	MaxBatchBytes    = 1 << 20 // target of the writer; one larger record travels alone
 	InternalHeadroom = 64 << 10
 	// MaxKnown bounds the window of an open-read of a timer extent, whose records are at most 128 Ki: that many bits are 16 KiB.

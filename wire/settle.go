@@ -42,6 +42,9 @@ func (s *Settled) Decode(body []byte) error {
 	if c.short || uint64(n)*seqRunLen != uint64(len(c.b)) {
 		return core.Errorf(core.CodeBadFrame, "settlement of %d runs has a body of %d bytes", n, len(body))
 	}
+	if n > MaxSettledRuns {
+		return core.Errorf(core.CodeTooLarge, "settlement has %d runs; at most %d are allowed in one frame", n, MaxSettledRuns)
+	}
 	for range n {
 		r := SeqRun{Base: core.Seq(c.u64()), Count: c.u32(), Attempt: c.u16()}
 		if err := checkRun(r.Base, r.Count, c.u16()); err != nil {
