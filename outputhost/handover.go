@@ -5,9 +5,12 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/once"
 )
 
 // late is what stays of a share that was given to another host: messages that were handed out here may still be settled here. It is saved
@@ -48,12 +51,16 @@ func (h *Host) saveGiven(ctx context.Context) error {
 	run, now := h.deps.Members.Self().Run, h.deps.Now()
 	var rows []metadata.Row
 	var saved []*share
+	var claims []released
 	for _, g := range h.groupList() {
 		g.mu.Lock()
 		for id, s := range g.mu.given {
 			if !s.late.durable {
-				rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: s.late.state.Append(nil), Written: h.saver.stamp(now)})
-				saved = append(saved, s)
+				row := metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: s.late.state.Append(nil), Written: h.saver.stamp(now)}
+				rows, saved = append(rows, row), append(saved, s)
+				if s.claim != nil {
+					claims = append(claims, released{s.claim, row.Value})
+				}
 			}
 		}
 		g.mu.Unlock()
@@ -64,6 +71,9 @@ func (h *Host) saveGiven(ctx context.Context) error {
 	if err := h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
 		return core.Errorf(core.CodeOf(err), "save %d shares that were given away: %w", len(rows), err)
 	}
+	if err := releaseClaims(ctx, claims); err != nil {
+		return core.Errorf(core.CodeOf(err), "give back what was claimed of shares that were given away: %w", err)
+	}
 	for _, s := range saved {
 		s.group.mu.Lock()
 		if s.late != nil { // else it came back, or was forgotten
@@ -72,6 +82,27 @@ func (h *Host) saveGiven(ctx context.Context) error {
 		s.group.mu.Unlock()
 	}
 	return nil
+}
+
+// released is a claim of a share that was given away, and what is done of the share.
+type released struct {
+	claim *once.Claim
+	state []byte
+}
+
+// releaseClaims ends claims, several at a time. One that another owner has taken is ended already.
+func releaseClaims(ctx context.Context, claims []released) error {
+	var all errgroup.Group
+	all.SetLimit(settledAtOnce)
+	for _, c := range claims {
+		all.Go(func() error {
+			if err := c.claim.Release(ctx, c.state); core.CodeOf(err) != core.CodeStale {
+				return err
+			}
+			return nil
+		})
+	}
+	return all.Wait()
 }
 
 // ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away; what is refused is appended to bad.

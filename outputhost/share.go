@@ -93,6 +93,9 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	switch {
 	case moved: // another host owned it in between, unnoticed here: what that one settled counts
 		g.giveAway(have, g.h.deps.Now())
+		if err := g.h.saveGiven(ctx); err != nil { // before it is claimed anew
+			return err
+		}
 	case have != nil:
 		g.forgo(have, gone)
 		return nil

@@ -44,15 +44,29 @@ func Take(ctx context.Context, meta metadata.Store, key metadata.Key, run core.R
 // Save makes durable what is done, and with it what may be handed out. CodeStale when the share has another owner: nothing more may be handed
 // out here that was not before. After any other error it may be saved.
 func (c *Claim) Save(ctx context.Context, state []byte) error {
+	return c.change(ctx, func(r *metadata.ClaimRecord) { r.State = state })
+}
+
+// change alters the record while it is this claim's.
+func (c *Claim) change(ctx context.Context, alter func(r *metadata.ClaimRecord)) error {
 	_, err := metadata.Change(ctx, c.meta, metadata.Claims, c.key, func(r *metadata.ClaimRecord) error {
-		if r.Term != c.term {
+		switch {
+		case r.Term.IsZero():
+			return core.Errorf(core.CodeStale, "the share was given away by run %s", r.Owner)
+		case r.Term != c.term:
 			return core.Errorf(core.CodeStale, "the share was claimed by run %s", r.Owner)
 		}
-		r.State = state
+		alter(r)
 		return nil
 	})
 	if core.CodeOf(err) == core.CodeNotFound {
 		return core.Errorf(core.CodeStale, "the share is no longer there: %w", err)
 	}
 	return err
+}
+
+// Release makes durable what is done of a share that is given away, without what was claimed and not handed out: the next owner hands that out. It ends the
+// claim, so that a Save that is still under way is refused or comes before it. CodeStale when the claim has ended before: then what is stored stays.
+func (c *Claim) Release(ctx context.Context, state []byte) error {
+	return c.change(ctx, func(r *metadata.ClaimRecord) { r.State, r.Term = state, core.ID{} })
 }

@@ -123,3 +123,50 @@ func TestClaim_Contended(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestClaim_Release: what an owner that gives the share away says last stays, whatever it has under way, and the next owner begins with it.
+func TestClaim_Release(t *testing.T) {
+	meta := memory.New()
+	first, _ := take(t, meta)
+	if err := first.Save(t.Context(), []byte("1 and claimed 2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Release(t.Context(), []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Save(t.Context(), []byte("1 and claimed 2")); core.CodeOf(err) != core.CodeStale {
+		t.Errorf("a save after the release: %v, want it stale", err)
+	}
+	if err := first.Release(t.Context(), []byte("1")); core.CodeOf(err) != core.CodeStale {
+		t.Errorf("another release: %v, want it stale", err)
+	}
+	second, state := take(t, meta)
+	if state != "1" {
+		t.Errorf("the second owner begins with %q, want what the first released", state)
+	}
+	if err := second.Save(t.Context(), []byte("12")); err != nil {
+		t.Error(err)
+	}
+	if err := first.Release(t.Context(), []byte("1")); core.CodeOf(err) != core.CodeStale {
+		t.Errorf("a release after another has taken over: %v, want it stale", err)
+	}
+}
+
+// TestClaim_ReleaseBesideASave releases a claim while saves of it are under way: they come before it, or are refused.
+func TestClaim_ReleaseBesideASave(t *testing.T) {
+	for range 50 {
+		meta := memory.New()
+		c, _ := take(t, meta)
+		var saves sync.WaitGroup
+		for range 4 {
+			saves.Go(func() { c.Save(t.Context(), []byte("claimed")) })
+		}
+		if err := c.Release(t.Context(), []byte("truth")); err != nil {
+			t.Fatal(err)
+		}
+		saves.Wait()
+		if _, state := take(t, meta); state != "truth" {
+			t.Fatalf("the next owner begins with %q", state)
+		}
+	}
+}
