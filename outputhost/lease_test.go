@@ -147,7 +147,7 @@ func (x *leasedBench) set(what map[string]bool, addrs ...string) {
 func (x *leasedBench) gives() bool {
 	x.t.Helper()
 	before := x.inFlight()
-	x.g.takeForPull(1) // what it makes of the message, which is none, does not matter
+	x.g.takeForPull(x.t.Context(), 1) // what it makes of the message, which is none, does not matter
 	return x.inFlight() > before
 }
 

@@ -44,7 +44,7 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 	timer := time.NewTimer(max(wait, firstRead))
 	defer timer.Stop()
 	for {
-		messages, err := g.takeForPull(most)
+		messages, err := g.takeForPull(ctx, most)
 		if len(messages) > 0 || err != nil {
 			return messages, err
 		}
@@ -93,7 +93,11 @@ func (g *group) endLinger(now time.Time) {
 	}
 }
 
-func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
+// takeForPull hands out up to most messages. A record that cannot be read stays locked; it is an error only when no other was taken.
+func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage, error) {
+	if ctx.Err() != nil { // nobody waits for an answer: messages would be locked in vain
+		return nil, nil
+	}
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	if err := g.mu.paused; err != nil {
@@ -109,26 +113,41 @@ func (g *group) takeForPull(most int) ([]*pb.PulledMessage, error) {
 		return nil, nil
 	}
 	var out []*pb.PulledMessage
-	var err error
+	var failed error // to read the first of those that could not be
 	g.orderLocked()
 	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := shareOf(run.Share)
 		g.h.metrics.handedOut(run, now)
-		err = eachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {
-			m, r, err := messageOf(record)
+		err := eachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {
+			m, err := s.pulledLocked(seq, record, run)
 			if err != nil {
-				return err
+				failed = cmp.Or(failed, err)
+			} else {
+				out = append(out, m)
 			}
-			out = append(out, &pb.PulledMessage{
-				Token: s.tokenLocked(seq, run.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(run.Attempt),
-				Enqueued: convert.Time(time.UnixMicro(cmp.Or(r.FirstEnqueue, run.Enqueued))), Message: m, Metadata: bytes.Clone(r.Metadata),
-			})
 			return nil
 		})
+		failed = cmp.Or(failed, err)
 	}
 	g.mu.Unlock()
 	g.pump()
-	return out, err
+	if failed != nil && len(out) > 0 {
+		g.h.log.Warn("a pulled message cannot be read and is not handed out", "queue", g.queuePath, "group", g.name, "err", failed)
+		failed = nil
+	}
+	return out, failed
+}
+
+// pulledLocked is the answer of a pull for one record of a run.
+func (s *share) pulledLocked(seq core.Seq, record []byte, run dispatch.Run) (*pb.PulledMessage, error) {
+	m, r, err := messageOf(record)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PulledMessage{
+		Token: s.tokenLocked(seq, run.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(run.Attempt),
+		Enqueued: convert.Time(time.UnixMicro(cmp.Or(r.FirstEnqueue, run.Enqueued))), Message: m, Metadata: bytes.Clone(r.Metadata),
+	}, nil
 }
 
 // settleTokens applies a verb to deliveries named by tokens, and lists those it refused.
