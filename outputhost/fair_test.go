@@ -1,12 +1,15 @@
 package outputhost
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
 )
 
 // small is a group with n ready messages of 8 bytes in one share.
@@ -132,29 +135,40 @@ func TestFair_Turns(t *testing.T) {
 
 // TestFair_ConsumersOfAGroup: a group has so many consumers on a host, and not one more until one leaves.
 func TestFair_ConsumersOfAGroup(t *testing.T) {
-	b := newBench(t)
-	b.cfg.GroupConsumers = 3
-	g := b.large(1, 0)
-	c := b.connect()
-	admit := func() error {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.admitLocked()
-	}
-	var last *consumer
-	for range 3 {
-		if err := admit(); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.cfg.GroupConsumers = 3
+		g := b.large(1, 0)
+		if err := metadata.Create(t.Context(), b.meta, metadata.Names, metadata.NameKey(g.queuePath), metadata.NameRecord{Queue: g.queue}); err != nil {
 			t.Fatal(err)
 		}
-		last = c.consume(g)
-	}
-	if err := admit(); core.CodeOf(err) != core.CodeThrottled {
-		t.Fatalf("a fourth consumer: %v, want %s", err, core.CodeThrottled)
-	}
-	last.leave()
-	if err := admit(); err != nil {
-		t.Errorf("after one has left: %v", err)
-	}
+		c := b.connect()
+		c.read()
+		var last *consumer
+		open := func(want ...core.Code) {
+			t.Helper()
+			last = &consumer{s: c.s, h: b.Host, id: dispatch.SessionID(b.nextSession.Add(1))}
+			last.open(t.Context(), &pb.ConsumeHello{Queue: g.queuePath, Group: g.name})
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			var got []core.Code
+			for _, err := range c.failed {
+				got = append(got, core.CodeOf(err))
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("refused: %v, want %v", got, want)
+			}
+		}
+		for range 3 {
+			open()
+		}
+		member := last
+		open(core.CodeThrottled)
+		member.leave()
+		open(core.CodeThrottled) // the one of before
+		open(core.CodeThrottled, core.CodeThrottled)
+	})
 }
 
 // TestPull_KeepsReadersForTheNext: readers stay open for a while after a pull, and are closed when no other follows.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/internal/netmem"
@@ -22,8 +23,9 @@ type client struct {
 	conn     *ws.Conn
 	messages int
 	refused  []wire.AckFailure
-	read     func() // begins to read
-	ended    error  // of the session
+	failed   []error // of streams
+	read     func()  // begins to read
+	ended    error   // of the session
 	mu       sync.Mutex
 }
 
@@ -74,6 +76,10 @@ func (b *bench) connect() *client {
 					case wire.TypeDeliver:
 						c.mu.Lock()
 						c.messages++
+						c.mu.Unlock()
+					case wire.TypeError:
+						c.mu.Lock()
+						c.failed = append(c.failed, convert.FrameError(f.Body))
 						c.mu.Unlock()
 					case wire.TypeAckResult:
 						var refused wire.AckResult

@@ -108,8 +108,9 @@ func TestDeadLettersOnce(t *testing.T) {
 	}
 }
 
-// TestDeadLetterKilledAtOnce kills the server as soon as a message is listed as a dead letter, and as soon as a purge is done: it is listed once, and not at
-// all after the purge.
+// TestDeadLetterKilledAtOnce kills the server as soon as a message is listed as a dead letter, and as soon as a purge is done: just after the restart it is
+// listed once, and not at all after the purge, and it is not delivered again. The server looks for a dead letter whose append it does not know of only
+// dispatch.TransferDoubt, a minute, later: test/cluster tests in virtual time (TestDead_OneOverCrashes) that it is not appended once more then.
 func TestDeadLetterKilledAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoSmartRetry = 2, true })
@@ -134,7 +135,7 @@ func TestDeadLetterKilledAtOnce(t *testing.T) {
 			purged = i + 1
 		}
 		w.server.Restart()
-		w.none(con, 4*time.Second) // longer than a resumed dead letter waits to be looked for
+		w.none(con, 4*time.Second) // long enough for the consumer to be back
 		if got := process.Decode[letter](t, w.server.Ask("dlq", "list", queue, "g", "-o", "json")); len(got) != i+1-purged {
 			t.Fatalf("round %d: %d dead letters, want %d: %+v", i, len(got), i+1-purged, got)
 		}
