@@ -14,8 +14,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Limits of a unary pull.
+// Limits of a unary pull, and of a unary settlement.
 const (
+	maxTokens    = 1000
 	maxPull      = 1000
 	maxPullBytes = 8 << 20
 	maxPullWait  = time.Minute

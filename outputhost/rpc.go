@@ -46,6 +46,9 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 }
 
 func (s *service) Settle(ctx context.Context, req *connect.Request[pb.SettleRequest]) (*connect.Response[pb.SettleResponse], error) {
+	if n := len(req.Msg.Tokens); n > maxTokens {
+		return nil, convert.RPCError(core.Errorf(core.CodeBadArgument, "%d tokens in one call; at most %d are allowed", n, maxTokens))
+	}
 	return connect.NewResponse(&pb.SettleResponse{Failures: s.h.settleTokens(ctx, req.Msg)}), nil
 }
 

@@ -4,9 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 )
@@ -54,5 +56,20 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 	}
 	if s.rules.Inherited(2) || dispatch.EarlierSession == pullSession {
 		t.Error("what was returned is inherited no more")
+	}
+}
+
+// TestToken_SettlesSoManyAtOnce: a call names at most as many tokens as one of the public API.
+func TestToken_SettlesSoManyAtOnce(t *testing.T) {
+	b := newBench(t)
+	settle := func(n int) error {
+		_, err := (&service{b.Host}).Settle(t.Context(), connect.NewRequest(&pb.SettleRequest{Verb: "ack", Tokens: make([]string, n)}))
+		return convert.FromRPC(err)
+	}
+	if err := settle(1000); err != nil {
+		t.Errorf("1,000 tokens: %v", err)
+	}
+	if err := settle(1001); core.CodeOf(err) != core.CodeBadArgument {
+		t.Errorf("1,001 tokens: %v, want %s", err, core.CodeBadArgument)
 	}
 }
