@@ -40,7 +40,7 @@ type Config struct {
 	CallTimeout     time.Duration // of one call to a store, a controller or the metadata
 	ReadAhead       int           // bytes a share has asked a store for and not been sent, at most
 	ReadMemory      int           // the same for all shares of the host together
-	HoldMemory      int           // bytes of messages read and not settled, of all shares together
+	HoldMemory      int           // bytes of messages read and not settled, and what is kept for them, of all shares together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
 	Links           ws.Limits     // connections of consumers and their streams; more are refused
 	GroupConsumers  int           // consumers of one group on this host; more are refused
@@ -94,6 +94,7 @@ type Host struct {
 	letters   *letters
 	sources   *sources.Stores
 	memory    *budget.Budget
+	notes     *budget.Budget // the part of the memory for texts and metadata of nacks
 	lease     *lease.Lease
 	cancels   *cancels.Desk
 	counts    counts
@@ -147,6 +148,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.letters = newLetters(h)
 	h.sources = sources.New(deps.Members)
 	h.memory = budget.New(cfg.HoldMemory)
+	h.notes = budget.New(cfg.HoldMemory / notesPart)
 	h.lease = lease.New(lease.Config{Members: deps.Members, Log: h.log, Lapses: h.metrics.lapses}, leased{h})
 	h.cancels = cancels.New(deps.Meta, deps.Now)
 	h.accepting = make(chan struct{}, 1)

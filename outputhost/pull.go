@@ -258,14 +258,14 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, rando
 				return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", delay, core.MaxNackDelay)
 			}
 		}
-		if len(req.Metadata) > 0 {
-			if err := s.rules.Replace(t.Seq, t.Attempt, req.Metadata, now); err != nil {
-				return err
-			}
+		if err := s.replaceLocked(t.Seq, t.Attempt, req.Metadata, now); err != nil {
+			return err
 		}
-		return s.rules.Nack(t.Seq, t.Attempt, delay, []byte(req.Reason), random, now)
+		defer s.countHeldLocked()
+		return s.rules.Nack(t.Seq, t.Attempt, delay, s.reasonLocked([]byte(req.Reason)), random, now)
 	case "reject":
-		return s.rules.Reject(t.Seq, t.Attempt, []byte(req.Reason), now)
+		defer s.countHeldLocked()
+		return s.rules.Reject(t.Seq, t.Attempt, s.reasonLocked([]byte(req.Reason)), now)
 	case "extend":
 		d := req.Delay.AsDuration()
 		if d <= 0 || d > core.MaxLockTimeout {

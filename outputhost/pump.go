@@ -166,7 +166,7 @@ func (g *group) unsavedLocked() (u urgency, changed bool) {
 			u, changed = max(u, saveBusy), true
 		}
 		changed = changed || s.rules.Changed() || s.finished()
-		s.countHeldLocked(s.rules.Held())
+		s.countHeldLocked()
 	}
 	for _, s := range g.mu.given {
 		changed = changed || s.late.changed

@@ -75,7 +75,7 @@ func (g *group) readLocked() (actions []func()) {
 			actions = append(actions, s.reader.start)
 		case r != nil && r.mux != nil:
 			ahead := g.h.readAhead()
-			want := min(s.rules.ReadCredit(), ahead, g.h.memory.Room(s.rules.Held())) - r.granted
+			want := min(s.rules.ReadCredit(), ahead, g.h.memory.Room(s.rules.HeldBatches())) - r.granted
 			if want >= ahead/4 || r.granted <= 0 && want > 0 {
 				r.granted += want
 				actions = append(actions, func() { r.credit(want) })
@@ -144,7 +144,7 @@ func (r *reader) connect(ctx context.Context) error {
 	}
 	r.g.mu.Lock()
 	from := s.rules.ReadFrom()
-	credit := min(s.rules.ReadCredit(), r.g.h.readAhead(), r.g.h.memory.Room(s.rules.Held()))
+	credit := min(s.rules.ReadCredit(), r.g.h.readAhead(), r.g.h.memory.Room(s.rules.HeldBatches()))
 	known := s.knownLocked()
 	r.g.mu.Unlock()
 	body, err := proto.Marshal(&pb.OpenRead{Extent: convert.ExtentToProto(s.extent), From: uint64(from), Credit: uint64(credit), Known: known})

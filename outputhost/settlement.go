@@ -142,19 +142,44 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 
 // nackLocked applies a nack, or a rejection.
 func (s *share) nackLocked(n *wire.Nack, reject bool, now time.Time) error {
-	if len(n.Metadata) > 0 {
-		if err := s.rules.Replace(n.Seq, n.Attempt, n.Metadata, now); err != nil {
-			return err
-		}
+	if err := s.replaceLocked(n.Seq, n.Attempt, n.Metadata, now); err != nil {
+		return err
 	}
+	defer s.countHeldLocked()
+	reason := s.reasonLocked(n.Reason)
 	if reject {
-		return s.rules.Reject(n.Seq, n.Attempt, n.Reason, now)
+		return s.rules.Reject(n.Seq, n.Attempt, reason, now)
 	}
 	delay := time.Duration(-1)
 	if n.DelayMillis >= 0 {
 		delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
 	}
-	return s.rules.Nack(n.Seq, n.Attempt, delay, n.Reason, s.group.h.deps.Random(), now)
+	return s.rules.Nack(n.Seq, n.Attempt, delay, reason, s.group.h.deps.Random(), now)
+}
+
+// notesPart of the memory for messages that are held is for what nacks leave with them: without a bound of its own, consumers would fill it while a retry
+// queue takes nothing.
+const notesPart = 4
+
+var errNotes = core.Errorf(core.CodeThrottled, "the output host has no room for more metadata of nacks, as messages wait for their retry queue; try again later, or without metadata")
+
+// replaceLocked has metadata, if there are any, replace a message's own, as far as there is memory for them.
+func (s *share) replaceLocked(seq core.Seq, attempt uint16, metadata []byte, now time.Time) error {
+	switch {
+	case len(metadata) == 0:
+		return nil
+	case len(metadata) > s.group.h.notes.Room(s.rules.Noted()):
+		return errNotes
+	}
+	return s.rules.Replace(seq, attempt, metadata, now)
+}
+
+// reasonLocked is what is kept of a reason: nothing while there is no memory for it, since the settlement counts without it.
+func (s *share) reasonLocked(reason []byte) []byte {
+	if len(reason) > s.group.h.notes.Room(s.rules.Noted()) {
+		return nil
+	}
+	return reason
 }
 
 const (

@@ -4,8 +4,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/outputhost/budget"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -155,6 +157,55 @@ func TestFair_LocksOfAShareGivenAway(t *testing.T) {
 		defer g.mu.Unlock()
 		if n := g.mayHoldLocked(c, 50); n != 50 {
 			t.Errorf("it may hold %d, want 50", n)
+		}
+	})
+}
+
+// TestNack_MetadataAreBounded: while no message reaches its retry queue, consumers of many groups leave as many metadata as they can. The host keeps them up
+// to its bound, with a little for each share; what it refuses is throttled, and the messages are locked as before. Nacks without metadata count.
+func TestNack_MetadataAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		const bound, groups = 4 << 20, 8
+		b.memory, b.notes = budget.New(notesPart*bound), budget.New(bound)
+		_, first := b.group()
+		list := []*pb.Assignment{first}
+		for len(list) < groups {
+			_, a := b.group()
+			list = append(list, a)
+		}
+		if err := b.give(1, list...); err != nil {
+			t.Fatal(err)
+		}
+		metadata, text := make([]byte, core.MaxMetadata), make([]byte, wire.MaxReason)
+		for i, a := range list {
+			g, s := b.taken(a, 1000)
+			g.mu.Lock()
+			refused := 0
+			for seq := core.Seq(1); seq <= 500; seq++ {
+				err := s.nackLocked(&wire.Nack{Seq: seq, Attempt: 1, Metadata: metadata}, false, b.deps.Now())
+				switch {
+				case core.CodeOf(err) == core.CodeThrottled:
+					refused++
+				case err != nil:
+					t.Fatal(err)
+				}
+			}
+			if refused == 0 {
+				t.Errorf("share %d keeps all, %d bytes", i, s.rules.Noted())
+			}
+			if n := s.rules.Depth().InFlight; n != 500+refused {
+				t.Errorf("share %d has %d messages locked, want those of which nothing was taken, %d", i, n, 500+refused)
+			}
+			for seq := core.Seq(501); seq <= 1000; seq++ {
+				if err := s.nackLocked(&wire.Nack{Seq: seq, Attempt: 1, DelayMillis: 1000, Reason: text}, false, b.deps.Now()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.mu.Unlock()
+		}
+		if most := int64(bound + groups*budget.MinPart); b.notes.Held() > most || b.memory.Held() < b.notes.Held() {
+			t.Errorf("%d bytes are kept, want at most %d; %d are counted in all", b.notes.Held(), most, b.memory.Held())
 		}
 	})
 }

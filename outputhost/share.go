@@ -37,7 +37,8 @@ type share struct {
 	began                   time.Time                 // when it was resumed here
 	intended                int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages to be dead-lettered; 0: none did
 	claim                   *once.Claim               // of a group that delivers at most once, else nil
-	held                    int                       // bytes of messages it holds, as counted in the host's memory
+	held                    int                       // bytes it holds, as counted in the host's memory
+	noted                   int                       // of these, texts and metadata of nacks, as counted there
 	others                  map[metadata.Key]*other   // checkpoints of other owners
 	late                    *late                     // of a share that was given away: what is still settled here
 	end                     bool                      // sealed: l is known
@@ -285,7 +286,7 @@ func (s *share) dropLocked() *reader {
 	g.mu.dropped++
 	s.rules.Owner = nil
 	g.mu.rules.RemoveShare(s.rules)
-	s.countHeldLocked(0)
+	s.countHeldLocked()
 	r := s.reader
 	s.reader = nil
 	return r
@@ -309,13 +310,20 @@ func (g *group) renameHandlesLocked(old, now *share) {
 	}
 }
 
-// countHeldLocked tells the host's memory how much the share holds.
-func (s *share) countHeldLocked(held int) {
-	if held == s.held {
-		return
+// countHeldLocked tells the host's memory how much the share holds: nothing, once it is not here any more.
+func (s *share) countHeldLocked() {
+	held, noted := 0, 0
+	if !s.removed {
+		held, noted = s.rules.Held(), s.rules.Noted()
 	}
-	s.group.h.memory.Count(s.held, held)
-	s.held = held
+	if held != s.held {
+		s.group.h.memory.Count(s.held, held)
+		s.held = held
+	}
+	if noted != s.noted {
+		s.group.h.notes.Count(s.noted, noted)
+		s.noted = noted
+	}
 }
 
 // sourcesLocked are those of the share's extent.

@@ -202,7 +202,7 @@ func (g *group) viewLocked(x *held, now time.Time) stuck.View {
 		Standing: x.standingLocked(now),
 		Takers:   len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Waiting: g.mu.rules.Ready(),
 		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(),
-		MemoryFull: g.h.memory.Room(s.rules.Held()) == 0, Unreadable: x.lost || s.failing() || len(s.sourcesLocked(now)) == 0,
+		MemoryFull: g.h.memory.Room(s.rules.HeldBatches()) == 0, Unreadable: x.lost || s.failing() || len(s.sourcesLocked(now)) == 0,
 		Lapsed: !g.h.lease.Holds(now), DLQFails: g.mu.letterErr != nil && depth.Dying > 0, ParkFails: g.mu.parkErr != nil && depth.Parked > 0,
 	}
 	_, v.Stalled = g.mu.rules.Stalled()

@@ -57,8 +57,8 @@ func TestHost_RebuildsABrokenShare(t *testing.T) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if from := s.rules.ReadFrom(); from != 12 || s.rules.Held() != 0 {
-		t.Errorf("it is read again from %d with %d bytes held, want 12 and none", from, s.rules.Held())
+	if from := s.rules.ReadFrom(); from != 12 || s.rules.HeldBatches() != 0 {
+		t.Errorf("it is read again from %d with %d bytes held, want 12 and none", from, s.rules.HeldBatches())
 	}
 	if s.reader == r || !r.stopped.Load() {
 		t.Error("the reader of before goes on")

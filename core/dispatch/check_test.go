@@ -190,6 +190,16 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			return fmt.Errorf("batch %d has %d messages, %d bytes left, counted %d, %d", b.Base, left[b], live[b], b.left, b.live)
 		}
 	}
+	noted := 0
+	for _, text := range s.texts {
+		noted += len(text)
+	}
+	for _, d := range s.departures {
+		noted += len(d.metadata)
+	}
+	if noted != s.noted {
+		return fmt.Errorf("%d bytes of texts and metadata, counted %d", noted, s.noted)
+	}
 	if bytes != s.heldBytes {
 		return fmt.Errorf("%d bytes held, counted %d", bytes, s.heldBytes)
 	}

@@ -221,7 +221,7 @@ func (s *Share) restore(st State) {
 			s.keep(seq, e.text)
 		}
 		if e.metadata != "" {
-			s.depart(seq).metadata = []byte(e.metadata)
+			s.keepMetadata(seq, []byte(e.metadata))
 		}
 		switch e.kind {
 		case locked:

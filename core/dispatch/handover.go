@@ -14,9 +14,6 @@ const (
 	OwnerGone  = OwnerLease + 500*time.Millisecond
 )
 
-// Held is how many bytes of batches the share holds.
-func (s *Share) Held() int { return s.heldBytes }
-
 // State is what the share's last checkpoint would hold if it were given away now, in full.
 func (s *Share) State(now time.Time) State {
 	s.group.settleGiven()

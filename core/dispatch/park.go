@@ -69,7 +69,7 @@ func (g *Group) parks() *parked {
 	return g.parked
 }
 
-// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale like Nack.
+// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale like Nack, CodeThrottled above MaxNoted.
 func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.Time) error {
 	s.group.at(now)
 	switch {
@@ -77,8 +77,10 @@ func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.
 		return errStale
 	case len(metadata) > core.MaxMetadata:
 		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d may be left with a message", len(metadata), core.MaxMetadata)
+	case s.noted+len(metadata)-len(s.metadataOf(seq)) > MaxNoted:
+		return errNoted
 	}
-	s.depart(seq).metadata = bytes.Clone(metadata)
+	s.keepMetadata(seq, bytes.Clone(metadata))
 	return nil
 }
 
@@ -306,7 +308,7 @@ func (s *Share) mayStay(d *departure) bool { return !d.away && d.metadata == nil
 func (s *Share) dueParting(seq core.Seq, m *message) {
 	switch d := s.departures[seq]; {
 	case s.mayStay(d) && d.due <= s.group.now:
-		delete(s.departures, seq)
+		s.forgetDeparture(seq)
 		s.retry(seq, m)
 	case m.phase == stranded:
 		s.leave(seq, m)

@@ -84,7 +84,7 @@ func (s *Share) forget(seq core.Seq, m *message) {
 		s.group.holds(m.session, -1)
 	}
 	if m.failure != NoFailure {
-		delete(s.texts, seq)
+		s.forgetText(seq)
 	}
 	if len(s.extended) > 0 {
 		delete(s.extended, seq)
@@ -93,7 +93,7 @@ func (s *Share) forget(seq core.Seq, m *message) {
 		delete(s.excused, seq)
 	}
 	if len(s.departures) > 0 {
-		delete(s.departures, seq)
+		s.forgetDeparture(seq)
 	}
 	s.table.n--
 	*m = message{}
@@ -221,7 +221,7 @@ func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time)
 func (s *Share) note(seq core.Seq, text []byte) {
 	s.changed = true
 	if len(text) == 0 {
-		delete(s.texts, seq)
+		s.forgetText(seq)
 		return
 	}
 	s.keep(seq, clip(text, MaxReason))
@@ -297,11 +297,3 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 
 // chunkEnd is where the chunk of seq ends within seq … end-1. Seqs up to the highest there is overflow nothing.
 func chunkEnd(seq, end core.Seq) core.Seq { return seq + min(end-seq, chunkLen-seq&chunkMask) }
-
-// keep notes the text of a message. Most shares never have one: the map is made with the first.
-func (s *Share) keep(seq core.Seq, text string) {
-	if s.texts == nil {
-		s.texts = make(map[core.Seq]string)
-	}
-	s.texts[seq] = text
-}

@@ -36,6 +36,7 @@ type Share struct {
 	texts      map[core.Seq]string     // what consumers said of failed messages
 	excused    map[core.Seq]uint16     // attempts that do not count; see stall.go
 	departures map[core.Seq]*departure // of messages that leave, of those whose metadata are replaced, and of dead ones that may be away
+	noted      int                     // bytes of texts, and of metadata in departures
 	intents    *queue[saving]          // phases intending and intended; others are skipped; nil: none ever was
 	parting    *queue[core.Seq]        // phase parking; others are skipped; nil: none ever was
 	told       int                     // of these, at most, those that a checkpoint tells of which is not saved yet; all that may leave at once when the last had no room
@@ -253,6 +254,7 @@ func (s *Share) rest() {
 	s.table = newTable()
 	s.excused = nil
 	s.departures, s.parting, s.told, s.intents = nil, nil, 0, nil
+	s.texts, s.noted = nil, 0
 	s.forgetLasts()
 }
 

@@ -1,0 +1,54 @@
+package dispatch
+
+import (
+	"unsafe"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Consumers leave a text with a message that failed, and metadata in place of its own. A share keeps both until the message is gone; while the retry queue
+// takes nothing that may be long.
+
+// MaxNoted bounds the bytes of texts and metadata of a share. Above it Replace refuses.
+const MaxNoted = 32 << 20
+
+// errNoted is what a nack or a rejection gets that leaves metadata for which there is no room.
+var errNoted = core.Errorf(core.CodeThrottled, "messages with new metadata wait for the retry queue, and more of them do not fit; try again later, or without metadata")
+
+// Noted is how many bytes of texts and metadata the share keeps.
+func (s *Share) Noted() int { return s.noted }
+
+// Held is how many bytes of memory the share holds: of batches, of texts and metadata, and of chunks of its table, each of which one message keeps.
+func (s *Share) Held() int { return s.heldBytes + s.noted + s.table.bytes() }
+
+// HeldBatches is how much of that are batches.
+func (s *Share) HeldBatches() int { return s.heldBytes }
+
+// bytes of the table's chunks.
+func (t *table) bytes() int { return len(t.chunks) * int(unsafe.Sizeof(chunk{})) }
+
+// keep notes the text of a message. Most shares never have one: the map is made with the first.
+func (s *Share) keep(seq core.Seq, text string) {
+	if s.texts == nil {
+		s.texts = make(map[core.Seq]string)
+	}
+	s.noted += len(text) - len(s.texts[seq])
+	s.texts[seq] = text
+}
+
+func (s *Share) forgetText(seq core.Seq) {
+	s.noted -= len(s.texts[seq])
+	delete(s.texts, seq)
+}
+
+// keepMetadata has metadata replace those of a message.
+func (s *Share) keepMetadata(seq core.Seq, metadata []byte) {
+	d := s.depart(seq)
+	s.noted += len(metadata) - len(d.metadata)
+	d.metadata = metadata
+}
+
+func (s *Share) forgetDeparture(seq core.Seq) {
+	s.noted -= len(s.metadataOf(seq))
+	delete(s.departures, seq)
+}
