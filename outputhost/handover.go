@@ -126,6 +126,7 @@ func (g *group) forgetGivenLocked(now time.Time) {
 		if !s.late.changed && now.After(s.late.until) {
 			delete(g.mu.given, id)
 			s.late = nil
+			s.countHeldLocked()
 			g.forgetHandlesLocked(s, movedShare)
 		}
 	}

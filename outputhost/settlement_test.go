@@ -3,6 +3,7 @@ package outputhost
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
@@ -159,6 +160,28 @@ func TestFair_LocksOfAShareGivenAway(t *testing.T) {
 			t.Errorf("it may hold %d, want 50", n)
 		}
 	})
+}
+
+// TestNack_MetadataOfAShareGivenAway: what is still settled of it is memory, with all that consumers left, until it is forgotten.
+func TestNack_MetadataOfAShareGivenAway(t *testing.T) {
+	b := newBench(t)
+	g, s := b.share(10, 6)
+	g.mu.Lock()
+	if err := s.nackLocked(&wire.Nack{Seq: 1, Attempt: 1, Metadata: make([]byte, 10_000)}, false, b.deps.Now()); err != nil {
+		t.Fatal(err)
+	}
+	g.mu.Unlock()
+	g.giveAway(s, b.deps.Now())
+	if n := b.memory.Held(); n != 10_000 || b.notes.Held() != n {
+		t.Errorf("%d bytes are counted, %d of them metadata; want 10,000", n, b.notes.Held())
+	}
+	b.saver.save(t.Context(), b.saver.all(), false)
+	g.mu.Lock()
+	g.forgetGivenLocked(b.deps.Now().Add(lateFor + time.Second))
+	g.mu.Unlock()
+	if n := b.memory.Held(); n != 0 || b.notes.Held() != 0 {
+		t.Errorf("when it is forgotten %d bytes are counted", n)
+	}
 }
 
 // TestNack_MetadataAreBounded: while no message reaches its retry queue, consumers of many groups leave as many metadata as they can. The host keeps them up

@@ -137,6 +137,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		delete(g.mu.given, e.ID)
 		state.Merge(old.late.state)
 		old.late = nil
+		old.countHeldLocked()
 	}
 	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now}
 	if !intended.IsZero() {
@@ -310,11 +311,14 @@ func (g *group) renameHandlesLocked(old, now *share) {
 	}
 }
 
-// countHeldLocked tells the host's memory how much the share holds: nothing, once it is not here any more.
+// countHeldLocked tells the host's memory how much the share holds: one that was given away what nacks left, until it is forgotten.
 func (s *share) countHeldLocked() {
 	held, noted := 0, 0
-	if !s.removed {
+	switch {
+	case !s.removed:
 		held, noted = s.rules.Held(), s.rules.Noted()
+	case s.late != nil:
+		held, noted = s.noted, s.noted
 	}
 	if held != s.held {
 		s.group.h.memory.Count(s.held, held)
