@@ -197,7 +197,13 @@ func (s *fakeStore) Fence(_ context.Context, req *connect.Request[pb.FenceReques
 	return connect.NewResponse(convert.FenceAnswerToProto(a)), nil
 }
 
-func (s *fakeStore) Seal(_ context.Context, req *connect.Request[pb.SealReplicaRequest]) (*connect.Response[pb.SealReplicaResponse], error) {
+func (s *fakeStore) Seal(ctx context.Context, req *connect.Request[pb.SealReplicaRequest]) (*connect.Response[pb.SealReplicaResponse], error) {
+	// A store asks of most ends that are not its own; this one asks of all.
+	if _, err := s.r.asked().ConfirmEnd(ctx, connect.NewRequest(&pb.ConfirmEndRequest{
+		Extent: req.Msg.Extent.Id, L: req.Msg.L, Checksum: req.Msg.Checksum, Version: req.Msg.Version,
+	})); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.check(req.Msg.Expected); err != nil {
@@ -298,7 +304,13 @@ func (x *fakeReplica) proto() *pb.Replica {
 	}
 }
 
-func (s *fakeStore) Remove(_ context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
+func (s *fakeStore) Remove(ctx context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
+	s.mu.Lock()
+	is := s.identity()
+	s.mu.Unlock()
+	if _, err := s.r.asked().ConfirmRemoval(ctx, connect.NewRequest(&pb.ConfirmRemovalRequest{Extent: req.Msg.Extent, Version: req.Msg.Version, Store: is})); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.check(req.Msg.Expected); err != nil {

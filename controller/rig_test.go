@@ -116,6 +116,11 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	return r
 }
 
+// asked is a controller that stores have confirm what they drop. It knows no more than the metadata say.
+func (r *rig) asked() *service {
+	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: r.meta}}}
+}
+
 func (r *rig) startController(edit func(*Config)) *running {
 	cfg := DefaultConfig()
 	if edit != nil {

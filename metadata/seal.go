@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -23,6 +24,8 @@ type SealRecord struct {
 	Unacked bool `json:"unacked,omitempty"`
 	// Version counts the changes of the holders; a store told a newer one refuses deletions decided by an older.
 	Version uint64 `json:"version,omitempty"`
+	// Removal is the last decision to remove a replica of a store that is no holder.
+	Removal *ReplicaRemoval `json:"removal,omitempty"`
 	// Forced: an operator's word decided L; Lost is how many records above it were known to be committed.
 	Forced  bool      `json:"forced,omitempty"`
 	Lost    core.Seq  `json:"lost,omitempty"`
@@ -46,6 +49,31 @@ type SealRecord struct {
 	LeftChecksum *uint32 `json:"left_checksum,omitempty"`
 	// Due is when the last record of a timer extent is due, or later, by its writer's word; zero when that did not come to say it.
 	Due time.Time `json:"due,omitzero"`
+}
+
+// ReplicaRemoval is the decision that a store removes its replica of an extent which stays. It counts while the row has the version that it made.
+type ReplicaRemoval struct {
+	Store   core.HostID `json:"store"`
+	Disk    core.DiskID `json:"disk,omitzero"`
+	Version uint64      `json:"version"`
+}
+
+// DecideRemoval makes a new version of the row, by which a store that is no holder removes its replica.
+func (r *SealRecord) DecideRemoval(at core.Place, now time.Time) {
+	r.Version, r.Changed = r.Version+1, now
+	r.Removal = &ReplicaRemoval{at.Store, at.Disk, r.Version}
+}
+
+// Removes reports whether a store removes its replica by this version: the extent is retired, or it was decided of just that replica.
+func (r SealRecord) Removes(at core.Place, version uint64) bool {
+	switch {
+	case version != r.Version:
+		return false
+	case r.State == core.ExtentRetired:
+		return true
+	}
+	return r.State.HasEnd() && r.Removal != nil && r.Removal.Version == version && at.Same(core.Place{Store: r.Removal.Store, Disk: r.Removal.Disk}) &&
+		!slices.ContainsFunc(r.Places(), at.Same)
 }
 
 // Places are where the holders have it.

@@ -83,6 +83,9 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 	res.opened(res.mem.Close)
 	res.peers = peer.NewPool(peer.Config{Self: res.self.Address, SelfDial: res.mem.Dial, Cluster: res.cluster, Log: n.o.Log})
 	res.opened(func() error { res.peers.Close(); return nil })
+	if err := n.buildStores(res); err != nil {
+		return nil, err
+	}
 	if err := n.openMetadata(ctx, res); err != nil {
 		return nil, err
 	}

@@ -52,7 +52,9 @@ func (n *Node) buildRole(name string, res *resources) (role, error) {
 	case RoleStore:
 		cfg := storehost.DefaultConfig()
 		cfg.Dir = res.dir.store()
-		return storehost.New(cfg, storehost.Deps{Log: log, Metrics: res.metrics, Self: res.self.ID, Run: res.self.Run, Tables: res.files.tables})
+		return storehost.New(cfg, storehost.Deps{
+			Log: log, Metrics: res.metrics, Self: res.self.ID, Run: res.self.Run, Tables: res.files.tables, Confirm: res.controllers(),
+		})
 	case RoleController:
 		return controller.New(controller.DefaultConfig(), controller.Deps{
 			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,

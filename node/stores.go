@@ -65,18 +65,39 @@ func (n *Node) openStore(ctx context.Context, res *resources, i int) (*extraStor
 		address = net.JoinHostPort(host, port)
 	}
 	s.self = n.host(s.dir, []string{RoleStore}, address)
+	return s, nil
+}
+
+// controllers are those that store hosts of the process ask.
+func (r *resources) controllers() storehost.Controllers {
+	return storehost.Controllers{Peers: r.peers, Members: r.members}
+}
+
+// buildStores makes the roles and the servers of the further store hosts.
+func (n *Node) buildStores(res *resources) error {
+	for _, s := range res.stores {
+		if err := n.buildStore(res, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) buildStore(res *resources, s *extraStore) error {
 	cfg := storehost.DefaultConfig()
 	cfg.Dir = s.dir.store()
 	log := n.o.Log.With(telemetry.KeyHost, s.self.ID)
-	role, err := storehost.New(cfg, storehost.Deps{Log: log, Metrics: s.metrics, Self: s.self.ID, Run: s.self.Run, Tables: res.files.tables})
+	role, err := storehost.New(cfg, storehost.Deps{
+		Log: log, Metrics: s.metrics, Self: s.self.ID, Run: s.self.Run, Tables: res.files.tables, Confirm: res.controllers(),
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var all pages
 	s.role = all.add(namedRole{s.name, role})
 	s.server = newServer(log, s.metrics, res.guard, res.cluster.Guard(log, &all), s.tcp)
 	s.server.name, s.server.self = s.name+" server", s.self
-	return s, nil
+	return nil
 }
 
 // parts in the order in which they start.

@@ -1,6 +1,8 @@
 package storehost
 
 import (
+	"context"
+
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
@@ -69,8 +71,9 @@ func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer 
 	return a
 }
 
-// seal takes over the decided end of an extent, fencing it first if this store had not heard of the fence.
-func (h *Host) seal(extent core.Extent, l core.Seq, checksum uint32, version uint64) error {
+// seal takes over the decided end of an extent, fencing it first if this store had not heard of the fence. A controller has to confirm an end that is not
+// the replica's own.
+func (h *Host) seal(ctx context.Context, extent core.Extent, l core.Seq, checksum uint32, version uint64) error {
 	log, err := h.extents()
 	if err != nil {
 		return err
@@ -80,8 +83,16 @@ func (h *Host) seal(extent core.Extent, l core.Seq, checksum uint32, version uin
 		return err
 	}
 	if err != nil || !state.Fenced {
-		if _, err := log.Fence(extent, version); err != nil {
+		if state, err = log.Fence(extent, version); err != nil {
 			return err
+		}
+	}
+	if !evident(state, l, checksum, version) {
+		err := h.confirming.do(ctx, func(ctx context.Context, c Confirmer) error {
+			return c.ConfirmEnd(ctx, extent.ID, l, checksum, version)
+		})
+		if err != nil {
+			return core.Errorf(core.CodeOf(err), "the replica does not take over the end %d: %w", l, err)
 		}
 	}
 	if err := log.Seal(extent.ID, l, checksum, version); err != nil {

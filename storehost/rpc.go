@@ -47,13 +47,13 @@ func (s *service) Fence(_ context.Context, req *connect.Request[pb.FenceRequest]
 	return answer(convert.FenceAnswerToProto(a), err)
 }
 
-func (s *service) Seal(_ context.Context, req *connect.Request[pb.SealReplicaRequest]) (*connect.Response[pb.SealReplicaResponse], error) {
+func (s *service) Seal(ctx context.Context, req *connect.Request[pb.SealReplicaRequest]) (*connect.Response[pb.SealReplicaResponse], error) {
 	extent, err := convert.Extent(req.Msg.Extent)
 	if err == nil {
 		err = s.h.checkIdentity(req.Msg.Expected)
 	}
 	if err == nil {
-		err = s.h.seal(extent, core.Seq(req.Msg.L), req.Msg.Checksum, req.Msg.Version)
+		err = s.h.seal(ctx, extent, core.Seq(req.Msg.L), req.Msg.Checksum, req.Msg.Version)
 	}
 	return answer(&pb.SealReplicaResponse{}, err)
 }
@@ -210,13 +210,13 @@ func (s *service) Inventory(_ context.Context, req *connect.Request[pb.Inventory
 	return connect.NewResponse(out), nil
 }
 
-func (s *service) Remove(_ context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
+func (s *service) Remove(ctx context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
 	id, err := extentID(req.Msg.Extent)
 	if err == nil {
 		err = s.h.checkIdentity(req.Msg.Expected)
 	}
 	if err == nil {
-		err = s.h.remove(id, req.Msg.Version)
+		err = s.h.remove(ctx, id, req.Msg.Version)
 	}
 	return answer(&pb.RemoveResponse{}, err)
 }

@@ -2,6 +2,7 @@ package storehost
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
@@ -33,12 +34,16 @@ func (h *Host) inventory(run []byte, since uint64, buckets []uint32, after uint6
 	return is, log.Inventory(q), nil
 }
 
-// remove forgets an extent and gives its space back, unless a newer version of its holders is known. An extent that is not here is gone
-// already.
-func (h *Host) remove(id core.ExtentID, version uint64) error {
+// remove forgets an extent and gives its space back, once a controller has confirmed it, unless a newer version of its holders is known: a
+// row may change after it was confirmed. An extent that is not here is gone already.
+func (h *Host) remove(ctx context.Context, id core.ExtentID, version uint64) error {
 	log, err := h.extents()
 	if err != nil {
 		return err
+	}
+	is := log.Identity()
+	if err := h.confirming.do(ctx, func(ctx context.Context, c Confirmer) error { return c.ConfirmRemoval(ctx, id, version, is) }); err != nil {
+		return core.Errorf(core.CodeOf(err), "the replica stays: %w", err)
 	}
 	if err := log.Remove(id, version); err != nil {
 		return err

@@ -55,6 +55,8 @@ type Deps struct {
 	// Open opens the extents; nil: extentlog.Open. Tests put disks in memory behind it.
 	Open func(dir string, o extentlog.Options) (extentlog.Log, error)
 	Now  func() time.Time // by which timers are due; nil: the system's clock
+	// Confirm is asked before records are dropped.
+	Confirm Confirmer
 }
 
 func (d Deps) open(dir string, o extentlog.Options) (extentlog.Log, error) {
@@ -69,19 +71,20 @@ func (d Deps) open(dir string, o extentlog.Options) (extentlog.Log, error) {
 // Threads: a connection's reader takes frames and hands appends to the log; the log's committer calls back with acks and wakes; one
 // pusher per connection sends what its read streams may have. Opening an extent runs on a goroutine of its own.
 type Host struct {
-	cfg       Config
-	deps      Deps
-	log       *slog.Logger
-	remote    *slog.Logger // for lines that a peer causes
-	peers     *ws.Admission
-	readers   readers
-	metrics   *metrics
-	ctx       context.Context // ends with Stop; all goroutines live under it
-	cancel    context.CancelCauseFunc
-	copies    *semaphore.Weighted // bytes of copies that wait for the disk
-	verifying *semaphore.Weighted // 1: a replica that is verified by an operator's word
-	wg        sync.WaitGroup      // Add only under mu and while not stopped
-	mu        struct {
+	cfg        Config
+	deps       Deps
+	log        *slog.Logger
+	remote     *slog.Logger // for lines that a peer causes
+	peers      *ws.Admission
+	readers    readers
+	metrics    *metrics
+	ctx        context.Context // ends with Stop; all goroutines live under it
+	cancel     context.CancelCauseFunc
+	copies     *semaphore.Weighted // bytes of copies that wait for the disk
+	verifying  *semaphore.Weighted // 1: a replica that is verified by an operator's word
+	confirming confirming
+	wg         sync.WaitGroup // Add only under mu and while not stopped
+	mu         struct {
 		sync.Mutex
 		log      extentlog.Log   // nil before Start, and while it is opened anew
 		failed   error           // why it takes nothing; nil while it works
@@ -97,7 +100,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h := &Host{copies: semaphore.NewWeighted(maxCopies), verifying: semaphore.NewWeighted(1), cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
+	h := &Host{copies: semaphore.NewWeighted(maxCopies), verifying: semaphore.NewWeighted(1), confirming: newConfirming(deps.Confirm), cfg: cfg, deps: deps, log: deps.Log.With(telemetry.KeyRole, "storehost")}
 	h.remote = telemetry.LimitBySource(h.log)
 	h.peers = ws.NewAdmission(cfg.Links, func(f func(context.Context)) bool { return h.run(func() { f(h.ctx) }) })
 	h.metrics = newMetrics(deps.Metrics, h)

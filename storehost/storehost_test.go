@@ -36,6 +36,7 @@ type testStore struct {
 	open   func(dir string, o extentlog.Options) (extentlog.Log, error) // nil: on the disk
 	now    func() time.Time                                             // nil: the system's clock
 	log    *slog.Logger                                                 // nil: none
+	rows   *rows                                                        // what controllers say
 	host   *Host
 	server *httptest.Server
 	rpc    columbav1connect.StoreServiceClient
@@ -57,8 +58,11 @@ func (s *testStore) start() {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	if s.rows == nil {
+		s.rows = &rows{}
+	}
 	host, err := New(cfg, Deps{
-		Log: log, Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())}, Open: s.open, Now: s.now,
+		Log: log, Metrics: prometheus.NewRegistry(), Self: s.self, Run: core.RunID{ID: core.NewID(time.Now())}, Open: s.open, Now: s.now, Confirm: s.rows,
 	})
 	must(s.t, err)
 	must(s.t, host.Start(s.t.Context()))

@@ -23,6 +23,206 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ConfirmEndRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	L             uint64                 `protobuf:"varint,2,opt,name=l,proto3" json:"l,omitempty"`
+	Checksum      uint32                 `protobuf:"varint,3,opt,name=checksum,proto3" json:"checksum,omitempty"` // rolling, at l
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`   // of the holders; at most the next one of the row, which a store is told before the row has it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmEndRequest) Reset() {
+	*x = ConfirmEndRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmEndRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmEndRequest) ProtoMessage() {}
+
+func (x *ConfirmEndRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmEndRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmEndRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ConfirmEndRequest) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *ConfirmEndRequest) GetL() uint64 {
+	if x != nil {
+		return x.L
+	}
+	return 0
+}
+
+func (x *ConfirmEndRequest) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *ConfirmEndRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type ConfirmEndResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmEndResponse) Reset() {
+	*x = ConfirmEndResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmEndResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmEndResponse) ProtoMessage() {}
+
+func (x *ConfirmEndResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmEndResponse.ProtoReflect.Descriptor instead.
+func (*ConfirmEndResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{1}
+}
+
+type ConfirmRemovalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the holders in the row that decided it
+	Store         *StoreIdentity         `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`      // the one that asks: its id and its disk
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmRemovalRequest) Reset() {
+	*x = ConfirmRemovalRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmRemovalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmRemovalRequest) ProtoMessage() {}
+
+func (x *ConfirmRemovalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmRemovalRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmRemovalRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ConfirmRemovalRequest) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *ConfirmRemovalRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ConfirmRemovalRequest) GetStore() *StoreIdentity {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+type ConfirmRemovalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmRemovalResponse) Reset() {
+	*x = ConfirmRemovalResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmRemovalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmRemovalResponse) ProtoMessage() {}
+
+func (x *ConfirmRemovalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmRemovalResponse.ProtoReflect.Descriptor instead.
+func (*ConfirmRemovalResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{3}
+}
+
 type EnsureExtentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -38,7 +238,7 @@ type EnsureExtentRequest struct {
 
 func (x *EnsureExtentRequest) Reset() {
 	*x = EnsureExtentRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[0]
+	mi := &file_columba_v1_internal_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -50,7 +250,7 @@ func (x *EnsureExtentRequest) String() string {
 func (*EnsureExtentRequest) ProtoMessage() {}
 
 func (x *EnsureExtentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[0]
+	mi := &file_columba_v1_internal_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -63,7 +263,7 @@ func (x *EnsureExtentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureExtentRequest.ProtoReflect.Descriptor instead.
 func (*EnsureExtentRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EnsureExtentRequest) GetQueue() []byte {
@@ -126,7 +326,7 @@ type EnsureExtentResponse struct {
 
 func (x *EnsureExtentResponse) Reset() {
 	*x = EnsureExtentResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[1]
+	mi := &file_columba_v1_internal_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -138,7 +338,7 @@ func (x *EnsureExtentResponse) String() string {
 func (*EnsureExtentResponse) ProtoMessage() {}
 
 func (x *EnsureExtentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[1]
+	mi := &file_columba_v1_internal_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -151,7 +351,7 @@ func (x *EnsureExtentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureExtentResponse.ProtoReflect.Descriptor instead.
 func (*EnsureExtentResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{1}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EnsureExtentResponse) GetExtent() *Extent {
@@ -190,7 +390,7 @@ type SealExtentRequest struct {
 
 func (x *SealExtentRequest) Reset() {
 	*x = SealExtentRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[2]
+	mi := &file_columba_v1_internal_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -202,7 +402,7 @@ func (x *SealExtentRequest) String() string {
 func (*SealExtentRequest) ProtoMessage() {}
 
 func (x *SealExtentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[2]
+	mi := &file_columba_v1_internal_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -215,7 +415,7 @@ func (x *SealExtentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealExtentRequest.ProtoReflect.Descriptor instead.
 func (*SealExtentRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{2}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SealExtentRequest) GetExtent() *Extent {
@@ -278,7 +478,7 @@ type SealExtentResponse struct {
 
 func (x *SealExtentResponse) Reset() {
 	*x = SealExtentResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[3]
+	mi := &file_columba_v1_internal_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -290,7 +490,7 @@ func (x *SealExtentResponse) String() string {
 func (*SealExtentResponse) ProtoMessage() {}
 
 func (x *SealExtentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[3]
+	mi := &file_columba_v1_internal_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +503,7 @@ func (x *SealExtentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealExtentResponse.ProtoReflect.Descriptor instead.
 func (*SealExtentResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{3}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SealExtentResponse) GetL() uint64 {
@@ -336,7 +536,7 @@ type ListUndecidedRequest struct {
 
 func (x *ListUndecidedRequest) Reset() {
 	*x = ListUndecidedRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[4]
+	mi := &file_columba_v1_internal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +548,7 @@ func (x *ListUndecidedRequest) String() string {
 func (*ListUndecidedRequest) ProtoMessage() {}
 
 func (x *ListUndecidedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[4]
+	mi := &file_columba_v1_internal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +561,7 @@ func (x *ListUndecidedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUndecidedRequest.ProtoReflect.Descriptor instead.
 func (*ListUndecidedRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{4}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListUndecidedRequest) GetQueue() []byte {
@@ -381,7 +581,7 @@ type ListUndecidedResponse struct {
 
 func (x *ListUndecidedResponse) Reset() {
 	*x = ListUndecidedResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[5]
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +593,7 @@ func (x *ListUndecidedResponse) String() string {
 func (*ListUndecidedResponse) ProtoMessage() {}
 
 func (x *ListUndecidedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[5]
+	mi := &file_columba_v1_internal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +606,7 @@ func (x *ListUndecidedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUndecidedResponse.ProtoReflect.Descriptor instead.
 func (*ListUndecidedResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{5}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListUndecidedResponse) GetExtents() []*UndecidedExtent {
@@ -433,7 +633,7 @@ type StartGroupRequest struct {
 
 func (x *StartGroupRequest) Reset() {
 	*x = StartGroupRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[6]
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +645,7 @@ func (x *StartGroupRequest) String() string {
 func (*StartGroupRequest) ProtoMessage() {}
 
 func (x *StartGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[6]
+	mi := &file_columba_v1_internal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +658,7 @@ func (x *StartGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartGroupRequest.ProtoReflect.Descriptor instead.
 func (*StartGroupRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{6}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartGroupRequest) GetQueue() []byte {
@@ -483,7 +683,7 @@ type StartGroupResponse struct {
 
 func (x *StartGroupResponse) Reset() {
 	*x = StartGroupResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +695,7 @@ func (x *StartGroupResponse) String() string {
 func (*StartGroupResponse) ProtoMessage() {}
 
 func (x *StartGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[7]
+	mi := &file_columba_v1_internal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +708,7 @@ func (x *StartGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartGroupResponse.ProtoReflect.Descriptor instead.
 func (*StartGroupResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{7}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
 }
 
 type ListAssignmentsRequest struct {
@@ -521,7 +721,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +733,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[8]
+	mi := &file_columba_v1_internal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +746,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{8}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListAssignmentsRequest) GetOwner() string {
@@ -573,7 +773,7 @@ type RenewSharesRequest struct {
 
 func (x *RenewSharesRequest) Reset() {
 	*x = RenewSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +785,7 @@ func (x *RenewSharesRequest) String() string {
 func (*RenewSharesRequest) ProtoMessage() {}
 
 func (x *RenewSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[9]
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +798,7 @@ func (x *RenewSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSharesRequest.ProtoReflect.Descriptor instead.
 func (*RenewSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{9}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenewSharesRequest) GetOwner() string {
@@ -623,7 +823,7 @@ type RenewSharesResponse struct {
 
 func (x *RenewSharesResponse) Reset() {
 	*x = RenewSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +835,7 @@ func (x *RenewSharesResponse) String() string {
 func (*RenewSharesResponse) ProtoMessage() {}
 
 func (x *RenewSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[10]
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +848,7 @@ func (x *RenewSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSharesResponse.ProtoReflect.Descriptor instead.
 func (*RenewSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{10}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
 }
 
 type LeaseQuotaRequest struct {
@@ -663,7 +863,7 @@ type LeaseQuotaRequest struct {
 
 func (x *LeaseQuotaRequest) Reset() {
 	*x = LeaseQuotaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +875,7 @@ func (x *LeaseQuotaRequest) String() string {
 func (*LeaseQuotaRequest) ProtoMessage() {}
 
 func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[11]
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +888,7 @@ func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{11}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LeaseQuotaRequest) GetInput() string {
@@ -731,7 +931,7 @@ type NamespaceNeed struct {
 
 func (x *NamespaceNeed) Reset() {
 	*x = NamespaceNeed{}
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +943,7 @@ func (x *NamespaceNeed) String() string {
 func (*NamespaceNeed) ProtoMessage() {}
 
 func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[12]
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +956,7 @@ func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
 func (*NamespaceNeed) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{12}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NamespaceNeed) GetNamespace() string {
@@ -793,7 +993,7 @@ type QueueFill struct {
 
 func (x *QueueFill) Reset() {
 	*x = QueueFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +1005,7 @@ func (x *QueueFill) String() string {
 func (*QueueFill) ProtoMessage() {}
 
 func (x *QueueFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +1018,7 @@ func (x *QueueFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
 func (*QueueFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueueFill) GetQueue() []byte {
@@ -860,7 +1060,7 @@ type ExtentFill struct {
 
 func (x *ExtentFill) Reset() {
 	*x = ExtentFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1072,7 @@ func (x *ExtentFill) String() string {
 func (*ExtentFill) ProtoMessage() {}
 
 func (x *ExtentFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1085,7 @@ func (x *ExtentFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
 func (*ExtentFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExtentFill) GetExtent() []byte {
@@ -919,7 +1119,7 @@ type LeaseQuotaResponse struct {
 
 func (x *LeaseQuotaResponse) Reset() {
 	*x = LeaseQuotaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1131,7 @@ func (x *LeaseQuotaResponse) String() string {
 func (*LeaseQuotaResponse) ProtoMessage() {}
 
 func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1144,7 @@ func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
@@ -974,7 +1174,7 @@ type NamespaceLease struct {
 
 func (x *NamespaceLease) Reset() {
 	*x = NamespaceLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1186,7 @@ func (x *NamespaceLease) String() string {
 func (*NamespaceLease) ProtoMessage() {}
 
 func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1199,7 @@ func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
 func (*NamespaceLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NamespaceLease) GetNamespace() string {
@@ -1040,7 +1240,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1252,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1265,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueueLease) GetQueue() []byte {
@@ -1101,7 +1301,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1313,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1326,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -1218,7 +1418,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1430,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1443,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AssignmentList) GetVersion() uint64 {
@@ -1275,7 +1475,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1487,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1500,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 type SelectDeadLettersRequest struct {
@@ -1320,7 +1520,7 @@ type SelectDeadLettersRequest struct {
 
 func (x *SelectDeadLettersRequest) Reset() {
 	*x = SelectDeadLettersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1532,7 @@ func (x *SelectDeadLettersRequest) String() string {
 func (*SelectDeadLettersRequest) ProtoMessage() {}
 
 func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1545,7 @@ func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
@@ -1425,7 +1625,7 @@ type SelectDeadLettersResponse struct {
 
 func (x *SelectDeadLettersResponse) Reset() {
 	*x = SelectDeadLettersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1637,7 @@ func (x *SelectDeadLettersResponse) String() string {
 func (*SelectDeadLettersResponse) ProtoMessage() {}
 
 func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1650,7 @@ func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SelectDeadLettersResponse) GetNext() uint64 {
@@ -1506,7 +1706,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1718,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1731,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -1572,7 +1772,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1784,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1797,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -1676,7 +1876,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1888,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1901,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -1747,7 +1947,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1959,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1972,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 type ReadRangeRequest struct {
@@ -1789,7 +1989,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +2001,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +2014,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -1868,7 +2068,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2080,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2093,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -1914,7 +2114,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2126,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2139,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -1972,7 +2172,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2184,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2197,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -2017,7 +2217,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2229,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2242,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -2068,7 +2268,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2280,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2293,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -2113,7 +2313,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2325,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2338,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -2174,7 +2374,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2386,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2399,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -2287,7 +2487,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2499,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2512,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 type StoreDescription struct {
@@ -2330,7 +2530,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2542,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2555,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -2421,7 +2621,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2633,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2646,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -2493,7 +2693,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2705,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2718,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -2588,7 +2788,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2800,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2813,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -2645,7 +2845,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2857,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2870,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 type VerifyReplicaRequest struct {
@@ -2683,7 +2883,7 @@ type VerifyReplicaRequest struct {
 
 func (x *VerifyReplicaRequest) Reset() {
 	*x = VerifyReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2895,7 @@ func (x *VerifyReplicaRequest) String() string {
 func (*VerifyReplicaRequest) ProtoMessage() {}
 
 func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2908,7 @@ func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaRequest.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *VerifyReplicaRequest) GetExtent() []byte {
@@ -2737,7 +2937,7 @@ type VerifyReplicaResponse struct {
 
 func (x *VerifyReplicaResponse) Reset() {
 	*x = VerifyReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2949,7 @@ func (x *VerifyReplicaResponse) String() string {
 func (*VerifyReplicaResponse) ProtoMessage() {}
 
 func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2962,7 @@ func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaResponse.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *VerifyReplicaResponse) GetBytes() uint64 {
@@ -2809,7 +3009,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3021,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3034,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -2906,7 +3106,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3118,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3131,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -2980,7 +3180,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3192,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3205,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -3038,7 +3238,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3250,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3263,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -3082,7 +3282,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3294,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3307,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -3125,7 +3325,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3337,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3350,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
 }
 
 type SettleRequest struct {
@@ -3166,7 +3366,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3378,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3391,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -3238,7 +3438,7 @@ type GetTailsRequest struct {
 
 func (x *GetTailsRequest) Reset() {
 	*x = GetTailsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3450,7 @@ func (x *GetTailsRequest) String() string {
 func (*GetTailsRequest) ProtoMessage() {}
 
 func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3463,7 @@ func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
 func (*GetTailsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetTailsRequest) GetExtents() [][]byte {
@@ -3282,7 +3482,7 @@ type GetTailsResponse struct {
 
 func (x *GetTailsResponse) Reset() {
 	*x = GetTailsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3494,7 @@ func (x *GetTailsResponse) String() string {
 func (*GetTailsResponse) ProtoMessage() {}
 
 func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3507,7 @@ func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
@@ -3329,7 +3529,7 @@ type CountSharesRequest struct {
 
 func (x *CountSharesRequest) Reset() {
 	*x = CountSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3541,7 @@ func (x *CountSharesRequest) String() string {
 func (*CountSharesRequest) ProtoMessage() {}
 
 func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3554,7 @@ func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CountSharesRequest) GetRun() []byte {
@@ -3397,7 +3597,7 @@ type CountSharesResponse struct {
 
 func (x *CountSharesResponse) Reset() {
 	*x = CountSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3409,7 +3609,7 @@ func (x *CountSharesResponse) String() string {
 func (*CountSharesResponse) ProtoMessage() {}
 
 func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3422,7 +3622,7 @@ func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
 func (*CountSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CountSharesResponse) GetRun() []byte {
@@ -3466,7 +3666,7 @@ type GroupCounts struct {
 
 func (x *GroupCounts) Reset() {
 	*x = GroupCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3678,7 @@ func (x *GroupCounts) String() string {
 func (*GroupCounts) ProtoMessage() {}
 
 func (x *GroupCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3691,7 @@ func (x *GroupCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
 func (*GroupCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GroupCounts) GetGroup() []byte {
@@ -3543,7 +3743,7 @@ type ShareCounts struct {
 
 func (x *ShareCounts) Reset() {
 	*x = ShareCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3755,7 @@ func (x *ShareCounts) String() string {
 func (*ShareCounts) ProtoMessage() {}
 
 func (x *ShareCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3768,7 @@ func (x *ShareCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
 func (*ShareCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ShareCounts) GetExtent() []byte {
@@ -3674,7 +3874,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3886,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3899,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -3740,7 +3940,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3952,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3965,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -3793,7 +3993,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +4005,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +4018,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -3855,7 +4055,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3867,7 +4067,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3880,7 +4080,7 @@ func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55, 0}
 }
 
 func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
@@ -3929,7 +4129,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3941,7 +4141,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4154,7 @@ func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56, 0}
 }
 
 func (x *CountSharesRequest_Look) GetGroup() []byte {
@@ -3983,7 +4183,18 @@ var File_columba_v1_internal_proto protoreflect.FileDescriptor
 const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"\x19columba/v1/internal.proto\x12\n" +
-	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x19columba/v1/standing.proto\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x01\n" +
+	"columba.v1\x1a\x1bcolumba/v1/operations.proto\x1a\x19columba/v1/standing.proto\x1a\x16columba/v1/types.proto\x1a\x17columba/v1/public.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1egoogle/protobuf/duration.proto\"o\n" +
+	"\x11ConfirmEndRequest\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\f\n" +
+	"\x01l\x18\x02 \x01(\x04R\x01l\x12\x1a\n" +
+	"\bchecksum\x18\x03 \x01(\rR\bchecksum\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\"\x14\n" +
+	"\x12ConfirmEndResponse\"z\n" +
+	"\x15ConfirmRemovalRequest\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12/\n" +
+	"\x05store\x18\x03 \x01(\v2\x19.columba.v1.StoreIdentityR\x05store\"\x18\n" +
+	"\x16ConfirmRemovalResponse\"\xb6\x01\n" +
 	"\x13EnsureExtentRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1b\n" +
@@ -4281,7 +4492,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	" \x01(\x04R\x03due\x12\x16\n" +
 	"\x06oldest\x18\v \x01(\x03R\x06oldest\x12\x16\n" +
 	"\x06asleep\x18\f \x01(\bR\x06asleep\x12\x18\n" +
-	"\areading\x18\r \x01(\bR\areading2\x88\t\n" +
+	"\areading\x18\r \x01(\bR\areading2\xae\n" +
+	"\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -4300,7 +4512,10 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse\x12K\n" +
 	"\n" +
-	"ListDepths\x12\x1d.columba.v1.ListDepthsRequest\x1a\x1e.columba.v1.ListDepthsResponse2\xc3\x06\n" +
+	"ListDepths\x12\x1d.columba.v1.ListDepthsRequest\x1a\x1e.columba.v1.ListDepthsResponse\x12K\n" +
+	"\n" +
+	"ConfirmEnd\x12\x1d.columba.v1.ConfirmEndRequest\x1a\x1e.columba.v1.ConfirmEndResponse\x12W\n" +
+	"\x0eConfirmRemoval\x12!.columba.v1.ConfirmRemovalRequest\x1a\".columba.v1.ConfirmRemovalResponse2\xc3\x06\n" +
 	"\fStoreService\x12<\n" +
 	"\x05Fence\x12\x18.columba.v1.FenceRequest\x1a\x19.columba.v1.FenceResponse\x12G\n" +
 	"\x04Seal\x12\x1e.columba.v1.SealReplicaRequest\x1a\x1f.columba.v1.SealReplicaResponse\x12H\n" +
@@ -4344,227 +4559,236 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_columba_v1_internal_proto_goTypes = []any{
-	(*EnsureExtentRequest)(nil),          // 0: columba.v1.EnsureExtentRequest
-	(*EnsureExtentResponse)(nil),         // 1: columba.v1.EnsureExtentResponse
-	(*SealExtentRequest)(nil),            // 2: columba.v1.SealExtentRequest
-	(*SealExtentResponse)(nil),           // 3: columba.v1.SealExtentResponse
-	(*ListUndecidedRequest)(nil),         // 4: columba.v1.ListUndecidedRequest
-	(*ListUndecidedResponse)(nil),        // 5: columba.v1.ListUndecidedResponse
-	(*StartGroupRequest)(nil),            // 6: columba.v1.StartGroupRequest
-	(*StartGroupResponse)(nil),           // 7: columba.v1.StartGroupResponse
-	(*ListAssignmentsRequest)(nil),       // 8: columba.v1.ListAssignmentsRequest
-	(*RenewSharesRequest)(nil),           // 9: columba.v1.RenewSharesRequest
-	(*RenewSharesResponse)(nil),          // 10: columba.v1.RenewSharesResponse
-	(*LeaseQuotaRequest)(nil),            // 11: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),                // 12: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),                    // 13: columba.v1.QueueFill
-	(*ExtentFill)(nil),                   // 14: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),           // 15: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),               // 16: columba.v1.NamespaceLease
-	(*QueueLease)(nil),                   // 17: columba.v1.QueueLease
-	(*Assignment)(nil),                   // 18: columba.v1.Assignment
-	(*AssignmentList)(nil),               // 19: columba.v1.AssignmentList
-	(*AssignResponse)(nil),               // 20: columba.v1.AssignResponse
-	(*SelectDeadLettersRequest)(nil),     // 21: columba.v1.SelectDeadLettersRequest
-	(*SelectDeadLettersResponse)(nil),    // 22: columba.v1.SelectDeadLettersResponse
-	(*FenceRequest)(nil),                 // 23: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 24: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 25: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 26: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 27: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 28: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 29: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 30: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 31: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 32: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 33: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 34: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 35: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 36: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 37: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 38: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 39: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 40: columba.v1.RemoveResponse
-	(*VerifyReplicaRequest)(nil),         // 41: columba.v1.VerifyReplicaRequest
-	(*VerifyReplicaResponse)(nil),        // 42: columba.v1.VerifyReplicaResponse
-	(*ListDueRequest)(nil),               // 43: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 44: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 45: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 46: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 47: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 48: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 49: columba.v1.SettleRequest
-	(*GetTailsRequest)(nil),              // 50: columba.v1.GetTailsRequest
-	(*GetTailsResponse)(nil),             // 51: columba.v1.GetTailsResponse
-	(*CountSharesRequest)(nil),           // 52: columba.v1.CountSharesRequest
-	(*CountSharesResponse)(nil),          // 53: columba.v1.CountSharesResponse
-	(*GroupCounts)(nil),                  // 54: columba.v1.GroupCounts
-	(*ShareCounts)(nil),                  // 55: columba.v1.ShareCounts
-	(*ListDueResponse_Record)(nil),       // 56: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 57: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 58: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 59: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 60: columba.v1.CountSharesRequest.Look
-	(*Extent)(nil),                       // 61: columba.v1.Extent
-	(*HostAddress)(nil),                  // 62: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 63: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 64: columba.v1.UndecidedExtent
-	(*DeadLetterSelection)(nil),          // 65: columba.v1.DeadLetterSelection
-	(*StoreIdentity)(nil),                // 66: columba.v1.StoreIdentity
-	(*durationpb.Duration)(nil),          // 67: google.protobuf.Duration
-	(*SealAllOfStoreRequest)(nil),        // 68: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 69: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 70: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 71: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 72: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 73: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 74: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 75: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 76: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 77: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 78: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 79: columba.v1.ListDeadLettersRequest
-	(*ListParkedRequest)(nil),            // 80: columba.v1.ListParkedRequest
-	(*SealAllOfStoreResponse)(nil),       // 81: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 82: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 83: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 84: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 85: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 86: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 87: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 88: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 89: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 90: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 91: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 92: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 93: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 94: columba.v1.ListDeadLettersResponse
-	(*ListParkedResponse)(nil),           // 95: columba.v1.ListParkedResponse
+	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
+	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
+	(*ConfirmRemovalRequest)(nil),        // 2: columba.v1.ConfirmRemovalRequest
+	(*ConfirmRemovalResponse)(nil),       // 3: columba.v1.ConfirmRemovalResponse
+	(*EnsureExtentRequest)(nil),          // 4: columba.v1.EnsureExtentRequest
+	(*EnsureExtentResponse)(nil),         // 5: columba.v1.EnsureExtentResponse
+	(*SealExtentRequest)(nil),            // 6: columba.v1.SealExtentRequest
+	(*SealExtentResponse)(nil),           // 7: columba.v1.SealExtentResponse
+	(*ListUndecidedRequest)(nil),         // 8: columba.v1.ListUndecidedRequest
+	(*ListUndecidedResponse)(nil),        // 9: columba.v1.ListUndecidedResponse
+	(*StartGroupRequest)(nil),            // 10: columba.v1.StartGroupRequest
+	(*StartGroupResponse)(nil),           // 11: columba.v1.StartGroupResponse
+	(*ListAssignmentsRequest)(nil),       // 12: columba.v1.ListAssignmentsRequest
+	(*RenewSharesRequest)(nil),           // 13: columba.v1.RenewSharesRequest
+	(*RenewSharesResponse)(nil),          // 14: columba.v1.RenewSharesResponse
+	(*LeaseQuotaRequest)(nil),            // 15: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 16: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 17: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 18: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 19: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 20: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 21: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 22: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 23: columba.v1.AssignmentList
+	(*AssignResponse)(nil),               // 24: columba.v1.AssignResponse
+	(*SelectDeadLettersRequest)(nil),     // 25: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 26: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 27: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 28: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 29: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 30: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 31: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 32: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 33: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 34: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 35: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 36: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 37: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 38: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 39: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 40: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 41: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 42: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 43: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 44: columba.v1.RemoveResponse
+	(*VerifyReplicaRequest)(nil),         // 45: columba.v1.VerifyReplicaRequest
+	(*VerifyReplicaResponse)(nil),        // 46: columba.v1.VerifyReplicaResponse
+	(*ListDueRequest)(nil),               // 47: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 48: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 49: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 50: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 51: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 52: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 53: columba.v1.SettleRequest
+	(*GetTailsRequest)(nil),              // 54: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 55: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 56: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 57: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 58: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 59: columba.v1.ShareCounts
+	(*ListDueResponse_Record)(nil),       // 60: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 61: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 62: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 63: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 64: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 65: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 66: columba.v1.Extent
+	(*HostAddress)(nil),                  // 67: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 68: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 69: columba.v1.UndecidedExtent
+	(*DeadLetterSelection)(nil),          // 70: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 71: google.protobuf.Duration
+	(*SealAllOfStoreRequest)(nil),        // 72: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 73: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 74: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 75: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 76: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 77: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 78: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 79: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 80: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 81: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 82: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 83: columba.v1.ListDeadLettersRequest
+	(*ListParkedRequest)(nil),            // 84: columba.v1.ListParkedRequest
+	(*SealAllOfStoreResponse)(nil),       // 85: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 86: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 87: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 88: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 89: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 90: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 91: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 92: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 93: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 94: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 95: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 96: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 97: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 98: columba.v1.ListDeadLettersResponse
+	(*ListParkedResponse)(nil),           // 99: columba.v1.ListParkedResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	61, // 0: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	62, // 1: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	61, // 2: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	63, // 3: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	64, // 4: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
-	12, // 5: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	13, // 6: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	14, // 7: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	16, // 8: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	17, // 9: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	61, // 10: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	18, // 11: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	65, // 12: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	61, // 13: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	61, // 14: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	61, // 15: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	66, // 16: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	66, // 17: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	61, // 18: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	66, // 19: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	66, // 20: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	66, // 21: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	63, // 22: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	66, // 23: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	61, // 24: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	66, // 25: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	66, // 26: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	34, // 27: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	66, // 28: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	66, // 29: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	56, // 30: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	57, // 31: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	58, // 32: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	67, // 33: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	59, // 34: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	60, // 35: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	54, // 36: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	55, // 37: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	0,  // 38: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	2,  // 39: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	4,  // 40: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	68, // 41: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	69, // 42: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	6,  // 43: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	70, // 44: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	71, // 45: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	72, // 46: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	72, // 47: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
-	8,  // 48: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	9,  // 49: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	11, // 50: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	73, // 51: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	23, // 52: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	25, // 53: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	27, // 54: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	29, // 55: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	31, // 56: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	33, // 57: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	35, // 58: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	37, // 59: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	39, // 60: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	41, // 61: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	43, // 62: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	50, // 63: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	19, // 64: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	74, // 65: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	49, // 66: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	75, // 67: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	76, // 68: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	77, // 69: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	78, // 70: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	79, // 71: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	45, // 72: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	47, // 73: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	21, // 74: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	80, // 75: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	52, // 76: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	1,  // 77: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	3,  // 78: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	5,  // 79: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	81, // 80: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	82, // 81: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	7,  // 82: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	83, // 83: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	84, // 84: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	85, // 85: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	86, // 86: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	19, // 87: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	10, // 88: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	15, // 89: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	87, // 90: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	24, // 91: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	26, // 92: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	28, // 93: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	30, // 94: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	32, // 95: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	34, // 96: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	36, // 97: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	38, // 98: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	40, // 99: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	42, // 100: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	44, // 101: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	51, // 102: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	20, // 103: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	88, // 104: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	89, // 105: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	90, // 106: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	91, // 107: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	92, // 108: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	93, // 109: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	94, // 110: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	46, // 111: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	48, // 112: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	22, // 113: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	95, // 114: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	53, // 115: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	77, // [77:116] is the sub-list for method output_type
-	38, // [38:77] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	65, // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	66, // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	67, // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	66, // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	68, // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	69, // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	16, // 6: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	17, // 7: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	18, // 8: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	20, // 9: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	21, // 10: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	66, // 11: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	22, // 12: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	70, // 13: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	66, // 14: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	66, // 15: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	66, // 16: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	65, // 17: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	65, // 18: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	66, // 19: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	65, // 20: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	65, // 21: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	65, // 22: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	68, // 23: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	65, // 24: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	66, // 25: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	65, // 26: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	65, // 27: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	38, // 28: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	65, // 29: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	65, // 30: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	60, // 31: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	61, // 32: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	62, // 33: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	71, // 34: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	63, // 35: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	64, // 36: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	58, // 37: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	59, // 38: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	4,  // 39: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	6,  // 40: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	8,  // 41: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	72, // 42: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	73, // 43: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	10, // 44: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	74, // 45: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	75, // 46: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	76, // 47: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	76, // 48: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	12, // 49: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	13, // 50: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	15, // 51: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	77, // 52: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,  // 53: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,  // 54: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	27, // 55: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	29, // 56: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	31, // 57: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	33, // 58: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	35, // 59: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	37, // 60: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	39, // 61: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	41, // 62: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	43, // 63: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	45, // 64: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	47, // 65: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	54, // 66: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	23, // 67: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	78, // 68: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	53, // 69: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	79, // 70: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	80, // 71: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	81, // 72: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	82, // 73: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	83, // 74: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	49, // 75: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	51, // 76: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	25, // 77: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	84, // 78: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	56, // 79: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	5,  // 80: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,  // 81: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,  // 82: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	85, // 83: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	86, // 84: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11, // 85: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	87, // 86: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	88, // 87: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	89, // 88: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	90, // 89: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	23, // 90: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	14, // 91: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	19, // 92: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	91, // 93: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,  // 94: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,  // 95: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	28, // 96: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	30, // 97: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	32, // 98: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	34, // 99: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	36, // 100: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	38, // 101: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	40, // 102: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	42, // 103: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	44, // 104: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	46, // 105: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	48, // 106: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	55, // 107: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	24, // 108: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	92, // 109: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	93, // 110: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	94, // 111: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	95, // 112: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	96, // 113: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	97, // 114: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	98, // 115: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	50, // 116: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	52, // 117: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	26, // 118: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	99, // 119: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	57, // 120: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	80, // [80:121] is the sub-list for method output_type
+	39, // [39:80] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -4582,7 +4806,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

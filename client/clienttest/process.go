@@ -107,7 +107,7 @@ func (b *Broker) roles(p *process, log *slog.Logger, self membership.Host, membe
 	stores := storehost.DefaultConfig()
 	stores.Dir = memdisk.Dir
 	open := func(_ string, o extentlog.Options) (extentlog.Log, error) { return b.disk.Open(o) }
-	store, serr := storehost.New(stores, storehost.Deps{Log: log, Metrics: reg, Self: self.ID, Run: self.Run, Open: open})
+	store, serr := storehost.New(stores, storehost.Deps{Log: log, Metrics: reg, Self: self.ID, Run: self.Run, Open: open, Confirm: storehost.Controllers{Peers: p.pool, Members: members}})
 	control, cerr := controller.New(controller.DefaultConfig(), controller.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})
 	output, oerr := outputhost.New(outputhost.DefaultConfig(), outputhost.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})
 	input, ierr := inputhost.New(inputhost.DefaultConfig(), inputhost.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})

@@ -195,7 +195,7 @@ func (r *Runner) dropSurplus(ctx context.Context, e Extent, row metadata.SealRec
 			return errMoved
 		}
 		s.SetPlaces(slices.DeleteFunc(s.Places(), func(x core.Place) bool { return x.Store == drop.Store }))
-		s.Version, s.Changed = s.Version+1, r.cfg.Now()
+		s.DecideRemoval(drop, r.cfg.Now())
 		return nil
 	})
 	if err != nil {

@@ -133,13 +133,13 @@ func (r *Runner) removeUseless(ctx context.Context, row metadata.SealRecord, sou
 }
 
 // decideRemoval makes the version of the holders new, by which a store that is none of them gives up what it has: a store refuses what
-// was decided before it heard of a newer one.
+// was decided before it heard of a newer one, and has a controller confirm the decision from the row.
 func (r *Runner) decideRemoval(ctx context.Context, row metadata.SealRecord, from core.Place) (metadata.SealRecord, error) {
 	next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
 		if s.State != core.ExtentSealed || s.Version != row.Version || slices.ContainsFunc(s.Places(), from.Same) {
 			return errMoved
 		}
-		s.Version, s.Changed = s.Version+1, r.cfg.Now()
+		s.DecideRemoval(from, r.cfg.Now())
 		return nil
 	})
 	if err == nil {

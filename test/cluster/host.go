@@ -137,7 +137,7 @@ func (h *host) role(p *process, log *slog.Logger, members membership.Monitor) (r
 		p.log = log
 		return log, err
 	}
-	return storehost.New(cfg, storehost.Deps{Log: log, Metrics: reg, Self: h.id, Run: h.run, Open: open, Now: h.now})
+	return storehost.New(cfg, storehost.Deps{Log: log, Metrics: reg, Self: h.id, Run: h.run, Open: open, Now: h.now, Confirm: storehost.Controllers{Peers: pool, Members: members}})
 }
 
 func edit[T any](cfg *T, f func(*T)) {

@@ -79,6 +79,12 @@ const (
 	// ControllerServiceListDepthsProcedure is the fully-qualified name of the ControllerService's
 	// ListDepths RPC.
 	ControllerServiceListDepthsProcedure = "/columba.v1.ControllerService/ListDepths"
+	// ControllerServiceConfirmEndProcedure is the fully-qualified name of the ControllerService's
+	// ConfirmEnd RPC.
+	ControllerServiceConfirmEndProcedure = "/columba.v1.ControllerService/ConfirmEnd"
+	// ControllerServiceConfirmRemovalProcedure is the fully-qualified name of the ControllerService's
+	// ConfirmRemoval RPC.
+	ControllerServiceConfirmRemovalProcedure = "/columba.v1.ControllerService/ConfirmRemoval"
 	// StoreServiceFenceProcedure is the fully-qualified name of the StoreService's Fence RPC.
 	StoreServiceFenceProcedure = "/columba.v1.StoreService/Fence"
 	// StoreServiceSealProcedure is the fully-qualified name of the StoreService's Seal RPC.
@@ -168,6 +174,10 @@ type ControllerServiceClient interface {
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
 	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
+	// ConfirmEnd answers a store whether the seal row of an extent has this end. A store asks before it drops the records behind it.
+	ConfirmEnd(context.Context, *connect.Request[columbav1.ConfirmEndRequest]) (*connect.Response[columbav1.ConfirmEndResponse], error)
+	// ConfirmRemoval answers a store whether the seal row of an extent says that the store removes its replica.
+	ConfirmRemoval(context.Context, *connect.Request[columbav1.ConfirmRemovalRequest]) (*connect.Response[columbav1.ConfirmRemovalResponse], error)
 }
 
 // NewControllerServiceClient constructs a client for the columba.v1.ControllerService service. By
@@ -265,6 +275,18 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("ListDepths")),
 			connect.WithClientOptions(opts...),
 		),
+		confirmEnd: connect.NewClient[columbav1.ConfirmEndRequest, columbav1.ConfirmEndResponse](
+			httpClient,
+			baseURL+ControllerServiceConfirmEndProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("ConfirmEnd")),
+			connect.WithClientOptions(opts...),
+		),
+		confirmRemoval: connect.NewClient[columbav1.ConfirmRemovalRequest, columbav1.ConfirmRemovalResponse](
+			httpClient,
+			baseURL+ControllerServiceConfirmRemovalProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("ConfirmRemoval")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -284,6 +306,8 @@ type controllerServiceClient struct {
 	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 	leaseQuota      *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
 	listDepths      *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
+	confirmEnd      *connect.Client[columbav1.ConfirmEndRequest, columbav1.ConfirmEndResponse]
+	confirmRemoval  *connect.Client[columbav1.ConfirmRemovalRequest, columbav1.ConfirmRemovalResponse]
 }
 
 // EnsureExtent calls columba.v1.ControllerService.EnsureExtent.
@@ -356,6 +380,16 @@ func (c *controllerServiceClient) ListDepths(ctx context.Context, req *connect.R
 	return c.listDepths.CallUnary(ctx, req)
 }
 
+// ConfirmEnd calls columba.v1.ControllerService.ConfirmEnd.
+func (c *controllerServiceClient) ConfirmEnd(ctx context.Context, req *connect.Request[columbav1.ConfirmEndRequest]) (*connect.Response[columbav1.ConfirmEndResponse], error) {
+	return c.confirmEnd.CallUnary(ctx, req)
+}
+
+// ConfirmRemoval calls columba.v1.ControllerService.ConfirmRemoval.
+func (c *controllerServiceClient) ConfirmRemoval(ctx context.Context, req *connect.Request[columbav1.ConfirmRemovalRequest]) (*connect.Response[columbav1.ConfirmRemovalResponse], error) {
+	return c.confirmRemoval.CallUnary(ctx, req)
+}
+
 // ControllerServiceHandler is an implementation of the columba.v1.ControllerService service.
 type ControllerServiceHandler interface {
 	// EnsureExtent answers an open extent of the queue for that input host, making one if need be.
@@ -386,6 +420,10 @@ type ControllerServiceHandler interface {
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
 	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
+	// ConfirmEnd answers a store whether the seal row of an extent has this end. A store asks before it drops the records behind it.
+	ConfirmEnd(context.Context, *connect.Request[columbav1.ConfirmEndRequest]) (*connect.Response[columbav1.ConfirmEndResponse], error)
+	// ConfirmRemoval answers a store whether the seal row of an extent says that the store removes its replica.
+	ConfirmRemoval(context.Context, *connect.Request[columbav1.ConfirmRemovalRequest]) (*connect.Response[columbav1.ConfirmRemovalResponse], error)
 }
 
 // NewControllerServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -479,6 +517,18 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("ListDepths")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceConfirmEndHandler := connect.NewUnaryHandler(
+		ControllerServiceConfirmEndProcedure,
+		svc.ConfirmEnd,
+		connect.WithSchema(controllerServiceMethods.ByName("ConfirmEnd")),
+		connect.WithHandlerOptions(opts...),
+	)
+	controllerServiceConfirmRemovalHandler := connect.NewUnaryHandler(
+		ControllerServiceConfirmRemovalProcedure,
+		svc.ConfirmRemoval,
+		connect.WithSchema(controllerServiceMethods.ByName("ConfirmRemoval")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.ControllerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ControllerServiceEnsureExtentProcedure:
@@ -509,6 +559,10 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceLeaseQuotaHandler.ServeHTTP(w, r)
 		case ControllerServiceListDepthsProcedure:
 			controllerServiceListDepthsHandler.ServeHTTP(w, r)
+		case ControllerServiceConfirmEndProcedure:
+			controllerServiceConfirmEndHandler.ServeHTTP(w, r)
+		case ControllerServiceConfirmRemovalProcedure:
+			controllerServiceConfirmRemovalHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -572,6 +626,14 @@ func (UnimplementedControllerServiceHandler) LeaseQuota(context.Context, *connec
 
 func (UnimplementedControllerServiceHandler) ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ListDepths is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) ConfirmEnd(context.Context, *connect.Request[columbav1.ConfirmEndRequest]) (*connect.Response[columbav1.ConfirmEndResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ConfirmEnd is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) ConfirmRemoval(context.Context, *connect.Request[columbav1.ConfirmRemovalRequest]) (*connect.Response[columbav1.ConfirmRemovalResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ConfirmRemoval is not implemented"))
 }
 
 // StoreServiceClient is a client for the columba.v1.StoreService service.
