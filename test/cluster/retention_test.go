@@ -25,9 +25,16 @@ func (w *world) replicas() (n int) {
 	w.t.Helper()
 	for _, id := range w.order {
 		if h := w.hosts[id]; h.kind == "storehost" && h.process != nil {
-			w.ok(h.process.log.List(func(extentlog.State) bool { n++; return true }))
+			n += w.replicasOn(id)
 		}
 	}
+	return n
+}
+
+// replicasOn is how many replicas a store holds that runs.
+func (w *world) replicasOn(id core.HostID) (n int) {
+	w.t.Helper()
+	w.ok(w.hosts[id].process.log.List(func(extentlog.State) bool { n++; return true }))
 	return n
 }
 
@@ -160,4 +167,40 @@ func TestCluster_RetentionLeavesNoRows(t *testing.T) {
 		}
 		w.close(con)
 	})
+}
+
+// TestCluster_RemovalWaitsForTheWayToTheController cuts a store off from the controller, in one direction, before its extents are due. It removes nothing by
+// itself, loses nothing, and removes them afterwards.
+func TestCluster_RemovalWaitsForTheWayToTheController(t *testing.T) {
+	for name, way := range map[string]func(store, controller string) path{
+		"calls do not come":   func(store, controller string) path { return path{controller, store} },
+		"answers do not come": func(store, controller string) path { return path{store, controller} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options{Stores: 3, Input: rollAt(200)}, func(w *world) {
+				w.keep(2*time.Minute, 5*time.Hour)
+				w.group("g", nil)
+				con := w.consumer("g")
+				want := numbers(1, 40)
+				for i := range 4 {
+					w.publish(want[10*i : 10*i+10]...)
+					sleep(time.Second)
+				}
+				w.all(w.collect(con, len(want)), want, true)
+				heal := w.net.drop(way(w.hosts[Store(1)].addr, w.hosts[Controller].addr))
+				had := w.replicasOn(Store(1))
+				sleep(20 * time.Minute)
+				if n := w.replicasOn(Store(1)); had < 4 || n < had {
+					t.Errorf("the store that is cut off has %d replicas, want all %d that it had", n, had)
+				}
+				w.publish("meanwhile")
+				w.ok(w.next(con, "meanwhile", 1).Ack())
+				heal()
+				w.eventually("all is removed", 40*time.Minute, func() bool { return w.replicas() == 0 })
+				w.publish("after")
+				w.ok(w.next(con, "after", 1).Ack())
+				w.close(con)
+			})
+		})
+	}
 }
