@@ -128,7 +128,8 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// LockTimeout is the group's, as a host told it last: when it is changed, within seconds. 0: there is none, or it is not known yet.
+// LockTimeout is the group's, as a host told it last: when it is changed, within seconds. What was delivered before stays locked for the one before. 0:
+// there is none, or it is not known yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
 // Connected reports whether the consumer has a connection to an output host of its group now. Without one it receives nothing, and tries again.
@@ -157,15 +158,15 @@ func (c *Consumer) now() int64 { return c.at(time.Now()) }
 
 func (c *Consumer) at(t time.Time) int64 { return int64(t.Sub(c.epoch)) + 1 }
 
-// resettle has settlements sent again that a stream could not bring to an end, for as long as their locks last: since waited, at least. repeated: the
-// host may have applied them.
-func (c *Consumer) resettle(all []settlement, waited time.Duration, repeated bool) {
+// resettle has settlements sent again that a stream could not bring to an end, for as long as their locks last from now, at most. repeated: the host
+// may have applied them.
+func (c *Consumer) resettle(all []settlement, lasts time.Duration, repeated bool) {
 	if len(all) == 0 || c.inbox.once() {
 		return
 	}
 	now := c.now()
 	for i := range all {
-		all[i].asked, all[i].until, all[i].repeated = now, now+int64(c.LockTimeout()-waited), repeated
+		all[i].asked, all[i].until, all[i].repeated = now, now+int64(lasts), repeated
 	}
 	c.settler.add(all...)
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,12 +20,11 @@ type Delivery struct {
 
 	attributes *attributes // nil: none of them
 
-	stream   *consumeStream
-	lock     atomic.Pointer[lock] // nil: as it was handed out
-	received int64                // on the consumer's clock
-	handle   uint32
-	size     int // encoded bytes
-	settled  atomic.Bool
+	slab    *slab                // that it came with
+	lock    atomic.Pointer[lock] // nil: as it was handed out
+	handle  uint32
+	size    int // encoded bytes
+	settled atomic.Bool
 }
 
 // attributes are those of a message that most do not have.
@@ -93,7 +91,7 @@ func (d *Delivery) Ack() error {
 	if err := d.settle(); err != nil {
 		return err
 	}
-	if !d.stream.out.ack(d.handle, d.Receipt.Seq, uint16(d.Attempt)) {
+	if !d.slab.stream.out.ack(d.handle, d.Receipt.Seq, uint16(d.Attempt)) {
 		return d.elsewhere(settlement{verb: wire.TypeAck})
 	}
 	return nil
@@ -128,7 +126,7 @@ func (d *Delivery) Release() error {
 	if err := d.settle(); err != nil {
 		return err
 	}
-	if !d.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt)) {
+	if !d.slab.stream.out.giveBack(d.handle, d.Receipt.Seq, uint16(d.Attempt)) {
 		return d.elsewhere(settlement{verb: wire.TypeReturn})
 	}
 	return nil
@@ -139,7 +137,7 @@ func (d *Delivery) giveUp(t wire.FrameType, n wire.Nack) error {
 		return err
 	}
 	n.Handle, n.Seq, n.Attempt = d.handle, d.Receipt.Seq, uint16(d.Attempt)
-	if !d.stream.out.frame(t, n.Append) {
+	if !d.slab.stream.out.frame(t, n.Append) {
 		return d.elsewhere(settlement{verb: t, delay: time.Duration(n.DelayMillis) * time.Millisecond, reason: string(n.Reason), metadata: string(n.Metadata)})
 	}
 	return nil
@@ -155,7 +153,7 @@ func (d *Delivery) Extend(by time.Duration) error {
 	}
 	d.extending(by)
 	e := wire.Extend{Handle: d.handle, Seq: d.Receipt.Seq, Attempt: uint16(d.Attempt), Millis: by.Milliseconds()}
-	if !d.stream.out.frame(wire.TypeExtend, e.Append) {
+	if !d.slab.stream.out.frame(wire.TypeExtend, e.Append) {
 		return d.elsewhere(settlement{verb: wire.TypeExtend, delay: by})
 	}
 	return nil
@@ -163,14 +161,14 @@ func (d *Delivery) Extend(by time.Duration) error {
 
 // elsewhere has a settlement sent by another way than the stream, which has ended.
 func (d *Delivery) elsewhere(x settlement) error {
-	con := d.stream.con
+	con := d.slab.stream.con
 	if con.inbox.once() {
 		if x.verb == wire.TypeAck {
 			return nil // it was done before it was delivered
 		}
 		return core.Errorf(core.CodeStale, "the group delivers at most once; there is nothing to give back or to extend")
 	}
-	x.extent = d.stream.extent(d.handle)
+	x.extent = d.slab.stream.extent(d.handle)
 	if x.extent == nil || x.extent.token == "" || con.ctx.Err() != nil {
 		return core.Errorf(core.CodeStale, "the connection of the delivery was lost; the message comes again")
 	}
@@ -179,59 +177,6 @@ func (d *Delivery) elsewhere(x settlement) error {
 	x.until, _ = d.lockEnds()
 	con.settler.add(x)
 	return nil
-}
-
-// lock is where the lock of a delivery stands after it was extended. Times are on the consumer's clock.
-type lock struct {
-	mu    sync.Mutex
-	asked int64 // the last extension
-	until int64 // by it
-	sure  int64 // by the last one that a host has confirmed
-}
-
-// extending notes an extension that is about to be sent.
-func (d *Delivery) extending(by time.Duration) {
-	l := d.lock.Load()
-	if l == nil {
-		l = &lock{sure: d.received + int64(d.stream.con.LockTimeout())}
-		if !d.lock.CompareAndSwap(nil, l) {
-			l = d.lock.Load()
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.settleLocked(d.stream)
-	l.asked = d.stream.con.now()
-	l.until = l.asked + int64(by)
-}
-
-// settleLocked takes over whether the stream's host has confirmed the last extension.
-func (l *lock) settleLocked(s *consumeStream) {
-	if l.asked > 0 && s.out.confirmed.Load() >= l.asked {
-		l.sure = l.until
-	}
-}
-
-// lockEnds is when the lock ends by what was asked for, and by what is known to be granted.
-func (d *Delivery) lockEnds() (until, sure int64) {
-	l := d.lock.Load()
-	if l == nil {
-		until = d.received + int64(d.stream.con.LockTimeout())
-		return until, until
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.settleLocked(d.stream)
-	return l.until, l.sure
-}
-
-// extended notes that an owner of the extent has granted a lock until then.
-func (d *Delivery) extended(until int64) {
-	if l := d.lock.Load(); l != nil {
-		l.mu.Lock()
-		l.sure = max(l.sure, until)
-		l.mu.Unlock()
-	}
 }
 
 func (d *Delivery) settle() error {

@@ -97,7 +97,7 @@ func (c *Consumer) staleEvery() time.Duration {
 	if c.LockTimeout() <= 0 {
 		return time.Second
 	}
-	return max(100*time.Millisecond, min(c.LockTimeout()/8, 10*time.Second))
+	return max(100*time.Millisecond, min(c.LockTimeout()/8, time.Second)) // it may become shorter meanwhile
 }
 
 // end waits for Close, of the consumer or its client, and joins the senders. Until then a consumer that failed keeps its streams, for
@@ -114,12 +114,11 @@ func (c *Consumer) end() {
 
 // giveBackStale returns what waits for the application so long that its lock might end before it is done.
 func (c *Consumer) giveBackStale() {
-	lock := c.LockTimeout()
-	if lock <= 0 {
-		return
+	now := time.Now()
+	stale := func(s *slab) bool {
+		lock, _ := s.locked()
+		return lock > 0 && now.Sub(s.received) > lock/4
 	}
-	oldest := time.Now().Add(-lock / 4)
-	stale := func(s *slab) bool { return s.received.Before(oldest) }
 	c.inbox.giveBack(stale)
 	c.inbox.forget(stale)
 }

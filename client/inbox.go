@@ -29,13 +29,14 @@ type inbox struct {
 	}
 }
 
-// slab is the deliveries of one frame.
+// slab is the deliveries of one frame. The inbox's mutex guards next and uncounted; the rest does not change.
 type slab struct {
 	stream     *consumeStream
 	deliveries []Delivery
 	next       int // to be yielded
 	uncounted  taken
 	received   time.Time
+	timeout    time.Duration // of the locks, as the host had told it by then
 }
 
 // parting is what becomes of the slabs of a stream that has ended.
@@ -151,7 +152,7 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 			}
 			perform(asks)
 			if out.messages > 0 {
-				d.stream.out.taken(out.messages, out.bytes)
+				d.slab.stream.out.taken(out.messages, out.bytes)
 			}
 			return d, true, nil
 		}
@@ -314,7 +315,8 @@ func (s *slab) giveBack() {
 		}
 		size += d.size
 	}
-	s.stream.con.resettle(elsewhere, time.Since(s.received), false)
+	_, lock := s.locked()
+	s.stream.con.resettle(elsewhere, lock-time.Since(s.received), false)
 	s.stream.out.taken(s.uncounted.messages+len(s.deliveries)-s.next, s.uncounted.bytes+size)
 }
 

@@ -86,7 +86,7 @@ func (b *inbox) yieldedLocked(d *Delivery) []ask {
 	if b.mu.budget == nil || d == nil {
 		return nil
 	}
-	due := b.mu.budget.yielded(d.stream.account)
+	due := b.mu.budget.yielded(d.slab.stream.account)
 	if b.mu.budget.missing == 0 {
 		b.endLocked(nil)
 	}

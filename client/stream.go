@@ -37,6 +37,7 @@ type consumeStream struct {
 	// account is of a consumer with a limit; the inbox's mutex guards it, and parted.
 	account *account
 	parted  parting
+	terms   atomic.Pointer[lockTerms] // nil: the host has told no lock timeout; the reader alone changes them
 	// run is the host's, as its greeting told it; zero: it does not say. Set before the stream is used.
 	run core.ID
 
@@ -148,6 +149,7 @@ func (s *consumeStream) greet(body []byte) error {
 		return err
 	}
 	if d := ok.LockTimeout.AsDuration(); d > 0 {
+		s.terms.Store(s.terms.Load().told(d, s.con.now()))
 		s.con.lockTimeout.Store(int64(d))
 	}
 	if !s.greeted {
@@ -182,7 +184,9 @@ func (s *consumeStream) receive() error {
 	}
 	extent := ref.id
 	slab := &slab{stream: s, deliveries: make([]Delivery, total), received: time.Now()}
-	received := s.con.at(slab.received)
+	if t := s.terms.Load(); t != nil {
+		slab.timeout = t.timeout
+	}
 	rest := append([]byte(nil), d.Records...)
 	tokens := d.Tokens
 	var record wire.Record
@@ -203,7 +207,7 @@ func (s *consumeStream) receive() error {
 			}
 			v.Receipt = core.Receipt{Extent: extent, Seq: run.Base + core.Seq(k)}
 			v.attributes = attributesOf(&record)
-			v.stream, v.handle, v.size, v.received = s, d.Handle, n, received
+			v.slab, v.handle, v.size = slab, d.Handle, n
 			if len(tokens) > 0 {
 				var token []byte
 				if token, tokens, err = wire.NextToken(tokens); err != nil {
@@ -231,7 +235,7 @@ func (s *consumeStream) refused() {
 		}
 		sent := s.out.unconfirmed(e.Handle, e.Seq, e.Attempt, ref)
 		if e.Code == core.CodeMoved && len(sent) > 0 && ref.token != "" {
-			s.con.resettle(sent, 0, false)
+			s.con.resettle(sent, s.longestLock(), false)
 			continue
 		}
 		verb := wire.TypeAck
@@ -267,7 +271,7 @@ func (s *consumeStream) handOver() {
 	}{{&unsure, true}, {&unsent, false}} {
 		var all []settlement
 		u.what.each(s.extent, func(x settlement) { all = append(all, x) })
-		s.con.resettle(all, waited, u.repeated)
+		s.con.resettle(all, s.longestLock()-waited, u.repeated)
 	}
 	s.out.endFlushes()
 }
