@@ -171,9 +171,13 @@ func (c *Consumer) resettle(all []settlement, lasts time.Duration, repeated bool
 	c.settler.add(all...)
 }
 
-// refusedSettlement tells the application, and Work if the lock is lost with it.
+// refusedSettlement tells the application, and Work if the lock is lost with it. Of a return nobody is told: the application has not seen the message,
+// or has done with it.
 func (c *Consumer) refusedSettlement(verb wire.FrameType, at core.Receipt, attempt int, err error) {
 	c.c.opts.log.Debug("settlement refused", "queue", c.queue, "group", c.group, "receipt", at, "err", err)
+	if verb == wire.TypeReturn {
+		return
+	}
 	if verb == wire.TypeExtend && c.opts.watch != nil {
 		c.opts.watch.lost(at, attempt, err)
 	}
@@ -186,6 +190,13 @@ func (c *Consumer) refusedSettlement(verb wire.FrameType, at core.Receipt, attem
 func (c *Consumer) extended(at core.Receipt, attempt int, until int64) {
 	if c.opts.watch != nil {
 		c.opts.watch.extended(at, attempt, until)
+	}
+}
+
+// notExtended notes a lock that a host refused to extend.
+func (c *Consumer) notExtended(x settlement) {
+	if c.opts.watch != nil && x.verb == wire.TypeExtend {
+		c.opts.watch.notExtended(core.Receipt{Extent: x.extent.id, Seq: x.run.Base}, int(x.run.Attempt))
 	}
 }
 

@@ -39,7 +39,7 @@ type fake struct {
 	// stream replaces the output host's streams.
 	stream func(conn *ws.Conn, number uint32) ws.StreamHandler
 	pull   func(*pb.PullRequest) (*pb.PullResponse, error)
-	// settle answers acks and nacks by token.
+	// settle answers acks, nacks and extensions by token.
 	settle func(tokens []string) *pb.SettleResponse
 
 	addr   string
@@ -52,6 +52,7 @@ type fake struct {
 		streams  map[*fakeStream]bool
 		acked    map[core.Seq]int
 		returned int
+		unseen   int // given back by token
 		extended int
 		nacks    []wire.Nack
 		rejected []string
@@ -223,7 +224,14 @@ func (f *fake) Ack(_ context.Context, r *connect.Request[pb.AckRequest]) (*conne
 	return connect.NewResponse(f.settle(r.Msg.Tokens)), nil
 }
 
+func (f *fake) Extend(_ context.Context, r *connect.Request[pb.ExtendRequest]) (*connect.Response[pb.SettleResponse], error) {
+	return connect.NewResponse(f.settle(r.Msg.Tokens)), nil
+}
+
 func (f *fake) Nack(_ context.Context, r *connect.Request[pb.NackRequest]) (*connect.Response[pb.SettleResponse], error) {
+	if r.Msg.Unseen {
+		f.state(func() { f.mu.unseen += len(r.Msg.Tokens) })
+	}
 	return connect.NewResponse(f.settle(r.Msg.Tokens)), nil
 }
 

@@ -112,3 +112,12 @@ func (d *Delivery) extended(until int64) {
 		l.mu.Unlock()
 	}
 }
+
+// notExtended notes that a host has refused an extension, so that the next Confirm does not count it as granted.
+func (d *Delivery) notExtended() {
+	if l := d.lock.Load(); l != nil {
+		l.mu.Lock()
+		l.asked = 0
+		l.mu.Unlock()
+	}
+}

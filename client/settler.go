@@ -33,6 +33,7 @@ type settler struct {
 type extentRef struct {
 	id    core.ExtentID
 	token string
+	moved bool // its settlements were taken from the stream; the stream's reader's own
 }
 
 // settlement is one verb for a run of deliveries; for one delivery, unless the verb is ack or return.
@@ -87,7 +88,7 @@ func (s *settler) add(all ...settlement) {
 
 // refuse tells the owner of a settlement that it was not, or may not have been, applied.
 func (s *settler) refuse(x settlement, err error) {
-	if x.verb == wire.TypeReturn || x.extent == nil {
+	if x.extent == nil {
 		return
 	}
 	for i := range x.run.Count {
@@ -136,6 +137,11 @@ func (s *settler) end() {
 // like reports whether one call can carry both.
 func (x *settlement) like(o *settlement) bool {
 	return x.verb == o.verb && x.delay == o.delay && x.reason == o.reason && x.metadata == o.metadata
+}
+
+// continues reports whether x for seq continues the run of o.
+func (o *settlement) continues(x *settlement, seq core.Seq) bool {
+	return o.like(x) && o.run.Attempt == x.run.Attempt && o.run.Base+core.Seq(o.run.Count) == seq
 }
 
 // next takes what goes with the first settlement that waits, at most settleAtOnce deliveries.

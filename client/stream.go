@@ -234,17 +234,55 @@ func (s *consumeStream) refused() {
 			continue // of a settlement that this stream cannot have sent
 		}
 		sent := s.out.unconfirmed(e.Handle, e.Seq, e.Attempt, ref)
-		if e.Code == core.CodeMoved && len(sent) > 0 && ref.token != "" {
-			s.con.resettle(sent, s.longestLock(), false)
+		if e.Code == core.CodeMoved && ref.token != "" && (len(sent) > 0 || ref.moved) {
+			if len(sent) > 0 { // else it was taken with an entry before
+				s.moved(e.Handle, ref)
+			}
 			continue
 		}
 		verb := wire.TypeAck
 		for _, x := range sent {
 			verb = x.verb
+			s.con.notExtended(x)
 		}
 		s.con.refusedSettlement(verb, core.Receipt{Extent: ref.id, Seq: e.Seq}, int(e.Attempt),
 			core.Errorf(e.Code, "output host %s refused the settlement (%s)", s.host.id, e.Code))
 	}
+}
+
+// moved sends all unconfirmed settlements of a handle to the extent's new owner: a host lists a bounded number of those that it refuses. Those that
+// it does not list it may have applied.
+func (s *consumeStream) moved(handle uint32, ref *extentRef) {
+	ref.moved = true
+	type delivered struct {
+		seq     core.Seq
+		attempt uint16
+	}
+	listed := make(map[delivered]bool, len(s.results.Entries))
+	for _, e := range s.results.Entries {
+		if e.Handle == handle && e.Code == core.CodeMoved {
+			listed[delivered{e.Seq, e.Attempt}] = true
+		}
+	}
+	var parts [2][]settlement // not listed, listed
+	for _, x := range s.out.takeUnconfirmed(handle, ref) {
+		s.con.notExtended(x)
+		for i := range x.run.Count {
+			seq, part := x.run.Base+core.Seq(i), &parts[0]
+			if listed[delivered{seq, x.run.Attempt}] {
+				part = &parts[1]
+			}
+			if n := len(*part); n > 0 && (*part)[n-1].continues(&x, seq) {
+				(*part)[n-1].run.Count++
+				continue
+			}
+			one := x
+			one.run.Base, one.run.Count = seq, 1
+			*part = append(*part, one)
+		}
+	}
+	s.con.resettle(parts[1], s.longestLock(), false)
+	s.con.resettle(parts[0], s.longestLock(), true)
 }
 
 // Closed is the connection's end.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -78,6 +79,39 @@ func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *e
 	return found
 }
 
+// takeUnconfirmed takes all settlements of an extent that were sent and not confirmed: the stream answers for them no more.
+func (o *outbox) takeUnconfirmed(handle uint32, ref *extentRef) (found []settlement) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, u := range [...]*unconfirmed{&o.mu.asked, &o.mu.fresh} {
+		u.each(func(h uint32) *extentRef {
+			if h == handle {
+				return ref
+			}
+			return nil
+		}, func(x settlement) {
+			if x.extent != nil {
+				found = append(found, x)
+			}
+		})
+		u.drop(handle)
+	}
+	return found
+}
+
+// drop forgets the settlements of a handle.
+func (u *unconfirmed) drop(handle uint32) {
+	of := func(r settledRun) bool { return r.handle == handle }
+	u.acks, u.returns = slices.DeleteFunc(u.acks, of), slices.DeleteFunc(u.returns, of)
+	kept := u.frames[:0]
+	u.eachFrame(func(raw []byte, h uint32, _ settlement) {
+		if h != handle {
+			kept = append(kept, raw...)
+		}
+	})
+	u.frames = kept
+}
+
 // each calls f with every settlement; extent finds what a handle names.
 func (u *unconfirmed) each(extent func(handle uint32) *extentRef, f func(settlement)) {
 	for _, r := range u.acks {
@@ -86,23 +120,32 @@ func (u *unconfirmed) each(extent func(handle uint32) *extentRef, f func(settlem
 	for _, r := range u.returns {
 		f(settlement{verb: wire.TypeReturn, extent: extent(r.handle), run: r.SeqRun})
 	}
+	u.eachFrame(func(_ []byte, handle uint32, x settlement) {
+		x.extent = extent(handle)
+		f(x)
+	})
+}
+
+// eachFrame calls f with every nack, reject and extend, without its extent.
+func (u *unconfirmed) eachFrame(f func(raw []byte, handle uint32, x settlement)) {
 	for rest := u.frames; len(rest) > 0; {
 		frame, next, err := wire.NextFrame(rest)
 		if err != nil { // this outbox has encoded them
 			return
 		}
+		raw := rest[:len(rest)-len(next)]
 		rest = next
 		var nack wire.Nack
 		var extend wire.Extend
 		switch {
 		case frame.Type == wire.TypeExtend && extend.Decode(frame.Body) == nil:
-			f(settlement{
-				verb: frame.Type, extent: extent(extend.Handle), run: wire.SeqRun{Base: extend.Seq, Count: 1, Attempt: extend.Attempt},
+			f(raw, extend.Handle, settlement{
+				verb: frame.Type, run: wire.SeqRun{Base: extend.Seq, Count: 1, Attempt: extend.Attempt},
 				delay: time.Duration(extend.Millis) * time.Millisecond,
 			})
 		case frame.Type != wire.TypeExtend && nack.Decode(frame.Body) == nil:
-			f(settlement{
-				verb: frame.Type, extent: extent(nack.Handle), run: wire.SeqRun{Base: nack.Seq, Count: 1, Attempt: nack.Attempt},
+			f(raw, nack.Handle, settlement{
+				verb: frame.Type, run: wire.SeqRun{Base: nack.Seq, Count: 1, Attempt: nack.Attempt},
 				delay: time.Duration(nack.DelayMillis) * time.Millisecond, reason: string(nack.Reason), metadata: string(nack.Metadata),
 			})
 		}

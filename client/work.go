@@ -88,6 +88,7 @@ type task struct {
 type lockWatch interface {
 	lost(at core.Receipt, attempt int, why error)
 	extended(at core.Receipt, attempt int, until int64)
+	notExtended(at core.Receipt, attempt int)
 }
 
 // LockLostError is why a handler's context ended: the lock of its message is lost, and another consumer may handle the message. Err says why:
@@ -131,6 +132,13 @@ func (w *work) lost(at core.Receipt, attempt int, why error) {
 func (w *work) extended(at core.Receipt, attempt int, until int64) {
 	if t := w.task(at, attempt); t != nil {
 		t.d.extended(until)
+	}
+}
+
+// notExtended implements lockWatch.
+func (w *work) notExtended(at core.Receipt, attempt int) {
+	if t := w.task(at, attempt); t != nil {
+		t.d.notExtended()
 	}
 }
 
