@@ -94,6 +94,12 @@ func (b *budget) returned(a *account, n int) {
 	b.dropEmpty(a)
 }
 
+// carried counts what is held of a stream of the same host that has ended.
+func (b *budget) carried(a *account, n int) {
+	a.held += n
+	b.left -= n
+}
+
 // recalled takes a host's answer.
 func (b *budget) recalled(a *account, n int) {
 	if a.gone { // an answer on a stream that ended meanwhile

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -132,18 +133,17 @@ func (c *Consumer) follow() error {
 	if len(hosts) == 0 {
 		return core.Errorf(core.CodeUnavailable, "group %s of %s has no output host now", c.group, c.queue)
 	}
-	c.mu.Lock()
-	live := make(map[core.HostID]*consumeStream, len(c.mu.streams))
-	for id, s := range c.mu.streams {
-		live[id] = s
-	}
-	c.mu.Unlock()
-	limit := wire.Credit{
+	part := wire.Credit{
 		Messages: uint32(max(1, c.opts.prefetch/len(hosts))),
 		Bytes:    uint64(max(1, c.opts.prefetchBytes/len(hosts))),
 	}
+	c.mu.Lock()
+	c.mu.part = part
+	live := maps.Clone(c.mu.streams)
+	c.mu.Unlock()
 	for _, h := range hosts {
 		if s := live[h.id]; s != nil {
+			s.setLimit(part)
 			s.goOn()
 			delete(live, h.id)
 			continue
@@ -153,24 +153,24 @@ func (c *Consumer) follow() error {
 		c.mu.reaching[h.id] = true
 		c.mu.Unlock()
 		if !busy {
-			c.wg.Go(func() { c.reach(h, limit) })
+			c.wg.Go(func() { c.reach(h) })
 		}
 	}
 	for _, s := range live { // no longer in the route: it stays for the settlements of what it delivered
 		s.rest()
 		if !c.inbox.once() { // else it would be lost
-			c.inbox.giveBack(func(b *slab) bool { return b.stream == s })
+			c.inbox.giveBack(func(b *slab) bool { return b.carrier == s })
 		}
 	}
 	c.inbox.forget(func(b *slab) bool { // nobody will greet for their hosts
-		return !slices.ContainsFunc(hosts, func(h consumeHost) bool { return h.id == b.stream.host.id })
+		return !slices.ContainsFunc(hosts, func(h consumeHost) bool { return h.id == b.carrier.host.id })
 	})
 	return nil
 }
 
 // reach connects to a host; when it fails, the route is looked at again after a pause.
-func (c *Consumer) reach(h consumeHost, limit wire.Credit) {
-	err := c.connect(h, limit)
+func (c *Consumer) reach(h consumeHost) {
+	err := c.connect(h)
 	c.mu.Lock()
 	if err == nil {
 		delete(c.mu.failures, h.id)
@@ -263,7 +263,7 @@ func (c *Consumer) streamEnded(s *consumeStream, err error) {
 }
 
 // connect opens a stream to a host and grants it the first credit.
-func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
+func (c *Consumer) connect(h consumeHost) error {
 	ctx, cancel := context.WithTimeout(c.ctx, helloTimeout)
 	defer cancel()
 	mux, err := c.c.links.get(ctx, h.addr, "/v1/consume")
@@ -271,7 +271,7 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 		return err
 	}
 	s := &consumeStream{
-		con: c, host: h, mux: mux, out: newOutbox(limit), hello: make(chan error, 2), ended: make(chan struct{}),
+		con: c, host: h, mux: mux, out: newOutbox(), hello: make(chan error, 2), ended: make(chan struct{}),
 		quiet: make(chan struct{}),
 	}
 	s.extents.byHandle = make(map[uint32]*extentRef)
@@ -295,9 +295,14 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 		return err
 	}
 	c.mu.Lock()
+	part := c.mu.part
+	c.mu.Unlock()
+	c.inbox.resumed(s, int(part.Messages))
+	c.mu.Lock()
 	closed := c.mu.closed
 	if !closed {
 		c.mu.streams[h.id] = s
+		s.setLimit(c.mu.part) // under the mutex: once the stream is known it may be given another
 		c.wg.Go(func() { s.send(c.ctx) })
 	}
 	c.mu.Unlock()
@@ -307,9 +312,6 @@ func (c *Consumer) connect(h consumeHost, limit wire.Credit) error {
 		return core.Errorf(core.CodeUnavailable, "output host %s went away", h.id)
 	}
 	c.resume()
-	c.inbox.resumed(h.id, s.run)
-	s.out.taken(int(limit.Messages), int(limit.Bytes))
-	c.inbox.join(s, int(limit.Messages))
 	c.connectOnce.Do(func() { close(c.connected) })
 	return nil
 }

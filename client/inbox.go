@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -29,9 +28,10 @@ type inbox struct {
 	}
 }
 
-// slab is the deliveries of one frame. The inbox's mutex guards next and uncounted; the rest does not change.
+// slab is the deliveries of one frame. The inbox's mutex guards carrier, next and uncounted; the rest does not change.
 type slab struct {
 	stream     *consumeStream
+	carrier    *consumeStream // that the slab counts for: its stream, or the one that its host was connected to again by
 	deliveries []Delivery
 	next       int // to be yielded
 	uncounted  taken
@@ -139,7 +139,7 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 			}
 		}
 		news := b.mu.news
-		d, out := b.popLocked()
+		d, carrier, out := b.popLocked()
 		asks := b.yieldedLocked(d)
 		if d == nil {
 			b.mu.waiting++
@@ -152,7 +152,7 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 			}
 			perform(asks)
 			if out.messages > 0 {
-				d.slab.stream.out.taken(out.messages, out.bytes)
+				carrier.out.taken(out.messages, out.bytes)
 			}
 			return d, true, nil
 		}
@@ -166,11 +166,11 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 	}
 }
 
-// popLocked takes the first delivery. What has left is to be counted by the stream in steps: out is not zero
+// popLocked takes the first delivery. What has left is to be counted by its carrier in steps: out is not zero
 // when one is due, at the latest with the last of a slab. A slab leaves with its last delivery: one in the inbox always has some.
-func (b *inbox) popLocked() (d *Delivery, out taken) {
+func (b *inbox) popLocked() (d *Delivery, carrier *consumeStream, out taken) {
 	if len(b.mu.slabs) == 0 {
-		return nil, taken{}
+		return nil, nil, taken{}
 	}
 	s := b.mu.slabs[0]
 	d = &s.deliveries[s.next]
@@ -182,10 +182,10 @@ func (b *inbox) popLocked() (d *Delivery, out taken) {
 		b.mu.slabs[0] = nil
 		b.mu.slabs = b.mu.slabs[1:]
 	}
-	if last || s.stream.out.isStep(*u) {
+	if last || s.carrier.out.isStep(*u) {
 		out, *u = *u, taken{}
 	}
-	return d, out
+	return d, s.carrier, out
 }
 
 // giveBack returns the slabs that which chooses to their hosts.
@@ -224,7 +224,7 @@ func (b *inbox) giveBackLocked(from *[]*slab, which func(*slab) bool) {
 	perform(asks)
 }
 
-// part takes a stream that has ended out of the inbox. One that was lost may be connected to again: what it delivered and nobody saw is put apart
+// part takes a stream that has ended out of the inbox. One that was lost may be connected to again: what it carried and nobody saw is put apart
 // until then.
 func (b *inbox) part(s *consumeStream, lost bool) {
 	b.mu.Lock()
@@ -251,11 +251,12 @@ func (b *inbox) part(s *consumeStream, lost bool) {
 	perform(asks)
 }
 
-// moveLocked moves the slabs of a stream.
+// moveLocked moves the slabs that a stream carries.
 func (b *inbox) moveLocked(from, to *[]*slab, s *consumeStream) {
 	rest := (*from)[:0]
 	for _, x := range *from {
-		if x.stream == s {
+		if x.carrier == s {
+			x.stream.parted = s.parted
 			*to = append(*to, x)
 		} else {
 			rest = append(rest, x)
@@ -265,28 +266,55 @@ func (b *inbox) moveLocked(from, to *[]*slab, s *consumeStream) {
 	*from = rest
 }
 
-// resumed: a host was connected to again. What the same run of it had delivered is still locked and is yielded now; a run that ended may have
-// forgotten the locks, or left them to other hosts: that is given back.
-func (b *inbox) resumed(host core.HostID, run core.ID) {
+// resumed: a host was connected to again, by s. What the same run of it had delivered is still locked and is yielded now; a run that ended may have
+// forgotten the locks, or left them to other hosts: that is given back. s carries what is yielded: it counts against the part of the prefetch that s
+// is given afterwards, which is most messages.
+func (b *inbox) resumed(s *consumeStream, most int) {
 	b.mu.Lock()
+	if s.parted != live { // lost meanwhile
+		b.mu.Unlock()
+		return
+	}
 	var here []*slab
 	rest := b.mu.apart[:0]
 	for _, x := range b.mu.apart {
-		if x.stream.host.id == host && x.stream.run == run && !b.mu.over {
+		if x.carrier.host.id == s.host.id && x.stream.run == s.run && !b.mu.over {
 			x.stream.parted = kept
 			here = append(here, x)
 		} else {
 			rest = append(rest, x)
 		}
 	}
+	clear(b.mu.apart[len(rest):])
 	b.mu.apart = rest
 	b.mu.slabs = append(here, b.mu.slabs...)
+	b.joinLocked(s, most)
+	var carried taken
+	for _, x := range b.mu.slabs {
+		if x.carrier != s && x.carrier.host.id == s.host.id {
+			b.carryLocked(x, s, &carried)
+		}
+	}
 	wake := len(here) > 0 && b.mu.waiting > 0
+	asks := b.planLocked()
 	b.mu.Unlock()
+	s.out.taken(-carried.messages, -carried.bytes)
+	perform(asks)
 	if wake {
 		signal(b.wake)
 	}
-	b.forget(func(x *slab) bool { return x.stream.host.id == host })
+	b.forget(func(x *slab) bool { return x.carrier.host.id == s.host.id })
+}
+
+// carryLocked has a stream carry a slab of one that has ended, and counts what is left of it.
+func (b *inbox) carryLocked(x *slab, s *consumeStream, carried *taken) {
+	b.returnedLocked(x)
+	x.carrier, x.uncounted = s, taken{}
+	b.heldLocked(x)
+	carried.messages += len(x.deliveries) - x.next
+	for i := x.next; i < len(x.deliveries); i++ {
+		carried.bytes += x.deliveries[i].size
+	}
 }
 
 // setOnce: the group delivers at most once.
@@ -317,7 +345,7 @@ func (s *slab) giveBack() {
 	}
 	_, lock := s.locked()
 	s.stream.con.resettle(elsewhere, lock-time.Since(s.received), false)
-	s.stream.out.taken(s.uncounted.messages+len(s.deliveries)-s.next, s.uncounted.bytes+size)
+	s.carrier.out.taken(s.uncounted.messages+len(s.deliveries)-s.next, s.uncounted.bytes+size)
 }
 
 // end makes next return err for ever.

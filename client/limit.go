@@ -9,11 +9,18 @@ import (
 // The inbox of a consumer with a limit keeps its budget: what was yielded, what waits and what was asked for change together. Without a limit
 // these do nothing.
 
-// join asks the host of a new stream, unless the stream was lost meanwhile.
-func (b *inbox) join(s *consumeStream, most int) {
-	b.change(func(u *budget) {
-		if s.parted == live {
-			s.account = u.join(s, most)
+// joinLocked takes the host of a new stream in, of which the consumer holds most messages at once.
+func (b *inbox) joinLocked(s *consumeStream, most int) {
+	if b.mu.budget != nil {
+		s.account = b.mu.budget.join(s, most)
+	}
+}
+
+// setMost changes how many messages of a host the consumer holds at once.
+func (b *inbox) setMost(s *consumeStream, most int) {
+	b.change(func(*budget) {
+		if s.account != nil {
+			s.account.most = most
 		}
 	})
 }
@@ -75,8 +82,15 @@ func (b *inbox) arrivedLocked(s *slab) {
 	}
 }
 
+// heldLocked counts a slab that another stream has carried before.
+func (b *inbox) heldLocked(s *slab) {
+	if a := s.carrier.account; a != nil {
+		b.mu.budget.carried(a, len(s.deliveries)-s.next)
+	}
+}
+
 func (b *inbox) returnedLocked(s *slab) {
-	if a := s.stream.account; a != nil {
+	if a := s.carrier.account; a != nil {
 		b.mu.budget.returned(a, len(s.deliveries)-s.next)
 	}
 }
@@ -86,7 +100,7 @@ func (b *inbox) yieldedLocked(d *Delivery) []ask {
 	if b.mu.budget == nil || d == nil {
 		return nil
 	}
-	due := b.mu.budget.yielded(d.slab.stream.account)
+	due := b.mu.budget.yielded(d.slab.carrier.account)
 	if b.mu.budget.missing == 0 {
 		b.endLocked(nil)
 	}

@@ -86,7 +86,8 @@ type workOption func(*workOptions)
 func (f workOption) applyWork(o *workOptions) { f(o) }
 
 // Prefetch is how many messages a consumer holds that the application has not taken yet, of all output hosts together: each of them may send an equal
-// part, at least one. They are locked like those the application has. Default 2,000, at most 1,048,576 per host; PrefetchBytes bounds them when they are large, Limit over all hosts together. A consumer of slow tasks asks for few, so that others get some (Work does).
+// part, at least one. A lost connection changes nothing of it. When hosts come the others send less as soon as what they were asked for before was taken.
+// Messages held are locked like those the application has. Default 2,000, at most 1,048,576 per host; PrefetchBytes bounds them when they are large, Limit over all hosts together. A consumer of slow tasks asks for few, so that others get some (Work does).
 func Prefetch(messages int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.prefetch = messages })
 }

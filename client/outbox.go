@@ -17,8 +17,8 @@ import (
 // host confirms it. What the stream was given bounds it.
 type outbox struct {
 	stream uint32
-	grant  wire.Credit // when this much was taken it is granted again
-	budget bool        // grants messages, then; bytes are granted here
+	grant  atomic.Pointer[wire.Credit] // when this much was taken it is granted again
+	budget bool                        // grants messages, then; bytes are granted here
 	wake   chan struct{}
 	mu     struct {
 		sync.Mutex
@@ -28,7 +28,8 @@ type outbox struct {
 		asks    []byte // credit of a consumer with a limit
 		acks    []settledRun
 		returns []settledRun
-		back    wire.Credit // taken from the inbox, not granted again
+		limit   wire.Credit // granted, held and back together
+		back    room        // to be granted; below zero: so much more must be taken first
 		room    room        // granted, and not delivered
 		stopped bool        // no more credit
 		flushes []outFlush
@@ -43,7 +44,7 @@ type outbox struct {
 	confirmed atomic.Int64 // on the consumer's clock: what was sent until then has been applied; of a host that does not confirm: for ever
 }
 
-// room is how much a host may still deliver. The bytes go below zero with a message that is larger than what was left.
+// room is how much a host may still deliver, or be granted. The bytes go below zero with a message that is larger than what was left.
 type room struct{ messages, bytes int64 }
 
 // maxOverrun bounds how far below zero: an honest host goes over by at most one message.
@@ -63,13 +64,28 @@ type settledRun struct {
 // maxGrant keeps a consumer going whose limit is above what a host is ready to have under way.
 var maxGrant = wire.Credit{Messages: 64 << 10, Bytes: 4 << 20}
 
-// newOutbox grants half of the limit again when it was taken.
-func newOutbox(limit wire.Credit) *outbox {
-	o := &outbox{wake: make(chan struct{}, 1), grant: wire.Credit{
-		Messages: max(1, min(limit.Messages/2, maxGrant.Messages)), Bytes: max(1, min(limit.Bytes/2, maxGrant.Bytes)),
-	}}
+// newOutbox grants nothing until it is given a limit.
+func newOutbox() *outbox {
+	o := &outbox{wake: make(chan struct{}, 1)}
+	o.grant.Store(&wire.Credit{Messages: 1, Bytes: 1})
 	o.confirmed.Store(math.MaxInt64)
 	return o
+}
+
+// setLimit changes what the host may have granted, and the consumer hold of it. Half of it is granted again when it was taken. What was granted of a
+// larger limit is not taken back: so much more has to be taken before the host is granted anything again.
+func (o *outbox) setLimit(limit wire.Credit) {
+	o.mu.Lock()
+	before := o.mu.limit
+	o.mu.limit = limit
+	o.mu.Unlock()
+	if limit == before {
+		return
+	}
+	o.grant.Store(&wire.Credit{
+		Messages: max(1, min(limit.Messages/2, maxGrant.Messages)), Bytes: max(1, min(limit.Bytes/2, maxGrant.Bytes)),
+	})
+	o.taken(int(limit.Messages)-int(before.Messages), int(limit.Bytes)-int(before.Bytes))
 }
 
 // change applies f under the mutex and wakes the sender. It reports false if the stream has ended.
@@ -121,17 +137,18 @@ func (o *outbox) ask(flags uint16, credit wire.Credit) {
 
 // isStep reports whether so much is worth counting: credit is granted in steps eight times as large.
 func (o *outbox) isStep(t taken) bool {
-	return uint32(t.messages) >= max(1, o.grant.Messages/8) || uint64(t.bytes) >= max(1, o.grant.Bytes/8)
+	grant := o.grant.Load()
+	return uint32(t.messages) >= max(1, grant.Messages/8) || uint64(t.bytes) >= max(1, grant.Bytes/8)
 }
 
-// taken counts deliveries that left the inbox. When it is due they are granted again.
+// taken counts deliveries that left the inbox. When it is due they are granted again. Below zero it counts what the inbox holds already.
 func (o *outbox) taken(messages, bytes int) {
 	if o.budget {
 		messages = 0
 	}
 	o.mu.Lock()
-	o.mu.back.Messages += uint32(messages)
-	o.mu.back.Bytes += uint64(bytes)
+	o.mu.back.messages += int64(messages)
+	o.mu.back.bytes += int64(bytes)
 	wake := o.creditDueLocked() && !o.mu.busy && !o.mu.over
 	if wake {
 		o.mu.busy = true
@@ -143,7 +160,16 @@ func (o *outbox) taken(messages, bytes int) {
 }
 
 func (o *outbox) creditDueLocked() bool {
-	return !o.mu.stopped && (o.mu.back.Messages >= o.grant.Messages || o.mu.back.Bytes >= o.grant.Bytes)
+	grant := o.grant.Load()
+	return !o.mu.stopped && (o.mu.back.messages >= int64(grant.Messages) || o.mu.back.bytes >= int64(grant.Bytes))
+}
+
+// dueLocked takes what is due to be granted.
+func (o *outbox) dueLocked() wire.Credit {
+	c := wire.Credit{Messages: uint32(max(0, o.mu.back.messages)), Bytes: uint64(max(0, o.mu.back.bytes))}
+	o.mu.back = room{min(0, o.mu.back.messages), min(0, o.mu.back.bytes)}
+	o.grantLocked(c)
+	return c
 }
 
 // grantLocked counts credit before the host can have it.
@@ -251,11 +277,10 @@ func (o *outbox) take(dst []byte, now int64) (out []byte, pause time.Duration) {
 	o.mu.asks, o.mu.frames = o.mu.asks[:0], o.mu.frames[:0]
 	o.mu.acks, o.mu.returns = o.mu.acks[:0], o.mu.returns[:0]
 	dst, pause = o.confirmLocked(dst, now)
-	if o.creditDueLocked() && o.mu.back != (wire.Credit{}) {
+	if o.creditDueLocked() {
 		var body [12]byte
-		dst = wire.AppendFrame(dst, wire.TypeConsumeCredit, o.stream, o.mu.back.Append(body[:0]))
-		o.grantLocked(o.mu.back)
-		o.mu.back = wire.Credit{}
+		due := o.dueLocked()
+		dst = wire.AppendFrame(dst, wire.TypeConsumeCredit, o.stream, due.Append(body[:0]))
 	}
 	var flushes []outFlush
 	if len(dst) == 0 {

@@ -183,7 +183,7 @@ func (s *consumeStream) receive() error {
 		return core.Errorf(core.CodeBadFrame, "%d messages were delivered beyond the credit", total)
 	}
 	extent := ref.id
-	slab := &slab{stream: s, deliveries: make([]Delivery, total), received: time.Now()}
+	slab := &slab{stream: s, carrier: s, deliveries: make([]Delivery, total), received: time.Now()}
 	if t := s.terms.Load(); t != nil {
 		slab.timeout = t.timeout
 	}
@@ -336,6 +336,12 @@ func (s *consumeStream) leave() {
 	s.handOver()
 	close(s.ended)
 	s.con.inbox.part(s, false)
+}
+
+// setLimit changes the host's part of the prefetch.
+func (s *consumeStream) setLimit(part wire.Credit) {
+	s.out.setLimit(part)
+	s.con.inbox.setMost(s, int(part.Messages))
 }
 
 // rest has the host not asked for more until goOn.
