@@ -129,3 +129,31 @@ func TestReopen_AfterTheManifestFailed(t *testing.T) {
 	b.append(new(extentlogtest.Writer).Batch(3, 100), 0)
 	b.awaitAck(3)
 }
+
+// TestReopen_AfterTheRotationFailed: an error of the sync that ends a full log is as harmless as one of any other sync.
+func TestReopen_AfterTheRotationFailed(t *testing.T) {
+	s, disk := breaking(t)
+	log := s.host.current()
+	run := log.Identity().Run
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	must(t, log.Open(e))
+	disk.FailRotation()
+	var acked core.Seq
+	for {
+		last, err := extentlogtest.Append(log, e.ID, w.Batch(1, 1<<20-1000), 0)
+		if err != nil {
+			wantCode(t, err, core.CodeUnavailable)
+			break
+		}
+		if acked = last; acked > 100 {
+			t.Fatal("no log of those for 100 MiB ended")
+		}
+	}
+	await(t, "a new run", func() bool { log := s.host.current(); return log != nil && log.Identity().Run != run })
+	if got := s.fence(e, core.DiskID{}); got.Health != core.HealthWeak || got.Last < acked {
+		t.Errorf("fence of what was open: %+v, want weak, and at least %d, which were acknowledged", got, acked)
+	}
+	b := s.dial().openAppend(extent("s1"))
+	b.append(new(extentlogtest.Writer).Batch(3, 100), 0)
+	b.awaitAck(3)
+}

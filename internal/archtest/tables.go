@@ -82,7 +82,7 @@ type fence struct {
 
 var fences = []fence{
 	{"github.com/gocql/gocql/...", []string{"metadata/cassandra/..."}, "its successor must be able to replace it in one place"},
-	{"github.com/cockroachdb/pebble/...", []string{"metadata/pebble/...", "storehost/extentlog/..."}, "the engine is behind metadata.Store and extentlog.Log"},
+	{"github.com/cockroachdb/pebble/...", []string{"metadata/pebble/...", "storehost/extentlog/...", "internal/walfs/..."}, "the engine is behind metadata.Store and extentlog.Log"},
 	{"github.com/hashicorp/serf/...", []string{"membership/gossip/..."}, "gossip is behind membership.Monitor"},
 	{"github.com/hashicorp/memberlist/...", []string{"membership/gossip/..."}, "gossip is behind membership.Monitor"},
 	{"github.com/gorilla/websocket/...", []string{"wire/ws/..."}, "websockets are behind ws.Conn"},

@@ -114,8 +114,7 @@ func (e *Engine) syncDir(name string) error {
 func (e *Engine) release() error {
 	var errs []error
 	if e.db != nil {
-		e.cursors.sweep(func(*cursor) bool { return true })
-		errs = append(errs, e.db.Close())
+		errs = append(errs, e.closeDatabase())
 		e.db = nil
 	}
 	if e.lock != nil {
@@ -123,6 +122,13 @@ func (e *Engine) release() error {
 		e.lock = nil
 	}
 	return errors.Join(errs...)
+}
+
+// closeDatabase is called when nobody uses it any more.
+func (e *Engine) closeDatabase() error {
+	e.live.Store(false)
+	e.cursors.sweep(func(*cursor) bool { return true })
+	return e.db.Close()
 }
 
 func (e *Engine) ensureDirectory() error {
@@ -156,7 +162,7 @@ const tablesPerShard = 64
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
 		FS: enginefs.New(e.fs, enginefs.Options{
-			Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop, Gate: e.gate, Fatal: e.fatal,
+			Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop, Gate: e.gate, Failed: e.logFailed,
 		}),
 		Logger:                      pebbleLog{e},
 		FormatMajorVersion:          pebble.FormatNewest,

@@ -47,6 +47,7 @@ type Engine struct {
 	tables      int            // open at once
 	gate        *enginefs.Gate // of the database
 	db          *pebble.DB
+	live        atomic.Bool // the database is open, and not being closed
 	queue       *queue
 	rounds      chan *round
 	tails       *tails
@@ -69,7 +70,8 @@ type Engine struct {
 	stop        chan struct{}
 	settled     chan struct{} // closed when all is answered
 	tasks       sync.WaitGroup
-	patience    time.Duration // of Close with a log that has failed
+	calls       sync.WaitGroup // guarded ones
+	patience    time.Duration  // of Close with a log that has failed
 
 	mu struct {
 		sync.RWMutex

@@ -82,13 +82,14 @@ func (e *Engine) giveUp() {
 	e.queue.done(waiting)
 }
 
-// join waits for all goroutines and readers; false when the log has failed and they do not end.
+// join waits for all goroutines, readers and guarded calls, so that nobody is in the database any more; false when the log has failed and they do not end.
 func (e *Engine) join() bool {
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
 		e.tasks.Wait()
 		e.mu.readers.Wait()
+		e.calls.Wait()
 	}()
 	select {
 	case <-joined:
@@ -133,8 +134,7 @@ func (e *Engine) closeFailed() bool {
 				closed <- false
 			}
 		}()
-		e.cursors.sweep(func(*cursor) bool { return true })
-		_ = e.db.Close() // it failed, and is cut off
+		_ = e.closeDatabase() // it failed, and is cut off
 		closed <- true
 	}()
 	timer := time.NewTimer(e.patience)
@@ -170,18 +170,19 @@ func (e *Engine) Probe() error {
 	return nil
 }
 
-// fatal is told what the database would end the process for, unless it is being opened: the log has failed, and the goroutine waits for ever.
-func (e *Engine) fatal(err error) {
-	if !e.hurry.opening.Load() {
-		e.fail(err)
-		select {}
+// logFailed is told errors of the database's logs; see walfs.
+func (e *Engine) logFailed(err error) (inUse bool) {
+	if !e.live.Load() {
+		return false
 	}
+	e.fail(err)
+	return true
 }
 
-// guarded calls the database, and does not wait for it once the log has failed.
+// guarded calls the database, and does not wait for it once the log has failed. The caller is one of those that join waits for.
 func (e *Engine) guarded(call func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- call() }()
+	e.calls.Go(func() { done <- call() })
 	select {
 	case err := <-done:
 		return err

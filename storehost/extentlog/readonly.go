@@ -77,7 +77,9 @@ func (e *Engine) openHome() (db *pebble.DB, full *core.Error, err error) {
 	full = e.lacksRoom(home)
 	e.hurry.opening.Store(true)
 	defer e.hurry.opening.Store(false)
-	if db, err = e.openPebble(home, full != nil); err == nil && full != nil {
+	db, err = e.openPebble(home, full != nil)
+	e.live.Store(err == nil)
+	if err == nil && full != nil {
 		e.log.Warn("reading only, the disk is full", "dir", e.dir, "err", full)
 	}
 	return db, full, err
@@ -93,8 +95,7 @@ func (e *Engine) returnToWriting() {
 		return
 	}
 	e.mu.readers.Wait()
-	e.cursors.sweep(func(*cursor) bool { return true })
-	err := e.db.Close()
+	err := e.closeDatabase()
 	var db *pebble.DB
 	var full *core.Error
 	if err == nil {

@@ -3,12 +3,12 @@
 package enginefs
 
 import (
-	"errors"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/internal/walfs"
 )
 
 // retryPause goes before a table is made after one has failed: the engine tries again at once.
@@ -24,9 +24,7 @@ type Options struct {
 	Hurry   func() bool     // somebody waits for tables
 	Stop    <-chan struct{} // closed when tables shall be written fast
 	Gate    *Gate           // nil: one that nobody shuts
-	// Fatal is told an error at which the engine would end the process, with locks that it gives up twice: it cannot make its next log. It does not return
-	// while the engine runs. nil: nobody is told.
-	Fatal func(err error)
+	Failed  walfs.Failed    // is told errors of the logs
 }
 
 // FS adds to the one that it wraps; it is safe for concurrent use, as that is.
@@ -41,18 +39,18 @@ func New(fs vfs.FS, o Options) FS {
 	if o.Gate == nil {
 		o.Gate = new(Gate)
 	}
-	return FS{FS: gatedFS{fs, o.Gate}, o: o, pace: new(intake)}
+	return FS{FS: walfs.New(gatedFS{fs, o.Gate}, o.Failed), o: o, pace: new(intake)}
 }
 
 // Create implements vfs.FS.
 func (s FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	switch filepath.Ext(name) {
 	case ".log":
-		f, err := s.createLog(func() (vfs.File, error) { return s.FS.Create(name, category) })
+		f, err := s.FS.Create(name, category)
 		if err != nil {
 			return nil, err
 		}
-		return &wal{File: f}, nil
+		return &zeroed{File: f}, nil
 	case ".sst":
 		if s.o.Failing() {
 			time.Sleep(retryPause)
@@ -64,59 +62,4 @@ func (s FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error
 		return &table{File: f, o: s.o, began: s.o.Taken()}, nil
 	}
 	return s.FS.Create(name, category)
-}
-
-// Out of file descriptors or memory, the making of a log is tried again for so long: appends wait meanwhile.
-const (
-	shortage      = 10 * time.Second
-	shortagePause = 100 * time.Millisecond
-)
-
-func (s FS) createLog(create func() (vfs.File, error)) (vfs.File, error) {
-	for began := time.Now(); ; time.Sleep(shortagePause) {
-		f, err := create()
-		if err == nil {
-			return f, nil
-		}
-		if short := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM); short && time.Since(began) < shortage {
-			continue
-		}
-		s.fatal(err)
-		return nil, err
-	}
-}
-
-func (s FS) fatal(err error) {
-	if s.o.Fatal != nil {
-		s.o.Fatal(err)
-	}
-}
-
-// ReuseForWrite implements vfs.FS: an old log becomes the next one.
-func (s FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return s.createLog(func() (vfs.File, error) { return s.FS.ReuseForWrite(oldname, newname, category) })
-}
-
-// OpenDir implements vfs.FS.
-func (s FS) OpenDir(name string) (vfs.File, error) {
-	f, err := s.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
-	}
-	return &directory{f, s}, nil
-}
-
-// directory is synced once a log is made in it.
-type directory struct {
-	vfs.File
-	fs FS
-}
-
-// Sync implements vfs.File.
-func (d *directory) Sync() error {
-	err := d.File.Sync()
-	if err != nil {
-		d.fs.fatal(err)
-	}
-	return err
 }

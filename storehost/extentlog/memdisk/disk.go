@@ -34,10 +34,14 @@ type Disk struct {
 	full  atomic.Bool
 	once  atomic.Pointer[string] // the extension of the files of which the next write or sync fails
 	broke atomic.Bool            // every write, sync and making of a file fails
+	ends  atomic.Bool            // the next sync that ends a journal fails
 }
 
 // FailOnce has the next write or sync of a file with this extension, or of one without for "", fail with EIO.
 func (d *Disk) FailOnce(ext string) { d.once.Store(&ext) }
+
+// FailRotation has the sync of the next journal that ends, because the log begins another one, fail with EIO.
+func (d *Disk) FailRotation() { d.ends.Store(true) }
 
 // FailAll has every write, sync and making of a file fail with EIO until it is called with false.
 func (d *Disk) FailAll(fail bool) { d.broke.Store(fail) }
@@ -113,6 +117,49 @@ const filledSize = 64 << 30
 func (d *Disk) Fill(full bool) {
 	d.full.Store(full)
 	d.size.Store(filledSize)
+}
+
+// trailer is how long the record is that ends a journal, which is written by itself if all else is written.
+const trailer = 11
+
+// journal knows when it ends.
+type journal struct {
+	vfs.File
+	disk *Disk
+	last int // bytes of the last write
+}
+
+// Write implements vfs.File.
+func (j *journal) Write(b []byte) (int, error) {
+	j.last = len(b)
+	return j.File.Write(b)
+}
+
+// SyncData implements vfs.File.
+func (j *journal) SyncData() error {
+	if j.last == trailer && j.disk.ends.CompareAndSwap(true, false) {
+		return syscall.EIO
+	}
+	return j.File.SyncData()
+}
+
+func (s space) journal(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil || path.Ext(name) != ".log" {
+		return f, err
+	}
+	return &journal{File: f, disk: s.disk}, nil
+}
+
+// Create implements vfs.FS.
+func (s space) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := s.FS.Create(name, category)
+	return s.journal(name, f, err)
+}
+
+// ReuseForWrite implements vfs.FS.
+func (s space) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := s.FS.ReuseForWrite(oldname, newname, category)
+	return s.journal(newname, f, err)
 }
 
 // space is the disk's file system, which says how full the disk is.

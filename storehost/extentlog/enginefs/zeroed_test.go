@@ -10,7 +10,7 @@ import (
 )
 
 // A fresh log has blocks on disk ahead of its end, and its end is still found.
-func TestWAL_IsZeroedAhead(t *testing.T) {
+func TestZeroed_IsZeroedAhead(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *extentlog.Engine {
 		l, err := extentlog.Open(dir, extentlog.Options{Store: "s1"})
