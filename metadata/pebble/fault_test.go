@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -24,25 +25,42 @@ var (
 
 func key(row string) metadata.Key { return metadata.Key{Partition: "p", Row: row} }
 
-// faultDisk is a disk whose syncs do as onSync says.
+// faultDisk is a disk whose syncs do as onSync says, those that end a log as onEnd says, and the making of whose logs as onLog says.
 type faultDisk struct {
 	vfs.FS
-	onSync *atomic.Pointer[func() error]
+	onSync, onEnd, onLog *atomic.Pointer[func() error]
 }
 
 type faultFile struct {
 	vfs.File
 	disk faultDisk
+	last int // bytes of the last write
+}
+
+func newFaultDisk(fs vfs.FS) faultDisk {
+	return faultDisk{fs, new(atomic.Pointer[func() error]), new(atomic.Pointer[func() error]), new(atomic.Pointer[func() error])}
+}
+
+func does(on *atomic.Pointer[func() error]) error {
+	if f := on.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
 }
 
 func (d faultDisk) wrap(f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return faultFile{f, d}, nil
+	return &faultFile{File: f, disk: d}, nil
 }
 
 func (d faultDisk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if path.Ext(name) == ".log" {
+		if err := does(d.onLog); err != nil {
+			return nil, err
+		}
+	}
 	return d.wrap(d.FS.Create(name, c))
 }
 
@@ -50,24 +68,35 @@ func (d faultDisk) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.
 	return d.wrap(d.FS.ReuseForWrite(from, to, c))
 }
 
-func (f faultFile) sync(do func() error) error {
-	if on := f.disk.onSync.Load(); on != nil {
-		if err := (*on)(); err != nil {
+func (f *faultFile) Write(b []byte) (int, error) {
+	f.last = len(b)
+	return f.File.Write(b)
+}
+
+// trailer is how long the record is that ends a log.
+const trailer = 11
+
+func (f *faultFile) sync(do func() error) error {
+	if f.last == trailer {
+		if err := does(f.disk.onEnd); err != nil {
 			return err
 		}
+	}
+	if err := does(f.disk.onSync); err != nil {
+		return err
 	}
 	return do()
 }
 
-func (f faultFile) Sync() error     { return f.sync(f.File.Sync) }
-func (f faultFile) SyncData() error { return f.sync(f.File.SyncData) }
-func (f faultFile) SyncTo(n int64) (bool, error) {
+func (f *faultFile) Sync() error     { return f.sync(f.File.Sync) }
+func (f *faultFile) SyncData() error { return f.sync(f.File.SyncData) }
+func (f *faultFile) SyncTo(n int64) (bool, error) {
 	return true, f.sync(f.File.Sync)
 }
 
 func openFaulty(t *testing.T) (*Store, faultDisk) {
 	t.Helper()
-	disk := faultDisk{vfs.NewMem(), new(atomic.Pointer[func() error])}
+	disk := newFaultDisk(vfs.NewMem())
 	if err := disk.MkdirAll("data", os.ModePerm); err != nil {
 		t.Fatal(err)
 	}
@@ -249,5 +278,95 @@ func TestStore_ReadAcrossAFailure(t *testing.T) {
 	}
 	if err := s.barrier(); core.CodeOf(err) != core.CodeUnavailable {
 		t.Errorf("the read goes on with %v, want unavailable", err)
+	}
+}
+
+// fillLog inserts rows until the log that takes them is full, or a call fails.
+func fillLog(ctx context.Context, s *Store) error {
+	value := make([]byte, 16<<10)
+	for i := range 2 * memTable / len(value) {
+		if err := s.Insert(ctx, swaps, key(fmt.Sprint("fill", i)), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An error while a full log is ended fails the store, not the process.
+func TestStore_LogCannotBeEnded(t *testing.T) {
+	s, disk := openFaulty(t)
+	broken := func() error { return &os.PathError{Op: "sync", Path: "wal", Err: syscall.EIO} }
+	disk.onEnd.Store(&broken)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := fillLog(ctx, s); core.CodeOf(err) != core.CodeUnknown {
+		t.Errorf("insert at the end of the log: %v, want unknown", err)
+	}
+	if err := s.Insert(t.Context(), swaps, key("b"), nil); core.CodeOf(err) != core.CodeUnavailable || s.Failed() == nil {
+		t.Errorf("insert afterwards: %v, and failed %v; want unavailable", err, s.Failed())
+	}
+	if err := s.Close(); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("close: %v, want unavailable", err)
+	}
+}
+
+// The store closes although its log fails meanwhile, and a call never ends.
+func TestStore_LogFailsWhileItCloses(t *testing.T) {
+	s, disk := openFaulty(t)
+	ending, closing := make(chan struct{}), make(chan struct{})
+	broken := func() error {
+		close(ending)
+		<-closing
+		return &os.PathError{Op: "sync", Path: "wal", Err: syscall.EIO}
+	}
+	disk.onEnd.Store(&broken)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	filled := make(chan error, 1)
+	go func() { filled <- fillLog(ctx, s) }()
+	<-ending
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	<-s.ctx.Done()
+	close(closing)
+	if err := <-closed; core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("close: %v, want unavailable", err)
+	}
+	if err := <-filled; core.CodeOf(err) != core.CodeUnknown {
+		t.Errorf("insert: %v, want unknown", err)
+	}
+}
+
+// A shortage of file descriptors is waited for.
+func TestStore_LogWaitsForDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := openFaulty(t)
+		tries := 0
+		short := func() error {
+			if tries++; tries < 10 {
+				return &os.PathError{Op: "open", Path: "wal", Err: syscall.EMFILE}
+			}
+			return nil
+		}
+		disk.onLog.Store(&short)
+		if err := fillLog(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+		if tries < 10 {
+			t.Errorf("%d tries to make a log, want 10", tries)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A log that cannot be ended when the store closes is an error of Close.
+func TestStore_LogCannotBeEndedAtClose(t *testing.T) {
+	s, disk := openFaulty(t)
+	broken := func() error { return &os.PathError{Op: "sync", Path: "wal", Err: syscall.EIO} }
+	disk.onEnd.Store(&broken)
+	if err := s.Close(); core.CodeOf(err) != core.CodeInternal {
+		t.Errorf("close: %v, want internal", err)
 	}
 }

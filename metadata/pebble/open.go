@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/walfs"
 )
 
 // formatVersion is the version of the key and cell encoding. Older ones that this build reads: none.
@@ -61,13 +62,14 @@ func open(disk vfs.FS, dir string, tables int, log *slog.Logger) (_ *Store, err 
 	if err := s.checkFormat(); err != nil {
 		return nil, errors.Join(err, closed(s.db.Close()), closed(lock.Close()))
 	}
+	s.live.Store(true)
 	s.work.Go(s.sweepUntilClosed)
 	return s, nil
 }
 
 func (s *Store) options(disk vfs.FS, lock *engine.Lock, log *slog.Logger) *engine.Options {
 	return &engine.Options{
-		FS:                 disk,
+		FS:                 walfs.New(disk, s.logFailed),
 		Lock:               lock,
 		FormatMajorVersion: engine.FormatNewest,
 		CacheSize:          blockCache,

@@ -34,6 +34,8 @@ type Store struct {
 	calls   chan struct{} // a slot for each call under way
 	writing atomic.Int64  // changes that readers may see and that may not be durable yet
 	failed  atomic.Pointer[core.Error]
+	broken  chan struct{} // closed when it has failed
+	live    atomic.Bool   // the database is open, and not being closed
 
 	ctx  context.Context // ends with Close
 	stop context.CancelCauseFunc
@@ -48,7 +50,7 @@ type Store struct {
 var _ metadata.Store = (*Store)(nil)
 
 func newStore(dir string, lock *engine.Lock) *Store {
-	s := &Store{dir: dir, lock: lock, calls: make(chan struct{}, maxCalls)}
+	s := &Store{dir: dir, lock: lock, calls: make(chan struct{}, maxCalls), broken: make(chan struct{})}
 	s.latches.held = map[string]chan struct{}{}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
@@ -70,11 +72,29 @@ func (s *Store) Close() error {
 	if err := s.Failed(); err != nil {
 		return err
 	}
-	s.work.Wait()
+	if !s.join() {
+		return s.Failed()
+	}
+	s.live.Store(false)
 	if err := errors.Join(s.db.Close(), s.lock.Close()); err != nil {
 		return core.Errorf(core.CodeInternal, "close metadata in %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// join waits for the calls under way; false once the store has failed, for then some of them may never end.
+func (s *Store) join() bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.work.Wait()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-s.broken:
+		return false
+	}
 }
 
 // Failed is why the store refuses everything, nil while it works. A failed store works again after a restart of the process.
@@ -90,7 +110,18 @@ func (s *Store) fail(text string) {
 	if strings.Contains(text, syscall.ENOSPC.Error()) {
 		code = core.CodeNoSpace
 	}
-	s.failed.CompareAndSwap(nil, core.Errorf(code, "metadata in %s stopped: %s; repair the disk and restart the server", s.dir, text))
+	if s.failed.CompareAndSwap(nil, core.Errorf(code, "metadata in %s stopped: %s; repair the disk and restart the server", s.dir, text)) {
+		close(s.broken)
+	}
+}
+
+// logFailed is told errors of the database's logs; see walfs. A call that waits for ever then keeps its goroutine, and its caller leaves at the deadline.
+func (s *Store) logFailed(err error) (inUse bool) {
+	if !s.live.Load() {
+		return false
+	}
+	s.fail(err.Error())
+	return true
 }
 
 // Watch implements metadata.Store.
