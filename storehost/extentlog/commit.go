@@ -19,7 +19,6 @@ type round struct {
 	group    group
 	err      error // of the write
 	written  time.Time
-	begun    bool // the pulse knows of it
 }
 
 // commitLoop is the log's one writer and the owner of every extent's next.
@@ -32,6 +31,7 @@ func (e *Engine) commitLoop() {
 		if len(r.requests) == 0 {
 			return
 		}
+		e.pulse.begin(time.Now()) // before it is staged: a control may read batches, from a disk that hangs
 		if e.write(r) {
 			e.rounds <- r
 		} else {
@@ -42,7 +42,7 @@ func (e *Engine) commitLoop() {
 
 // write stages the round and gives it to the database without waiting for the disk; false when giveUp has answered it meanwhile.
 func (e *Engine) write(r *round) bool {
-	r.bytes, r.size, r.errs, r.err, r.begun = 0, 0, r.errs[:0], nil, false
+	r.bytes, r.size, r.errs, r.err = 0, 0, r.errs[:0], nil
 	if r.err = e.refusing(); r.err != nil {
 		r.errs = append(r.errs, make([]error, len(r.requests))...)
 		return true
@@ -70,8 +70,7 @@ func (e *Engine) write(r *round) bool {
 	if r.err = e.stagePositions(&r.group); r.err != nil || r.group.batch.Empty() {
 		return true
 	}
-	r.written, r.size, r.begun = time.Now(), r.group.batch.Len(), true
-	e.pulse.begin(r.written)
+	r.written, r.size = time.Now(), r.group.batch.Len()
 	e.applying.Store(r)
 	if r.err = e.refusing(); r.err == nil {
 		if err := e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync); err != nil {
@@ -110,9 +109,7 @@ func (e *Engine) settleLoop() {
 		if r.err == nil {
 			r.err = e.sync(&r.group)
 		}
-		if r.begun {
-			e.pulse.end()
-		}
+		e.pulse.end()
 		if r.err == nil && len(r.group.appends) > 0 {
 			took := time.Since(r.written)
 			e.pulse.beat(r.bytes, took)

@@ -78,3 +78,60 @@ func TestHang_IsSeenAndNobodyPilesUp(t *testing.T) {
 		}
 	})
 }
+
+// hangingReads is a disk whose tables are not read while it hangs.
+func hangingReads() (disk vfs.FS, hang, release func()) {
+	var gate atomic.Pointer[chan struct{}]
+	disk = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if c := gate.Load(); c != nil && op.Kind == errorfs.OpFileReadAt && path.Ext(op.Path) == ".sst" {
+			<-*c
+		}
+		return nil
+	}))
+	return disk, func() { c := make(chan struct{}); gate.Store(&c) }, func() { close(*gate.Swap(nil)) }
+}
+
+// inTables is an extent of ten batches, fenced, all of which are in tables and not in the cache. It answers the checksum at each seq, too.
+func inTables(t *testing.T, e *Engine) (x core.Extent, checksums []uint32) {
+	t.Helper()
+	x = newExtent()
+	must(t, e.Open(x))
+	var h wire.BatchHeader
+	checksums = []uint32{0}
+	for range 10 {
+		answered := make(chan error, 1)
+		e.Append(x.ID, nextBatch(t, &h, 100<<10), 0, func(_ core.Seq, err error) { answered <- err })
+		must(t, <-answered)
+		checksums = append(checksums, h.Checksum)
+	}
+	_, err := e.Fence(x, 0)
+	must(t, err)
+	must(t, e.db.Flush())
+	return x, checksums
+}
+
+// TestHang_OfAReadWhileStaging: a seal reads batches on the log's own goroutine, and all that waits behind it counts as hung.
+func TestHang_OfAReadWhileStaging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, hang, release := hangingReads()
+		e := newEngine(t, "store", disk)
+		x, checksums := inTables(t, e)
+		hang()
+		sealed := make(chan error, 1)
+		go func() { sealed <- e.Seal(x.ID, 5, checksums[5], 1) }()
+		time.Sleep(HangsAt)
+		synctest.Wait()
+		if v := e.Vitals(); !v.Refuses || v.Hangs < HangsAt || v.SyncP99 < HangsAt {
+			t.Errorf("while the seal reads: %+v, want a refusal", v)
+		}
+		if err := e.Open(newExtent()); core.CodeOf(err) != core.CodeUnavailable {
+			t.Errorf("open meanwhile: %v, want %q", err, core.CodeUnavailable)
+		}
+		release()
+		must(t, <-sealed)
+		synctest.Wait()
+		if v := e.Vitals(); v.Hangs != 0 || v.Refuses {
+			t.Errorf("afterwards: %+v, want no hang", v)
+		}
+	})
+}

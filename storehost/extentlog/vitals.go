@@ -43,7 +43,7 @@ type pulse struct {
 	}
 }
 
-// begin notes a round that goes to the disk; settleLoop ends it.
+// begin notes a round that is taken; settleLoop ends it.
 func (p *pulse) begin(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
