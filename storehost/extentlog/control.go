@@ -24,17 +24,31 @@ var errUnanswered = errors.New("the disk did not answer in time")
 // do sends a step through the queue and waits for its answer. On a disk that hangs it does not begin to wait, so that callers, who try again, do not
 // pile up. CodeDeadline, with errUnanswered: it may or may not be done, and the step may still run.
 func (e *Engine) do(r request) error {
+	answer, err := e.begin(r)
+	if err != nil {
+		return err
+	}
+	return await(answer)
+}
+
+// begin sends a step through the queue, on a disk that does not hang.
+func (e *Engine) begin(r request) (<-chan error, error) {
 	if hangs := e.pulse.hangs(time.Now()); hangs >= HangsAt && e.refusing() == nil {
-		return core.Errorf(core.CodeUnavailable, "the store's disk has not answered for %s; try again, or use another store", hangs.Round(time.Second))
+		return nil, core.Errorf(core.CodeUnavailable, "the store's disk has not answered for %s; try again, or use another store", hangs.Round(time.Second))
 	}
 	answer := make(chan error, 1)
 	r.answer = func(err error) { answer <- err }
 	switch e.queue.offer(r) {
 	case offerFull:
-		return errFull()
+		return nil, errFull()
 	case offerClosed:
-		return e.ended()
+		return nil, e.ended()
 	}
+	return answer, nil
+}
+
+// await waits for the answer for doPatience at most.
+func await(answer <-chan error) error {
 	timer := time.NewTimer(doPatience)
 	defer timer.Stop()
 	select {
@@ -210,11 +224,15 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 	return nil
 }
 
-// Remove implements Log.
+// Remove implements Log. It goes on when its caller has left: until the range is cut out, the id stays taken, for a new replica under it would be cut, too.
 func (e *Engine) Remove(id core.ExtentID, version uint64) error {
+	done, err := e.reading() // to the end of the removal
+	if err != nil {
+		return err
+	}
 	var cut, timer bool
 	var x *extent
-	err := e.do(request{control: true, stage: func(g *group) error {
+	answer, err := e.begin(request{control: true, stage: func(g *group) error {
 		if x = e.extent(id); x != nil && x.isRemoved() {
 			x = nil
 		}
@@ -229,27 +247,33 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		return e.stageRemoval(g, x, version)
 	}})
 	if err != nil {
+		done()
 		return err
 	}
-	if x == nil {
-		return nil
-	}
-	// The id stays taken until its range is cut out: a new replica under it would be cut too.
-	defer e.forget(id)
-	done, err := e.reading()
-	if err != nil {
-		return nil // it is removed; to give space back is of no use to a log that closes
-	}
-	defer done()
+	finished := make(chan error, 1)
+	go func() {
+		defer done()
+		err := <-answer
+		if err == nil && x != nil {
+			err = e.giveBack(x, cut, timer)
+		}
+		finished <- err
+	}()
+	return await(finished)
+}
+
+// giveBack gives a removed extent's memory back, and its space, if its range is to be cut out.
+func (e *Engine) giveBack(x *extent, cut, timer bool) error {
+	defer e.forget(x.id)
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
 	if !cut {
 		return nil
 	}
 	for _, prefix := range contents(timer) {
-		span := pebble.KeyRange{Start: extentKey(prefix, id), End: afterExtent(prefix, id)}
+		span := pebble.KeyRange{Start: extentKey(prefix, x.id), End: afterExtent(prefix, x.id)}
 		if err := e.guarded(func() error { return e.db.Excise(context.Background(), span) }); err != nil {
-			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", id, err)
+			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", x.id, err)
 		}
 	}
 	e.excised.Store(true)

@@ -135,3 +135,29 @@ func TestHang_OfAReadWhileStaging(t *testing.T) {
 		}
 	})
 }
+
+// TestHang_OfARemoval: a removal whose caller has left is finished all the same, and the extent may come back afterwards.
+func TestHang_OfARemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, hang, release := hanging()
+		e := newEngine(t, "store", disk)
+		x, checksums := inTables(t, e)
+		must(t, e.Seal(x.ID, 10, checksums[10], 1))
+		hang()
+		if err := e.Remove(x.ID, 1); core.CodeOf(err) != core.CodeDeadline {
+			t.Errorf("remove on a hung disk: %v, want %q", err, core.CodeDeadline)
+		}
+		release()
+		synctest.Wait()
+		if !e.excised.Load() {
+			t.Error("the range is not cut out")
+		}
+		must(t, e.Remove(x.ID, 1))
+		if e.extent(x.ID) != nil {
+			t.Error("the id is still taken")
+		}
+		if _, err := e.Fence(x, 2); err != nil {
+			t.Errorf("fence of a new replica: %v", err)
+		}
+	})
+}
