@@ -3,12 +3,15 @@ package storehost
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 )
 
@@ -59,4 +62,41 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
+}
+
+// TestDescribe_OfADiskThatHangs: the store takes no extents soon, and counts as gone later. Both end with the hang.
+func TestDescribe_OfADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, disk, stop, ran := hostOn(t)
+		describe := func() (*pb.StoreDescription, error) {
+			resp, err := (&service{h}).Describe(t.Context(), connect.NewRequest(&pb.DescribeRequest{}))
+			if err != nil {
+				return nil, err
+			}
+			return resp.Msg, nil
+		}
+		log := h.current()
+		e, w := extent("s1"), new(extentlogtest.Writer)
+		must(t, log.Open(e))
+		release := disk.Hang()
+		appended := make(chan error, 1)
+		log.Append(e.ID, w.Batch(1, 100), 0, func(_ core.Seq, err error) { appended <- err })
+		time.Sleep(extentlog.HangsAt + time.Millisecond)
+		if d, err := describe(); err != nil || !d.RefusesAppends || time.Duration(d.SyncMicros)*time.Microsecond < extentlog.HangsAt {
+			t.Errorf("after %s: %v, %v; want that it refuses appends", extentlog.HangsAt, d, err)
+		}
+		time.Sleep(goneAt - extentlog.HangsAt)
+		if d, err := describe(); core.CodeOf(convert.FromRPC(err)) != core.CodeUnavailable {
+			t.Errorf("after %s: %v, %v; want %q", goneAt, d, err, core.CodeUnavailable)
+		}
+		release()
+		must(t, <-appended)
+		synctest.Wait()
+		if d, err := describe(); err != nil || d.RefusesAppends {
+			t.Errorf("afterwards: %v, %v; want that it takes appends", d, err)
+		}
+		stop()
+		must(t, <-ran)
+		must(t, h.Stop(t.Context()))
+	})
 }

@@ -17,6 +17,8 @@ const (
 	reopenCalm  = 10 * time.Minute // without a failure, after which the first pause is short again
 	// maxLeft is how many failed logs may stay in memory, about 100 MiB each, before the process ends instead.
 	maxLeft = 3
+	// probePatience is how long a probe may take: longer than any call, so that a disk which is only slow ends no process.
+	probePatience = 30 * time.Second
 )
 
 // reopener opens a failed log anew, as a new run of the store: what was open is weak then, and no append session goes on. It belongs to Run.
@@ -37,11 +39,11 @@ func (r *reopener) reopen(ctx context.Context, failed extentlog.Log) error {
 		r.wait = reopenFirst
 	}
 	for warned := ""; r.pause(ctx); {
-		log, err := r.try(failed)
+		log, err := r.try(ctx, failed)
 		switch {
 		case errors.Is(err, extentlog.ErrHangs), r.left > maxLeft:
 			return core.Errorf(core.CodeUnavailable, "the store's log in %s cannot be opened again by this process; restart it: %w", h.cfg.Dir, err)
-		case err != nil && err.Error() != warned:
+		case err != nil && ctx.Err() == nil && err.Error() != warned:
 			warned = err.Error()
 			h.log.Warn("the store's log is not opened anew yet", "dir", h.cfg.Dir, telemetry.KeyErr, warned)
 		}
@@ -72,10 +74,10 @@ func (r *reopener) pause(ctx context.Context) bool {
 }
 
 // try closes the failed log, unless that is done, and opens another one.
-func (r *reopener) try(failed extentlog.Log) (extentlog.Log, error) {
+func (r *reopener) try(ctx context.Context, failed extentlog.Log) (extentlog.Log, error) {
 	h := r.h
 	if failed != nil {
-		if err := failed.Probe(); err != nil {
+		if err := probe(ctx, failed); err != nil {
 			return nil, err
 		}
 		h.detach()
@@ -88,6 +90,22 @@ func (r *reopener) try(failed extentlog.Log) (extentlog.Log, error) {
 		return nil, r.countedOpen(err)
 	}
 	return log, nil
+}
+
+// probe asks whether the disk takes a write. ErrHangs when it does not answer; the probe's goroutine stays until it does.
+func probe(ctx context.Context, failed extentlog.Log) error {
+	probed := make(chan error, 1)
+	go func() { probed <- failed.Probe() }()
+	timer := time.NewTimer(probePatience)
+	defer timer.Stop()
+	select {
+	case err := <-probed:
+		return err
+	case <-timer.C:
+		return core.Errorf(core.CodeUnavailable, "a probe got no answer within %s: %w", probePatience, extentlog.ErrHangs)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // counted counts a log that stays in memory, which is no reason not to go on.

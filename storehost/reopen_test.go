@@ -2,8 +2,13 @@ package storehost
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
@@ -156,4 +161,70 @@ func TestReopen_AfterTheRotationFailed(t *testing.T) {
 	b := s.dial().openAppend(extent("s1"))
 	b.append(new(extentlogtest.Writer).Batch(3, 100), 0)
 	b.awaitAck(3)
+}
+
+// hostOn is a store host without a network, for virtual time, and its disk. ran gets the end of its Run.
+func hostOn(t *testing.T) (h *Host, disk *memdisk.Disk, stop func(), ran chan error) {
+	t.Helper()
+	disk = memdisk.New()
+	cfg := DefaultConfig()
+	cfg.Dir = "unused"
+	h, err := New(cfg, Deps{
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Self: "s1", Run: core.RunID{ID: core.NewID(time.Now())},
+		Open: func(_ string, o extentlog.Options) (extentlog.Log, error) { return disk.Open(o) },
+	})
+	must(t, err)
+	must(t, h.Start(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	ran = make(chan error, 1)
+	go func() { ran <- h.Run(ctx) }()
+	return h, disk, cancel, ran
+}
+
+// failAndHang makes the log of a host fail on a disk that hangs from then on.
+func failAndHang(t *testing.T, h *Host, disk *memdisk.Disk) (release func()) {
+	t.Helper()
+	log := h.current()
+	e, w := extent("s1"), new(extentlogtest.Writer)
+	must(t, log.Open(e))
+	disk.FailOnce(".log")
+	_, err := extentlogtest.Append(log, e.ID, w.Batch(1, 100), 0)
+	wantCode(t, err, core.CodeUnavailable)
+	return disk.Hang()
+}
+
+// TestReopen_OfADiskThatHangs: a probe that is not answered ends the process, as any other write that hangs.
+func TestReopen_OfADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, disk, _, ran := hostOn(t)
+		release := failAndHang(t, h, disk)
+		began := time.Now()
+		if err := <-ran; !errors.Is(err, extentlog.ErrHangs) {
+			t.Errorf("run: %v, want %v", err, extentlog.ErrHangs)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it took %s, want a minute at most", took)
+		}
+		release()
+		synctest.Wait()
+		_ = h.Stop(t.Context())
+	})
+}
+
+// TestReopen_EndsWithItsContext: a probe that hangs keeps no host from draining.
+func TestReopen_EndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, disk, stop, ran := hostOn(t)
+		release := failAndHang(t, h, disk)
+		time.Sleep(time.Second)
+		stop()
+		began := time.Now()
+		must(t, <-ran)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it took %s", took)
+		}
+		release()
+		synctest.Wait()
+		_ = h.Stop(t.Context())
+	})
 }

@@ -35,6 +35,26 @@ type Disk struct {
 	once  atomic.Pointer[string] // the extension of the files of which the next write or sync fails
 	broke atomic.Bool            // every write, sync and making of a file fails
 	ends  atomic.Bool            // the next sync that ends a journal fails
+	hangs atomic.Pointer[chan struct{}]
+}
+
+// Hang has every read, write, sync and making of a file wait until release is called, once.
+func (d *Disk) Hang() (release func()) {
+	released := make(chan struct{})
+	d.hangs.Store(&released)
+	return func() {
+		d.hangs.Store(nil)
+		close(released)
+	}
+}
+
+func (d *Disk) awaitRelease(op errorfs.Op) {
+	switch op.Kind {
+	case errorfs.OpCreate, errorfs.OpFileRead, errorfs.OpFileReadAt, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+		if released := d.hangs.Load(); released != nil {
+			<-*released
+		}
+	}
 }
 
 // FailOnce has the next write or sync of a file with this extension, or of one without for "", fail with EIO.
@@ -73,6 +93,7 @@ func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
 	gone := make(chan struct{})
 	d.gone = gone
 	o.FS = space{d, errorfs.Wrap(d.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		d.awaitRelease(op)
 		if err := d.fault(op); err != nil || path.Ext(op.Path) != ".log" {
 			return err
 		}
