@@ -54,6 +54,7 @@ type Engine struct {
 	space       space
 	hurry       hurry
 	pulse       pulse
+	reads       reads
 	index       index
 	graveyard   graveyard
 	cursors     cursors
@@ -191,20 +192,6 @@ func (e *Engine) forget(id core.ExtentID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.mu.extents, id)
-}
-
-// reading keeps the database open until the returned function is called.
-func (e *Engine) reading() (done func(), err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.mu.closed {
-		return nil, errClosed()
-	}
-	if e.mu.suspended {
-		return nil, core.Errorf(core.CodeUnavailable, "the store opens its database anew; try again")
-	}
-	e.mu.readers.Add(1)
-	return e.mu.readers.Done, nil
 }
 
 // State implements Log.

@@ -161,3 +161,50 @@ func TestHang_OfARemoval(t *testing.T) {
 		}
 	})
 }
+
+// TestHang_OfReads: callers who try again do not pile up, and the store says that its disk hangs.
+func TestHang_OfReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, hang, release := hangingReads()
+		e := newEngine(t, "store", disk)
+		x, _ := inTables(t, e)
+		hang()
+		time.Sleep(time.Minute) // idle reads are none that hang
+		var reads sync.WaitGroup
+		for range maxStuckReads {
+			reads.Go(func() {
+				if _, err := e.Read(x.ID, 1, 10, 1<<20); err != nil {
+					t.Errorf("read that waits: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if v := e.Vitals(); v.Hangs != 0 || v.Refuses {
+			t.Errorf("at first: %+v, want no hang", v)
+		}
+		time.Sleep(HangsAt)
+		if v := e.Vitals(); v.Hangs < HangsAt || !v.Refuses {
+			t.Errorf("later: %+v, want a hang", v)
+		}
+		late := make(chan error, 2)
+		go func() { _, err := e.Read(x.ID, 1, 10, 1<<20); late <- err }()
+		go func() { _, err := e.Seek(x.ID, 0); late <- err }()
+		synctest.Wait()
+		for range cap(late) {
+			select {
+			case err := <-late:
+				if core.CodeOf(err) != core.CodeUnavailable {
+					t.Errorf("one more: %v, want %q", err, core.CodeUnavailable)
+				}
+			default:
+				t.Error("one more waits, too")
+			}
+		}
+		release()
+		reads.Wait()
+		synctest.Wait()
+		if _, err := e.Seek(x.ID, 0); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}

@@ -19,7 +19,8 @@ type Vitals struct {
 	AppendBytesPerSecond  uint64 // over the last seconds
 	// SyncP99 is of the rounds of the last seconds, each from its write until it is durable; 0 without any.
 	SyncP99 time.Duration
-	// Hangs is for how long the oldest round that is under way has been: a disk that answers nothing at all. 0 without one.
+	// Hangs is for how long the oldest round that is under way has been, or for how long none of many reads has ended: a disk that answers nothing at all.
+	// 0 without.
 	Hangs time.Duration
 }
 
@@ -108,7 +109,7 @@ func (e *Engine) Vitals() Vitals {
 	v := *e.pulse.seen.Load()
 	v.Extents, v.OpenExtents, v.DamagedExtents = e.index.totals()
 	v.Quarantined, v.ScrubbedBytes = e.quarantined.Load(), e.scrubbed.Load()
-	v.Hangs = e.pulse.hangs(time.Now())
+	v.Hangs = max(e.pulse.hangs(time.Now()), e.reads.hang(time.Now()))
 	v.SyncP99 = max(v.SyncP99, v.Hangs)
 	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil || v.Hangs >= HangsAt
 	return v
