@@ -96,6 +96,9 @@ func TestReopen_WaitsForTheDisk(t *testing.T) {
 	if v := s.host.vitals(); !v.Refuses {
 		t.Errorf("vitals: %+v, want refuses", v)
 	}
+	if !s.describe().RefusesAppends { // the state of the list of hosts
+		t.Error("the store does not describe itself as one that refuses")
+	}
 	tries := time.After(4 * reopenFirst)
 	for waiting := true; waiting; {
 		select {
