@@ -33,7 +33,11 @@ func TestRepair_StoreThatIsGone(t *testing.T) {
 		r.whole4(e, 7, dead.id)
 
 		r.restart(dead)
-		r.eventually("the surplus copy is removed", 2*time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+		var row metadata.SealRecord
+		r.eventually("the surplus copy is removed", 2*time.Minute, func() bool { row = r.row(e); return len(row.Holders) == 3 })
+		if d := row.Removal; d == nil || d.Version != row.Version || slices.Contains(row.Holders, d.Store) {
+			t.Errorf("the row that drops a holder says %+v of a removal, want that of the holder dropped", d)
+		}
 		r.sleep(time.Minute)
 		r.whole(e, 7, 3)
 		copies := 0
