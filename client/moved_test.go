@@ -238,6 +238,23 @@ func TestConsumer_ReturnsOfAMovedExtent(t *testing.T) {
 	}
 }
 
+// TestConsumer_ClosesWithoutAnOwnerOfReturns closes a consumer whose messages nobody takes back: it gives up soon, and without an error, since they
+// come again when their locks end.
+func TestConsumer_ClosesWithoutAnOwnerOfReturns(t *testing.T) {
+	f, _ := refusing(t, refusingHost{messages: 50, listed: 1000, code: core.CodeMoved, lock: time.Minute}, func(string) error {
+		return core.Errorf(core.CodeUnavailable, "no owner")
+	})
+	con := consume(t, dial(t, f), Prefetch(100))
+	eventually(t, "all are here", func() bool {
+		con.inbox.mu.Lock()
+		defer con.inbox.mu.Unlock()
+		return len(con.inbox.mu.slabs) == 1
+	})
+	if err := con.Close(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestWork_RefusedExtensionIsNotConfirmed has a host refuse all extensions, and nobody grant them by token: the handler is told when its lock ends.
 func TestWork_RefusedExtensionIsNotConfirmed(t *testing.T) {
 	for _, code := range []core.Code{core.CodeMoved, core.CodeUnavailable} {

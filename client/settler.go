@@ -58,6 +58,8 @@ const (
 	settleTimeout = 5 * time.Second
 	// settleLeast is for how long a settlement is tried whose lock is about to end: an ack counts after that, too.
 	settleLeast = 10 * time.Second
+	// returnPatience is for how long a return is tried. It saves a wait for the end of the lock, so nobody waits longer for its owner.
+	returnPatience = 2 * time.Second
 )
 
 // settleAgain spaces the calls while the owner of an extent is not known, or no frontend answers.
@@ -75,7 +77,11 @@ func (s *settler) add(all ...settlement) {
 			lost = append(lost, x)
 			continue
 		}
-		x.until = max(x.until, x.asked+int64(settleLeast))
+		if x.verb == wire.TypeReturn {
+			x.until = x.asked + int64(returnPatience)
+		} else {
+			x.until = max(x.until, x.asked+int64(settleLeast))
+		}
 		s.mu.queue = append(s.mu.queue, x)
 		s.mu.bytes += size
 	}

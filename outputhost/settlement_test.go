@@ -66,7 +66,7 @@ func TestSettle_ListsAllRefusals(t *testing.T) {
 		c := conn.consume(g)
 		c.grant(g, dispatch.MaxOutstanding, 1<<20)
 		g.giveAway(s, b.deps.Now())
-		if err := c.settles(g, wire.TypeAck, wire.SeqRun{Base: 1, Count: 2500, Attempt: 8}); err != nil {
+		if err := c.settles(g, wire.TypeReturn, wire.SeqRun{Base: 1, Count: 2500, Attempt: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.settles(g, wire.TypeAck, wire.SeqRun{Base: 2501, Count: 7500, Attempt: 9}); err != nil {
@@ -74,7 +74,7 @@ func TestSettle_ListsAllRefusals(t *testing.T) {
 		}
 		refused := conn.answered()
 		for i, f := range refused {
-			attempt := uint16(8)
+			attempt := uint16(1)
 			if i >= 2500 {
 				attempt = 9
 			}
@@ -84,6 +84,29 @@ func TestSettle_ListsAllRefusals(t *testing.T) {
 		}
 		if len(refused) != dispatch.MaxOutstanding {
 			t.Errorf("%d refusals are listed, want all %d", len(refused), dispatch.MaxOutstanding)
+		}
+	})
+}
+
+// TestSettle_ReturnOfAShareGivenAway: its new owner alone can hand out the message again before its lock ends, so the consumer has to return it there. An ack
+// counts here.
+func TestSettle_ReturnOfAShareGivenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		g, s := b.small(10)
+		conn := b.connect()
+		conn.read()
+		c := conn.consume(g)
+		c.grant(g, 10, 1<<20)
+		g.giveAway(s, b.deps.Now())
+		if err := c.settles(g, wire.TypeAck, wire.SeqRun{Base: 1, Count: 5, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.settles(g, wire.TypeReturn, wire.SeqRun{Base: 6, Count: 1, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if r := conn.answered(); len(r) != 1 || r[0].Seq != 6 || r[0].Code != core.CodeMoved {
+			t.Errorf("refused are %+v, want the return as %s", r, core.CodeMoved)
 		}
 	})
 }
