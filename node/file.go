@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/similar"
 )
 
 // maxConfigFile bounds what is read as configuration, in bytes.
@@ -25,12 +26,27 @@ type fileSetting struct {
 	line       int
 }
 
-// fileError is what is wrong at a line of a configuration file; line 0: with the file.
+// fileFault is what is wrong at a line of a configuration file; line 0: with the file.
+type fileFault struct {
+	error
+	line int
+}
+
+// Unwrap has the fault's code found.
+func (f fileFault) Unwrap() error { return f.error }
+
+// lineOf is the line of a configuration file that an error is about; 0: none.
+func lineOf(err error) int {
+	var fault fileFault
+	errors.As(err, &fault)
+	return fault.line
+}
+
 func fileError(path string, line int, format string, args ...any) error {
 	if line > 0 {
 		path += ":" + strconv.Itoa(line)
 	}
-	return core.Errorf(core.CodeBadArgument, "configuration file %s: "+format, append([]any{path}, args...)...)
+	return fileFault{core.Errorf(core.CodeBadArgument, "configuration file %s: "+format, append([]any{path}, args...)...), line}
 }
 
 // readFile sets settings from a YAML file, and answers which ones and all that is wrong. It is strict: a key that is no setting, a key given
@@ -73,7 +89,11 @@ func readFile(path string, settings *pflag.FlagSet) (set []fileSetting, errs []e
 		setting := settings.Lookup(key.Value)
 		switch {
 		case setting == nil:
-			bad(key, "key %q is unknown; `columba config print` shows the known ones", key.Value)
+			hint := "`columba config print` shows the known ones"
+			if near := similarKey(key.Value, settings); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			bad(key, "key %q is unknown; %s", key.Value, hint)
 			continue
 		case seen[key.Value]:
 			bad(key, "key %q is given twice", key.Value)
@@ -91,6 +111,13 @@ func readFile(path string, settings *pflag.FlagSet) (set []fileSetting, errs []e
 		set = append(set, fileSetting{key.Value, s, key.Line})
 	}
 	return set, errs
+}
+
+// similarKey is the setting that an unknown key was likely meant to be; "": none.
+func similarKey(key string, settings *pflag.FlagSet) string {
+	var names []string
+	settings.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return similar.To(key, names)
 }
 
 // setValue sets a setting from text, and says plainly what the text is not.

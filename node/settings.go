@@ -46,6 +46,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 // Load is the configuration: flags that were given, over environment variables (COLUMBA_LOG_LEVEL for --log-level), over the
 // file named by --config or COLUMBA_CONFIG, over defaults. flags were registered by RegisterFlags and parsed; lookup is
 // os.LookupEnv. The result is valid. Errors say which source is to blame: CodeBadArgument, CodeNotFound (no such file).
+// Several errors of the file are joined.
 func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, error) {
 	cfg, settings := settingsOf(DefaultConfig())
 	file, _ := lookup(envName(configFlag))
@@ -54,7 +55,7 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, err
 	}
 	if file != "" {
 		if _, errs := readFile(file, settings); len(errs) > 0 {
-			return Config{}, errs[0]
+			return Config{}, joined(CheckFile(file))
 		}
 	}
 	var errs []error
@@ -77,11 +78,33 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, err
 	if len(errs) > 0 {
 		return Config{}, errs[0]
 	}
-	return *cfg, cfg.Validate()
+	err := cfg.Validate()
+	if err != nil && file != "" {
+		inFile := CheckFile(file)
+		if slices.ContainsFunc(inFile, func(e error) bool { return strings.Contains(e.Error(), err.Error()) }) {
+			err = joined(inFile) // with their lines
+		}
+	}
+	return *cfg, err
 }
 
-// CheckFile reads a configuration file over the defaults and answers all that is wrong with it, each error with its line where it has one.
+// joined is one error as it is, and several joined.
+func joined(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// CheckFile reads a configuration file over the defaults and answers all that is wrong with it, each error with its line where it has one, and in
+// the order of the lines.
 func CheckFile(path string) []error {
+	errs := checkFile(path)
+	slices.SortStableFunc(errs, func(a, b error) int { return lineOf(a) - lineOf(b) })
+	return errs
+}
+
+func checkFile(path string) []error {
 	_, settings := settingsOf(DefaultConfig())
 	set, errs := readFile(path, settings)
 	if len(set) == 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/similar"
 )
 
 // badFlag is what is wrong about a flag of cmd, and where to look it up.
@@ -74,44 +75,17 @@ func similarFlag(cmd *cobra.Command, err error) string {
 		return "see"
 	}
 	name := unknown.GetSpecifiedName()
-	if len(name) > 64 {
-		return "see"
-	}
-	near, least := "", 1+min(2, len(name)/3)
+	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		d := distance(name, f.Name)
-		if len(name) > 1 && strings.HasPrefix(f.Name, name) {
-			d = 0
-		}
-		if d < least && !f.Hidden {
-			near, least = f.Name, d
+		if !f.Hidden {
+			names = append(names, f.Name)
 		}
 	})
+	near := similar.To(name, names)
 	if near == "" {
 		return "see"
 	}
 	return "did you mean --" + near + "? See"
-}
-
-// distance is how many bytes must be put in, left out or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // of the a[:i] before: row[j] is the distance to b[:j]
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := before
-			if a[i] != b[j] {
-				replaced++
-			}
-			before = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, before+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // durationFlag is a flag for a duration, also in days and weeks.

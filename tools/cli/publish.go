@@ -48,7 +48,8 @@ func (a *app) publishCommand() *cobra.Command {
 		Use: "publish PATH", Aliases: []string{"p", "pub", "w", "write"},
 		Short: "Publish messages: one per line of stdin or a file",
 		Long: "Publish one message per line of stdin or a file; an empty line is an empty message. The command ends when every message\n" +
-			"is durable on all replicas, or has failed; exit code 1 says that some were not acknowledged.\n\n" +
+			"is durable on all replicas, or has failed; exit code 1 says that some were not acknowledged. When the queue is deleted it ends\n" +
+			"with exit code 3, and does not read the rest of the input.\n\n" +
 			"With -o json each message is reported as soon as its outcome is known, in any order:\n" +
 			`  {"line":1,"id":"…","receipt":"extent:seq","ok":true}` + "\n" +
 			`  {"line":2,"ok":false,"error":"too_large","outcome":"failed"}` + "\n" +

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +57,8 @@ func (p *fakePublisher) PublishAsync(ctx context.Context, m client.Message, done
 		err = core.Errorf(core.CodeUnknown, "the answer was lost")
 	case "gone":
 		err = core.Errorf(core.CodeUnavailable, "no input host")
+	case "deleted":
+		err = core.Errorf(core.CodeNotFound, "queue /t/a does not exist")
 	case "full":
 		err = core.Errorf(core.CodeNoSpace, "no space on h1")
 	}
@@ -253,6 +256,52 @@ func TestPublish_GivesUpWhenTheServerIsAway(t *testing.T) {
 		close(in.open)
 		synctest.Wait()
 	})
+}
+
+// TestPublish_EndsWithItsQueue has the queue deleted under a pipe without an end, and under one that ended before its outcomes.
+func TestPublish_EndsWithItsQueue(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newFakePublisher()
+			in := &endless{text: strings.NewReader("a\ndeleted\ndeleted\n"), open: make(chan struct{})}
+			if !open {
+				close(in.open)
+			}
+			var out, talk bytes.Buffer
+			a := &app{stdin: in, stdout: &out, stderr: &talk, fakePublisher: p}
+			if code := a.main(t.Context(), []string{"publish", "/t/a"}); code != core.ExitNotFound {
+				t.Errorf("exit code %d, want %d", code, core.ExitNotFound)
+			}
+			want := "1 message published to /t/a in 0s (+Inf/s)\n2 failed, 0 of unknown outcome\nerror: queue /t/a does not exist (not_found) – see `columba list queues`\n"
+			if talk.String() != want {
+				t.Errorf("stderr %q, want %q", talk.String(), want)
+			}
+			if open {
+				close(in.open)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+// TestTalk_Sentences has the user told of what the client library logs, not shown its log.
+func TestTalk_Sentences(t *testing.T) {
+	var talked bytes.Buffer
+	log := slog.New(&talk{a: &app{stderr: &talked}})
+	err := core.Errorf(core.CodeUnavailable, "connection reset")
+	log.Info("input host lost", "queue", "/p/a", "host", "h1", "err", err)
+	log.Info("output host lost", "queue", "/p/a", "group", "g", "host", "h2", "err", err)
+	log.Info("consuming pauses", "queue", "/p/a", "group", "g", "err", err)
+	log.Info("consuming goes on", "queue", "/p/a", "group", "g")
+	log.Warn("something else", "addr", "h3:1", "err", err)
+	want := "note: the connection to input host h1 of queue /p/a is lost: connection reset\n" +
+		"note: the connection to output host h2 of group g of queue /p/a is lost: connection reset\n" +
+		"note: group g of queue /p/a cannot be consumed for now, and is tried again: connection reset\n" +
+		"note: group g of queue /p/a is consumed again\n" +
+		"note: something else (addr h3:1, err connection reset)\n"
+	if diff := cmp.Diff(want, talked.String()); diff != "" {
+		t.Errorf("stderr (-want +got):\n%s", diff)
+	}
 }
 
 // brokenPipe fails every write.

@@ -26,6 +26,7 @@ type publishRun struct {
 
 	taken  atomic.Int64 // given to the publisher
 	acked  atomic.Int64
+	gone   chan error // of one: the queue does not exist any more
 	report struct {
 		sync.Mutex // outcomes come from two goroutines: refused at once, or later
 		failed     int64
@@ -48,6 +49,7 @@ const (
 // all publishes the input and waits for every outcome.
 func (p *publishRun) all(ctx context.Context, pub publisher, input io.Reader) error {
 	p.report.out = &printer{w: &p.report.buf, format: p.app.format}
+	p.gone = make(chan error, 1)
 	reading, stop := context.WithCancel(ctx)
 	read := make(chan error, 1)
 	// The reader is not waited for when it hangs in a read of stdin at an interrupt: nothing can end that read.
@@ -64,13 +66,19 @@ func (p *publishRun) all(ctx context.Context, pub publisher, input io.Reader) er
 	cerr := pub.Close(finish)
 	p.bar.finish()
 	p.flush()
-	if err == nil && cerr != nil {
-		err = p.app.callError(ctx, cerr)
+	if err == nil {
+		select {
+		case err = <-p.gone:
+		default:
+			if cerr != nil {
+				err = p.app.callError(ctx, cerr)
+			}
+		}
 	}
 	return p.summary(ctx, err)
 }
 
-// wait returns when the input was read, ctx ended or the server is away, and writes gathered outcomes until then.
+// wait returns when the input was read, ctx ended, the queue is gone or the server is away, and writes gathered outcomes until then.
 func (p *publishRun) wait(ctx context.Context, read <-chan error) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -78,6 +86,8 @@ func (p *publishRun) wait(ctx context.Context, read <-chan error) error {
 	for {
 		select {
 		case err := <-read:
+			return err
+		case err := <-p.gone:
 			return err
 		case <-ctx.Done():
 			return nil
@@ -200,7 +210,7 @@ func (p *publishRun) outcome(line int64, r client.Receipt, err error) {
 	}
 }
 
-// failure counts a failed line and tells the first ones.
+// failure counts a failed line and tells the first ones. That the queue is gone ends the run, and is told once, as its error.
 func (p *publishRun) failure(line int64, err error) {
 	if core.CodeOf(err).Class() == core.ClassUnknown {
 		p.report.unknown++
@@ -209,6 +219,13 @@ func (p *publishRun) failure(line int64, err error) {
 	}
 	if core.CodeOf(err).Exit() == core.ExitUnavailable {
 		p.report.away++
+	}
+	if core.CodeOf(err) == core.CodeNotFound {
+		select {
+		case p.gone <- err:
+		default:
+		}
+		return
 	}
 	if n := p.report.failed + p.report.unknown; n <= listedFailures {
 		if _, todo := splitHint(err.Error()); todo == "" && core.CodeOf(err) == core.CodeUnknown {

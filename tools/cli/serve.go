@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/similar"
 	"github.com/columbamq/columba/node"
 )
 
@@ -44,6 +45,9 @@ func (a *app) loadConfig(flags *pflag.FlagSet) (node.Config, error) {
 	if err == nil {
 		return cfg, nil
 	}
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return cfg, a.complainAll("the configuration file", all.Unwrap())
+	}
 	err = noSuchFile(err)
 	for _, kv := range a.env {
 		name, value, _ := strings.Cut(kv, "=")
@@ -74,7 +78,7 @@ func (a *app) noteUnknownVariables() {
 		}
 		near, least := "", 3
 		for _, k := range known {
-			if d := distance(clip(name), k); d < least {
+			if d := similar.Distance(clip(name), k); d < least {
 				near, least = k, d
 			}
 		}
@@ -95,7 +99,7 @@ func (a *app) configPrintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "print", Short: "Show the configuration that `columba serve` with the same flags would use",
 		Long: "Show the configuration that `columba serve` with the same flags and environment would use: flags over environment\n" +
-			"variables (COLUMBA_DATA for --data) over the file of --config over defaults. The output is a valid configuration file.",
+			"variables (COLUMBA_DATA for --data) over the file of --config over defaults. The output is a valid configuration file, with -o json as well.",
 		Example: "  columba config print --diff\n  columba config print > columba.yaml",
 		Args:    exactly(0),
 	}
@@ -122,7 +126,7 @@ func (a *app) configPrintCommand() *cobra.Command {
 	return cmd
 }
 
-// yamlFields are the keys and values of a YAML mapping, in their order.
+// yamlFields are the keys and values of a YAML mapping, in their order: the keys as they are, so that JSON of them is a configuration file, too.
 func yamlFields(text []byte) ([]field, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -135,7 +139,7 @@ func yamlFields(text []byte) ([]field, error) {
 			if err := root.Content[i+1].Decode(&value); err != nil {
 				return nil, core.Errorf(core.CodeInternal, "configuration is not YAML: %w", err)
 			}
-			fields = append(fields, field{name: strings.ReplaceAll(root.Content[i].Value, "-", "_"), value: value})
+			fields = append(fields, field{name: root.Content[i].Value, value: value})
 		}
 	}
 	return fields, nil
@@ -153,16 +157,21 @@ func (a *app) configCheckCommand() *cobra.Command {
 			case 1:
 				return noSuchFile(errs[0])
 			default:
-				for _, err := range errs {
-					a.complain("", err)
-				}
-				a.say("%s has %d errors", args[0], len(errs))
-				return exitError{core.ExitUsage}
+				return a.complainAll(args[0], errs)
 			}
 			a.say("%s is a valid configuration", args[0])
 			return nil
 		}),
 	}
+}
+
+// complainAll says all that is wrong with a file.
+func (a *app) complainAll(file string, errs []error) error {
+	for _, err := range errs {
+		a.complain("", err)
+	}
+	a.say("%s has %d errors", file, len(errs))
+	return exitError{core.ExitUsage}
 }
 
 // noSuchFile makes a missing file what it is on a command line: a wrong argument.

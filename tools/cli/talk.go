@@ -36,14 +36,34 @@ func (t *talk) Handle(_ context.Context, r slog.Record) error {
 	if !again {
 		return nil
 	}
-	var text strings.Builder
-	text.WriteString("note: " + r.Message)
+	t.a.say("note: %s", sentence(r))
+	return nil
+}
+
+// sentences are what the user is told of events of the client library; a word in braces is an attribute.
+var sentences = map[string]string{
+	"input host lost":   "the connection to input host {host} of queue {queue} is lost: {err}",
+	"output host lost":  "the connection to output host {host} of group {group} of queue {queue} is lost: {err}",
+	"consuming pauses":  "group {group} of queue {queue} cannot be consumed for now, and is tried again: {err}",
+	"consuming goes on": "group {group} of queue {queue} is consumed again",
+}
+
+// sentence is what a log record says; one that nobody has put into words has its attributes behind it.
+func sentence(r slog.Record) string {
+	text, known := sentences[r.Message]
+	var attrs, words []string
 	r.Attrs(func(a slog.Attr) bool {
-		text.WriteString(" " + a.String())
+		attrs = append(attrs, a.Key+" "+a.Value.String())
+		words = append(words, "{"+a.Key+"}", a.Value.String())
 		return true
 	})
-	t.a.say("%s", text.String())
-	return nil
+	switch {
+	case known:
+		return strings.NewReplacer(words...).Replace(text)
+	case len(attrs) == 0:
+		return r.Message
+	}
+	return r.Message + " (" + strings.Join(attrs, ", ") + ")"
 }
 
 // WithAttrs implements slog.Handler; the client library does not use it.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/similar"
 	"github.com/columbamq/columba/tools/cli/bar"
 )
 
@@ -171,8 +172,8 @@ func TestSimilarFlag(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringOfN(rapid.RuneFrom([]rune("abc")), 0, 6, -1)
 		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
-		ab := distance(a, b)
-		if ab != distance(b, a) || (ab == 0) != (a == b) || ab > max(len(a), len(b)) || ab > distance(a, c)+distance(c, b) {
+		ab := similar.Distance(a, b)
+		if ab != similar.Distance(b, a) || (ab == 0) != (a == b) || ab > max(len(a), len(b)) || ab > similar.Distance(a, c)+similar.Distance(c, b) {
 			t.Fatalf("distance of %q and %q is %d", a, b, ab)
 		}
 	})
