@@ -2,10 +2,13 @@ package frontend
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -81,4 +84,19 @@ func (s *service) audit(ctx context.Context, who, what, object string) (ended fu
 			s.log.Warn("how it ended is not recorded", "what", what, "object", object, "err", err)
 		}
 	}, nil
+}
+
+// auditedUpdate is what an update asks for: the fields that it names, or those that its spec sets when it names none. What the spec is of is no
+// field that changes.
+func auditedUpdate(what string, spec proto.Message, names []string) string {
+	if len(names) == 0 {
+		spec.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+			if name := string(field.Name()); name != "path" && name != "queue" && name != "name" {
+				names = append(names, name)
+			}
+			return true
+		})
+		slices.Sort(names) // Range has no order
+	}
+	return what + ": " + strings.Join(names, ", ")
 }

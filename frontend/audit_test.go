@@ -84,14 +84,16 @@ func TestAudit_QueuesAndGroups(t *testing.T) {
 	must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Status: "send-only"}, Fields: []string{"status"}}))(t)
 	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", Status: "disabled"}, Fields: []string{"status"}}))(t)
 	must(call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"}))(t)
-	_, err := call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "none"})
+	_, err := call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Consistency: "cp", MaxMessage: 7}})
+	wantCode(t, "an update of what is fixed", err, core.CodeBadArgument)
+	_, err = call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "none"})
 	wantCode(t, "delete a group that is not there", err, core.CodeNotFound)
 	must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}))(t)
 	var got []string
 	for _, e := range must(call(t, c.admin.ListAudit, &pb.ListAuditRequest{Prefix: "/t/a"}))(t).Entries {
 		got = append(got, e.What+" "+e.Object+": "+e.Result)
 	}
-	want := []string{"update queue: status /t/a: ok", "update group: status /t/a/g: ok", "delete group /t/a/g: ok", "delete queue /t/a: ok"}
+	want := []string{"update queue: status /t/a: ok", "update queue: consistency, max_message /t/a: bad_argument", "update group: status /t/a/g: ok", "delete group /t/a/g: ok", "delete queue /t/a: ok"}
 	slices.Sort(got) // see sortedParts
 	if slices.Sort(want); !slices.Equal(got, want) {
 		t.Errorf("the audit has %q, want %q", got, want)

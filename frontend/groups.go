@@ -2,7 +2,6 @@ package frontend
 
 import (
 	"context"
-	"strings"
 
 	"connectrpc.com/connect"
 
@@ -97,7 +96,7 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 	if err != nil {
 		return nil, err
 	}
-	ended, err := s.audit(ctx, req.Peer().Addr, "update group: "+strings.Join(req.Msg.GetFields(), ", "), auditedGroup(q, g.Spec.Name))
+	ended, err := s.audit(ctx, req.Peer().Addr, auditedUpdate("update group", req.Msg.GetSpec(), req.Msg.GetFields()), auditedGroup(q, g.Spec.Name))
 	if err != nil {
 		return nil, err
 	}

@@ -180,7 +180,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 	if err != nil {
 		return nil, err
 	}
-	ended, err := s.audit(ctx, req.Peer().Addr, "update queue: "+strings.Join(req.Msg.GetFields(), ", "), path)
+	ended, err := s.audit(ctx, req.Peer().Addr, auditedUpdate("update queue", req.Msg.GetSpec(), f), path)
 	if err != nil {
 		return nil, err
 	}
