@@ -3,11 +3,14 @@ package inspect
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
@@ -27,7 +30,7 @@ func Open(dir string) (*Store, error) {
 		if _, err := os.Stat(filepath.Join(store, "log")); err == nil {
 			log, err := extentlog.Open(store, extentlog.Options{Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
-				return nil, err
+				return nil, named(dir, err)
 			}
 			return &Store{log: log}, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -35,6 +38,23 @@ func Open(dir string) (*Store, error) {
 		}
 	}
 	return nil, core.Errorf(core.CodeNotFound, "%s holds no store; name the data directory of a stopped server", dir)
+}
+
+// named is err; of a directory that is in use it names the process, which its server has written into the file of its own lock.
+func named(dir string, err error) error {
+	if core.CodeOf(err) != core.CodeLocked {
+		return err
+	}
+	f, ferr := os.Open(filepath.Join(dir, "lock"))
+	if ferr != nil {
+		return err
+	}
+	defer f.Close()
+	owner, _ := io.ReadAll(io.LimitReader(f, 20)) // for the text only
+	if pid, perr := strconv.Atoi(strings.TrimSpace(string(owner))); perr == nil {
+		return core.Errorf(core.CodeLocked, "data directory %s is in use by process %d; stop that server, or name the directory of a stopped one", dir, pid)
+	}
+	return err
 }
 
 // Close gives the directory's lock back.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,12 @@ func TestExtent_ReadsAndVerifies(t *testing.T) {
 		}
 		if list, err := s.Extents(); err != nil || len(list) != 1 || list[0].Extent.ID != id {
 			t.Errorf("extents %v, %v, want the one", list, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "lock"), []byte("4711\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir); core.CodeOf(err) == core.CodeLocked && !strings.Contains(err.Error(), "in use by process 4711;") {
+			t.Errorf("the error of a locked directory names no process: %v", err)
 		}
 		if _, err := Open(dir); core.CodeOf(err) != core.CodeLocked {
 			t.Errorf("second open: %v, want locked", err)
