@@ -134,7 +134,7 @@ func checkLabel(l string) error {
 	case len(l) > MaxLabel:
 		return Errorf(CodeBadName, "name %q has %d characters; at most %d are allowed", clip(l), len(l), MaxLabel)
 	case !alnum(l[0]):
-		return Errorf(CodeBadName, "name %q must begin with a letter or a digit", clip(l))
+		return Errorf(CodeBadName, "name %q must begin with an ASCII letter or digit", clip(l))
 	}
 	for i := 1; i < len(l); i++ {
 		if c := l[i]; !alnum(c) && c != '_' && c != '.' && c != '-' {

@@ -36,6 +36,8 @@ type app struct {
 	width         func(any) int  // of a terminal, in columns; 0: it is none
 	fakePublisher publisher      // tests only: instead of the client's
 
+	hinted bool // it was said that a table leaves out columns
+
 	ran bool // a command of ours was reached: what fails before is usage
 }
 
@@ -98,8 +100,24 @@ func (a *app) root() *cobra.Command {
 		a.peekCommand(), a.sealCommand(), a.verifyCommand(), a.inspectCommand(), a.benchCommand(),
 	)
 	root.AddCommand(a.hookedCommands()...)
+	groupCommands(root)
 	onlyOnce(root)
 	return root
+}
+
+// groupCommands has the help list first what programs and their developers need, and then what runs a server.
+func groupCommands(root *cobra.Command) {
+	const users, operators = "users", "operators"
+	root.AddGroup(&cobra.Group{ID: users, Title: "Queues, groups and messages:"}, &cobra.Group{ID: operators, Title: "Servers and their data:"})
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "serve", "config", "seal", "verify", "inspect", "bench":
+			cmd.GroupID = operators
+		case "version", "demo", "completion", "help":
+		default:
+			cmd.GroupID = users
+		}
+	}
 }
 
 // checkFlags refuses what no command takes.

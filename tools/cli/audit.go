@@ -27,7 +27,7 @@ func (a *app) listAuditCommand() *cobra.Command {
 			if len(args) > 0 {
 				prefix = args[0]
 			}
-			out, admin := a.printer(), a.admin()
+			out, admin := a.fitted("WHO", "RESULT", "OBJECT"), a.admin()
 			return a.pages(out, "audited changes", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListAudit, &pb.ListAuditRequest{Prefix: prefix, Since: convert.Time(at), After: after})
 				for _, e := range page.GetEntries() {

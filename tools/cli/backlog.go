@@ -9,10 +9,14 @@ import (
 )
 
 // wouldLose says what a command would do, and prints what the groups concerned have before them. Without a group these are all of the queue.
-func (a *app) wouldLose(ctx context.Context, queue, group, what string) error {
+// title stands above that, unless there are no groups.
+func (a *app) wouldLose(ctx context.Context, queue, group, what, title string) error {
 	res, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
 	if err != nil {
 		return err
+	}
+	if len(res.GetGroups()) > 0 {
+		what += ". " + title
 	}
 	a.say("%s", what)
 	out := a.printer()

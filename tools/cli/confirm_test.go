@@ -107,3 +107,15 @@ func TestConfirm_Interrupt(t *testing.T) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// TestConfirm_PurgeSaysHowMany has the question name the dead letters that would go.
+func TestConfirm_PurgeSaysHowMany(t *testing.T) {
+	s, addr := newFakeServer(t)
+	if err := s.setup("/demo/a", "billing"); err != nil {
+		t.Fatal(err)
+	}
+	stderr, _ := onTerminal(t.Context(), addr, "purge-dlq /demo/a billing", strings.NewReader("n\n"))
+	if !strings.Contains(stderr, "the dead letters of group billing of /demo/a (") {
+		t.Errorf("stderr %q has no number", stderr)
+	}
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -44,5 +45,20 @@ func TestConsume_Lines(t *testing.T) {
 				t.Error("is not JSON")
 			}
 		})
+	}
+}
+
+// TestConsume_SummaryTellsWhatWasGivenBack has --nack-every give some back, or all: they are not done.
+func TestConsume_SummaryTellsWhatWasGivenBack(t *testing.T) {
+	for every, want := range map[int64]string{0: "", 1: "0 acknowledged, 4 given back\n", 3: "3 acknowledged, 1 given back\n"} {
+		var talk bytes.Buffer
+		run := &consumeRun{app: &app{stderr: &talk}, queue: "/t/a", group: "g", total: 4}
+		run.flags.nackEvery = every
+		if err := run.summary(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, rest, _ := strings.Cut(talk.String(), "\n"); rest != want {
+			t.Errorf("--nack-every %d: %q, want %q", every, rest, want)
+		}
 	}
 }

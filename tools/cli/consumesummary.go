@@ -58,6 +58,10 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 		took = r.last.Sub(r.started) // the wait for a message that did not come is no work
 	}
 	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
+	if n := r.flags.nackEvery; n > 0 {
+		back := r.total / n
+		r.app.say("%d acknowledged, %d given back", r.total-back, back)
+	}
 	if n := r.refused.Load(); n > 0 {
 		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
 	}

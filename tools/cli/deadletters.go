@@ -183,8 +183,11 @@ func (a *app) peekCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, admin, view := a.printer(), a.admin(), storedFields
-			if a.format == formatTable {
+			out, admin, view := a.fitted("HEADERS", "KEY", "ID", "ENQUEUED"), a.admin(), storedFields
+			switch {
+			case a.format == formatTable && out.width > 0:
+				view = fittedStored
+			case a.format == formatTable:
 				view = listedStored
 			}
 			return a.limitedPages(out, "messages", limit, func(after string, most int32) (string, error) {

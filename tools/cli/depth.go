@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +22,9 @@ func (a *app) depthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "depth [PATH [GROUP]]", Short: "Show how many messages wait, are in flight, delayed, parked and dead, per group",
 		Long: "Show how many messages wait, are in flight, delayed, parked, blocked and dead, per group; the age of the oldest that is ready; how\n" +
-			"many are acked and published per second, over the last ten or since they began; and in how long nothing would be left at these rates (nothing: it does\n" +
-			"not get less). On a narrow terminal the table leaves out columns; -o json has all. `columba why-stuck` names what holds a group up.\n\n" +
+			"many are acked and published per second, over the last ten seconds or since they began; and in how long nothing would be left at these rates\n" +
+			"(nothing: it does not get less). A message is parked when a consumer sent it back with a delay above 30 s, blocked when it is exhausted in\n" +
+			"a group with --exhausted block. A group is stalled while nothing it hands out succeeds; then attempts do not count. On a narrow terminal the table leaves out columns; -o json has all. `columba why-stuck` names what holds a group up.\n\n" +
 			"Without PATH: all groups of queues that store messages, the largest backlogs first, as the controller counted them in the last 15 seconds.",
 		Example: "  columba depth /demo/trips\n  columba depth /demo/trips billing --watch -o json\n  columba depth --sort age --limit 10",
 		Args:    between(0, 2), ValidArgsFunction: a.completeGroups,
@@ -71,18 +73,24 @@ type allDepths struct {
 // depthOrders are what --sort takes.
 var depthOrders = []string{"backlog", "age", "name"}
 
+func unknownOrder(order string) error {
+	return core.Errorf(core.CodeBadArgument, "order %q is unknown; use name, backlog or age with --sort", clip(order))
+}
+
 const defaultOrder = "backlog"
 
 // listPage is how many items of a list one call asks for.
 const listPage = 1000
 
-// showAllDepths prints the depths of all groups and returns how many there are.
+// showAllDepths prints the depths of all groups and returns how many lines they take below the names of the columns.
 func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
+	if !slices.Contains(depthOrders, all.sort) {
+		return 0, unknownOrder(all.sort)
+	}
 	if all.limit < 0 {
 		return 0, core.Errorf(core.CodeBadArgument, "limit %d is below 0", all.limit)
 	}
-	out := a.printer()
-	out.fit(a.width(a.stdout), narrowDepth)
+	out := a.fitted(narrowDepth...)
 	unknown := int64(0)
 	err := a.pages(out, "groups of queues that store messages", func(after string) (string, error) {
 		req := &pb.ListDepthsRequest{Prefix: all.prefix, Sort: all.sort, After: after, Limit: listPage}
@@ -102,17 +110,24 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 	if unknown > 0 && err == nil {
 		a.say("%s could not be counted just now; there may be more messages", plural(unknown, "extent"))
 	}
-	return out.items, err
+	return a.lines(out), err
 }
 
 // narrowDepth are the columns that a table of depths leaves out on a narrow terminal, the first one first. The queue goes only when all rows have
 // the same.
 var narrowDepth = []string{"QUEUE", "STALLED_MS", "DRAIN_MS", "BLOCKED", "PUBLISH_RATE", "PARKED", "DELAYED", "OLDEST_READY_MS", "ACK_RATE", "DEAD"}
 
-// showDepth prints the depths and returns how many groups there are.
+// lines is how many lines of a terminal a table takes below the names of its columns.
+func (a *app) lines(out *printer) int {
+	if out.dropped > 0 && a.width(a.stderr) > 0 {
+		return out.items + 1 // what says so
+	}
+	return out.items
+}
+
+// showDepth prints the depths and returns how many lines they take below the names of the columns.
 func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, error) {
-	out := a.printer()
-	out.fit(a.width(a.stdout), narrowDepth)
+	out := a.fitted(narrowDepth...)
 	err := a.pages(out, "groups", func(string) (string, error) {
 		depth, err := ask(ctx, a, a.admin().GetDepth, req)
 		for _, d := range depth.GetGroups() {
@@ -123,7 +138,7 @@ func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, erro
 		}
 		return "", err
 	})
-	return out.items, err
+	return a.lines(out), err
 }
 
 // watchDepth shows depths until ctx ends; on a terminal a table is drawn over the one before. show answers how many rows it printed. While a server

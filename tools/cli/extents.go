@@ -34,7 +34,7 @@ func (a *app) showExtent(ctx context.Context, id string) error {
 func (a *app) listExtentsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "extents PATH", Aliases: []string{"extent"}, Short: "List the extents of a queue",
-		Long: "List the extents of a queue, oldest first. KIND is log, or timer and how far ahead its messages were due at most.\n" +
+		Long: "List the extents of a queue, oldest first. An extent is a part of a queue: a log on some stores, with one writer. KIND is log, or timer and how far ahead its messages were due at most.\n" +
 			"HOLDERS are the copies of a sealed extent, of those that it shall have; \"away\" are\n" +
 			"holders whose hosts are not there. CHAIN is the place of an extent of a cp queue. -o json has the holders themselves.",
 		Example: "  columba list extents /demo/trips -o json",

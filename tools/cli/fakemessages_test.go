@@ -21,6 +21,9 @@ func (s *fakeServer) GetDepth(_ context.Context, r *connect.Request[pb.GetDepthR
 		return nil, fail(core.CodeUnavailable, "no output host has the shares of group billing just now")
 	}
 	res := &pb.GetDepthResponse{}
+	if r.Msg.Queue == "/demo/nogroups" {
+		return connect.NewResponse(res), nil
+	}
 	for i, g := range []string{"billing", "mail"} {
 		if r.Msg.Group == "" || r.Msg.Group == g {
 			res.Groups = append(res.Groups, &pb.Depth{Queue: r.Msg.Queue, Group: g, Ready: 100, InFlight: 5, Dead: uint64(3 - 3*i), OldestReadyMs: 1500, AckRate: 250.04, PublishRate: 50 + 300*float64(i), DrainMs: []int64{525, -1}[i], UnknownExtents: uint32(i)})

@@ -33,17 +33,17 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&g.start, "start", "", "where the group begins: earliest, latest (the default), a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
 	suggest(cmd, "start", "earliest", "latest")
-	durationVar(f, &g.lockTimeout, "lock-timeout", 0, "a delivered message is invisible to others this long")
-	f.StringVar(&g.maxDeliveries, "max-deliveries", "", "attempts before a message is exhausted: 1 … 1000, or unlimited")
+	durationVar(f, &g.lockTimeout, "lock-timeout", 0, "a delivered message is invisible to others this long; a new group has 60s")
+	f.StringVar(&g.maxDeliveries, "max-deliveries", "", "attempts before a message is exhausted: 1 … 1000, or unlimited; a new group has 10")
 	durationVar(f, &g.delay, "delay", 0, "deliver messages this long after they were published")
 	durationVar(f, &g.skipOlder, "skip-older", 0, "skip messages older than this")
-	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none")
-	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message: dlq, drop or block")
+	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none; a new group has none: they come back at once")
+	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message, which has failed --max-deliveries times: dlq, drop, or block (it stays and waits); a new group has dlq")
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
-	f.StringVar(&g.expired, "expired", "", "what becomes of a message that expires before it is delivered: drop or dlq")
+	f.StringVar(&g.expired, "expired", "", "what becomes of a message that expires before it is delivered: drop or dlq; a new group has drop")
 	suggest(cmd, "expired", "drop", "dlq")
-	f.BoolVar(&g.noSmartRetry, "no-smart-retry", false, "count failed attempts, and go on at full speed, also while nothing succeeds")
-	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "give consumers that only nack messages as fast as others")
+	f.BoolVar(&g.noSmartRetry, "no-smart-retry", false, "switch smart retry off: while nothing at all succeeds, it counts no failed attempt and has a few messages probe; without it each attempt counts, at full speed")
+	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "switch the nack throttle off, which gives messages slower and slower to a consumer that only nacks")
 }
 
 func (g *groupFlags) registerStatus(cmd *cobra.Command) {
@@ -207,7 +207,7 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 				return err
 			}
 			if sure.dryRun {
-				return a.wouldLose(ctx, queue, group, fmt.Sprintf("would delete group %s of %s and its dead letters; nothing was changed. What it has before it:", group, queue))
+				return a.wouldLose(ctx, queue, group, fmt.Sprintf("would delete group %s of %s and its dead letters; nothing was changed", group, queue), "What it has before it:")
 			}
 			unsure, err := sure.needed(a)
 			if err != nil {

@@ -14,7 +14,8 @@ import (
 func (a *app) showMessageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "message RECEIPT", Short: "Show the life of a message: where it is stored, and where it stands in each group",
-		Long: "Show the life of a message: where it is stored, what it is, and where it stands in each group of its queue: unread, ready, in_flight\n" +
+		Long: "Show the life of a message, by the receipt that publish and peek print (extent:seq, its place in an extent, a part of the\n" +
+			"queue): where it is stored, what it is, and where it stands in each group of its queue: unread, ready, in_flight\n" +
 			"(who has it, since when, until when), delayed, parked (until when), blocked, dying, dead_lettered, before_start, cancelled, or settled: acked, or\n" +
 			"skipped, expired or dropped, of which no record is kept.",
 		Example: "  columba show message 01890a5d-ac96-774b-bcce-b302099a8057:17",

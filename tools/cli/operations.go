@@ -19,7 +19,7 @@ const operationPoll = 500 * time.Millisecond
 func (a *app) mergeCommand(parent, name string, aliases ...string) *cobra.Command {
 	var rate uint32
 	return a.operationCommand(&cobra.Command{
-		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give the dead letters that a group has now, or some, back to it, to be delivered anew",
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give the dead letters that a group has now, or some, back to it, to be delivered anew (a redrive)",
 		Example: "  columba " + parent + name + " /demo/trips billing --rate 100 --wait\n" +
 			"  columba " + parent + name + " /demo/trips billing --reason 'no such trip' --newer-than 2h",
 	}, "merge", &rate)
@@ -90,13 +90,12 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 		}
 		return a.printer().object(operationFields(o))
 	})
-	const counts = "only say how many dead letters there are"
 	switch kind {
 	case "merge":
 		cmd.Flags().Uint32Var(rate, "rate", 0, "at most so many messages per second; 0: no bound")
-		cmd.Flags().BoolVar(&sure.dryRun, "dry-run", false, counts)
+		cmd.Flags().BoolVar(&sure.dryRun, "dry-run", false, "only say how many dead letters there are, and how many of them would be given back")
 	case "purge":
-		sure.bind(cmd, counts)
+		sure.bind(cmd, "only say how many dead letters there are, and how many of them would be removed")
 	}
 	which.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&wait, "wait", false, "show the progress until it has ended, however long; an interrupt leaves it running")
@@ -108,11 +107,22 @@ func (a *app) surePurge(ctx context.Context, sure *consent, queue, group string,
 	if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
 		return err
 	}
-	which := "the dead letters of group %s of %s"
+	which := "the dead letters"
 	if some {
-		which = "those dead letters of group %s of %s"
+		which = "those dead letters"
 	}
-	return sure.ask(ctx, a, fmt.Sprintf(which, group, queue))
+	gone := fmt.Sprintf("%s of group %s of %s", which, group, queue)
+	// The question is asked all the same while they cannot be counted.
+	if res, err := once(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group}); err == nil {
+		dead := uint64(0)
+		for _, d := range res.GetGroups() {
+			dead += d.GetDead()
+		}
+		if gone += fmt.Sprintf(" (%d)", dead); some {
+			gone = fmt.Sprintf("%s of group %s of %s (out of %d)", which, group, queue, dead)
+		}
+	}
+	return sure.ask(ctx, a, gone)
 }
 
 // waitOperation shows an operation's progress until it has ended, and answers it.
@@ -174,7 +184,7 @@ func (a *app) listOperationsCommand() *cobra.Command {
 		Example: "  columba list operations --all -o json",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			out := a.printer()
+			out := a.fitted("CREATED", "KIND", "TOTAL", "GROUP", "QUEUE")
 			return a.pages(out, "operations", func(string) (string, error) {
 				list, err := ask(ctx, a, a.admin().ListOperations, &pb.ListOperationsRequest{Ended: ended})
 				for _, o := range list.GetOperations() {

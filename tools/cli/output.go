@@ -53,7 +53,13 @@ func (a *app) printer() *printer { return &printer{w: a.stdout, format: a.format
 func (a *app) fitted(narrow ...string) *printer {
 	p := a.printer()
 	p.fit(a.width(a.stdout), narrow)
-	p.note = func(n int) { a.say("+%s: -o json", plural(n, "column")) }
+	p.note = func(n int) {
+		// A table that is drawn again has the hint below it each time on a terminal, and once elsewhere.
+		if drawn := a.width(a.stderr) > 0; drawn || !a.hinted {
+			a.say("+%s: -o json", plural(n, "column"))
+		}
+		a.hinted = true
+	}
 	return p
 }
 

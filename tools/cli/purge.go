@@ -20,7 +20,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "queue PATH", Aliases: queueAliases, Short: "Take every message that a queue has now from all of its groups, for ever",
 		Long: "Every message that is stored when it begins is delivered to no group any more, and its space comes back. What is acknowledged to\n" +
-			"publishers after the command has ended stays; what is meanwhile may go, too. Dead letters stay: see `columba purge-dlq`.",
+			"publishers after the command has ended stays; messages published while it runs may go, too. Dead letters stay: see `columba purge-dlq`.",
 		Example: "  columba purge queue /demo/trips --dry-run\n  columba purge queue /demo/trips",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -29,7 +29,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 				return err
 			}
 			if sure.dryRun {
-				return a.wouldLose(ctx, path, "", fmt.Sprintf("would purge queue %s; nothing was changed. What its groups have before them:", path))
+				return a.wouldLose(ctx, path, "", fmt.Sprintf("would purge queue %s; nothing was changed", path), "What its groups have before them:")
 			}
 			unsure, err := sure.needed(a)
 			if err != nil {

@@ -34,15 +34,15 @@ type queueFlags struct {
 
 func (q *queueFlags) register(cmd *cobra.Command) {
 	q.set = cmd.Flags()
-	q.set.StringVar(&q.consistency, "consistency", "", "ap (available on both sides of a network cut) or cp (ordered, minority refuses)")
-	q.set.StringVar(&q.durability, "durability", "", "what an acknowledgement means: fsync or written")
+	q.set.StringVar(&q.consistency, "consistency", "", "ap (available on both sides of a network cut; no order) or cp (each publisher's messages are delivered in order, like FIFO; the minority of a cut refuses); a new queue has ap")
+	q.set.StringVar(&q.durability, "durability", "", "what an acknowledgement means: fsync or written (which has no effect yet: messages are fsynced); a new queue has fsync")
 	suggest(cmd, "consistency", "ap", "cp")
 	suggest(cmd, "durability", "fsync", "written")
-	q.set.IntVar(&q.replicas, "replicas", 0, "copies of each message")
-	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "copies without which nothing is accepted")
-	durationVar(q.set, &q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 24h; 0s: no longer")
-	durationVar(q.set, &q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 72h; 0s: until it is consumed")
-	q.set.Var(&q.maxMessage, "max-message", "largest payload, like 1MiB")
+	q.set.IntVar(&q.replicas, "replicas", 0, "copies of each message, 1 … 7; a new queue has what the cluster was started with")
+	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "copies without which nothing is accepted; a new queue has 2 when --replicas is above 1. With fewer stores than this the queue is refused")
+	durationVar(q.set, &q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 12h; 0s: no longer; a new queue has 24h")
+	durationVar(q.set, &q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 7d; 0s: until it is consumed; a new queue has 72h")
+	q.set.Var(&q.maxMessage, "max-message", "largest payload, like 4MiB, at most 16MiB; a new queue has 1MiB")
 	q.set.Var(&q.maxBacklog, "max-backlog", "bytes that the group furthest behind may leave unconsumed, like 10GiB; beyond them publishers wait. 0: no limit")
 }
 
@@ -179,7 +179,7 @@ func (a *app) wouldDeleteQueue(ctx context.Context, path string, sure *consent) 
 	if !sure.dryRun {
 		return sure.ask(ctx, a, fmt.Sprintf("queue %s, its %s and all messages%s", path, n, a.backlogText(ctx, path, "")))
 	}
-	return a.wouldLose(ctx, path, "", fmt.Sprintf("would delete queue %s, its %s and all messages; nothing was changed. What its groups have before them:", path, n))
+	return a.wouldLose(ctx, path, "", fmt.Sprintf("would delete queue %s, its %s and all messages; nothing was changed", path, n), "What its groups have before them:")
 }
 
 func (a *app) showQueueCommand() *cobra.Command {
@@ -211,6 +211,9 @@ func (a *app) listQueuesCommand() *cobra.Command {
 		Example: "  columba list queues --prefix /demo/\n  columba list queues --sort backlog\n  columba list queues --all",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
+			if !slices.Contains(depthOrders, order) {
+				return unknownOrder(order)
+			}
 			out, admin := a.fitted("CONSISTENCY", "REPLICAS", "PARKED", "PUBLISH_RATE", "STATUS", "DELAYED", "OLDEST_READY_MS", "IN_FLIGHT", "DEAD"), a.admin()
 			return a.pages(out, "queues", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after, Depths: true, Sort: order})

@@ -85,7 +85,7 @@ func (a *app) checkAddr() error {
 	if v, _ := a.lookupEnv("COLUMBA_ADDR"); v == a.addr {
 		from = "environment variable COLUMBA_ADDR"
 	}
-	return core.Errorf(core.CodeBadArgument, "%s: address %q is not HOST:PORT; write it like %s", from, clip(a.addr), DefaultAddr)
+	return core.Errorf(core.CodeBadArgument, "%s: address %q is not HOST:PORT; write it like %s, or several with commas between", from, clip(a.addr), DefaultAddr)
 }
 
 // isPort reports whether a server can be reached at a port.

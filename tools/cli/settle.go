@@ -16,7 +16,8 @@ import (
 // settleChunk is how many tokens one request settles.
 const settleChunk = 1000
 
-const tokensHelp = "Tokens come from `columba consume --ack tokens`; the argument - reads them from stdin, one per line. Tokens that are\n" +
+const tokensHelp = "A token is the right to settle one delivery (SQS: receipt handle); a receipt, which names where a message is stored, is none.\n" +
+	"Tokens come from `columba consume --ack tokens`; the argument - reads them from stdin, one per line. Tokens that are\n" +
 	"refused are listed on stderr, the others are applied. With one token the exit code says why it was refused; with many it is\n" +
 	"1 when any was."
 

@@ -23,7 +23,7 @@ func (a *app) listTimersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, admin := a.printer(), a.admin()
+			out, admin := a.fitted("ID"), a.admin()
 			return a.limitedPages(out, "timers", limit, func(after string, most int32) (string, error) {
 				page, err := ask(ctx, a, admin.Peek, &pb.PeekRequest{Queue: queue, After: after, Limit: most, Timers: true})
 				for _, m := range page.GetMessages() {
@@ -151,8 +151,8 @@ func (a *app) listParkedCommand() *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use: "parked PATH GROUP", Short: "List the messages that wait in a group's retry queue",
-		Long: "List the messages that a consumer has sent back for later, and that wait in the group's retry queue, in the order in which they were parked.\n" +
-			"What waits for up to 30 s is not there: columba depth counts it as delayed.",
+		Long: "List the parked messages of a group: a consumer has sent them back with a delay above 30 s, and they wait in the group's retry queue.\n" +
+			"They are in the order in which they were parked. columba depth counts messages that wait for up to 30 s as delayed.",
 		Example: "  columba list parked /demo/trips billing",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -163,7 +163,7 @@ func (a *app) listParkedCommand() *cobra.Command {
 			if _, err := core.ParseGroupName(args[1]); err != nil {
 				return err
 			}
-			out, admin := a.printer(), a.admin()
+			out, admin := a.fitted("ID", "ERROR", "ATTEMPTS"), a.admin()
 			return a.limitedPages(out, "parked messages; a message that was sent back a moment ago is listed after two seconds or so", limit, func(after string, most int32) (string, error) {
 				page, err := ask(ctx, a, admin.ListParked, &pb.ListParkedRequest{Queue: queue, Group: args[1], After: after, Limit: most, Id: id})
 				for _, m := range page.GetMessages() {

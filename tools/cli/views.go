@@ -321,6 +321,14 @@ func listedStored(m *pb.StoredMessage) []field {
 	return fields
 }
 
+// fittedStored is listedStored with the beginning of the payload alone, for a terminal.
+func fittedStored(m *pb.StoredMessage) []field {
+	fields := listedStored(m)
+	last := &fields[len(fields)-1]
+	last.value = clipped(last.value.(string), 36) // beside a receipt it fits 80 columns
+	return fields
+}
+
 // payloadField is the payload as text, or in base64 under another name when it is not valid UTF-8.
 func payloadField(payload []byte) field {
 	if utf8.Valid(payload) {

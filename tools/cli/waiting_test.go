@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -131,7 +132,7 @@ func TestLists_FitTheTerminal(t *testing.T) {
 	if err := s.setup("/demo/a", "billing"); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"list queues", "list groups /demo/a", "dlq list /demo/a billing", "list hosts", "list extents /demo/a", "show message " + fakeExtent + ":7"} {
+	for _, line := range []string{"list queues", "list groups /demo/a", "dlq list /demo/a billing", "list hosts", "list extents /demo/a", "peek /demo/a", "list parked /demo/a billing", "list timers /demo/a", "list audit", "list operations --all", "depth /demo/a", "depth", "show message " + fakeExtent + ":7"} {
 		var out, talk bytes.Buffer
 		a := &app{
 			stdin: strings.NewReader(""), stdout: &out, stderr: &talk, env: []string{"COLUMBA_ADDR=" + addr},
@@ -184,6 +185,20 @@ func TestConfigCheck_AllErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr, code := runCLI("", []string{"config", "check", file}, "")
+	_, served, servedCode := runCLI("", []string{"serve", "--config", file}, "")
+	if want := strings.Replace(stderr, file+" has 7", "the configuration file has 7", 1); served != want || servedCode != 2 {
+		t.Errorf("serve, exit code %d:\n%swant:\n%s", servedCode, served, want)
+	}
+	last := 0
+	for line := range strings.Lines(stderr) {
+		_, rest, _ := strings.Cut(line, file+":")
+		if n, err := strconv.Atoi(strings.SplitN(rest, ":", 2)[0]); err == nil {
+			if n < last {
+				t.Errorf("line %d comes after line %d", n, last)
+			}
+			last = n
+		}
+	}
 	for _, want := range []string{":2: stores: \"many\" is not a whole number", ":3: replicas 99", ":4: key \"foo\" is unknown", ":5: listen", ":6: insecure: \"maybe\" is neither true nor false", ":7: ", ":8: key \"replicas\" is given twice", "has 7 errors"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("%q is not said", want)
@@ -194,5 +209,19 @@ func TestConfigCheck_AllErrors(t *testing.T) {
 	}
 	if errs := node.CheckFile(file); len(errs) != 7 {
 		t.Errorf("%d errors", len(errs))
+	}
+}
+
+// TestConfigPrint_JSONIsAFile has the printed JSON taken as a file, and a key in its former spelling explained.
+func TestConfigPrint_JSONIsAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.json")
+	stdout, _, _ := runCLI("", []string{"config", "print", "--log-level", "debug", "--zone", "null", "-o", "json"}, "")
+	for text, want := range map[string]string{stdout: "is a valid configuration", "log_level: debug\n": "did you mean log-level?"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr, _ := runCLI("", []string{"config", "check", file}, ""); !strings.Contains(stderr, want) {
+			t.Errorf("%s: %q, want %q", text, stderr, want)
+		}
 	}
 }
