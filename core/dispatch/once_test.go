@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -222,4 +223,17 @@ func TestOnce_FinalCheckpointGivesBackWhatWasNotHandedOut(t *testing.T) {
 	want(t, "the next owner claims", take(next, 9, start))
 	save(s, start)
 	want(t, "what was left", take(next, 9, start), "4+7@1")
+}
+
+// TestOnce_SettlementsSayWhy: such a group settles a message as it delivers it. A refusal must not say that it is redelivered.
+func TestOnce_SettlementsSayWhy(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{Delivery: core.AtMostOnce}, 1)
+	take(g, 1, start)
+	for what, err := range map[string]error{
+		"nack": s.Nack(1, 1, 0, nil, 0, start), "reject": s.Reject(1, 1, nil, start), "extend": s.Extend(1, 1, time.Second, start), "replace": s.Replace(1, 1, nil, start),
+	} {
+		if core.CodeOf(err) != core.CodeStale || !strings.Contains(err.Error(), "at most once") || strings.Contains(err.Error(), "redelivered") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }

@@ -74,7 +74,7 @@ func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.
 	s.group.at(now)
 	switch {
 	case s.current(seq, attempt) == nil:
-		return errStale
+		return s.stale()
 	case len(metadata) > core.MaxMetadata:
 		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d may be left with a message", len(metadata), core.MaxMetadata)
 	case s.noted+len(metadata)-len(s.metadataOf(seq)) > MaxNoted:

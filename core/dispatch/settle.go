@@ -6,8 +6,19 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// errStale is what a settlement of anything but the current delivery gets; made once, since it may be frequent.
-var errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled, or its lock ran out and it is redelivered")
+// What a settlement of anything but the current delivery gets; made once, since it may be frequent.
+var (
+	errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled or moved to the retry queue before, or its lock ran out and it is redelivered")
+	errOnce  = core.Errorf(core.CodeStale, "the group delivers at most once: a message is settled as it is delivered; there is nothing to nack, reject or extend")
+)
+
+// stale is why there is no current delivery to settle.
+func (s *Share) stale() error {
+	if s.group.once() {
+		return errOnce
+	}
+	return errStale
+}
 
 // refuse appends a refusal, joined to the one before where it goes on from it.
 func refuse(bad []Refusal, base core.Seq, count uint32) []Refusal {
@@ -184,7 +195,7 @@ func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []b
 	t := s.group.at(now)
 	m := s.current(seq, attempt)
 	if m == nil {
-		return errStale
+		return s.stale()
 	}
 	if delay < 0 {
 		delay = s.group.spec.Backoff.Delay(int(attempt), random)
@@ -207,7 +218,7 @@ func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time)
 	s.group.at(now)
 	m := s.current(seq, attempt)
 	if m == nil {
-		return errStale
+		return s.stale()
 	}
 	s.group.counters.Rejected++
 	m.failure = Rejected
@@ -232,7 +243,7 @@ func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.T
 	t := s.group.at(now)
 	m := s.current(seq, attempt)
 	if m == nil {
-		return errStale
+		return s.stale()
 	}
 	due := t + int64(min(max(d, 0), core.MaxLockTimeout))
 	if due != m.due {
