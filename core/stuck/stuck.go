@@ -123,6 +123,7 @@ func (v *View) Reasons() []Reason {
 	case Nothing:
 		return out
 	}
+	add(Stalled, v.Stalled && v.Takers == 0) // else it looks as if a consumer were all that is missing
 	add(NoReplica, v.Unreadable)
 	add(CheckpointNotSaved, v.SaveFails)
 	add(DLQNotWritable, v.DLQFails)

@@ -62,6 +62,8 @@ func TestView_Reasons(t *testing.T) {
 		"ready, not read again":    {with(at(dispatch.PlaceReady, 1, 0), nil), []Reason{Reading}},
 		"ready, all busy":          {with(ready, func(v *View) { v.Credit = 0 }), []Reason{NoCredit}},
 		"ready, stalled":           {with(ready, func(v *View) { v.Stalled, v.Throttled = true, true }), []Reason{Stalled}},
+		"unread, nobody, stalled":  {with(unread, func(v *View) { v.Takers, v.Credit, v.Stalled = 0, 0, true }), []Reason{NoConsumer, Stalled}},
+		"ready, nobody, stalled":   {with(ready, func(v *View) { v.Takers, v.Credit, v.Stalled = 0, 0, true }), []Reason{NoConsumer, Stalled}},
 		"ready, all pause":         {with(ready, func(v *View) { v.Throttled = true }), []Reason{Throttled}},
 		"delayed, stalled":         {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.Stalled = true }), []Reason{Delayed, Stalled}},
 		"ready, lapsed":            {with(ready, func(v *View) { v.Lapsed, v.Takers = true, 0 }), []Reason{LeaseLapsed}},
