@@ -120,7 +120,8 @@ func (g GroupSpec) Validate() error {
 	return checkStatus(g.Status)
 }
 
-// CheckChosen refuses settings of a new group that contradict each other. Call it before WithDefaults: only what a user has set can.
+// CheckChosen refuses settings that contradict each other: those of a new group, or those that an update changes beside the delivery of the group. Call it
+// before WithDefaults: only what a user has set can.
 func (g GroupSpec) CheckChosen() error {
 	switch {
 	case g.Delivery != AtMostOnce:

@@ -104,6 +104,12 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		if now.ID != g.ID || now.Spec.Status == core.StatusDeleted {
 			return core.Errorf(core.CodeNotFound, "group %s of queue %s does not exist", g.Spec.Name, q.Spec.Path)
 		}
+		asked := core.GroupSpec{Delivery: now.Spec.Delivery}
+		change(f, "max_deliveries", &asked.MaxDeliveries, to.MaxDeliveries)
+		change(f, "backoff", &asked.Backoff, to.Backoff)
+		if err := asked.CheckChosen(); err != nil {
+			return err
+		}
 		now.Spec = now.Spec.WithDefaults() // a row of before an option lacks it
 		change(f, "lock_timeout", &now.Spec.LockTimeout, to.LockTimeout)
 		change(f, "max_deliveries", &now.Spec.MaxDeliveries, to.MaxDeliveries)
@@ -214,6 +220,9 @@ func checkGroupNames(path, name string) error {
 
 func groupToProto(g metadata.GroupRecord) *pb.Group {
 	out := &pb.Group{Id: g.ID.String(), QueueId: g.Queue.String(), Spec: convert.GroupSpecToProto(g.Spec), Created: convert.Time(g.Created)}
+	if g.Spec.Delivery == core.AtMostOnce {
+		out.Spec.MaxDeliveries = 1 // whatever the row has
+	}
 	if g.LastSeek != nil {
 		out.LastSeek, out.LastSeekAt = g.LastSeek.To.String(), convert.Time(g.LastSeek.At)
 	}
