@@ -588,7 +588,7 @@ func (x *SeekGroupRequest) GetTo() string {
 type SeekPreview struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`                  // earliest, latest or a time
-	Messages      uint64                 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`     // of the queue that the group would get; those merged into it or parked by it stay as they are, and are not counted
+	Messages      uint64                 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`     // of the queue that the group would get; cancelled and expired ones are counted; those merged into it or parked by it stay as they are, and are not
 	Extents       uint32                 `protobuf:"varint,3,opt,name=extents,proto3" json:"extents,omitempty"`       // that these messages are in
 	Waiting       *uint64                `protobuf:"varint,4,opt,name=waiting,proto3,oneof" json:"waiting,omitempty"` // messages that the group has not settled now; absent while it is not known
 	unknownFields protoimpl.UnknownFields

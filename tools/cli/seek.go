@@ -57,7 +57,7 @@ func (a *app) previewSeek(ctx context.Context, req *pb.SeekGroupRequest) error {
 	if err != nil {
 		return err
 	}
-	a.say("would send group %s of %s to %s; nothing was changed", req.GetGroup(), req.GetQueue(), req.GetTo())
+	a.say("would send group %s of %s to %s; nothing was changed. would_get counts cancelled and expired messages, too", req.GetGroup(), req.GetQueue(), req.GetTo())
 	var waiting any
 	if p.Waiting != nil {
 		waiting = p.GetWaiting()
