@@ -104,12 +104,11 @@ func savedProgress(state dispatch.State, g metadata.GroupRecord, e backlog.Exten
 	const all = core.Seq(1<<63 - 1)
 	d := state.Depth(all, now)
 	p := arithmetic.Progress{Settled: state.Consumed(), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked)}
-	switch {
-	case e.Kind != core.KindTimer:
-	case e.Queue == g.Retry:
-		p.Unread = arithmetic.Parked
-	case !e.State.HasEnd() || e.Due.After(now):
+	if e.Kind == core.KindTimer && (!e.State.HasEnd() || e.Due.After(now)) {
 		p.Unread = arithmetic.Delayed
+		if e.Queue == g.Retry {
+			p.Unread = arithmetic.Parked
+		}
 	}
 	return p
 }

@@ -248,9 +248,10 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 			kept := min(state.Unbegun(young, l.Readable()), out.Ready)
 			out.Ready, out.Delayed = out.Ready-kept, out.Delayed+kept
 		}
+	case l.Seal.State.HasEnd() && !l.Seal.LastDue().After(s.now()): // all of them are due
 	case l.Queue == group.Retry:
-		out.Parked, out.Ready = out.Parked+out.Ready, 0
-	case !l.Seal.State.HasEnd() || l.Seal.LastDue().After(s.now()): // an owner would ask how many of them are due
+		out.Ready, out.Parked = 0, out.Parked+out.Ready
+	default: // an owner would ask how many of them are due
 		out.Ready, out.Delayed = 0, out.Delayed+out.Ready
 	}
 	if out.Ready > 0 { // the oldest of them is no older than its extent

@@ -129,7 +129,13 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *lengths.Len
 			}
 			callOff(out[i], book.Outcome(called, at.Seq, group.ID))
 			if m.Message != nil {
-				out[i].Id, out[i].Enqueued = m.Message.GetId(), m.Enqueued
+				out[i].Id = m.Message.GetId()
+				if l.Queue != group.Retry || out[i].Enqueued == nil {
+					out[i].Enqueued = m.Enqueued
+				}
+			}
+			if waits := out[i].State == string(dispatch.PlaceUnread) || out[i].State == string(dispatch.PlaceParked); waits && l.Queue == group.Retry && out[i].Attempts == 0 {
+				s.addAttempts(gctx, group, m, out[i])
 			}
 			s.setAge(out[i])
 			return nil
@@ -324,6 +330,28 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 		out.State, out.Until = string(dispatch.PlaceParked), last.Until
 	}
 	return true
+}
+
+// addAttempts adds to the standing of a message of the retry queue that was not delivered since how its attempts before ended, and when it was published.
+func (s *service) addAttempts(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) {
+	at, err := core.ParseReceipt(m.Receipt)
+	if err != nil {
+		return
+	}
+	before := core.Receipt{Extent: at.Extent, Seq: at.Seq - 1}
+	req := &pb.ListParkedRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: before.String(), Limit: 1, Due: true}
+	found, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
+		return s.peers.Output(addr).ListParked
+	})
+	if err != nil {
+		s.log.Debug("cannot look up a parked message", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
+		return
+	}
+	for _, p := range found.GetMessages() {
+		if p.GetReceipt() == m.Receipt {
+			out.Attempts, out.LastFailure, out.LastText, out.Enqueued = p.GetAttempts(), p.GetReason(), p.GetError(), p.GetFirstEnqueued()
+		}
+	}
 }
 
 // joined is one detail behind another.

@@ -35,9 +35,10 @@ type counts struct {
 // toldCounts are what was told of a share last.
 type toldCounts struct {
 	backlog.Progress
-	at   uint64 // the look that found it so
-	due  uint64 // of the delayed ones that nobody reads, as of the last question to a store
-	read int64  // unix ns, when the next message was read for its age last
+	at     uint64 // the look that found it so
+	due    uint64 // of the delayed or parked ones that nobody reads, as of the last question to a store
+	oldest int64  // unix µs: since when the oldest of these has been due
+	read   int64  // unix ns, when the next message was read for its age last
 }
 
 // toldGroup is what was told of a group last.
@@ -118,7 +119,7 @@ func (g *group) lookAt(ctx context.Context, s *share, now time.Time) {
 	g.mu.Unlock()
 	g.countDue(ctx, []*timersAsleep{x}, now)
 	g.mu.Lock()
-	s.told.due = x.due
+	s.told.due, s.told.oldest = x.due, x.oldest
 	g.mu.Unlock()
 }
 
@@ -165,6 +166,9 @@ func (g *group) changedCounts(since, at uint64, now time.Time) *pb.GroupCounts {
 		out = g.countsLocked()
 	}
 	for _, s := range g.mu.shares {
+		if !s.asleepLocked() {
+			s.told.due, s.told.oldest = 0, 0 // a consumer may take these; the next look counts anew
+		}
 		p, asleep := s.progressLocked(now)
 		if reading := s.reader != nil; s.told.at == 0 || p != s.told.Progress || asleep != s.toldAsleep || reading != s.toldReading {
 			s.told.Progress, s.toldAsleep, s.toldReading, s.told.at = p, asleep, reading, at
@@ -188,21 +192,26 @@ func (g *group) countsLocked() *pb.GroupCounts {
 	return &pb.GroupCounts{Group: g.id.ID[:], AckRate: g.mu.told.ackRate, Stalled: g.mu.told.stalled}
 }
 
-// progressLocked is how far the share is, as depth counts it; asleep: its unread messages are delayed, and nobody reads them when they are due.
+// progressLocked is how far the share is, as depth counts it; asleep: its unread messages are delayed or parked, and nobody
+// reads them when they are due.
 func (s *share) progressLocked(now time.Time) (p backlog.Progress, asleep bool) {
 	d := s.rules.Depth()
 	p = backlog.Progress{
 		Settled: s.rules.Consumed(), Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked),
 		Blocked: uint64(d.Blocked), Oldest: d.OldestReady,
 	}
-	waits := s.timers() && (s.reader == nil || !s.reader.more)
+	waits := s.timersWaitLocked()
 	switch {
-	case waits && s.rules.IsReturning():
-		p.Unread = backlog.Parked
 	case waits || s.rules.KeptBack():
 		p.Unread = backlog.Delayed
-		if asleep = s.timers() && s.reader == nil; asleep {
+		if waits && s.rules.IsReturning() {
+			p.Unread = backlog.Parked
+		}
+		if asleep = s.asleepLocked(); asleep && s.told.due > 0 {
 			p.Due = s.told.due
+			if p.Oldest == 0 || s.told.oldest < p.Oldest {
+				p.Oldest = s.told.oldest
+			}
 		}
 	case p.Oldest == 0 && !s.timers() && s.next.enqueued > 0 && s.nextStandsLocked(now):
 		if s.rules.KeepsBack(s.next.enqueued, now) { // and so what is younger

@@ -19,7 +19,7 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		return nil, err
 	}
 	out := &pb.Depth{Queue: g.queuePath, Group: g.name, UnknownExtents: uint32(len(unknown))}
-	oldest := int64(0) // enqueue time, unix µs
+	oldest := int64(0) // enqueue time, or due time, unix µs
 	older := func(enqueued int64) {
 		if enqueued > 0 && (oldest == 0 || enqueued < oldest) {
 			oldest = enqueued
@@ -43,14 +43,14 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		out.Parked += uint64(d.Parked)
 		out.Blocked += uint64(d.Blocked)
 		out.Ready += uint64(d.Ready)
-		if s.rules.IsReturning() && s.timers() && (s.reader == nil || !s.reader.more) {
-			out.Parked += unread
-			unread = 0
-		}
-		if s.rules.KeptBack() || s.timers() && (s.reader == nil || !s.reader.more) {
-			out.Delayed += unread
-			if s.timers() && s.reader == nil && unread > 0 {
-				asleep = append(asleep, &timersAsleep{s: s, unread: unread, known: s.knownLocked(), upTo: s.lastOwedLocked()})
+		if waits := s.timersWaitLocked(); waits || s.rules.KeptBack() {
+			class := &out.Delayed
+			if waits && s.rules.IsReturning() {
+				class = &out.Parked
+			}
+			*class += unread
+			if s.asleepLocked() && unread > 0 {
+				asleep = append(asleep, &timersAsleep{s: s, class: class, unread: unread, known: s.knownLocked(), upTo: s.lastOwedLocked()})
 			}
 			unread = 0
 		}
@@ -66,7 +66,10 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 	g.countDue(ctx, asleep, now)
 	for _, x := range asleep {
 		due := min(x.due, x.unread)
-		out.Ready, out.Delayed = out.Ready+due, out.Delayed-due
+		out.Ready, *x.class = out.Ready+due, *x.class-due
+		if due > 0 {
+			older(x.oldest)
+		}
 	}
 	enqueued := g.enqueuedNext(ctx, unseen)
 	g.mu.Lock()
@@ -150,13 +153,21 @@ func (g *group) lookFor(ctx context.Context, s *share) error {
 	return nil
 }
 
+// timersWaitLocked reports whether the unread messages of a timer extent count as not due: the reader has read all that is due, or there is no reader.
+func (s *share) timersWaitLocked() bool { return s.timers() && (s.reader == nil || !s.reader.more) }
+
+// asleepLocked reports whether no reader reads a timer extent: a store has to tell how many of its messages are due.
+func (s *share) asleepLocked() bool { return s.timers() && s.reader == nil }
+
 // timersAsleep are the timers of a share that nobody reads: those that are due are ready.
 type timersAsleep struct {
 	s      *share
+	class  *uint64 // the part of the depth that counts them until they are due
 	unread uint64
 	known  []byte // what is done, or held
 	upTo   core.Seq
 	due    uint64 // at least, of what is not known
+	oldest int64  // unix µs: since when the oldest of these has been due
 }
 
 // countDue asks stores how many of them are due. What cannot be asked counts as not due.
@@ -167,7 +178,10 @@ func (g *group) countDue(ctx context.Context, all []*timersAsleep, now time.Time
 		calls.Go(func() error {
 			g.mu.Lock()
 			stores := x.s.sourcesLocked(now)
-			until := now.Add(-g.mu.record.Spec.Delay) // what was due by then was enqueued by then
+			until := now
+			if !x.s.rules.IsReturning() { // the group's delay does not hold for what was parked
+				until = until.Add(-g.mu.record.Spec.Delay) // what was due by then was enqueued by then
+			}
 			g.mu.Unlock()
 			id := x.s.extent.ID
 			resp, err := g.h.listDue(ctx, stores, &pb.ListDueRequest{Extent: id.ID[:], UpTo: uint64(x.upTo), CountUntil: until.UnixMilli(), Known: x.known})
@@ -175,7 +189,7 @@ func (g *group) countDue(ctx context.Context, all []*timersAsleep, now time.Time
 				g.h.log.Debug("cannot count what is due", "extent", id, "group", g.name, "err", err)
 				return nil
 			}
-			x.due = resp.Count
+			x.due, x.oldest = resp.Count, resp.Oldest
 			return nil
 		})
 	}

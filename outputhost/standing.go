@@ -20,10 +20,10 @@ import (
 type held struct {
 	s        *share
 	seq      core.Seq
-	enqueued int64          // unix µs; 0: not known
-	id       core.MessageID // of one that was read for this
-	lost     bool           // no store could be read
-	waits    bool           // a message that is not due
+	enqueued int64  // unix µs; of a message of the retry queue when it was published; 0: not known
+	record   []byte // of one that was read for this
+	lost     bool   // no store could be read
+	waits    bool   // a message that is not due
 }
 
 // older orders by enqueue time, or when that is not known by the time the extent was made.
@@ -77,10 +77,10 @@ func (g *group) whyStuck(ctx context.Context) (*pb.WhyStuckResponse, error) {
 	case stuck.CheckpointNotSaved:
 		out.Detail = errorText(saveErr)
 	}
-	out.Message = worst.s.standingLocked(v.Standing)
-	if out.Message.Id == "" && !worst.id.IsZero() {
-		out.Message.Id = worst.id.String()
+	if v.Standing.Record == nil {
+		v.Standing.Record = worst.record
 	}
+	out.Message = worst.s.standingLocked(v.Standing)
 	if out.Message.Enqueued == nil && worst.enqueued > 0 {
 		out.Message.Enqueued = unixMicro(worst.enqueued)
 	}
@@ -106,21 +106,21 @@ func (g *group) heldShares(unknown map[*share]bool) (all []*held) {
 		if s.timers() && st.Place == dispatch.PlaceUnread && s.reader != nil && s.reader.told && !s.reader.more { // all that is due was read
 			continue
 		}
-		all = append(all, &held{s: s, seq: st.Seq, enqueued: st.Enqueued, lost: unknown[s]})
+		all = append(all, &held{s: s, seq: st.Seq, enqueued: s.firstEnqueued(st.Enqueued, st.Record), lost: unknown[s]})
 	}
 	return all
 }
 
-// idOf is the id of a record; zero when there is none.
-func idOf(record []byte) core.MessageID {
+// firstEnqueued is when a message was published, unix µs, that was appended to the share's extent then: the record of a parked message knows better.
+func (s *share) firstEnqueued(enqueued int64, record []byte) int64 {
 	var r wire.Record
-	if record == nil {
-		return core.MessageID{}
+	if record == nil || !s.rules.IsReturning() {
+		return enqueued
 	}
-	if _, err := wire.DecodeRecord(record, &r); err != nil {
-		return core.MessageID{}
+	if _, err := wire.DecodeRecord(record, &r); err != nil || r.FirstEnqueue == 0 {
+		return enqueued
 	}
-	return r.ID
+	return r.FirstEnqueue
 }
 
 // dueOf is when a record may be delivered at the earliest; zero when it does not say.
@@ -146,7 +146,7 @@ func (g *group) readHeld(ctx context.Context, all []*held) {
 		}
 		calls.Go(func() error {
 			enqueued, record, err := g.readOne(ctx, x.s, x.seq)
-			x.enqueued, x.id, x.lost = enqueued, idOf(record), err != nil
+			x.enqueued, x.record, x.lost = x.s.firstEnqueued(enqueued, record), record, err != nil
 			x.waits = x.s.timers() && dueOf(record).After(g.h.deps.Now())
 			if err != nil {
 				g.mu.Lock()
@@ -251,11 +251,11 @@ func (s *share) standingLocked(st dispatch.Standing) *pb.Standing {
 	if word, other := states[st.Place]; other {
 		out.State = word
 	}
-	if id := idOf(st.Record); !id.IsZero() {
-		out.Id = id.String()
+	if st.Record != nil {
+		s.addRecord(out, st.Record)
 	}
-	if st.Enqueued > 0 {
-		out.Enqueued = unixMicro(st.Enqueued)
+	if enqueued := s.firstEnqueued(st.Enqueued, st.Record); enqueued > 0 {
+		out.Enqueued = unixMicro(enqueued)
 	}
 	if !st.Until.IsZero() {
 		out.Until = convert.Time(st.Until)
@@ -264,6 +264,26 @@ func (s *share) standingLocked(st dispatch.Standing) *pb.Standing {
 		out.Holder = g.holderLocked(st)
 	}
 	return out
+}
+
+// addRecord adds what the record of a message says of it: its id, and of a parked message how its last attempt ended, unless that is known already.
+func (s *share) addRecord(out *pb.Standing, record []byte) {
+	var r wire.Record
+	if _, err := wire.DecodeRecord(record, &r); err != nil {
+		return
+	}
+	if !r.ID.IsZero() {
+		out.Id = r.ID.String()
+	}
+	if !s.rules.IsReturning() {
+		return
+	}
+	if out.Attempts == 0 { // those of a life before, which ended in the dead letter queue, are not of this one
+		out.Attempts = int32(r.Attempts - min(r.Attempts, wire.ReadPast(r.Extra).Settled))
+	}
+	if out.LastFailure == "" {
+		out.LastFailure, out.LastText = valid(r.ReasonCode), valid(r.Reason)
+	}
 }
 
 // holderLocked is who has a message in flight.

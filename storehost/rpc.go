@@ -153,7 +153,12 @@ func countDue(log extentlog.Log, id core.ExtentID, m *pb.ListDueRequest) (*pb.Li
 		}
 	}
 	out := &pb.ListDueResponse{}
-	run, err := log.Due(id, extentlog.DueQuery{Until: m.CountUntil, UpTo: core.Seq(m.UpTo), Known: known, MaxBytes: countDueBytes}, func(extentlog.DueRecord) { out.Count++ })
+	run, err := log.Due(id, extentlog.DueQuery{Until: m.CountUntil, UpTo: core.Seq(m.UpTo), Known: known, MaxBytes: countDueBytes}, func(r extentlog.DueRecord) {
+		out.Count++
+		if since := max(r.At*1000, r.Enqueued); out.Oldest == 0 || since < out.Oldest { // a message whose time had passed is due since it was appended
+			out.Oldest = since
+		}
+	})
 	out.More = run.More
 	return out, err
 }

@@ -3099,7 +3099,8 @@ type ListDueResponse struct {
 	More          bool                      `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`     // it stopped at a limit
 	Passed        int64                     `protobuf:"varint,3,opt,name=passed,proto3" json:"passed,omitempty"` // unix ms: how far it looked, to ask on from
 	PassedSeq     uint64                    `protobuf:"varint,4,opt,name=passed_seq,json=passedSeq,proto3" json:"passed_seq,omitempty"`
-	Count         uint64                    `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"` // with more: at least
+	Count         uint64                    `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`   // with more: at least
+	Oldest        int64                     `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"` // unix µs: since when the oldest of the counted ones has been due; 0: none is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3165,6 +3166,13 @@ func (x *ListDueResponse) GetPassedSeq() uint64 {
 func (x *ListDueResponse) GetCount() uint64 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+func (x *ListDueResponse) GetOldest() int64 {
+	if x != nil {
+		return x.Oldest
 	}
 	return 0
 }
@@ -3733,9 +3741,9 @@ type ShareCounts struct {
 	Parked        uint64                 `protobuf:"varint,7,opt,name=parked,proto3" json:"parked,omitempty"`
 	Blocked       uint64                 `protobuf:"varint,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
 	Unread        uint32                 `protobuf:"varint,9,opt,name=unread,proto3" json:"unread,omitempty"`    // what those are that were not read: 0 ready, 1 delayed, 2 parked
-	Due           uint64                 `protobuf:"varint,10,opt,name=due,proto3" json:"due,omitempty"`         // of the unread ones that are delayed: ready all the same
-	Oldest        int64                  `protobuf:"varint,11,opt,name=oldest,proto3" json:"oldest,omitempty"`   // unix µs: when the oldest ready message was enqueued; 0: none is ready, or it is not known
-	Asleep        bool                   `protobuf:"varint,12,opt,name=asleep,proto3" json:"asleep,omitempty"`   // the unread ones are delayed, and nobody reads them: due is as of the last look
+	Due           uint64                 `protobuf:"varint,10,opt,name=due,proto3" json:"due,omitempty"`         // of the unread ones that are delayed or parked: ready all the same
+	Oldest        int64                  `protobuf:"varint,11,opt,name=oldest,proto3" json:"oldest,omitempty"`   // unix µs: when the oldest ready message was enqueued, or was due; 0: none is ready, or it is not known
+	Asleep        bool                   `protobuf:"varint,12,opt,name=asleep,proto3" json:"asleep,omitempty"`   // the unread ones are delayed or parked, and nobody reads them: due is as of the last look
 	Reading       bool                   `protobuf:"varint,13,opt,name=reading,proto3" json:"reading,omitempty"` // the host reads on: what is unread has just come, or waits for room
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4414,14 +4422,15 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"maxRecords\x12\x1f\n" +
 	"\vcount_until\x18\a \x01(\x03R\n" +
 	"countUntil\x12\x14\n" +
-	"\x05known\x18\b \x01(\fR\x05known\"\x92\x02\n" +
+	"\x05known\x18\b \x01(\fR\x05known\"\xaa\x02\n" +
 	"\x0fListDueResponse\x12<\n" +
 	"\arecords\x18\x01 \x03(\v2\".columba.v1.ListDueResponse.RecordR\arecords\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x16\n" +
 	"\x06passed\x18\x03 \x01(\x03R\x06passed\x12\x1d\n" +
 	"\n" +
 	"passed_seq\x18\x04 \x01(\x04R\tpassedSeq\x12\x14\n" +
-	"\x05count\x18\x05 \x01(\x04R\x05count\x1a`\n" +
+	"\x05count\x18\x05 \x01(\x04R\x05count\x12\x16\n" +
+	"\x06oldest\x18\x06 \x01(\x03R\x06oldest\x1a`\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
 	"\x03due\x18\x02 \x01(\x03R\x03due\x12\x1a\n" +

@@ -31,8 +31,8 @@ type Progress struct {
 	Ready, InFlight, Delayed, Parked, Blocked uint64
 
 	Unread Class  // what the others are
-	Due    uint64 // of unread ones that are Delayed: ready all the same
-	Oldest int64  // unix µs: when the oldest ready message was enqueued; 0: none is ready, or it is not known
+	Due    uint64 // of unread ones that are Delayed or Parked: ready all the same
+	Oldest int64  // unix µs: when the oldest ready message was enqueued, or was due; 0: none is ready, or it is not known
 }
 
 // Held is how many messages the owner holds.
@@ -76,7 +76,8 @@ func Of(e Extent, p Progress) Depth {
 	d := Depth{Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked, Blocked: p.Blocked, Oldest: p.Oldest}
 	switch p.Unread {
 	case Parked:
-		d.Parked += unread
+		due := min(p.Due, unread)
+		d.Ready, d.Parked = d.Ready+due, d.Parked+unread-due
 	case Delayed:
 		due := min(p.Due, unread)
 		d.Ready, d.Delayed = d.Ready+due, d.Delayed+unread-due

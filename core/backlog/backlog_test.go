@@ -30,6 +30,7 @@ func TestOf(t *testing.T) {
 		"some of them are due":            {extent, backlog.Progress{Settled: 10, Unread: backlog.Delayed, Due: 30}, backlog.Depth{Ready: 30, Delayed: 60, Bytes: 900}},
 		"more are due than are left":      {extent, backlog.Progress{Settled: 90, Unread: backlog.Delayed, Due: 30}, backlog.Depth{Ready: 10, Bytes: 100}},
 		"unread ones are parked":          {extent, backlog.Progress{Settled: 10, InFlight: 20, Unread: backlog.Parked}, backlog.Depth{InFlight: 20, Parked: 70, Bytes: 900}},
+		"some of these are due":           {extent, backlog.Progress{Settled: 10, Unread: backlog.Parked, Due: 30, Oldest: 7}, backlog.Depth{Ready: 30, Parked: 60, Bytes: 900, Oldest: 7}},
 		"removed, and the owner knows":    {thinned, backlog.Progress{Settled: 50}, backlog.Depth{Ready: 50, Bytes: 500}},
 		"removed, the owner was not told": {thinned, backlog.Progress{Settled: 10}, backlog.Depth{Ready: 60, Bytes: 600}},
 		"removed entirely":                {backlog.Extent{Last: 10, Bytes: 10, Removed: 10}, backlog.Progress{}, backlog.Depth{}},
