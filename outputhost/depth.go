@@ -166,8 +166,9 @@ type timersAsleep struct {
 	unread uint64
 	known  []byte // what is done, or held
 	upTo   core.Seq
-	due    uint64 // at least, of what is not known
-	oldest int64  // unix µs: since when the oldest of these has been due
+	due    uint64   // at least, of what is not known
+	oldest int64    // unix µs: since when the oldest of these has been due …
+	first  core.Seq // … and that one
 }
 
 // countDue asks stores how many of them are due. What cannot be asked counts as not due.
@@ -189,7 +190,7 @@ func (g *group) countDue(ctx context.Context, all []*timersAsleep, now time.Time
 				g.h.log.Debug("cannot count what is due", "extent", id, "group", g.name, "err", err)
 				return nil
 			}
-			x.due, x.oldest = resp.Count, resp.Oldest
+			x.due, x.oldest, x.first = resp.Count, resp.Oldest, core.Seq(resp.OldestSeq)
 			return nil
 		})
 	}

@@ -44,6 +44,7 @@ func (g *group) whyStuck(ctx context.Context) (*pb.WhyStuckResponse, error) {
 	}
 	all := g.heldShares(unknown)
 	g.readHeld(ctx, all)
+	g.findDue(ctx, all)
 	all = slices.DeleteFunc(all, func(x *held) bool { return x.waits })
 	out := &pb.WhyStuckResponse{Queue: g.queuePath, Group: g.name, Extents: uint32(len(all))}
 	var worst *held
@@ -157,6 +158,33 @@ func (g *group) readHeld(ctx context.Context, all []*held) {
 		})
 	}
 	calls.Wait() // no function fails
+}
+
+// findDue looks in extents that no reader reads for a due message behind the first one, which is not due: extents are in the order of publishing.
+func (g *group) findDue(ctx context.Context, all []*held) {
+	now := g.h.deps.Now()
+	var asleep []*timersAsleep
+	var again []*held
+	g.mu.Lock()
+	for _, x := range all {
+		if x.waits && x.s.asleepLocked() {
+			asleep = append(asleep, &timersAsleep{s: x.s, known: x.s.knownLocked(), upTo: x.s.lastOwedLocked()})
+			again = append(again, x)
+		}
+	}
+	g.mu.Unlock()
+	if len(asleep) == 0 {
+		return
+	}
+	g.countDue(ctx, asleep, now)
+	var found []*held
+	for i, x := range again {
+		if asleep[i].due > 0 && asleep[i].first > 0 {
+			x.seq, x.enqueued, x.record = asleep[i].first, 0, nil
+			found = append(found, x)
+		}
+	}
+	g.readHeld(ctx, found)
 }
 
 // readOne reads a message of a share from a store.

@@ -156,7 +156,7 @@ func countDue(log extentlog.Log, id core.ExtentID, m *pb.ListDueRequest) (*pb.Li
 	run, err := log.Due(id, extentlog.DueQuery{Until: m.CountUntil, UpTo: core.Seq(m.UpTo), Known: known, MaxBytes: countDueBytes}, func(r extentlog.DueRecord) {
 		out.Count++
 		if since := max(r.At*1000, r.Enqueued); out.Oldest == 0 || since < out.Oldest { // a message whose time had passed is due since it was appended
-			out.Oldest = since
+			out.Oldest, out.OldestSeq = since, uint64(r.Seq)
 		}
 	})
 	out.More = run.More

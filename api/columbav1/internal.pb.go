@@ -3099,8 +3099,9 @@ type ListDueResponse struct {
 	More          bool                      `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`     // it stopped at a limit
 	Passed        int64                     `protobuf:"varint,3,opt,name=passed,proto3" json:"passed,omitempty"` // unix ms: how far it looked, to ask on from
 	PassedSeq     uint64                    `protobuf:"varint,4,opt,name=passed_seq,json=passedSeq,proto3" json:"passed_seq,omitempty"`
-	Count         uint64                    `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`   // with more: at least
-	Oldest        int64                     `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"` // unix µs: since when the oldest of the counted ones has been due; 0: none is
+	Count         uint64                    `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`                          // with more: at least
+	Oldest        int64                     `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"`                        // unix µs: since when the oldest of the counted ones has been due; 0: none is …
+	OldestSeq     uint64                    `protobuf:"varint,7,opt,name=oldest_seq,json=oldestSeq,proto3" json:"oldest_seq,omitempty"` // … and that one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3173,6 +3174,13 @@ func (x *ListDueResponse) GetCount() uint64 {
 func (x *ListDueResponse) GetOldest() int64 {
 	if x != nil {
 		return x.Oldest
+	}
+	return 0
+}
+
+func (x *ListDueResponse) GetOldestSeq() uint64 {
+	if x != nil {
+		return x.OldestSeq
 	}
 	return 0
 }
@@ -4422,7 +4430,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"maxRecords\x12\x1f\n" +
 	"\vcount_until\x18\a \x01(\x03R\n" +
 	"countUntil\x12\x14\n" +
-	"\x05known\x18\b \x01(\fR\x05known\"\xaa\x02\n" +
+	"\x05known\x18\b \x01(\fR\x05known\"\xc9\x02\n" +
 	"\x0fListDueResponse\x12<\n" +
 	"\arecords\x18\x01 \x03(\v2\".columba.v1.ListDueResponse.RecordR\arecords\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x16\n" +
@@ -4430,7 +4438,9 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"passed_seq\x18\x04 \x01(\x04R\tpassedSeq\x12\x14\n" +
 	"\x05count\x18\x05 \x01(\x04R\x05count\x12\x16\n" +
-	"\x06oldest\x18\x06 \x01(\x03R\x06oldest\x1a`\n" +
+	"\x06oldest\x18\x06 \x01(\x03R\x06oldest\x12\x1d\n" +
+	"\n" +
+	"oldest_seq\x18\a \x01(\x04R\toldestSeq\x1a`\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
 	"\x03due\x18\x02 \x01(\x03R\x03due\x12\x1a\n" +

@@ -66,3 +66,28 @@ func TestCluster_DueMessagesOfNobodyAreReady(t *testing.T) {
 		check()
 	})
 }
+
+// TestWhyStuck_DueBehindOneThatIsNot has a message become due behind one of the same extent that waits for longer, while nobody consumes.
+func TestWhyStuck_DueBehindOneThatIsNot(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", patient)
+		at := w.receipts("a", "b")
+		con := w.consumer("g")
+		for _, wait := range []time.Duration{20 * time.Minute, 15 * time.Minute} {
+			d := w.take(con, 10*time.Second)
+			w.ok(d.Nack(client.After(wait)))
+			sleep(2 * time.Second)
+		}
+		w.eventually("both are parked", 5*time.Second, func() bool { return len(w.parked("g")) == 2 })
+		w.close(con)
+		p := w.parked("g")
+		if p[0].Receipt.Extent != p[1].Receipt.Extent || p[0].Until.Before(p[1].Until) {
+			t.Fatalf("parked are %+v", p)
+		}
+		w.stuck("g", "nothing_waits")
+		sleep(time.Minute + time.Until(p[1].Until))
+		if m := w.stuck("g", "no_consumer").Message; m == nil || m.Receipt != p[1].Receipt || m.ID != at[1].ID || m.Attempts != 1 {
+			t.Errorf("it is stuck by %+v, want %s", m, p[1].Receipt)
+		}
+	})
+}
