@@ -144,7 +144,7 @@ lint: ## gofmt, go mod tidy, go vet, staticcheck
 	if [ -n "$$out" ]; then echo 'not formatted, run gofmt -w on:'; echo "$$out"; exit 1; fi
 	$(GO) mod tidy -diff
 	$(GO) vet $(PACKAGES)
-	$(GO) tool staticcheck $(PACKAGES)
+	$(GO) tool -modfile=buildtools.mod staticcheck $(PACKAGES)
 
 .PHONY: gen
 gen: ## generate the Go code of api/proto
