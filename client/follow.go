@@ -98,7 +98,7 @@ func (c *Consumer) staleEvery() time.Duration {
 	if c.LockTimeout() <= 0 {
 		return time.Second
 	}
-	return max(100*time.Millisecond, min(c.LockTimeout()/8, time.Second)) // it may become shorter meanwhile
+	return max(100*time.Millisecond, min(c.LockTimeout()/8, core.MinLockTimeout/8)) // it may become as short as it can meanwhile
 }
 
 // end waits for Close, of the consumer or its client, and joins the senders. Until then a consumer that failed keeps its streams, for

@@ -72,6 +72,25 @@ func TestClient_LargeAnswer(t *testing.T) {
 	}
 }
 
+// TestClient_ServerThatStarts refuses a change as a server does that is not serving yet: it certainly did nothing, and another server is asked.
+func TestClient_ServerThatStarts(t *testing.T) {
+	starting := func() string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "frontend is not serving; try again", http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	c, err := Dial(t.Context(), starting())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Admin().CreateQueue(limited(t), core.QueueSpec{Path: "/t/q"}); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("the call ends with %v, want unavailable", err)
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {

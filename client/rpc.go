@@ -31,7 +31,7 @@ func poll[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req 
 // change calls a method that changes something: at another server only when nothing was done; when the answer is lost, what it did is
 // unknown.
 func change[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
-	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return undialed(err) || answered(err) })
+	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return undialed(err) || unserved(err) || answered(err) })
 	return changed(res, err)
 }
 
@@ -47,6 +47,9 @@ func changed[Res any](res *Res, err error) (*Res, error) {
 		return res, nil
 	}
 	out := convert.FromRPC(err)
+	if unserved(err) {
+		return nil, core.Errorf(core.CodeUnavailable, "the server is starting or stopping, nothing was done; try again")
+	}
 	if core.CodeOf(out) == core.CodeUnavailable && !answered(err) && !undialed(err) {
 		return nil, core.Errorf(core.CodeUnknown, "the answer was lost, the call may have been done: %w", err)
 	}
@@ -86,6 +89,15 @@ func elsewhere(err error) bool {
 	}
 	return false
 }
+
+// unserved reports whether the server refused a call before any service saw it: it does not serve yet, or does not any more. A server's own errors have details.
+func unserved(err error) bool {
+	var ce *connect.Error
+	return errors.As(err, &ce) && len(ce.Details()) == 0 && ce.Message() == unservedText
+}
+
+// unservedText is what the library makes of a status without an error of a service.
+const unservedText = "503 Service Unavailable"
 
 // answered reports whether the failure came from the server, which then knows what it did.
 func answered(err error) bool {

@@ -230,7 +230,8 @@ func (w *work) keepLocked(idle <-chan struct{}) {
 	ended := w.con.inbox.ended
 	for {
 		lock := w.con.LockTimeout()
-		pause := min(max(lock/4, 50*time.Millisecond), time.Second) // it may become shorter meanwhile
+		// It may become as short as it can meanwhile, and some tasks hold a shorter one that was told before.
+		pause := min(max(lock/4, 50*time.Millisecond), core.MinLockTimeout/4)
 		if lock <= 0 {
 			pause = time.Second
 		}

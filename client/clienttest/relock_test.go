@@ -55,6 +55,28 @@ func TestWork_OutlivesAChangeOfTheLockTimeout(t *testing.T) {
 	}
 }
 
+// TestWork_OutlivesManyChangesOfTheLockTimeout goes back and forth between the least lock timeout and a longer one, while jobs run that take longer than the
+// least: each job runs once, as the first attempt.
+func TestWork_OutlivesManyChangesOfTheLockTimeout(t *testing.T) {
+	bubble(t, core.GroupSpec{LockTimeout: core.MinLockTimeout}, func(t *testing.T, b *clienttest.Broker) {
+		const jobs = 160
+		a, ends, h := job(3 * time.Second)
+		b.Work(t, queue, "billing", h, client.Concurrency(20))
+		for i := range jobs {
+			b.Publish(t, queue, fmt.Sprint(i))
+		}
+		for i := range 8 {
+			b.Advance(time.Duration(100*i) * time.Millisecond)
+			setLockTimeout(t, b, []time.Duration{20 * time.Second, core.MinLockTimeout}[i%2])
+		}
+		b.WaitEmpty(t, queue, "billing", time.Hour)
+		wantOnce(t, a, jobs)
+		if got := ends.get(); len(got) > 0 {
+			t.Errorf("handlers were told to stop: %v", got)
+		}
+	})
+}
+
 // TestConsumer_LockTimeoutIsRaisedWhileMessagesWait: what waits at the client was locked for the shorter time, so it goes back before that has passed.
 func TestConsumer_LockTimeoutIsRaisedWhileMessagesWait(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: 30 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
