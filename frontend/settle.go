@@ -80,11 +80,13 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 	var out []*pb.SettleResponse_Failure
 	tokens := req.Tokens
 	began := s.now()
+	gone := deletions{s: s}
 	for pause := settlePause; ; pause *= 2 {
 		failures := s.settleOnce(ctx, req, tokens)
 		again := s.now().Sub(began) < settleRetry && ctx.Err() == nil
 		tokens = nil
 		for _, f := range failures {
+			gone.explain(ctx, f)
 			if again && elsewhereCode(core.Code(f.GetError().GetCode())) {
 				tokens = append(tokens, f.GetToken())
 			} else {
@@ -92,9 +94,6 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 			}
 		}
 		if len(tokens) == 0 {
-			for _, f := range out {
-				s.explainMoved(ctx, f)
-			}
 			return connect.NewResponse(&pb.SettleResponse{Failures: out}), nil
 		}
 		select {

@@ -125,6 +125,27 @@ func TestSettle_QueueDeleted(t *testing.T) {
 	}
 }
 
+// A token of a group that was deleted is stale at once, though another group has its name by now.
+func TestSettle_GroupDeleted(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	e := newExtent(g)
+	c.addExtent(e)
+	tok := c.token(g, e, 1)
+	asked := 0
+	c.out.onSettle = func(*pb.SettleRequest) (*pb.SettleResponse, error) {
+		asked++
+		return &pb.SettleResponse{Failures: []*pb.SettleResponse_Failure{{Token: tok, Error: convert.ErrorToProto(core.ErrMoved)}}}, nil
+	}
+	must(call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+	c.createGroup("/t/a", "g")
+	res := must(call(t, c.msgs.Nack, &pb.NackRequest{Tokens: []string{tok}}))(t)
+	if len(res.Failures) != 1 || core.Code(res.Failures[0].Error.Code) != core.CodeStale || asked != 1 {
+		t.Errorf("got %v after %d calls, want stale after one", res, asked)
+	}
+}
+
 func TestSettle_HostFails(t *testing.T) {
 	c := newCluster(t, nil)
 	c.createQueue("/t/a")
