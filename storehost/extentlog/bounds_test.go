@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
@@ -294,6 +296,9 @@ func TestEngine_BackgroundErrorsFence(t *testing.T) {
 	x := newExtent()
 	if err := e.Open(x); err != nil {
 		t.Fatal(err)
+	}
+	for range maxFailures {
+		e.backgroundError(fmt.Errorf("compact: %w", pebble.ErrCancelledCompaction)) // by a removal: no failure
 	}
 	for range maxFailures - 1 {
 		e.backgroundError(errors.New("flush failed"))

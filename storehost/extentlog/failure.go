@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
@@ -191,8 +192,11 @@ func (e *Engine) guarded(call func() error) error {
 	}
 }
 
-// backgroundError counts failures of flushes and compactions.
+// backgroundError counts failures of flushes and compactions. A compaction that a removal cancelled is none: it is done again.
 func (e *Engine) backgroundError(err error) {
+	if errors.Is(err, pebble.ErrCancelledCompaction) {
+		return
+	}
 	n := e.failures.Add(1)
 	if n == 1 {
 		e.log.Error("storage background error", "err", err.Error())
