@@ -49,6 +49,7 @@ func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 		log:     slog.New(slog.DiscardHandler),
 		netDial: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		timeout: 30 * time.Second,
+		answer:  maxAnswer,
 	}
 	for _, opt := range opts {
 		opt(&o)
@@ -66,8 +67,8 @@ func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	transport := &http.Transport{DialContext: o.netDial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
 	c.frontends = newFrontends(transport, addrs, first)
 	c.http = &http.Client{Transport: c.frontends}
-	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addrs[first], connect.WithReadMaxBytes(maxAnswer))
-	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addrs[first], connect.WithReadMaxBytes(maxAnswer))
+	c.admin = columbav1connect.NewAdminServiceClient(c.http, "http://"+addrs[first], connect.WithReadMaxBytes(o.answer))
+	c.msgs = columbav1connect.NewMessageServiceClient(c.http, "http://"+addrs[first], connect.WithReadMaxBytes(o.answer))
 	c.closeIdle = transport.CloseIdleConnections
 	c.links = newLinks(c.ctx, c.start, o)
 	return c, c.start(c.follow)

@@ -15,6 +15,7 @@ type options struct {
 	log     *slog.Logger
 	netDial func(ctx context.Context, network, addr string) (net.Conn, error)
 	timeout time.Duration
+	answer  int // bytes of the answer to a call, at most
 }
 
 // WithName is the name by which the servers' logs know this client. Default: the program's name and process id.
