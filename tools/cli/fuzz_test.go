@@ -9,7 +9,7 @@ import (
 
 // FuzzFlagValues reads any text as each kind of value that a person writes. What is taken is printed so that it is taken again, the same.
 func FuzzFlagValues(f *testing.F) {
-	for _, s := range []string{"1MiB", "1.5GB", "5B", "0B", "0.05kB", "0", "-1", "1e300TiB", "NaN", "9223372036854775807", "unlimited", "10", "-2h", "latest", "2026-01-02T15:04:05Z", "1s,2,1m", "1s,2,1m,0.1", "1s,NaN,1m", ""} {
+	for _, s := range []string{"1MiB", "1.5GB", "5B", "0B", "0.05kB", "0", "-1", "1e300TiB", "NaN", "9223372036854775807", "unlimited", "10", "-2h", "latest", "2026-01-02T15:04:05Z", "1s,2,1m", "1s,2,1m,0.1", "1s,NaN,1m", "0,0,0", ""} {
 		f.Add(s)
 	}
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -24,7 +24,7 @@ func FuzzFlagValues(f *testing.F) {
 		if n, err := parseDeliveries(text); err == nil && n != core.UnlimitedDeliveries && text != "" && (n < 1 || n > core.MaxMaxDeliveries) {
 			t.Fatalf("deliveries %q are %d", text, n)
 		}
-		if b, err := core.ParseBackoff(text); err == nil && (b.Min < 0 || b.Max < b.Min || !(b.Factor >= 1) || !(b.Jitter >= 0 && b.Jitter <= 1)) {
+		if b, err := core.ParseBackoff(text); err == nil && b != (core.Backoff{}) && (b.Min < 0 || b.Max < b.Min || !(b.Factor >= 1) || !(b.Jitter >= 0 && b.Jitter <= 1)) {
 			t.Fatalf("backoff %q is %+v", text, b)
 		}
 		_, _ = core.ParseStart(text, now)
