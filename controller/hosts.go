@@ -101,18 +101,9 @@ func (h *Host) followHosts(ctx context.Context, probe *http.Client) (changed boo
 	return changed
 }
 
-// answers reports whether that run of a host answers; the status does not matter. An answer that names nobody is another service's, which got the address.
+// answers reports whether that run of a host answers.
 func answers(ctx context.Context, probe *http.Client, m membership.Host) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.Address+peer.HealthPath, nil)
-	if err != nil {
-		return false
-	}
-	resp, err := probe.Do(req)
-	if err != nil {
-		return false
-	}
-	resp.Body.Close()
-	return peer.IsFrom(resp.Header, m.ID, m.Run)
+	return peer.Answers(ctx, probe, m.Address, m.ID, m.Run)
 }
 
 // adopt takes over the membership; changed: a run was not there before; missing: those it lacks that were not found gone. One whose address

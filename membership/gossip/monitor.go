@@ -58,7 +58,7 @@ type Monitor struct {
 	wrap                        func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 
 	cluster atomic.Pointer[core.ID] // zero: not known yet
-	others  atomic.Pointer[[]membership.Host]
+	others  atomic.Pointer[others]
 	foreign time.Time // when the log was told of hosts of another cluster; the refreshing goroutine's
 
 	hosts membership.View
@@ -85,14 +85,23 @@ func New(cfg Config) (*Monitor, error) {
 		wrap: func(t memberlist.NodeAwareTransport) memberlist.NodeAwareTransport { return t },
 	}
 	m.cluster.Store(&cfg.Cluster)
-	m.others.Store(new([]membership.Host))
+	m.others.Store(new(others))
 	m.hosts.Replace([]membership.Host{cfg.Self}, time.Now(), nil)
 	return m, nil
 }
 
 // Foreign are the live hosts that gossip here and say that they belong to another cluster than this host, or to any, while this host knows of
 // none. They are not to be changed.
-func (m *Monitor) Foreign() []membership.Host { return *m.others.Load() }
+func (m *Monitor) Foreign() []membership.Host { return m.others.Load().foreign }
+
+// Joined are the live hosts that say that they belong to the cluster of this host, which is not among them. They are not to be changed.
+func (m *Monitor) Joined() []membership.Host { return m.others.Load().joined }
+
+// OtherRuns are the other live members with the id of this host. One of them may have crashed a moment ago. They are not to be changed.
+func (m *Monitor) OtherRuns() []membership.Host { return m.others.Load().runs }
+
+// others are live hosts that gossip here, by what they are to this host. They are replaced, never changed.
+type others struct{ foreign, joined, runs []membership.Host }
 
 // SetCluster tells the others which cluster this host belongs to. From then on hosts of other clusters are no members. After Start.
 func (m *Monitor) SetCluster(id core.ID) {

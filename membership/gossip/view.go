@@ -28,7 +28,7 @@ func (m *Monitor) Changed(wake func()) (stop func()) { return m.hosts.Changed(wa
 // refresh makes serf's members the view, and wakes those who asked for changes. Called by one goroutine at a time.
 func (m *Monitor) refresh() {
 	var live []membership.Host
-	var foreign []membership.Host
+	var around others
 	own := *m.cluster.Load()
 	departed := make(map[core.RunID]membership.Departure)
 	for _, s := range m.agent.Members() {
@@ -44,8 +44,9 @@ func (m *Monitor) refresh() {
 			departed[h.Run] = membership.Left
 			continue
 		}
-		if theirs := s.Tags[tagCluster]; theirs != "" && (own.IsZero() || theirs != shortCluster(own)) {
-			foreign = append(foreign, h)
+		theirs := s.Tags[tagCluster]
+		if theirs != "" && (own.IsZero() || theirs != shortCluster(own)) {
+			around.foreign = append(around.foreign, h)
 			if !own.IsZero() {
 				departed[h.Run] = membership.Foreign
 				m.tellForeign(h, time.Now())
@@ -53,8 +54,14 @@ func (m *Monitor) refresh() {
 			}
 		}
 		live = append(live, h)
+		switch {
+		case h.ID == m.cfg.Self.ID && h.Run != m.cfg.Self.Run:
+			around.runs = append(around.runs, h)
+		case h.ID != m.cfg.Self.ID && theirs != "":
+			around.joined = append(around.joined, h)
+		}
 	}
-	m.others.Store(&foreign)
+	m.others.Store(&around)
 	old := m.hosts.All()
 	hosts, doubles := view(live)
 	m.tellDoubles(doubles, time.Now())
