@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -52,6 +54,13 @@ func (r *resources) ownCluster(ctx context.Context) error {
 		return err
 	}
 	return r.joinCluster(id)
+}
+
+// joined reports whether a host of another process says that it belongs to the cluster of this one.
+func (r *resources) joined() bool {
+	return slices.ContainsFunc(r.gossip.Joined(), func(h membership.Host) bool {
+		return !slices.ContainsFunc(r.stores, func(s *extraStore) bool { return s.self.ID == h.ID })
+	})
 }
 
 // meetCluster is for the others: they join the cluster of the first metadata that they meet. Metadata of an older version have no id.

@@ -17,6 +17,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/gossip"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -161,15 +162,66 @@ func TestCluster_SecondControllerIsRefused(t *testing.T) {
 	first.want("/readyz", 200, "ready")
 }
 
+// bridge makes one of the clusters that gossip at addresses. It belongs to none of them.
+func bridge(t *testing.T, addresses ...string) {
+	t.Helper()
+	m, err := gossip.New(gossip.Config{
+		Self: membership.Host{ID: "host-bridge", Address: "127.0.0.1:1", Run: core.RunID{ID: core.NewID(time.Now())}},
+		Bind: "127.0.0.1:0", Join: addresses, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Two that did not know of each other are made one cluster by a third.
 func TestCluster_NewerOfTwoControllersEnds(t *testing.T) {
 	older := serveMember(t, clusterConfig(t, "controller,frontend"))
 	newer := serveMember(t, clusterConfig(t, "controller,frontend"))
-	begin(t, clusterConfig(t, RoleStore, older.at.Gossip, newer.at.Gossip))
+	bridge(t, older.at.Gossip, newer.at.Gossip)
 	wantCode(t, "the newer one", receive(t, "end of the newer one", newer.ended), core.CodeConflict, "Cassandra")
 	older.want("/readyz", 200, "ready")
 	if err := older.end(); err != nil {
 		t.Errorf("the older one: %v", err)
+	}
+}
+
+// TestCluster_ControllerInUseDoesNotEnd: a host that joins an older cluster by mistake must not end a newer one that serves.
+func TestCluster_ControllerInUseDoesNotEnd(t *testing.T) {
+	for name, use := range map[string]func(*testing.T, *member){
+		"a host has joined": func(t *testing.T, m *member) {
+			serveMember(t, clusterConfig(t, RoleStore, m.at.Gossip))
+			waitUntil(t, "a store of the cluster", m.own.joined)
+		},
+		"a queue is there": func(t *testing.T, m *member) {
+			record := metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(time.Now())}, Spec: core.QueueSpec{Path: "/t/q"}}
+			if err := metadata.Create(t.Context(), m.own.meta, metadata.Names, metadata.NameKey(record.Spec.Path), record); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			older := serveMember(t, clusterConfig(t, "controller,frontend"))
+			newer := serveMember(t, clusterConfig(t, "controller,frontend"))
+			use(t, newer)
+			bridge(t, older.at.Gossip, newer.at.Gossip)
+			waitUntil(t, "that it goes on", func() bool {
+				if len(newer.ended) > 0 {
+					t.Fatalf("the newer one ended: %v", <-newer.ended)
+				}
+				return strings.Contains(newer.log.String(), "this one goes on")
+			})
+			newer.want("/readyz", 200, "ready")
+			older.want("/readyz", 200, "ready")
+		})
 	}
 }
 

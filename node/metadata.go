@@ -19,14 +19,19 @@ import (
 // watchEvery is how often the metadata are asked whether they still work.
 const watchEvery = time.Second
 
+// newFor is how long a cluster counts as new at most.
+const newFor = time.Minute
+
 // holder serves the embedded metadata to the other processes of the cluster, and ends this one when they have failed for good
-// or when an older holder turns up: two of them would be two clusters.
+// or when another holder turns up that counts: two of them would be two clusters.
 type holder struct {
 	store   metadata.Store
 	failed  func() error
 	members membership.Monitor
 	serve   bool                     // others may ask
-	foreign func() []membership.Host // hosts of other clusters; nil unless this run of the process made the cluster
+	foreign func() []membership.Host // hosts of other clusters; nil unless this run of the process made the cluster, and it is new
+	joined  func() bool              // a host of another process belongs to the cluster
+	began   time.Time                // when the cluster was made, if foreign is there
 	log     *slog.Logger
 	metrics prometheus.Registerer
 	ctx     context.Context
@@ -38,7 +43,7 @@ var _ role = (*holder)(nil)
 func newHolder(res *resources, log *slog.Logger) *holder {
 	h := &holder{log: log, metrics: res.metrics, store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
 	if res.begins {
-		h.foreign = res.gossip.Foreign
+		h.foreign, h.joined, h.began = res.gossip.Foreign, res.joined, time.Now()
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
@@ -82,15 +87,44 @@ func (h *holder) Run(ctx context.Context) error {
 				return secondHolder(other)
 			}
 		}
-		if h.foreign != nil { // a cluster as young as this run gives way to an older one that it was made one with
-			if other, ok := olderOf(h.foreign(), h.members.Self()); ok {
-				return secondHolder(other)
-			}
+		if err := h.yield(ctx); err != nil {
+			return err
 		}
 		if err := h.failed(); err != nil {
 			return core.Errorf(core.CodeOf(err), "the process cannot go on: %w", err)
 		}
 	}
+}
+
+// yield gives way, while the cluster is new, to an older one whose hosts are met: somebody made one cluster of two.
+func (h *holder) yield(ctx context.Context) error {
+	if h.foreign == nil {
+		return nil
+	}
+	other, met := olderOf(h.foreign(), h.members.Self())
+	if !met {
+		return nil
+	}
+	used, err := h.used(ctx)
+	switch {
+	case err != nil:
+		return nil // the metadata do not answer now: the next look decides
+	case !used:
+		return secondHolder(other)
+	}
+	h.foreign = nil
+	h.log.Warn("the controller of another cluster was met, and this one goes on, as it is in use; see that each process joins hosts of its own cluster with --join",
+		"other", other.ID, "addr", other.Address)
+	return nil
+}
+
+// used reports whether the cluster is no longer new: it must not end because a host joins two clusters.
+func (h *holder) used(ctx context.Context) (bool, error) {
+	if time.Since(h.began) > newFor || h.joined() {
+		return true, nil
+	}
+	queues, _, err := h.store.List(ctx, metadata.Names, metadata.PartitionPath, "", 1, metadata.Serial)
+	return len(queues) > 0, err
 }
 
 // Stop ends the streams of others.

@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
+	"github.com/columbamq/columba/metadata/memory"
 )
 
 // gatedHolder is the holder of metadata that fail when failed says so, in a process that is alone.
@@ -57,6 +58,28 @@ func TestHolder_EndsQuietlyWithTheProcess(t *testing.T) {
 		w := gatedHolder(t, func() error { return nil })
 		if err := lifecycle.Run(ctx, []lifecycle.Part{w}, lifecycle.Options{}); err != nil {
 			t.Errorf("got %v, want nil", err)
+		}
+	})
+}
+
+// TestHolder_YieldsWhileTheClusterIsNew meets a host of an older cluster at once, and once more when the cluster is no longer new.
+func TestHolder_YieldsWhileTheClusterIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := membership.Host{ID: "b", Roles: []string{membership.RoleMetadata}, Address: "b:1", Run: core.RunID{ID: core.NewID(someTime)}}
+		members, err := static.New(membership.Host{ID: "a", Run: core.RunID{ID: core.NewID(someTime.Add(time.Second))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := memory.New()
+		defer store.Close()
+		h := &holder{
+			store: store, members: members, began: time.Now(), joined: func() bool { return false }, log: slog.New(slog.DiscardHandler),
+			foreign: func() []membership.Host { return []membership.Host{other} },
+		}
+		wantCode(t, "a new cluster", h.yield(t.Context()), core.CodeConflict, "host b at b:1")
+		time.Sleep(newFor + time.Second)
+		if err := h.yield(t.Context()); err != nil {
+			t.Errorf("after %s: %v", newFor, err)
 		}
 	})
 }
