@@ -28,10 +28,11 @@ type holder struct {
 	store   metadata.Store
 	failed  func() error
 	members membership.Monitor
-	serve   bool                     // others may ask
-	foreign func() []membership.Host // hosts of other clusters; nil unless this run of the process made the cluster, and it is new
-	joined  func() bool              // a host of another process belongs to the cluster
-	began   time.Time                // when the cluster was made, if foreign is there
+	serve   bool                                           // others may ask
+	foreign func() []membership.Host                       // hosts of other clusters; nil unless this run of the process made the cluster, and it is new
+	joined  func() bool                                    // a host of another process belongs to the cluster
+	began   time.Time                                      // when the cluster was made, if foreign is there
+	copied  func(ctx context.Context, now time.Time) error // see copies.check
 	log     *slog.Logger
 	metrics prometheus.Registerer
 	ctx     context.Context
@@ -42,6 +43,10 @@ var _ role = (*holder)(nil)
 
 func newHolder(res *resources, log *slog.Logger) *holder {
 	h := &holder{log: log, metrics: res.metrics, store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
+	h.copied = func(context.Context, time.Time) error { return nil }
+	if res.copies != nil {
+		h.copied = res.copies.check
+	}
 	if res.begins {
 		h.foreign, h.joined, h.began = res.gossip.Foreign, res.joined, time.Now()
 	}
@@ -88,6 +93,9 @@ func (h *holder) Run(ctx context.Context) error {
 			}
 		}
 		if err := h.yield(ctx); err != nil {
+			return err
+		}
+		if err := h.copied(ctx, time.Now()); err != nil {
 			return err
 		}
 		if err := h.failed(); err != nil {

@@ -35,7 +35,8 @@ type resources struct {
 	gossip  *gossip.Monitor   // nil without
 	gossips []*gossip.Monitor // that and those of the further store hosts
 	cluster *peer.Cluster
-	begins  bool // this run of the process made the cluster
+	begins  bool    // this run of the process made the cluster
+	copies  *copies // nil without gossip or metadata
 	peers   *peer.Pool
 	stores  []*extraStore // the second and further store hosts
 
@@ -198,7 +199,7 @@ func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 // metadataConns is how many connections to the metadata are kept for the next calls.
 const metadataConns = 32
 
-// refuseSecond ends the start when another live host holds the metadata of the cluster that this process joins.
+// refuseSecond ends the start when another live process holds the metadata of the cluster that this one joins.
 func (n *Node) refuseSecond(ctx context.Context, res *resources) error {
 	wait, cancel := context.WithTimeout(ctx, rivalWait)
 	defer cancel()
@@ -208,6 +209,10 @@ func (n *Node) refuseSecond(ctx context.Context, res *resources) error {
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	res.copies = newCopies(res, n.cfg.Join)
+	if err := res.copies.check(ctx, time.Now()); err != nil {
+		return err
 	}
 	if other, ok := olderHolder(res.members); ok {
 		return secondHolder(other)
