@@ -82,6 +82,9 @@ func FromRPC(err error) error {
 			return ErrorFromProto(p)
 		}
 	}
+	if OtherService(ce) {
+		return core.Errorf(core.CodeUnavailable, "no host of Columba answers at the address called: %w", ce)
+	}
 	code := core.CodeInternal
 	switch ce.Code() {
 	case connect.CodeUnavailable:
@@ -98,6 +101,19 @@ func FromRPC(err error) error {
 		code = core.CodeTooLarge
 	}
 	return core.Errorf(code, "call: %w", ce)
+}
+
+// OtherService reports whether a server that is no host of Columba answered a call, or a proxy before one: the answer has not the form of the protocol.
+// The address of a host that is gone may become that of any HTTP server.
+func OtherService(err *connect.Error) bool {
+	if connect.IsWireError(err) {
+		return false
+	}
+	switch err.Code() {
+	case connect.CodeUnknown, connect.CodeInternal, connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented:
+		return true
+	}
+	return false
 }
 
 func status(code core.Code) connect.Code {

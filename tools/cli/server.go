@@ -211,6 +211,9 @@ func (a *app) callError(ctx context.Context, err error) error {
 		}
 		return err
 	}
+	if ce.Code() == connect.CodeUnimplemented {
+		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request; name one with the role frontend with --addr, or use a later version of the server", a.addr)
+	}
 	switch core.CodeOf(err) {
 	case core.CodeDeadline:
 		if ce.Code() == connect.CodeCanceled {
@@ -218,12 +221,13 @@ func (a *app) callError(ctx context.Context, err error) error {
 		}
 		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
 	case core.CodeUnavailable:
+		if convert.OtherService(ce) {
+			return core.Errorf(core.CodeUnavailable, "the server at %s is none of Columba: it answered %s; name another one with --addr", a.addr, ce.Message())
+		}
 		if ce.Message() == notReady {
 			return core.Errorf(core.CodeUnavailable, "%w; try again in a moment, and see its log", startingError{fmt.Errorf("the server at %s is starting or stopping", a.addr)})
 		}
 		return a.lost(ce)
-	case core.CodeUnimplemented:
-		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request; name one with the role frontend with --addr, or use a later version of the server", a.addr)
 	}
 	return err
 }

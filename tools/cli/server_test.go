@@ -265,9 +265,13 @@ func TestCreateQueue_Thousands(t *testing.T) {
 func TestServer_NotServing(t *testing.T) {
 	for status, want := range map[int]string{
 		http.StatusServiceUnavailable: "is starting or stopping (unavailable) – try again in a moment",
+		http.StatusOK:                 "is none of Columba: it answered invalid content-type: \"text/html\"",
 		http.StatusNotFound:           "does not know this request (unimplemented) – name one with the role frontend",
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(status)
+		}))
 		for _, args := range []string{"list hosts", "delete queue /a/b --yes"} {
 			if _, stderr, _ := runCLI(server.Listener.Addr().String(), append(strings.Fields(args), "--timeout", "500ms"), ""); !strings.Contains(stderr, want) {
 				t.Errorf("%s, answered with %d: stderr %q, want %s", args, status, stderr, want)
