@@ -46,3 +46,11 @@ func Find(m Monitor, id core.HostID) (host Host, ok bool) {
 	}
 	return hosts[i], true
 }
+
+// MetadataRun is the run of the live host that holds the embedded metadata; zero when there is none.
+func MetadataRun(m Monitor) core.RunID {
+	for _, h := range m.Hosts(RoleMetadata) {
+		return h.Run
+	}
+	return core.RunID{}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/rate"
 )
@@ -25,9 +26,9 @@ type group struct {
 	mu        struct {
 		sync.Mutex
 		record     metadata.GroupRecord
-		recordAt   metadata.Version // of its row
+		recordAt   metadata.Reading // of its row
 		source     core.Status      // of the queue; "": not read yet
-		sourceAt   metadata.Version // of the queue's record
+		sourceAt   metadata.Reading // of the queue's record
 		paused     error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
 		rules      *dispatch.Group
 		shares     map[core.ExtentID]*share
@@ -64,6 +65,7 @@ type group struct {
 
 // groupOf finds the group, or reads it from the metadata. The caller releases it.
 func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*group, error) {
+	run := membership.MetadataRun(h.deps.Members)
 	record, at, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "look up group %s: %w", name, err)
@@ -81,7 +83,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
 	g := &group{h: h, id: record.ID, queue: queue, queuePath: record.Spec.Queue, name: name}
-	g.mu.record, g.mu.recordAt = record, at
+	g.mu.record, g.mu.recordAt = record, metadata.Reading{Run: run, Version: at}
 	g.mu.paused = g.statusLocked()
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here

@@ -11,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
 )
@@ -56,6 +57,7 @@ func (h *Host) refresh(ctx context.Context) {
 
 // refreshGroups reads the records of groups, and those of their queues, all with a few calls.
 func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
+	run := membership.MetadataRun(h.deps.Members) // before the rows are read: see metadata.Reading
 	keys := make([]metadata.Key, len(groups))
 	for i, g := range groups {
 		keys[i] = metadata.GroupKey(g.queue, g.name)
@@ -80,25 +82,25 @@ func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 		var record metadata.GroupRecord
 		row, there := byKey[keys[i]]
 		if there {
-			if record, err = g.decode(row); err != nil {
+			if record, err = g.decode(row, run); err != nil {
 				h.log.Warn("the settings of a group stay as they are", "queue", g.queuePath, "group", g.name, "err", err)
 				continue
 			}
 		}
 		if row, there := queues[metadata.QueueKey(g.queue)]; there {
-			g.noteSource(row)
+			g.noteSource(row, run)
 		}
-		g.apply(record, row.Version, there && record.ID == g.id)
+		g.apply(record, metadata.Reading{Run: run, Version: row.Version}, there && record.ID == g.id)
 	}
 	return nil
 }
 
 // decode is the record of the group's row: the one it has, unless the row has changed, or the group was gone in between.
-func (g *group) decode(row metadata.Row) (metadata.GroupRecord, error) {
+func (g *group) decode(row metadata.Row, run core.RunID) (metadata.GroupRecord, error) {
 	g.mu.Lock()
 	record, at := g.mu.record, g.mu.recordAt
 	g.mu.Unlock()
-	if row.Version == at && record.Spec.Status != core.StatusDeleted {
+	if at == (metadata.Reading{Run: run, Version: row.Version}) && record.Spec.Status != core.StatusDeleted {
 		return record, nil
 	}
 	return metadata.Decode[metadata.GroupRecord](metadata.Groups, row)
@@ -118,9 +120,10 @@ func (h *Host) rowsByKey(ctx context.Context, t metadata.Table, keys []metadata.
 }
 
 // noteSource takes over the status of the group's queue, unless the row is the one it has or an older one.
-func (g *group) noteSource(row metadata.Row) {
+func (g *group) noteSource(row metadata.Row, run core.RunID) {
+	at := metadata.Reading{Run: run, Version: row.Version}
 	g.mu.Lock()
-	known := row.Version <= g.mu.sourceAt
+	known := at == g.mu.sourceAt || at.Before(g.mu.sourceAt)
 	g.mu.Unlock()
 	if known {
 		return
@@ -132,8 +135,8 @@ func (g *group) noteSource(row metadata.Row) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if row.Version > g.mu.sourceAt {
-		g.mu.source, g.mu.sourceAt = queue.Spec.Status, row.Version
+	if !at.Before(g.mu.sourceAt) {
+		g.mu.source, g.mu.sourceAt = queue.Spec.Status, at
 	}
 }
 
@@ -163,18 +166,18 @@ func (g *group) consumable(ctx context.Context) error {
 
 // apply makes changed settings count, of a version of their row that is not older than what is known. Consumers of a group that may not be consumed
 // for now are told, and stay: they may settle what they hold, and are delivered to again when it may. Those of a group that is gone are ended.
-func (g *group) apply(record metadata.GroupRecord, at metadata.Version, there bool) {
+func (g *group) apply(record metadata.GroupRecord, at metadata.Reading, there bool) {
 	if !there {
 		record.Spec.Status = core.StatusDeleted
 	}
 	g.mu.Lock()
 	switch {
-	case there && at < g.mu.recordAt: // read before what is known
+	case there && at.Before(g.mu.recordAt): // read before what is known
 		record = g.mu.record
 	case there:
 		g.mu.recordAt = at
 	}
-	rewound := there && record.Epoch > g.mu.record.Epoch
+	rewound := there && record.Epoch != g.mu.record.Epoch // it falls with older metadata only
 	relocked := there && record.Spec.LockTimeout != g.mu.record.Spec.LockTimeout
 	changed, before := record.Spec != g.mu.record.Spec || rewound, g.mu.record.Epoch
 	if changed && there {
@@ -342,6 +345,7 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 	if known >= epoch {
 		return nil
 	}
+	run := membership.MetadataRun(g.h.deps.Members)
 	record, at, err := metadata.Read[metadata.GroupRecord](ctx, g.h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
 	switch {
 	case err != nil:
@@ -349,7 +353,7 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 	case record.ID != g.id || record.Epoch < epoch:
 		return core.Errorf(core.CodeStale, "group %s is read at epoch %d, it is at %d", g.name, record.Epoch, epoch)
 	}
-	g.apply(record, at, true)
+	g.apply(record, metadata.Reading{Run: run, Version: at}, true)
 	return nil
 }
 
