@@ -214,20 +214,20 @@ func (h *Host) Stop(context.Context) error {
 	return nil
 }
 
-// queueOf finds or makes the router of a queue, whose record at that version was read for a publisher, and takes the publisher in.
-func (h *Host) queueOf(record metadata.QueueRecord, version metadata.Version, p *publisher) *queue {
+// queueOf finds or makes the router of a queue, whose record of that reading is for a publisher, and takes the publisher in.
+func (h *Host) queueOf(record metadata.QueueRecord, at metadata.Reading, p *publisher) *queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q := h.mu.queues[queueKey{id: record.ID}]
 	if q == nil {
-		q = newQueue(h, record, version, "")
+		q = newQueue(h, record, at, "")
 		q.mu.closed = h.mu.draining
 		h.mu.queues[queueKey{id: record.ID}] = q
 	}
 	q.mu.Lock()
 	q.mu.publishers[p] = struct{}{}
-	if version > q.mu.version {
-		q.mu.record, q.mu.version, q.mu.refuses = record, version, record.Spec.Status.PublishError(q.path)
+	if at != q.mu.at && !at.Before(q.mu.at) {
+		q.mu.record, q.mu.at, q.mu.refuses = record, at, record.Spec.Status.PublishError(q.path)
 	}
 	q.mu.Unlock()
 	return q

@@ -49,7 +49,7 @@ func TestHost_MetadataBehind(t *testing.T) {
 	}
 }
 
-// A copy of a record that is older than what is known changes nothing.
+// A copy of a record that is older than what is known changes nothing, unless another run holds the metadata by now.
 func TestSettings_OlderRecord(t *testing.T) {
 	watching(t, func(r *rig, _ *watched) {
 		id := r.queue("/t/older")
@@ -63,12 +63,18 @@ func TestSettings_OlderRecord(t *testing.T) {
 		q := r.host.list()[0]
 		r.set(id, core.StatusReceiveOnly)
 		sleep(2 * time.Second)
-		q.apply(record.Spec, version)
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.mu.version <= version || q.mu.record.Spec.Status != core.StatusReceiveOnly {
-			t.Errorf("version %d, %s; want what was read last", q.mu.version, q.mu.record.Spec.Status)
+		q.apply(record.Spec, metadata.Reading{Version: version})
+		want := func(what string, status core.Status) {
+			t.Helper()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if q.mu.record.Spec.Status != status {
+				t.Errorf("%s: version %d, %s; want %s", what, q.mu.at.Version, q.mu.record.Spec.Status, status)
+			}
 		}
+		want("an older record", core.StatusReceiveOnly)
+		q.apply(record.Spec, metadata.Reading{Run: core.RunID{ID: core.NewID(time.Now())}, Version: version})
+		want("an older record of another holder", record.Spec.Status)
 	})
 }
 

@@ -88,7 +88,7 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	changes := p.s.h.settings.changes.Load()
-	record, version, err := p.s.h.lookUp(ctx, hello)
+	record, at, err := p.s.h.lookUp(ctx, hello)
 	if err != nil {
 		p.fail(err)
 		return
@@ -99,7 +99,7 @@ func (p *publisher) open(ctx context.Context, hello *pb.PublishHello) {
 			return
 		}
 	}
-	p.queue = p.s.h.queueOf(record, version, p)
+	p.queue = p.s.h.queueOf(record, at, p)
 	p.s.h.settings.since(changes)
 	p.maxPayload = p.queue.maxPayload()
 	if p.queue.ordered {

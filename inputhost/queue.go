@@ -28,7 +28,7 @@ type queue struct {
 		sync.Mutex
 		record     metadata.QueueRecord
 		publishers map[*publisher]struct{}
-		version    metadata.Version // of the record
+		at         metadata.Reading // of the record
 		refuses    error            // why its status takes no messages; nil: it takes them
 		open       openSet
 		demand     demand
@@ -49,9 +49,9 @@ type queue struct {
 	}
 }
 
-func newQueue(h *Host, record metadata.QueueRecord, version metadata.Version, horizon core.Horizon) *queue {
+func newQueue(h *Host, record metadata.QueueRecord, at metadata.Reading, horizon core.Horizon) *queue {
 	q := &queue{h: h, path: record.Spec.Path, id: record.ID, horizon: horizon, ordered: record.Spec.Consistency == core.CP && horizon == ""}
-	q.mu.record, q.mu.version, q.mu.refuses = record, version, record.Spec.Status.PublishError(record.Spec.Path)
+	q.mu.record, q.mu.at, q.mu.refuses = record, at, record.Spec.Status.PublishError(record.Spec.Path)
 	q.mu.publishers = make(map[*publisher]struct{})
 	q.mu.writers = make(map[*writer.Writer]time.Time)
 	q.mu.chain = newChain()

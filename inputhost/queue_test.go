@@ -53,7 +53,7 @@ func TestQueue_RefusesWhatComesBackWhileItCloses(t *testing.T) {
 	record := metadata.QueueRecord{ID: core.QueueID{ID: core.NewID(time.Now())}, Spec: core.QueueSpec{Path: "/q", Status: core.StatusEnabled}}
 	for name, givesBack := range map[string]int{"one chunk": 0, "and what the extent gives back": 2} {
 		t.Run(name, func(t *testing.T) {
-			q := newQueue(h, record, 1, core.HorizonAt(0))
+			q := newQueue(h, record, metadata.Reading{Version: 1}, core.HorizonAt(0))
 			w := writer.New(core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a"}}, h.limits(q.kind()), q.env())
 			w.Close("rolled") // it takes nothing more, but the queue does not know yet
 			q.mu.open.add(w, time.Now(), nil)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -105,6 +106,7 @@ func (s *settings) read(ctx context.Context) error {
 	if len(keys) == 0 {
 		return nil
 	}
+	run := membership.MetadataRun(s.h.deps.Members) // before the rows are read: see metadata.Reading
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	rows, err := metadata.GetRows(ctx, s.h.deps.Meta, metadata.Queues, keys, metadata.One)
@@ -126,7 +128,7 @@ func (s *settings) read(ctx context.Context) error {
 	for _, row := range rows {
 		q := queues[row.Key]
 		delete(queues, row.Key)
-		if q == nil || q.knows(row.Version) {
+		if q == nil || q.knows(metadata.Reading{Run: run, Version: row.Version}) {
 			continue
 		}
 		record, derr := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
@@ -134,10 +136,10 @@ func (s *settings) read(ctx context.Context) error {
 			err = derr
 			continue
 		}
-		q.apply(record.Spec, row.Version)
+		q.apply(record.Spec, metadata.Reading{Run: run, Version: row.Version})
 	}
 	for _, q := range queues { // whose rows are gone
-		q.apply(core.QueueSpec{Status: core.StatusDeleted}, q.version())
+		q.apply(core.QueueSpec{Status: core.StatusDeleted}, q.reading())
 	}
 	return err
 }
@@ -149,28 +151,28 @@ func (q *queue) published() bool {
 	return len(q.mu.publishers) > 0
 }
 
-func (q *queue) version() metadata.Version {
+func (q *queue) reading() metadata.Reading {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.mu.version
+	return q.mu.at
 }
 
 // knows reports whether there is nothing to apply. A deletion is applied again: a publisher that was looked up before it may have come since.
-func (q *queue) knows(version metadata.Version) bool {
+func (q *queue) knows(at metadata.Reading) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return version <= q.mu.version && q.mu.record.Spec.Status != core.StatusDeleted
+	return (at == q.mu.at || at.Before(q.mu.at)) && q.mu.record.Spec.Status != core.StatusDeleted
 }
 
 // apply takes over a spec that was read. While the queue takes no messages its publishers stay: each of their messages is refused, what was
 // taken before is stored and answered, and they go on when the queue takes messages again. A deletion ends them.
-func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
+func (q *queue) apply(spec core.QueueSpec, at metadata.Reading) {
 	q.mu.Lock()
-	if version < q.mu.version { // read from a copy that is behind
+	if at.Before(q.mu.at) { // read from a copy that is behind
 		q.mu.Unlock()
 		return
 	}
-	q.mu.version = version
+	q.mu.at = at
 	var end []*publisher
 	var close []*writer.Writer
 	if spec.Status != core.StatusDeleted {
@@ -198,6 +200,6 @@ func (q *queue) apply(spec core.QueueSpec, version metadata.Version) {
 		w.Close("status")
 	}
 	for _, t := range q.beside() {
-		t.apply(spec, version)
+		t.apply(spec, at)
 	}
 }

@@ -165,7 +165,7 @@ func TestSettings_OldRecord(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		late := &publisher{s: r.session()}
 		late.hello.Store(true)
-		late.queue = r.host.queueOf(record, version, late)
+		late.queue = r.host.queueOf(record, metadata.Reading{Version: version}, late)
 		r.host.settings.since(changes)
 		time.Sleep(2 * time.Second)
 		if r.published() != 0 {

@@ -22,20 +22,20 @@ func (q *queue) timers(horizon core.Horizon) *queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q.mu.Lock()
-	record, version := q.mu.record, q.mu.version
+	record, at := q.mu.record, q.mu.at
 	q.mu.Unlock()
 	key := queueKey{q.id, horizon}
 	t := h.mu.queues[key]
 	if t == nil {
-		t = newQueue(h, record, version, horizon)
+		t = newQueue(h, record, at, horizon)
 		t.mu.closed = h.mu.draining
 		h.mu.queues[key] = t
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.entering++
-	if version > t.mu.version {
-		t.mu.record, t.mu.version, t.mu.refuses = record, version, record.Spec.Status.PublishError(t.path)
+	if at != t.mu.at && !at.Before(t.mu.at) {
+		t.mu.record, t.mu.at, t.mu.refuses = record, at, record.Spec.Status.PublishError(t.path)
 	}
 	return t
 }
