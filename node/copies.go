@@ -31,8 +31,9 @@ type copies struct {
 	met     func() bool              // another host was met
 	answers func(ctx context.Context, other membership.Host) bool
 
-	joined time.Time // when another host was met; zero: none was
-	beside time.Time // since when a newer run answers; zero: none does
+	serving bool      // this process answers at its address, so that another one that answers there is found
+	joined  time.Time // when another host was met; zero: none was
+	beside  time.Time // since when a newer run answers; zero: none does
 }
 
 func newCopies(res *resources, join []string) *copies {
@@ -54,7 +55,7 @@ func (c *copies) check(ctx context.Context, now time.Time) error {
 	beside := false
 	for _, other := range c.runs() {
 		older := bytes.Compare(other.Run.ID[:], c.self.Run.ID[:]) < 0
-		if other.Address == c.self.Address || older && !doubtful || !c.answers(ctx, other) { // an address is one process's: the other is gone
+		if other.Address == c.self.Address && !c.serving || older && !doubtful || !c.answers(ctx, other) {
 			continue
 		}
 		if older {

@@ -51,7 +51,8 @@ func TestCopies(t *testing.T) {
 		"older one is met later":                             {other: older, from: time.Minute, to: time.Hour, met: time.Minute, ends: time.Minute},
 		"older one is silent at the start and answers later": {other: older, from: copyDoubt, to: time.Hour, ends: -1},
 		"older one that never answers":                       {other: older, ends: -1},
-		"older one at the own address":                       {other: at(older, self.Address), to: time.Hour, ends: -1},
+		"older one at the own address, before this serves":   {other: at(older, self.Address), to: 3 * time.Second, ends: -1},
+		"older one at the own address":                       {other: at(older, self.Address), to: time.Hour, ends: 3 * time.Second},
 		"newer one goes on to answer":                        {other: newer, from: time.Minute, to: time.Hour, ends: time.Minute + copyGrace},
 		"newer one ends":                                     {other: newer, from: time.Minute, to: time.Minute + copyDoubt, ends: -1},
 		"newer one that never answers":                       {other: newer, ends: -1},
@@ -66,6 +67,7 @@ func TestCopies(t *testing.T) {
 			}
 			ends := time.Duration(-1)
 			for ; now < 2*time.Minute; now += time.Second {
+				c.serving = now >= 3*time.Second
 				if err := c.check(t.Context(), began.Add(now)); err != nil {
 					wantCode(t, "the end", err, core.CodeConflict, x.other.Address)
 					ends = now

@@ -45,6 +45,7 @@ func newHolder(res *resources, log *slog.Logger) *holder {
 	h := &holder{log: log, metrics: res.metrics, store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
 	h.copied = func(context.Context, time.Time) error { return nil }
 	if res.copies != nil {
+		res.copies.serving = true // when the holder runs
 		h.copied = res.copies.check
 	}
 	if res.begins {
