@@ -10,7 +10,6 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
 )
 
@@ -49,6 +48,7 @@ func TestFromRPC_AnswerOfAHost(t *testing.T) {
 }
 
 func call(s *httptest.Server) error {
-	_, err := columbav1connect.NewOutputServiceClient(s.Client(), s.URL).GetDepth(context.Background(), connect.NewRequest(&pb.GetDepthRequest{}))
+	client := connect.NewClient[pb.GetDepthRequest, pb.GetDepthResponse](s.Client(), s.URL+"/columba.v1.OutputService/GetDepth")
+	_, err := client.CallUnary(context.Background(), connect.NewRequest(&pb.GetDepthRequest{}))
 	return FromRPC(err)
 }
