@@ -64,12 +64,7 @@ func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *e
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, u := range [...]*unconfirmed{&o.mu.asked, &o.mu.fresh} {
-		u.each(func(h uint32) *extentRef {
-			if h == handle {
-				return ref
-			}
-			return nil
-		}, func(x settlement) {
+		u.each(only(handle, ref), func(x settlement) {
 			if x.extent != nil && x.run.Attempt == attempt && x.run.Base <= seq && seq < x.run.Base+core.Seq(x.run.Count) {
 				x.run.Base, x.run.Count = seq, 1
 				found = append(found, x)
@@ -84,12 +79,7 @@ func (o *outbox) takeUnconfirmed(handle uint32, ref *extentRef) (found []settlem
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, u := range [...]*unconfirmed{&o.mu.asked, &o.mu.fresh} {
-		u.each(func(h uint32) *extentRef {
-			if h == handle {
-				return ref
-			}
-			return nil
-		}, func(x settlement) {
+		u.each(only(handle, ref), func(x settlement) {
 			if x.extent != nil {
 				found = append(found, x)
 			}
@@ -168,4 +158,14 @@ func (o *outbox) confirmLocked(dst []byte, now int64) (out []byte, pause time.Du
 	o.mu.waiting, o.mu.askedAt = true, now
 	var body [8]byte
 	return wire.AppendFrame(dst, wire.TypeConfirm, o.stream, wire.AppendPosition(body[:0], o.mu.position)), 0
+}
+
+// only names one extent of a stream, and none of the others.
+func only(handle uint32, ref *extentRef) func(handle uint32) *extentRef {
+	return func(h uint32) *extentRef {
+		if h == handle {
+			return ref
+		}
+		return nil
+	}
 }
