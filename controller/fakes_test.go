@@ -58,14 +58,17 @@ func sumOf(batches [][]byte) uint32 {
 	return b.Checksum
 }
 
-// batch is the one that holds record seq, after prefix.
-func batch(seq core.Seq, text string, prefix uint32) []byte {
+// batch is the one that holds record seq, after prefix. It is as old as may be.
+func batch(seq core.Seq, text string, prefix uint32) []byte { return batchAt(seq, text, prefix, 1) }
+
+// batchAt is a batch that was appended at an instant, unix µs.
+func batchAt(seq core.Seq, text string, prefix uint32, at int64) []byte {
 	record, err := wire.AppendRecord(nil, &wire.Record{Payload: []byte(text)})
 	if err != nil {
 		panic(err)
 	}
 	b := make([]byte, wire.BatchHeaderLen, wire.BatchHeaderLen+len(record))
-	wire.PutBatchHeader(b, wire.BatchHeader{Count: 1, Base: seq, AppendTime: 1, Checksum: wire.ExtendChecksum(prefix, record)})
+	wire.PutBatchHeader(b, wire.BatchHeader{Count: 1, Base: seq, AppendTime: at, Checksum: wire.ExtendChecksum(prefix, record)})
 	return append(b, record...)
 }
 

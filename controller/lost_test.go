@@ -11,6 +11,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
 )
 
 // cut leaves a store the first n records of an extent.
@@ -324,7 +325,6 @@ func TestLost_GivenUpIsQuiet(t *testing.T) {
 	})
 }
 
-// Seek knows one time: all batches were appended at it.
 func (s *fakeStore) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) (*connect.Response[pb.SeekResponse], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,8 +332,10 @@ func (s *fakeStore) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]
 	if x == nil {
 		return nil, convert.RPCError(core.Errorf(core.CodeNotFound, "no such extent"))
 	}
-	if req.Msg.Time.AsTime().UnixMicro() <= 1 {
-		return connect.NewResponse(&pb.SeekResponse{Seq: 1}), nil
+	for i, text := range x.batches {
+		if b, err := wire.DecodeBatch(text); err == nil && b.AppendTime >= req.Msg.Time.AsTime().UnixMicro() {
+			return connect.NewResponse(&pb.SeekResponse{Seq: uint64(i + 1)}), nil
+		}
 	}
 	return connect.NewResponse(&pb.SeekResponse{Seq: uint64(x.last() + 1)}), nil
 }

@@ -66,7 +66,7 @@ func TestStart_SecondCall(t *testing.T) {
 		queue := r.queue(3, 2)
 		e := r.extent(queue, 3)
 		id := core.GroupID{ID: core.NewID(time.Now())}
-		record := metadata.GroupRecord{ID: id, Queue: queue, Spec: core.GroupSpec{Name: "g", Status: core.StatusEnabled, Start: core.Start{Mode: core.StartLatest}}}
+		record := metadata.GroupRecord{ID: id, Queue: queue, Created: time.Now(), Spec: core.GroupSpec{Name: "g", Status: core.StatusEnabled, Start: core.Start{Mode: core.StartLatest}}}
 		key := metadata.GroupKey(queue, "g")
 		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, key, record))
 		for _, s := range r.stores {

@@ -51,6 +51,9 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 		return err
 	}
 	g.Epoch = epoch
+	if epoch > 0 { // an earlier call did not come to its end: publishers may have gone on since the group was made
+		g.Spec.Start = g.Spec.Start.AsOf(g.Created)
+	}
 	extents, err := h.known(ctx, queue)
 	if err != nil {
 		return err
@@ -118,6 +121,11 @@ func (e extent) leaving() bool {
 	return e.state == core.ExtentRetiring || e.state == core.ExtentRetired
 }
 
+// endedBefore reports whether the end of the extent is known to have been fixed before an instant: all of its messages were published before.
+func (e extent) endedBefore(at time.Time) bool {
+	return !e.kept.IsZero() && e.kept.Before(at)
+}
+
 // inEach does something in each extent, of several at a time; the first error ends it.
 func inEach(ctx context.Context, extents []extent, do func(ctx context.Context, e extent) error) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -153,7 +161,8 @@ func (h *Host) startIn(ctx context.Context, g metadata.GroupRecord, e extent) er
 
 // before is the last seq that the group does not get.
 func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (core.Seq, error) {
-	if g.Spec.Start.Mode == core.StartLatest && e.state.HasEnd() {
+	start := g.Spec.Start
+	if start.Mode == core.StartLatest && e.state.HasEnd() && (start.At.IsZero() || e.endedBefore(start.At)) {
 		return e.l, nil
 	}
 	ask := slices.Clone(e.Replicas)
@@ -202,8 +211,8 @@ func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRec
 }
 
 func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e extent) (core.Seq, error) {
-	if g.Spec.Start.Mode == core.StartTime {
-		resp, err := store.Seek(ctx, connect.NewRequest(&pb.SeekRequest{Extent: e.ID.ID[:], Time: timestamppb.New(g.Spec.Start.At)}))
+	if at := g.Spec.Start.At; !at.IsZero() {
+		resp, err := store.Seek(ctx, connect.NewRequest(&pb.SeekRequest{Extent: e.ID.ID[:], Time: timestamppb.New(at)}))
 		if err != nil {
 			return 0, convert.FromRPC(err)
 		}
@@ -239,7 +248,8 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent,
 //
 // The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the first has failed; if it has not, it
 // fails at its last step.
-// With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more.
+// With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more. A resumed rewind to latest leads to what was
+// latest when the first attempt began: what was published since is for the group.
 func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string, to core.Start, resumed uint64) (epoch uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
 	defer cancel()
@@ -255,7 +265,11 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 		if resumed > 0 && (r.Rewind == nil || r.Rewind.Epoch != resumed) {
 			return core.Errorf(core.CodeConflict, "another controller went on with it")
 		}
-		r.Rewind = &metadata.Rewind{Epoch: last + 1, To: to, Began: h.deps.now().UTC()}
+		if resumed > 0 {
+			to = r.Rewind.To.AsOf(r.Rewind.Began)
+		}
+		self := h.deps.Members.Self()
+		r.Rewind = &metadata.Rewind{Epoch: last + 1, To: to, Began: h.deps.now().UTC(), By: self.ID, Run: self.Run}
 		return nil
 	})
 	if err != nil {
@@ -342,13 +356,19 @@ func (h *Host) forgetRewind(ctx context.Context, g metadata.GroupRecord, cause e
 	return cause
 }
 
-// resumeRewind begins a rewind again whose controller has died.
+// resumeRewind begins a rewind again whose controller has died, and records in the audit how it ended: the entry of whoever asked for it stays "asked".
 func (h *Host) resumeRewind(g metadata.GroupRecord) {
-	if h.deps.now().Sub(g.Rewind.Began) < abandonedAfter {
+	now := h.deps.now()
+	if now.Sub(g.Rewind.Began) < abandonedAfter && (g.Rewind.Run.IsZero() || h.hosts.fate(g.Rewind.By, g.Rewind.Run, now) != gone) {
 		return
 	}
 	h.look(core.ExtentID{ID: g.ID.ID}, func(ctx context.Context) {
-		if _, err := h.rewindGroup(ctx, g.Queue, g.Spec.Name, g.Rewind.To, g.Rewind.Epoch); err != nil && ctx.Err() == nil {
+		ended, err := h.audit(ctx, string(h.deps.Members.Self().ID), "resume seek to "+g.Rewind.To.String(), h.queueName(ctx, g.Queue)+"/"+g.Spec.Name)
+		if err == nil {
+			_, err = h.rewindGroup(ctx, g.Queue, g.Spec.Name, g.Rewind.To, g.Rewind.Epoch)
+			ended(ctx, err)
+		}
+		if err != nil && ctx.Err() == nil {
 			h.log.Info("a rewind that was begun waits", "queue", g.Spec.Queue, "group", g.Spec.Name, "err", err)
 		}
 	})

@@ -142,10 +142,19 @@ const (
 	StartTime     StartMode = "time"
 )
 
-// Start is a mode and, for StartTime, the instant: messages enqueued at or after it are delivered.
+// Start is a mode and, for StartTime, the instant: messages enqueued at or after it are delivered. StartLatest has an instant when it is resumed: see AsOf.
 type Start struct {
 	Mode StartMode `json:"mode"`
 	At   time.Time `json:"at,omitzero"`
+}
+
+// AsOf is a start that an earlier attempt, begun at an instant, did not fix: latest is what was latest then, since publishers know nothing of a
+// second attempt.
+func (s Start) AsOf(began time.Time) Start {
+	if s.Mode == StartLatest && s.At.IsZero() {
+		s.At = began
+	}
+	return s
 }
 
 func (s Start) validate() error {

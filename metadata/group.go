@@ -32,8 +32,11 @@ func (g GroupRecord) Rewound() bool { return g.Epoch > g.First }
 // Rewind is the new epoch that a group is about to begin, and where: its positions are being written.
 type Rewind struct {
 	Epoch uint64     `json:"epoch"` // above all before, also of rewinds that came to nothing
-	To    core.Start `json:"to"`
+	To    core.Start `json:"to"`    // latest with an instant: what was latest then, see core.Start.AsOf
 	Began time.Time  `json:"began"`
+	// By and Run are the controller that writes the positions; zero in rows of before they were kept.
+	By  core.HostID `json:"by,omitempty"`
+	Run core.RunID  `json:"run,omitzero"`
 }
 
 // DeletedGroupRecord is a hint for controllers: the group is deleted, or about to be, and other tables still have rows of it. It is written before
