@@ -226,6 +226,9 @@ func groupToProto(g metadata.GroupRecord) *pb.Group {
 	if g.LastSeek != nil {
 		out.LastSeek, out.LastSeekAt = g.LastSeek.To.String(), convert.Time(g.LastSeek.At)
 	}
+	if g.Rewind != nil {
+		out.PendingSeek, out.PendingSeekSince = g.Rewind.To.String(), convert.Time(g.Rewind.Began)
+	}
 	if !g.Spec.OnDLQ() {
 		out.DlqPath = core.DLQPath(g.Spec.Queue, g.Spec.Name)
 	}

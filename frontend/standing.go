@@ -70,9 +70,21 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 		out.Also = append([]string{out.Reason}, out.Also...)
 		out.Reason, out.Text = string(stuck.Disabled), stuck.Disabled.Text()
 	}
+	if group.Rewind != nil {
+		addPendingSeek(out)
+	}
 	out.Queue, out.Group, out.Extents = group.Spec.Queue, group.Spec.Name, f.mu.extents
 	s.setAge(out.Message)
 	return connect.NewResponse(out), nil
+}
+
+// addPendingSeek adds that a seek is under way: the reason of a group that has nothing else to wait for.
+func addPendingSeek(out *pb.WhyStuckResponse) {
+	if out.Reason == string(stuck.Nothing) {
+		out.Reason, out.Text = string(stuck.SeekPending), stuck.SeekPending.Text()
+		return
+	}
+	out.Also = append(out.Also, string(stuck.SeekPending))
 }
 
 // findings asks all who know.

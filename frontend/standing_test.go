@@ -154,3 +154,37 @@ func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
 		t.Errorf("what is not committed: %v", m)
 	}
 }
+
+// TestPendingSeek: a seek that is under way is shown, whatever else holds the group up.
+func TestPendingSeek(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	queue, _ := core.ParseID(g.QueueId)
+	began := time.Now().UTC()
+	_, err := metadata.Change(t.Context(), c.store, metadata.Groups, metadata.GroupKey(core.QueueID{ID: queue}, "g"), func(g *metadata.GroupRecord) error {
+		g.Rewind = &metadata.Rewind{Epoch: 1, To: core.Start{Mode: core.StartLatest}, Began: began}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := must(call(t, c.admin.GetGroup, &pb.GetGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+	if got.PendingSeek != "latest" || !got.PendingSeekSince.AsTime().Equal(began) {
+		t.Errorf("the group is %v, want that a seek to latest is under way", got)
+	}
+	why := func() *pb.WhyStuckResponse {
+		t.Helper()
+		return must(call(t, c.admin.WhyStuck, &pb.WhyStuckRequest{Queue: "/t/a", Group: "g"}))(t)
+	}
+	if w := why(); w.Reason != "seek_pending" || w.Text == "" || len(w.Also) > 0 {
+		t.Errorf("of a group that has all: %v", w)
+	}
+	e := newExtent(g)
+	c.addExtent(e)
+	c.assign(g, e, 1, "a")
+	c.out.onStuck = stands(core.Receipt{Extent: e.ID, Seq: 1}, time.Minute)
+	if w := why(); w.Reason != "in_flight" || len(w.Also) != 1 || w.Also[0] != "seek_pending" {
+		t.Errorf("of a message that is in flight: %v", w)
+	}
+}

@@ -624,16 +624,18 @@ func (x *GroupSpec) GetExpired() string {
 }
 
 type Group struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	QueueId       string                 `protobuf:"bytes,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
-	Spec          *GroupSpec             `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
-	Created       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
-	DlqPath       string                 `protobuf:"bytes,5,opt,name=dlq_path,json=dlqPath,proto3" json:"dlq_path,omitempty"`
-	LastSeek      string                 `protobuf:"bytes,6,opt,name=last_seek,json=lastSeek,proto3" json:"last_seek,omitempty"` // where the last seek sent the group: earliest, latest or a time; empty: it begins at the start of its spec
-	LastSeekAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seek_at,json=lastSeekAt,proto3" json:"last_seek_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Id               string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	QueueId          string                 `protobuf:"bytes,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
+	Spec             *GroupSpec             `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
+	Created          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	DlqPath          string                 `protobuf:"bytes,5,opt,name=dlq_path,json=dlqPath,proto3" json:"dlq_path,omitempty"`
+	LastSeek         string                 `protobuf:"bytes,6,opt,name=last_seek,json=lastSeek,proto3" json:"last_seek,omitempty"` // where the last seek sent the group: earliest, latest or a time; empty: it begins at the start of its spec
+	LastSeekAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seek_at,json=lastSeekAt,proto3" json:"last_seek_at,omitempty"`
+	PendingSeek      string                 `protobuf:"bytes,8,opt,name=pending_seek,json=pendingSeek,proto3" json:"pending_seek,omitempty"` // where a seek that is under way sends the group; empty: there is none
+	PendingSeekSince *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=pending_seek_since,json=pendingSeekSince,proto3" json:"pending_seek_since,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
@@ -711,6 +713,20 @@ func (x *Group) GetLastSeek() string {
 func (x *Group) GetLastSeekAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.LastSeekAt
+	}
+	return nil
+}
+
+func (x *Group) GetPendingSeek() string {
+	if x != nil {
+		return x.PendingSeek
+	}
+	return ""
+}
+
+func (x *Group) GetPendingSeekSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PendingSeekSince
 	}
 	return nil
 }
@@ -1779,7 +1795,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x06status\x18\v \x01(\tR\x06status\x12(\n" +
 	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\x12\x1a\n" +
 	"\bdelivery\x18\x1f \x01(\tR\bdelivery\x12\x18\n" +
-	"\aexpired\x187 \x01(\tR\aexpired\"\x89\x02\n" +
+	"\aexpired\x187 \x01(\tR\aexpired\"\xf6\x02\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
@@ -1788,7 +1804,9 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\bdlq_path\x18\x05 \x01(\tR\adlqPath\x12\x1b\n" +
 	"\tlast_seek\x18\x06 \x01(\tR\blastSeek\x12<\n" +
 	"\flast_seek_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeekAt\"\x8d\x02\n" +
+	"lastSeekAt\x12!\n" +
+	"\fpending_seek\x18\b \x01(\tR\vpendingSeek\x12H\n" +
+	"\x12pending_seek_since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x10pendingSeekSince\"\x8d\x02\n" +
 	"\x06Extent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\fR\x05queue\x12\x12\n" +
@@ -1951,26 +1969,27 @@ var file_columba_v1_types_proto_depIdxs = []int32{
 	6,  // 14: columba.v1.Group.spec:type_name -> columba.v1.GroupSpec
 	19, // 15: columba.v1.Group.created:type_name -> google.protobuf.Timestamp
 	19, // 16: columba.v1.Group.last_seek_at:type_name -> google.protobuf.Timestamp
-	19, // 17: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
-	19, // 18: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
-	17, // 19: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
-	18, // 20: columba.v1.Message.delay:type_name -> google.protobuf.Duration
-	19, // 21: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
-	19, // 22: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
-	12, // 23: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
-	19, // 24: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
-	19, // 25: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
-	14, // 26: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
-	19, // 27: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
-	12, // 28: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
-	19, // 29: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
-	19, // 30: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	19, // 31: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	19, // 17: columba.v1.Group.pending_seek_since:type_name -> google.protobuf.Timestamp
+	19, // 18: columba.v1.ExtentInfo.created:type_name -> google.protobuf.Timestamp
+	19, // 19: columba.v1.ExtentInfo.due:type_name -> google.protobuf.Timestamp
+	17, // 20: columba.v1.Message.headers:type_name -> columba.v1.Message.HeadersEntry
+	18, // 21: columba.v1.Message.delay:type_name -> google.protobuf.Duration
+	19, // 22: columba.v1.Message.deliver_at:type_name -> google.protobuf.Timestamp
+	19, // 23: columba.v1.Message.expire_at:type_name -> google.protobuf.Timestamp
+	12, // 24: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
+	19, // 25: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
+	19, // 26: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
+	14, // 27: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
+	19, // 28: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
+	12, // 29: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
+	19, // 30: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
+	19, // 31: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	19, // 32: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_types_proto_init() }

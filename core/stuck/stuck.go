@@ -39,6 +39,7 @@ const (
 	NoOwner            Reason = "no_owner"
 	OwnerSilent        Reason = "owner_silent"
 	NotSealed          Reason = "not_sealed"
+	SeekPending        Reason = "seek_pending"
 )
 
 // texts say what a reason means and what to do about it.
@@ -70,6 +71,7 @@ var texts = map[Reason]string{
 	Disabled:           "nothing is delivered to the group; `columba update group --status enabled` (or of the queue) changes that",
 	NoOwner:            "no output host has been given this extent; look after the controller and the output hosts",
 	OwnerSilent:        "the output host that has this extent does not answer; it is replaced when it is gone for good",
+	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group goes on where it was until then. `columba show group` says where to, `columba list audit` how it ended",
 	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get nothing of them that was not known to be committed, and a cp queue " +
 		"takes no messages. Start the stores that are away; of one whose disk is lost for good: `columba seal --force --all-of-store STORE`",
 }
