@@ -98,7 +98,7 @@ func (s *service) finishGroup(ctx context.Context, q metadata.QueueRecord, g met
 	now, gone, err := s.deletedMeanwhile(ctx, q, g)
 	switch {
 	case gone:
-		if err := s.buryGroup(ctx, g); err != nil {
+		if err := s.deletion().Group(ctx, g); err != nil {
 			return g, err
 		}
 		return g, core.Errorf(core.CodeConflict, "it was deleted meanwhile; create it again")

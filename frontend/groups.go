@@ -161,54 +161,13 @@ func (s *service) deleteGroup(ctx context.Context, who string, q metadata.QueueR
 	if err != nil {
 		return err
 	}
-	err = s.buryGroup(ctx, g)
+	err = s.deletion().Group(ctx, g)
 	ended(ctx, err)
 	return err
 }
 
 // auditedGroup is what the audit calls a group.
 func auditedGroup(q metadata.QueueRecord, name string) string { return q.Spec.Path + "/" + name }
-
-// buryGroup deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made.
-func (s *service) buryGroup(ctx context.Context, g metadata.GroupRecord) error {
-	at := s.now()
-	hint := metadata.DeletedGroupRecord{Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, At: at.UTC()}
-	if err := metadata.Write(ctx, s.meta, metadata.Work, metadata.DeletedGroupKey(g.ID), hint, at, 0, metadata.Quorum); err != nil {
-		return err
-	}
-	now, err := metadata.Change(ctx, s.meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(now *metadata.GroupRecord) error {
-		if now.ID != g.ID {
-			return metadata.ErrNoChange
-		}
-		now.Spec.Status = core.StatusDeleted
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if now.ID == g.ID {
-		g.Retry = now.Retry
-	}
-	if err := s.buryBuiltIn(ctx, core.RetryPath(g.Spec.Queue, g.Spec.Name), g.Retry); err != nil || g.Spec.OnDLQ() {
-		return err
-	}
-	return s.buryBuiltIn(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name), g.DLQ)
-}
-
-// buryBuiltIn deletes a queue of a group, unless its path is another one's by now. A zero one was never made.
-func (s *service) buryBuiltIn(ctx context.Context, path string, queue core.QueueID) error {
-	if queue.IsZero() {
-		return nil
-	}
-	name, _, err := s.entry(ctx, path)
-	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != queue {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return s.bury(ctx, name)
-}
 
 func checkGroupNames(path, name string) error {
 	if _, err := core.ParseAnyQueuePath(path); err != nil {

@@ -3,8 +3,11 @@ package frontend
 import (
 	"context"
 
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/deletion"
 )
 
 // A path names a queue by two rows that cannot change together. The name row comes first and carries all that the queue's row
@@ -68,7 +71,7 @@ func (s *service) finish(ctx context.Context, name metadata.NameRecord) (metadat
 
 // makeQueue makes the row of a name's queue.
 func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
-	q := metadata.QueueRecord{ID: name.Queue, Spec: name.Spec, Created: name.Queue.Time().UTC(), Owner: name.Owner, Home: name.Home}
+	q := name.Record()
 	return q, metadata.Create(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), q)
 }
 
@@ -106,44 +109,22 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace f
 		if q.Spec.Status != core.StatusDeleted && (replace == nil || !replace(q)) {
 			return q, core.Errorf(core.CodeExists, "queue %s exists", path)
 		}
-		if err := s.bury(ctx, now); err != nil {
+		if err := s.deletion().Queue(ctx, now); err != nil {
 			return q, err
 		}
 	}
 	return metadata.QueueRecord{}, core.Errorf(core.CodeUnavailable, "queue %s is being created and deleted all the time; try again", path)
 }
 
-// bury deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any more. Else CodeUnavailable. It may be
-// done again, and by several callers at once.
-func (s *service) bury(ctx context.Context, name metadata.NameRecord) error {
-	q, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), func(q *metadata.QueueRecord) error {
-		q.Spec.Status = core.StatusDeleted
-		return nil
-	})
-	if err != nil {
+// deletion deletes queues and groups; controllers seal their extents.
+func (s *service) deletion() deletion.Deletion {
+	return deletion.Deletion{Meta: s.meta, Now: s.now, Seal: func(ctx context.Context, e core.Extent) error {
+		seal := &pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Reason: "queue deleted"}
+		_, err := ask(ctx, s.ranked(roleController, e.Queue.ID), roleController, seal, func(addr string) rpc[pb.SealExtentRequest, pb.SealExtentResponse] {
+			return s.peers.Controller(addr).SealExtent
+		})
 		return err
-	}
-	for g, err := range metadata.All[metadata.GroupRecord](ctx, s.meta, metadata.Groups, name.Queue.String(), metadata.Serial) {
-		if err != nil {
-			return err
-		}
-		if err := s.buryGroup(ctx, g.Value); err != nil {
-			return err
-		}
-	}
-	if q.Owner.IsZero() { // output hosts say whose built-in queue they mean, so what they append never belongs to another one of that path
-		if err := s.fence(ctx, q); err != nil {
-			return err
-		}
-	}
-	_, err = metadata.Change(ctx, s.meta, metadata.Names, metadata.NameKey(name.Spec.Path), func(n *metadata.NameRecord) error {
-		if n.Queue != name.Queue {
-			return metadata.ErrNoChange
-		}
-		*n = metadata.NameRecord{}
-		return nil
-	})
-	return err
+	}}
 }
 
 func noQueue(path string) error {

@@ -153,16 +153,31 @@ func noNamespace(name string, err error) error {
 	return err
 }
 
-// countQueues is how many queues of users a namespace has.
+// countQueues is how many queues of users a namespace has. One that is being deleted does not count: it takes no message.
 func (s *service) countQueues(ctx context.Context, name string) (n int64, err error) {
 	for after := ""; ; {
 		rows, more, err := metadata.Prefix[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, name+"/", after, maxPage, metadata.Serial)
 		if err != nil {
 			return 0, core.Errorf(core.CodeOf(err), "count the queues of namespace %s: %w", name, err)
 		}
+		var keys []metadata.Key
 		for _, r := range rows {
 			if !r.Value.Queue.IsZero() && r.Value.Owner.IsZero() {
-				n++
+				keys = append(keys, metadata.QueueKey(r.Value.Queue))
+			}
+		}
+		queues, err := metadata.GetRows(ctx, s.meta, metadata.Queues, keys, metadata.One) // a copy that is behind counts more of them
+		if err != nil {
+			return 0, core.Errorf(core.CodeOf(err), "count the queues of namespace %s: %w", name, err)
+		}
+		n += int64(len(keys))
+		for _, row := range queues {
+			q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
+			if err != nil {
+				return 0, err
+			}
+			if q.Spec.Status == core.StatusDeleted {
+				n--
 			}
 		}
 		if !more || len(rows) == 0 {
@@ -212,7 +227,7 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 		if have, err = s.countQueues(ctx, name); err == nil && have <= most {
 			return q, nil
 		}
-		if berr := s.bury(ctx, mine); berr != nil {
+		if berr := s.deletion().Queue(ctx, mine); berr != nil {
 			return q, core.Errorf(core.CodeUnknown, "queue %s was made, one too many, and may be given up again: %w", spec.Path, berr)
 		}
 		if err != nil {

@@ -224,7 +224,7 @@ func (s *service) DeleteQueue(ctx context.Context, req *connect.Request[pb.Delet
 	if err != nil {
 		return nil, err
 	}
-	name, q, err := s.entry(ctx, path)
+	name, _, err := s.entry(ctx, path) // also one that an earlier call has marked, and did not come to its end
 	if err != nil {
 		return nil, err
 	}
@@ -232,13 +232,10 @@ func (s *service) DeleteQueue(ctx context.Context, req *connect.Request[pb.Delet
 	if err != nil {
 		return nil, err
 	}
-	err = s.bury(ctx, name)
+	err = s.deletion().Queue(ctx, name)
 	ended(ctx, err)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "delete queue %s: %w", path, err)
-	}
-	if q.Spec.Status == core.StatusDeleted { // by an earlier call that did not come to its end
-		return nil, noQueue(path)
 	}
 	return connect.NewResponse(&pb.DeleteQueueResponse{}), nil
 }

@@ -275,11 +275,36 @@ func TestQueues_HalfDeletedIsFinished(t *testing.T) {
 	}
 	_, err = call(t, c.msgs.PublishRoute, &pb.PublishRouteRequest{Queue: "/t/a"})
 	wantCode(t, "publish route of a dying queue", err, core.CodeNotFound)
+	must(call(t, c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: "/t", MaxQueues: 1}}))(t)
+	if n := must(call(t, c.admin.GetNamespace, &pb.GetNamespaceRequest{Name: "/t"}))(t); n.Queues != 0 {
+		t.Errorf("a queue that is being deleted counts: %d", n.Queues)
+	}
 	if fresh := c.createQueue("/t/a"); fresh.Id == q.Id {
 		t.Error("the dying queue came back")
 	}
 	_, err = call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: g.DlqPath})
 	wantCode(t, "its dead letter queue", err, core.CodeNotFound)
+}
+
+// TestDeleteQueue_Again: a second call finishes what a first one left, and says so.
+func TestDeleteQueue_Again(t *testing.T) {
+	c := newCluster(t, nil)
+	q := c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	id, _ := core.ParseID(q.Id)
+	_, err := metadata.Change(t.Context(), c.store, metadata.Queues, metadata.QueueKey(core.QueueID{ID: id}), func(q *metadata.QueueRecord) error {
+		q.Spec.Status = core.StatusDeleted
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}))(t)
+	_, err = call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: g.DlqPath})
+	wantCode(t, "its dead letter queue", err, core.CodeNotFound)
+	if rows, _, err := c.store.List(t.Context(), metadata.Work, metadata.PartitionDeletedQueue, "", 10, metadata.Serial); err != nil || len(rows) > 0 {
+		t.Errorf("hints to a deletion that is done: %v, %v", rows, err)
+	}
 }
 
 // Whatever comes together and whatever metadata does, a live queue has its name and a live group its dead letter queue.

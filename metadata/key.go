@@ -9,16 +9,17 @@ import (
 
 // Partitions of the tables that keep all their rows in one.
 const (
-	PartitionPath      = "path"
-	PartitionID        = "id"
-	PartitionOpen      = "open"
-	PartitionLive      = "live"
-	PartitionDeleted   = "deleted"
-	PartitionHost      = "host"
-	PartitionLease     = "lease"
-	PartitionOperation = "operation"
-	PartitionEnded     = "ended"
-	PartitionCluster   = "cluster"
+	PartitionPath         = "path"
+	PartitionID           = "id"
+	PartitionOpen         = "open"
+	PartitionLive         = "live"
+	PartitionDeleted      = "deleted"
+	PartitionDeletedQueue = "deleted-queue"
+	PartitionHost         = "host"
+	PartitionLease        = "lease"
+	PartitionOperation    = "operation"
+	PartitionEnded        = "ended"
+	PartitionCluster      = "cluster"
 )
 
 // NameKey is where Names keeps a queue's path.
@@ -47,6 +48,9 @@ func WorkKey(partition string, extent core.ExtentID) Key { return Key{partition,
 
 // DeletedGroupKey is where Work keeps that rows of a deleted group are to be removed.
 func DeletedGroupKey(group core.GroupID) Key { return Key{PartitionDeleted, group.String()} }
+
+// DeletedQueueKey is where Work keeps that the deletion of a queue is to be finished.
+func DeletedQueueKey(queue core.QueueID) Key { return Key{PartitionDeletedQueue, queue.String()} }
 
 // AssignmentKey is where Assignments keeps one decision about a share; the partition lists the shares of a group, and those of
 // one extent by their counter: the last of them counts.

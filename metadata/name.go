@@ -13,3 +13,8 @@ type NameRecord struct {
 	Owner core.GroupID   `json:"owner,omitzero"` // see QueueRecord
 	Home  core.Home      `json:"home,omitzero"`  // the same
 }
+
+// Record is the row of the name's queue as it is made.
+func (n NameRecord) Record() QueueRecord {
+	return QueueRecord{ID: n.Queue, Spec: n.Spec, Created: n.Queue.Time().UTC(), Owner: n.Owner, Home: n.Home}
+}

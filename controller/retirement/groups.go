@@ -36,19 +36,27 @@ func (r *Runner) deletedGroups(ctx context.Context) {
 	}
 }
 
-// deletedGroup removes the rows of a group, the hint to them last. Any controller goes on where another one stopped.
+// deletedGroup deletes the built-in queues of a group, if its frontend has not, and later the rows of the group, the hint to them last. Any controller goes on where another one stopped.
 func (r *Runner) deletedGroup(ctx context.Context, hint metadata.Row) error {
 	g, err := metadata.Decode[metadata.DeletedGroupRecord](metadata.Work, hint)
 	if err != nil {
 		return err
 	}
 	now := r.cfg.Now()
-	if now.Sub(g.At) < deletedFor {
+	if now.Sub(g.At) < finishAfter {
 		return nil
 	}
 	record, _, err := metadata.Read[metadata.GroupRecord](ctx, r.cfg.Meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Name), metadata.Serial)
 	if err != nil {
 		return err
+	}
+	if record.ID == g.Group && record.Spec.Status == core.StatusDeleted { // else a newer group of that name has replaced them
+		if err := r.deletion().BuiltIn(ctx, record); err != nil {
+			return err
+		}
+	}
+	if now.Sub(g.At) < deletedFor {
+		return nil
 	}
 	if record.ID != g.Group || record.Spec.Status == core.StatusDeleted { // else who wanted to delete it failed before the row was changed
 		if err := progress.ForgetGroup(ctx, r.cfg.Meta, g.Group, r.owner.ReadBy(g.Queue, g.Group), now); err != nil {

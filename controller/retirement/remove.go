@@ -11,6 +11,7 @@ import (
 // Deleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
 // deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
 func (r *Runner) Deleted(ctx context.Context) {
+	r.deletedQueues(ctx)
 	for _, queue := range r.owner.Queues() {
 		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
 		if err != nil || q.Spec.Status != core.StatusDeleted {

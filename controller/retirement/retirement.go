@@ -88,6 +88,7 @@ type Runner struct {
 	removes int
 	trusted func() bool // asked once a round, when it matters
 	deleted string      // the deleted group that was looked at last
+	dying   string      // the same of queues that are being deleted; of Deleted alone
 }
 
 // New runner; it does no I/O.

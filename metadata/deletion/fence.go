@@ -1,4 +1,4 @@
-package frontend
+package deletion
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -16,33 +14,34 @@ const (
 	// fenceTimeout bounds how long a deletion waits for the ends of the queue's extents.
 	fenceTimeout = 3 * time.Second
 	fencePage    = 500 // seal rows in one read
+	sealsAtOnce  = 32
 )
 
-// fence has the controller seal the open extents of a queue that is marked deleted. When it returns nil, no message is acknowledged into the queue any more,
+// fence seals the open extents of a queue that is marked deleted. When it returns nil, no message is acknowledged into the queue any more,
 // whatever its input hosts know: an extent that is answered to one later is made by a controller that has read the mark.
-func (s *service) fence(ctx context.Context, q metadata.QueueRecord) error {
+func (d Deletion) fence(ctx context.Context, q metadata.QueueRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
-	open, err := s.openExtents(ctx, q.ID)
+	open, err := d.openExtents(ctx, q.ID)
 	if err == nil {
-		err = s.sealExtents(ctx, open)
+		err = d.sealAll(ctx, open)
 	}
 	if err != nil {
-		return core.Errorf(core.CodeUnavailable, "queue %s is deleted, but messages can still be stored in it until its %d open extents are sealed, so its path is not free yet; delete it again in a few seconds, and see `columba why-stuck` if that does not help: %v",
+		return core.Errorf(core.CodeUnavailable, "queue %s is deleted, but messages can still be stored in it until its %d open extents are sealed, so its path is not free yet; a controller goes on with it, start the stores that are away (`columba list hosts`): %v",
 			q.Spec.Path, len(open), err)
 	}
 	return nil
 }
 
 // openExtents are the extents of a queue that have no end, as far as a copy of the metadata says that may be behind.
-func (s *service) openExtents(ctx context.Context, queue core.QueueID) (open []core.Extent, err error) {
+func (d Deletion) openExtents(ctx context.Context, queue core.QueueID) (open []core.Extent, err error) {
 	var page []core.Extent
 	flush := func() error {
 		keys := make([]metadata.Key, len(page))
 		for i, e := range page {
 			keys[i] = metadata.SealKey(e.ID)
 		}
-		rows, err := metadata.GetRows(ctx, s.meta, metadata.Seals, keys, metadata.One)
+		rows, err := metadata.GetRows(ctx, d.Meta, metadata.Seals, keys, metadata.One)
 		if err != nil {
 			return err
 		}
@@ -65,7 +64,7 @@ func (s *service) openExtents(ctx context.Context, queue core.QueueID) (open []c
 		page = page[:0]
 		return nil
 	}
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, d.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return open, err
 		}
@@ -78,17 +77,13 @@ func (s *service) openExtents(ctx context.Context, queue core.QueueID) (open []c
 	return open, flush()
 }
 
-// sealExtents answers the first error.
-func (s *service) sealExtents(ctx context.Context, open []core.Extent) error {
+// sealAll answers the first error.
+func (d Deletion) sealAll(ctx context.Context, open []core.Extent) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(fanOut)
+	g.SetLimit(sealsAtOnce)
 	for _, e := range open {
 		g.Go(func() error {
-			seal := &pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Reason: "queue deleted"}
-			_, err := ask(gctx, s.ranked(roleController, e.Queue.ID), roleController, seal, func(addr string) rpc[pb.SealExtentRequest, pb.SealExtentResponse] {
-				return s.peers.Controller(addr).SealExtent
-			})
-			if err != nil {
+			if err := d.Seal(gctx, e); err != nil {
 				return core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 			}
 			return nil

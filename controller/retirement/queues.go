@@ -1,0 +1,62 @@
+package retirement
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/deletion"
+)
+
+// finishAfter is how old a deletion is that a controller finishes: the frontend that began it is done by then, or dead.
+const finishAfter = 10 * time.Second
+
+// deletion deletes the rows of queues and groups as a frontend does.
+func (r *Runner) deletion() deletion.Deletion {
+	return deletion.Deletion{Meta: r.cfg.Meta, Now: r.cfg.Now, Seal: func(ctx context.Context, e core.Extent) error { return r.owner.Seal(ctx, e, "queue deleted") }}
+}
+
+// deletedQueues finishes deletions of queues that a frontend began and did not bring to their end. One round looks at a page of them, the next one at
+// those after it.
+func (r *Runner) deletedQueues(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	rows, more, err := r.cfg.Meta.List(ctx, metadata.Work, metadata.PartitionDeletedQueue, r.dying, AtOnce, metadata.Quorum)
+	if err != nil {
+		r.cfg.Log.Info("cannot list the queues that are being deleted; they are listed again with the next round", "err", err)
+		return
+	}
+	for _, row := range rows {
+		r.dying = row.Key.Row // also of one that fails: it must not hold up the others
+		if err := r.deletedQueue(ctx, row); err != nil {
+			r.cfg.Log.Info("a queue that was deleted keeps its path for now", "queue", row.Key.Row, "err", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	if !more {
+		r.dying = ""
+	}
+}
+
+// deletedQueue finishes the deletion of a queue, and removes its hint. Any controller goes on where another one stopped.
+func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
+	hint, err := metadata.Decode[metadata.DeletedQueueRecord](metadata.Work, row)
+	if err != nil {
+		return err
+	}
+	age := r.cfg.Now().Sub(hint.At)
+	if age < finishAfter {
+		return nil
+	}
+	begun, err := r.deletion().Resume(ctx, hint)
+	if err != nil || !begun && age < deletedFor { // its frontend may be slow
+		return err
+	}
+	if begun {
+		r.cfg.Log.Info("the deletion of a queue is finished, which a frontend had left", "queue", hint.Path)
+	}
+	return r.cfg.Meta.Remove(ctx, metadata.Work, row.Key, row.Written, metadata.Quorum) // the hint that was read, not one of a later deletion
+}

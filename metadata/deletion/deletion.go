@@ -1,0 +1,139 @@
+// Package deletion owns the deletion of queues and groups: the order in which their rows change. A frontend begins one; a controller finishes it from the
+// hint in the work table when the frontend died.
+package deletion
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Deletion deletes queues and groups. Every step may be done again, and by several callers at once. Safe for concurrent use.
+type Deletion struct {
+	Meta metadata.Store
+	Now  func() time.Time
+	Seal func(ctx context.Context, e core.Extent) error // of a queue that is marked deleted
+}
+
+// Queue deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any more. Else CodeUnavailable, and
+// controllers go on with it:
+//
+//	hint ──▶ queue row: deleted ──▶ groups, each with its built-in queues ──▶ ends of extents ──▶ name row: no queue ──▶ no hint
+func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
+	at := d.Now()
+	key := metadata.DeletedQueueKey(name.Queue)
+	hint := metadata.DeletedQueueRecord{Queue: name.Queue, Path: name.Spec.Path, At: at.UTC()}
+	if err := metadata.Write(ctx, d.Meta, metadata.Work, key, hint, at, 0, metadata.Quorum); err != nil {
+		return err
+	}
+	if err := d.queue(ctx, name); err != nil {
+		return err
+	}
+	return d.Meta.Remove(ctx, metadata.Work, key, at, metadata.Quorum) // not the hint of a later call
+}
+
+// Resume finishes the deletion of a queue from its hint, unless that has not begun: then begun is false.
+func (d Deletion) Resume(ctx context.Context, hint metadata.DeletedQueueRecord) (begun bool, err error) {
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, d.Meta, metadata.Queues, metadata.QueueKey(hint.Queue), metadata.Serial)
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && q.Spec.Status != core.StatusDeleted {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	name := metadata.NameRecord{Queue: q.ID, Spec: q.Spec, Owner: q.Owner, Home: q.Home}
+	name.Spec.Path = hint.Path
+	return true, d.queue(ctx, name)
+}
+
+// queue deletes a queue without a hint.
+func (d Deletion) queue(ctx context.Context, name metadata.NameRecord) error {
+	q, err := metadata.Change(ctx, d.Meta, metadata.Queues, metadata.QueueKey(name.Queue), func(q *metadata.QueueRecord) error {
+		if q.Spec.Status == core.StatusDeleted {
+			return metadata.ErrNoChange
+		}
+		q.Spec.Status = core.StatusDeleted
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, d.Meta, metadata.Groups, name.Queue.String(), metadata.Serial) {
+		if err != nil {
+			return err
+		}
+		if err := d.Group(ctx, g.Value); err != nil {
+			return err
+		}
+	}
+	if q.Owner.IsZero() { // output hosts say whose built-in queue they mean, so what they append never belongs to another one of that path
+		if err := d.fence(ctx, q); err != nil {
+			return err
+		}
+	}
+	_, err = metadata.Change(ctx, d.Meta, metadata.Names, metadata.NameKey(name.Spec.Path), func(n *metadata.NameRecord) error {
+		if n.Queue != name.Queue {
+			return metadata.ErrNoChange
+		}
+		*n = metadata.NameRecord{}
+		return nil
+	})
+	if core.CodeOf(err) == core.CodeNotFound {
+		return nil
+	}
+	return err
+}
+
+// Group deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made.
+func (d Deletion) Group(ctx context.Context, g metadata.GroupRecord) error {
+	if g.Spec.Status == core.StatusDeleted { // its hint came before
+		return d.BuiltIn(ctx, g)
+	}
+	at := d.Now()
+	hint := metadata.DeletedGroupRecord{Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, At: at.UTC()}
+	if err := metadata.Write(ctx, d.Meta, metadata.Work, metadata.DeletedGroupKey(g.ID), hint, at, 0, metadata.Quorum); err != nil {
+		return err
+	}
+	now, err := metadata.Change(ctx, d.Meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), func(now *metadata.GroupRecord) error {
+		if now.ID != g.ID || now.Spec.Status == core.StatusDeleted {
+			return metadata.ErrNoChange
+		}
+		now.Spec.Status = core.StatusDeleted
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if now.ID == g.ID {
+		g.Retry = now.Retry
+	}
+	return d.BuiltIn(ctx, g)
+}
+
+// BuiltIn deletes the dead letter queue and the retry queue of a deleted group.
+func (d Deletion) BuiltIn(ctx context.Context, g metadata.GroupRecord) error {
+	if err := d.builtIn(ctx, core.RetryPath(g.Spec.Queue, g.Spec.Name), g.Retry); err != nil || g.Spec.OnDLQ() {
+		return err
+	}
+	return d.builtIn(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name), g.DLQ)
+}
+
+// builtIn deletes a queue of a group, unless its path is another one's by now. A zero one was never made.
+func (d Deletion) builtIn(ctx context.Context, path string, queue core.QueueID) error {
+	if queue.IsZero() {
+		return nil
+	}
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, d.Meta, metadata.Names, metadata.NameKey(path), metadata.Serial)
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue != queue {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := metadata.Create(ctx, d.Meta, metadata.Queues, metadata.QueueKey(queue), name.Record()); err != nil && core.CodeOf(err) != core.CodeExists { // it may be half made
+		return err
+	}
+	return d.queue(ctx, name)
+}
