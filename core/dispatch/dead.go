@@ -225,7 +225,7 @@ func (s *Share) diedOf(seq core.Seq, m *message) Failure {
 	return LockExpired // all that is known: it was handed out, and nobody settled it
 }
 
-// DeadLettered settles a message that TakeDead yielded: the dead letter queue has it durably. No effect if a late ack
+// DeadLettered settles a message that TakeDead yielded: the dead letter queue has it durably. No effect if another owner
 // settled it before.
 func (s *Share) DeadLettered(seq core.Seq, now time.Time) {
 	s.group.at(now)
@@ -277,7 +277,7 @@ func (s *Share) DeadFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
 	}
 }
 
-// lend pins a batch while the record of seq is written elsewhere: a late ack may settle the message meanwhile.
+// lend pins a batch while the record of seq is written elsewhere: what another owner has settled may settle the message meanwhile.
 func (s *Share) lend(seq core.Seq, b *batch) {
 	if s.lent == nil {
 		s.lent = make(map[core.Seq]*batch)

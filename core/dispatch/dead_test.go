@@ -200,6 +200,53 @@ func TestDead_CutShort(t *testing.T) {
 	}
 }
 
+// TestAck_OfDeadLetter: an ack that comes late counts until the dead letter queue may have the message, and not at all once a consumer has rejected it:
+// else two consumers are told that they settled it, each in another way.
+func TestAck_OfDeadLetter(t *testing.T) {
+	nack := func(s *Share, now time.Time) error { return s.Nack(1, 1, 0, nil, 0, now) }
+	reject := func(s *Share, now time.Time) error { return s.Reject(1, 1, []byte("bad"), now) }
+	lapse := func(s *Share, now time.Time) error { return nil } // the lock ends by itself
+	intend := func(*Group, *Share, time.Time) {}
+	saved := func(_ *Group, s *Share, now time.Time) { save(s, now) }
+	taken := func(g *Group, s *Share, now time.Time) { saved(g, s, now); g.TakeDead(9, nil) }
+	failed := func(g *Group, s *Share, now time.Time) { taken(g, s, now); s.DeadFailed(1, false, now.Add(time.Second), now) }
+	unknown := func(g *Group, s *Share, now time.Time) { taken(g, s, now); s.DeadFailed(1, true, now.Add(time.Second), now) }
+	again := func(g *Group, s *Share, now time.Time) { unknown(g, s, now); g.Tick(now.Add(2 * TransferDoubt)) }
+	for _, x := range []struct {
+		name   string
+		end    func(*Share, time.Time) error
+		then   func(*Group, *Share, time.Time)
+		counts bool
+	}{
+		{"nack, intending", nack, intend, true}, {"nack, dying", nack, saved, true}, {"nack, taken", nack, taken, false},
+		{"nack, failed", nack, failed, true}, {"nack, unknown", nack, unknown, false}, {"nack, again", nack, again, false},
+		{"lapse, intending", lapse, intend, true}, {"lapse, dying", lapse, saved, true}, {"lapse, taken", lapse, taken, false},
+		{"reject, intending", reject, intend, false}, {"reject, dying", reject, saved, false}, {"reject, taken", reject, taken, false},
+		{"reject, failed", reject, failed, false}, {"reject, unknown", reject, unknown, false}, {"reject, again", reject, again, false},
+	} {
+		for _, proven := range []bool{false, true} {
+			g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, NoSmartRetry: true}, 1)
+			take(g, 1, start)
+			now := start.Add(time.Second)
+			if err := x.end(s, now); err != nil {
+				t.Fatal(err)
+			}
+			now = start.Add(2 * time.Minute)
+			g.Tick(now)
+			x.then(g, s, now)
+			ok := false
+			if proven {
+				ok = s.AckProven(1, now)
+			} else {
+				ok = len(s.Ack(1, 1, 1, now, nil)) == 0
+			}
+			if ok != x.counts || s.Done(1) != x.counts {
+				t.Errorf("%s: an ack (proven %v) counts %v, done %v; want %v", x.name, proven, ok, s.Done(1), x.counts)
+			}
+		}
+	}
+}
+
 // A stall that is found out later takes back what is on its way, but nothing that the dead letter queue may have.
 func TestDead_StallTakesBackWhatDidNotLeave(t *testing.T) {
 	spec := core.GroupSpec{MaxDeliveries: 1}

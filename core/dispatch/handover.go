@@ -75,10 +75,10 @@ func (s *Share) doneUnread(first, last core.Seq) uint64 {
 }
 
 // Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false when it was not, is
-// settled, or was leaving for the retry queue.
+// settled, or was leaving for the retry queue or the dead letter queue: the owner that follows decides then.
 func (st *State) Ack(seq core.Seq, attempt uint16) bool {
 	e, ok := st.messages[seq]
-	if !ok || attempt == 0 || attempt > e.attempts || e.kind == departing || st.done.Done(seq) {
+	if !ok || attempt == 0 || attempt > e.attempts || e.kind == departing || e.kind == ended || st.done.Done(seq) {
 		return false
 	}
 	delete(st.messages, seq)

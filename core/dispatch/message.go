@@ -10,7 +10,7 @@ import (
 // phase is where a message that was handed out, or restored from a checkpoint, stands. One that was only read is
 // buffered: it has no entry here, lies at or above the share's cursor and is not done.
 //
-//	         Offer               Take                        Ack (any attempt so far), AckProven
+//	         Offer               Take                        Ack (any attempt so far), AckProven; see tooLate
 //	unread ────────▶ buffered ─────────▶ inFlight ─────────────────────────────────────▶ done
 //	                                     │  ▲  │  ▲                                        ▲
 //	    Nack, lock expired, attempts left│  │  │  └──────────── Take ────────────┐         │ also from

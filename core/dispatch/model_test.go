@@ -44,6 +44,8 @@ type fate struct {
 	dying    bool
 	blocked  bool
 	rejected bool
+	lent     bool      // it is being appended to the dead letter queue
+	letter   bool      // it may be there already
 	leaves   bool      // for the retry queue, at until
 	away     bool      // it may be there already
 	replaced bool      // its metadata are

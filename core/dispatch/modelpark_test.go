@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// gone reports whether a message may be in the retry queue.
-func (f *fate) gone() bool { return f.leaves && f.away }
+// gone reports whether an ack comes too late: the message may be in the retry queue or the dead letter queue, or was rejected.
+func (f *fate) gone() bool { return f.leaves && f.away || f.dying && (f.rejected || f.lent || f.letter) }
 
 // later has much of what is in flight nacked for later.
 func (m *machine) later(t *rapid.T) {

@@ -19,6 +19,7 @@ func (m *machine) die(t *rapid.T) {
 		if st, err := DecodeState(m.durable); err != nil || st.messages[d.Seq].kind != ended {
 			t.Fatalf("seq %d is to be dead-lettered, and no durable checkpoint says so: %+v, %v", d.Seq, st.messages[d.Seq], err)
 		}
+		f.lent = true
 		m.lent = append(m.lent, d)
 	}
 }
@@ -40,7 +41,8 @@ func (m *machine) buried(t *rapid.T) {
 		d.Share.DeadLettered(d.Seq, m.now)
 		f.over, f.dying = true, false
 	default:
-		m.dead[d.Seq] = outcome == "unknown, and written" && !f.over // a late ack may have come first
+		m.dead[d.Seq] = outcome == "unknown, and written"
+		f.lent, f.letter = false, f.letter || outcome != "failed"
 		d.Share.DeadFailed(d.Seq, outcome != "failed", m.now.Add(time.Second), m.now)
 	}
 }

@@ -25,6 +25,10 @@ func TestShare_HoldsWhatConsumersLeave(t *testing.T) {
 	if n := s.Held() - before; n != 1500 || s.Noted() != n {
 		t.Errorf("it holds %d bytes more, %d noted; want 1500", n, s.Noted())
 	}
+	save(s, start)
+	for _, d := range g.TakeDead(1, nil) {
+		s.DeadLettered(d.Seq, start)
+	}
 	for seq := range core.Seq(10) {
 		s.AckProven(seq+1, start)
 	}

@@ -75,7 +75,7 @@ func (m *machine) start(t *rapid.T) {
 			default:
 				expired := e.failure == NoFailure
 				if f.dying = m.spec.Exhausted == core.ExhaustedDLQ || expired && m.spec.Expired == core.ExpiredDLQ; f.dying {
-					f.rejected = e.failure == Rejected
+					f.rejected, f.letter = e.failure == Rejected, true
 				} else {
 					delete(m.dead, seq) // the policy was changed in between
 					m.failed(seq, time.Time{}, e.failure == Rejected)

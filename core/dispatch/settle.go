@@ -8,7 +8,7 @@ import (
 
 // What a settlement of anything but the current delivery gets; made once, since it may be frequent.
 var (
-	errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled or moved to the retry queue before, or its lock ran out and it is redelivered")
+	errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled, or moved to the retry queue or the dead letter queue, before, or its lock ran out and it is redelivered")
 	errOnce  = core.Errorf(core.CodeStale, "the group delivers at most once: a message is settled as it is delivered; there is nothing to nack, reject or extend")
 )
 
@@ -30,7 +30,7 @@ func refuse(bad []Refusal, base core.Seq, count uint32) []Refusal {
 }
 
 // Ack settles count messages from base, delivered to a session under attempt: any attempt handed out so far will do,
-// however late, until the message is settled. What is refused (CodeStale: settled before, or never handed out) is
+// however late, until the message is settled, see tooLate. What is refused (CodeStale: settled before, or never handed out) is
 // appended to bad, the rest is applied.
 func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
@@ -54,7 +54,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 		}
 		for ; seq < stop; seq++ {
 			m := &c.messages[seq&chunkMask]
-			if attempt > m.attempts || m.phase == none || m.phase >= parking && s.isAway(seq, m) {
+			if attempt > m.attempts || m.phase == none || m.phase >= intending && s.tooLate(seq, m) {
 				s.doneRun(from, seq)
 				bad = refuse(bad, seq, 1)
 				from = seq + 1
@@ -71,6 +71,16 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 	s.doneRun(from, end)
 	s.wake()
 	return bad
+}
+
+// tooLate reports whether a message takes no ack any more although it is not settled yet: the retry queue or the dead letter queue may have it, or a
+// consumer rejected it. An ack would make the second of two settlements that are both told to have worked, and perhaps a dead letter of an acked message.
+func (s *Share) tooLate(seq core.Seq, m *message) bool {
+	if m.phase == taken || m.phase == retaken || m.phase.dies() {
+		away, _ := s.appended(seq)
+		return m.phase == taken || away || m.failure == Rejected
+	}
+	return s.isAway(seq, m)
 }
 
 // doneRun marks the seqs from … end-1, just acked, as done.
@@ -123,13 +133,13 @@ func (s *Share) settle(seq core.Seq, m *message) {
 }
 
 // AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack token,
-// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled, or parked, before. In a group that
+// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled before, see tooLate. In a group that
 // delivers at most once it means nothing, like every ack: what was handed out is settled.
 func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
 	if s.group.once() {
 		return true
 	}
-	if m := s.table.get(seq); m != nil && s.isAway(seq, m) {
+	if m := s.table.get(seq); m != nil && s.tooLate(seq, m) {
 		return false
 	}
 	return s.ackProven(seq, now)
