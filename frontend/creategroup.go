@@ -3,6 +3,7 @@ package frontend
 import (
 	"bytes"
 	"context"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -24,7 +25,8 @@ func (s *service) CreateGroup(ctx context.Context, req *connect.Request[pb.Creat
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.claimGroup(ctx, q, spec)
+	back := strings.HasPrefix(req.Msg.GetSpec().GetStart(), "-") // a duration back from now
+	g, err := s.claimGroup(ctx, q, spec, back)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +61,9 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 	return spec, spec.Validate()
 }
 
-// claimGroup makes the group's row, or takes over that of a deleted group or of a half-made one of the same settings.
-func (s *service) claimGroup(ctx context.Context, q metadata.QueueRecord, spec core.GroupSpec) (metadata.GroupRecord, error) {
+// claimGroup makes the group's row, or takes over that of a deleted group or of a half-made one of the same settings. back says that the start was named as
+// a duration.
+func (s *service) claimGroup(ctx context.Context, q metadata.QueueRecord, spec core.GroupSpec, back bool) (metadata.GroupRecord, error) {
 	now := s.now()
 	g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(now)}, Queue: q.ID, Spec: spec, Created: now.UTC()}
 	if !spec.OnDLQ() {
@@ -76,16 +79,21 @@ func (s *service) claimGroup(ctx context.Context, q metadata.QueueRecord, spec c
 		case old.Spec.Status == core.StatusDeleted:
 			*old = g
 			return nil
-		case !old.Started && sameSettings(old.Spec, spec):
+		case !old.Started && sameSettings(old.Spec, spec, back):
 			return metadata.ErrNoChange
+		case !old.Started:
+			return core.Errorf(core.CodeExists, "group %s of queue %s is half made, with other settings (start %s); create it again with the same settings, or delete it: columba delete group %s %s",
+				spec.Name, spec.Queue, old.Spec.Start, spec.Queue, spec.Name)
 		}
 		return core.Errorf(core.CodeExists, "group %s of queue %s exists", spec.Name, spec.Queue)
 	})
 }
 
-// sameSettings leaves the instant of a start out: a duration back is another instant at each try.
-func sameSettings(a, b core.GroupSpec) bool {
-	a.Start.At = b.Start.At
+// sameSettings leaves the instant of a start out when it was named as a duration back, which is another instant at each try.
+func sameSettings(a, b core.GroupSpec, back bool) bool {
+	if back || a.Start.At.Equal(b.Start.At) {
+		a.Start.At = b.Start.At
+	}
 	return a == b
 }
 

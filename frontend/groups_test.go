@@ -97,8 +97,29 @@ func TestCreateGroup_SecondCallFinishesHalfMade(t *testing.T) {
 	c.ctl.fail(nil)
 	_, err = call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}})
 	wantCode(t, "create with other settings", err, core.CodeExists)
+	if err == nil || !strings.Contains(err.Error(), "half made") || !strings.Contains(err.Error(), "delete it") {
+		t.Errorf("create with other settings says %v", err)
+	}
 	must(call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: spec}))(t)
 	must(call(t, c.admin.GetGroup, &pb.GetGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+}
+
+// TestCreateGroup_HalfMadeStart: a half-made group begins at the time that its first call named. A second call with another time is refused; with the same
+// time in another zone it finishes the group.
+func TestCreateGroup_HalfMadeStart(t *testing.T) {
+	c := newCluster(t, nil)
+	c.createQueue("/t/a")
+	create := func(start string) error {
+		_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", Start: start}})
+		return err
+	}
+	c.ctl.fail(core.Errorf(core.CodeUnavailable, "not now"))
+	wantCode(t, "create without a controller", create("2026-01-02T15:04:05Z"), core.CodeUnavailable)
+	c.ctl.fail(nil)
+	wantCode(t, "create with another time", create("2026-01-02T15:04:06Z"), core.CodeExists)
+	if err := create("2026-01-02T17:04:05+02:00"); err != nil {
+		t.Errorf("create with the same time: %v", err)
+	}
 }
 
 func TestDeleteGroup_HalfMade(t *testing.T) {
