@@ -209,8 +209,14 @@ func TestAck_OfDeadLetter(t *testing.T) {
 	intend := func(*Group, *Share, time.Time) {}
 	saved := func(_ *Group, s *Share, now time.Time) { save(s, now) }
 	taken := func(g *Group, s *Share, now time.Time) { saved(g, s, now); g.TakeDead(9, nil) }
-	failed := func(g *Group, s *Share, now time.Time) { taken(g, s, now); s.DeadFailed(1, false, now.Add(time.Second), now) }
-	unknown := func(g *Group, s *Share, now time.Time) { taken(g, s, now); s.DeadFailed(1, true, now.Add(time.Second), now) }
+	failed := func(g *Group, s *Share, now time.Time) {
+		taken(g, s, now)
+		s.DeadFailed(1, false, now.Add(time.Second), now)
+	}
+	unknown := func(g *Group, s *Share, now time.Time) {
+		taken(g, s, now)
+		s.DeadFailed(1, true, now.Add(time.Second), now)
+	}
 	again := func(g *Group, s *Share, now time.Time) { unknown(g, s, now); g.Tick(now.Add(2 * TransferDoubt)) }
 	for _, x := range []struct {
 		name   string
