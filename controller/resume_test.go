@@ -121,6 +121,7 @@ func TestStart_ResumedLatest(t *testing.T) {
 		for _, s := range r.stores {
 			r.restart(s)
 		}
+		r.sleep(time.Second)
 		r.publishNow(open, "4")
 		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
 		now := r.readGroup(queue, "g")
