@@ -129,8 +129,8 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// LockTimeout is the group's, as a host told it last: when it is changed, within seconds. What was delivered before stays locked for the one before. 0:
-// there is none, or it is not known yet.
+// LockTimeout is the group's, as a host told it last. A change arrives within seconds; deliveries of before keep the timeout that they were locked
+// for. 0: there is none, or it is not known yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
 // Connected reports whether the consumer has a connection to an output host of its group now. Without one it receives nothing, and tries again.

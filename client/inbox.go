@@ -166,8 +166,8 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 	}
 }
 
-// popLocked takes the first delivery. What has left is to be counted by its carrier in steps: out is not zero
-// when one is due, at the latest with the last of a slab. A slab leaves with its last delivery: one in the inbox always has some.
+// popLocked takes the first delivery. The carrier counts deliveries that have left in steps: out is not zero
+// when a step is due, at the latest with the last delivery of a slab. A slab leaves with its last delivery: one in the inbox always has some.
 func (b *inbox) popLocked() (d *Delivery, carrier *consumeStream, out taken) {
 	if len(b.mu.slabs) == 0 {
 		return nil, nil, taken{}

@@ -206,8 +206,8 @@ func (c *refusals) count() int {
 	return len(c.seqs)
 }
 
-// TestConsumer_ReturnsOfAMovedExtent closes a consumer that has yielded nothing: the new owner is given back all. What is refused is no matter of the
-// application, which has not seen the messages.
+// TestConsumer_ReturnsOfAMovedExtent closes a consumer that has yielded nothing: the new owner is given back all. The application hears of no
+// refusal: it has not seen the messages.
 func TestConsumer_ReturnsOfAMovedExtent(t *testing.T) {
 	const n = 50
 	for code, unseen := range map[core.Code]int{core.CodeMoved: n, core.CodeStale: 0} {

@@ -72,8 +72,8 @@ func newOutbox() *outbox {
 	return o
 }
 
-// setLimit changes what the host may have granted, and the consumer hold of it. Half of it is granted again when it was taken. What was granted of a
-// larger limit is not taken back: so much more has to be taken before the host is granted anything again.
+// setLimit changes what the host may have granted, and the consumer hold of it. Half of it is granted again when it was taken. Credit of a
+// larger limit is not taken back: the consumer first uses the excess up, and then grants again.
 func (o *outbox) setLimit(limit wire.Credit) {
 	o.mu.Lock()
 	before := o.mu.limit

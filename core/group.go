@@ -149,7 +149,7 @@ type Start struct {
 }
 
 // AsOf is a start that an earlier attempt, begun at an instant, did not fix: latest is what was latest then, since publishers know nothing of a
-// second attempt. What was published in the same microsecond was before.
+// second attempt. A message of the same microsecond counts as published before.
 func (s Start) AsOf(began time.Time) Start {
 	if s.Mode == StartLatest && s.At.IsZero() {
 		s.At = began.Add(time.Microsecond)

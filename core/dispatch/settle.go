@@ -30,8 +30,8 @@ func refuse(bad []Refusal, base core.Seq, count uint32) []Refusal {
 }
 
 // Ack settles count messages from base, delivered to a session under attempt: any attempt handed out so far will do,
-// however late, until the message is settled, see tooLate. What is refused (CodeStale: settled before, or never handed out) is
-// appended to bad, the rest is applied.
+// however late, until the message is settled, see tooLate. Refused acks (CodeStale: the message was settled before, or never handed out) are
+// appended to bad, the others are applied.
 func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
 	end := base + core.Seq(count)     // exclusive
