@@ -13,26 +13,31 @@ import (
 // for up to a minute what is settled late.
 const deletedFor = 10 * time.Minute
 
-// deletedGroups removes the rows of groups that were deleted a while ago. One round looks at a page of them, the next one at those after it.
+// deletedGroups removes the rows of groups that were deleted a while ago.
 func (r *Runner) deletedGroups(ctx context.Context) {
+	r.hints(ctx, metadata.PartitionDeleted, &r.deleted, r.deletedGroup)
+}
+
+// hints looks at a page of the hints of deletions; the next round looks at those after it.
+func (r *Runner) hints(ctx context.Context, partition string, after *string, finish func(context.Context, metadata.Row) error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	rows, more, err := r.cfg.Meta.List(ctx, metadata.Work, metadata.PartitionDeleted, r.deleted, AtOnce, metadata.Quorum)
+	rows, more, err := r.cfg.Meta.List(ctx, metadata.Work, partition, *after, AtOnce, metadata.Quorum)
 	if err != nil {
-		r.cfg.Log.Info("cannot list the deleted groups; they are listed again with the next round", "err", err)
+		r.cfg.Log.Info("cannot list deletions; they are listed again with the next round", "of", partition, "err", err)
 		return
 	}
 	for _, row := range rows {
-		r.deleted = row.Key.Row // also of one that fails: it must not hold up the others
-		if err := r.deletedGroup(ctx, row); err != nil {
-			r.cfg.Log.Info("rows of a deleted group stay for now", "group", row.Key.Row, "err", err)
+		*after = row.Key.Row // also of one that fails: it must not hold up the others
+		if err := finish(ctx, row); err != nil {
+			r.cfg.Log.Info("a deletion is not finished yet; it is tried again in a later round", "of", partition, "row", row.Key.Row, "err", err)
 		}
 		if ctx.Err() != nil {
 			return
 		}
 	}
 	if !more {
-		r.deleted = ""
+		*after = ""
 	}
 }
 

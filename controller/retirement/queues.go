@@ -17,28 +17,9 @@ func (r *Runner) deletion() deletion.Deletion {
 	return deletion.Deletion{Meta: r.cfg.Meta, Now: r.cfg.Now, Seal: func(ctx context.Context, e core.Extent) error { return r.owner.Seal(ctx, e, "queue deleted") }}
 }
 
-// deletedQueues finishes deletions of queues that a frontend began and did not bring to their end. One round looks at a page of them, the next one at
-// those after it.
+// deletedQueues finishes deletions of queues that a frontend began and did not bring to their end.
 func (r *Runner) deletedQueues(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	rows, more, err := r.cfg.Meta.List(ctx, metadata.Work, metadata.PartitionDeletedQueue, r.dying, AtOnce, metadata.Quorum)
-	if err != nil {
-		r.cfg.Log.Info("cannot list the queues that are being deleted; they are listed again with the next round", "err", err)
-		return
-	}
-	for _, row := range rows {
-		r.dying = row.Key.Row // also of one that fails: it must not hold up the others
-		if err := r.deletedQueue(ctx, row); err != nil {
-			r.cfg.Log.Info("a queue that was deleted keeps its path for now", "queue", row.Key.Row, "err", err)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-	}
-	if !more {
-		r.dying = ""
-	}
+	r.hints(ctx, metadata.PartitionDeletedQueue, &r.dying, r.deletedQueue)
 }
 
 // deletedQueue finishes the deletion of a queue, and removes its hint. Any controller goes on where another one stopped.
