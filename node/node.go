@@ -19,6 +19,10 @@ import (
 // drainTimeout bounds what each part finishes when the process stops.
 const drainTimeout = 10 * time.Second
 
+// failedDrain bounds the same when the metadata have failed: most parts cannot finish without them, and a port that only refuses is better closed, so that
+// the supervisor starts the process again.
+const failedDrain = 250 * time.Millisecond
+
 // startTimeout bounds the start of each part. Finding the metadata takes the longest.
 const startTimeout = metadataWait + 15*time.Second
 
@@ -80,14 +84,14 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, res.close()) }()
+	defer func() { err = errors.Join(err, res.close(err)) }()
 	roles, err := n.build(res)
 	if err != nil {
 		return err
 	}
 	var all pages
 	srv := newServer(n.o.Log, res.metrics, res.guard, res.cluster.Guard(n.o.Log, &all), res.tcp, res.mem)
-	srv.self = res.self
+	srv.self, srv.dead = res.self, res.failed
 	parts := []lifecycle.Part{srv}
 	for _, r := range n.foundation(res) {
 		parts = append(parts, all.add(r))
@@ -111,9 +115,18 @@ func (n *Node) Run(ctx context.Context) (err error) {
 			n.o.Log.Info("ready", telemetry.KeyHost, res.self.ID, telemetry.KeyAddr, r.Addr, "roles", r.Roles, "data", r.Data, "gossip", r.Gossip)
 			n.o.Ready(r)
 		},
-		Draining: func() {
+		Draining: func(failure error) time.Duration {
+			log := n.o.Log
+			if failure != nil {
+				srv.failure.Store(&failure)
+				log = log.With("after", failure)
+			}
 			srv.phase.Store(draining)
-			n.o.Log.Info("draining")
+			log.Info("draining")
+			if res.failed() != nil {
+				return failedDrain
+			}
+			return 0
 		},
 	})
 }

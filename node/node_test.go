@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ type fakeRole struct {
 	started  chan struct{}
 	drained  chan struct{} // Run waits for it when its context has ended
 	runErr   chan error
+	metadata func() error // why the metadata refuses everything; nil leaves that to them
 }
 
 func newFakeRole() *fakeRole {
@@ -102,6 +104,9 @@ func start(t *testing.T, cfg Config, f *fakeRole) *process {
 		t.Fatal(err)
 	}
 	n.build = func(res *resources) ([]namedRole, error) {
+		if f.metadata != nil {
+			res.failed = f.metadata
+		}
 		p.res <- res
 		return []namedRole{{"fake", f}}, nil
 	}
@@ -329,6 +334,35 @@ func TestNode_FailedRoleStopsTheProcess(t *testing.T) {
 	f.runErr <- broken
 	if err := receive(t, "end of the process", p.ended); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the role's error", err)
+	}
+	wantFree(t, p.data)
+}
+
+// TestNode_EndsSoonWhenTheMetadataFail: a process whose metadata are dead says so at once, and does not wait for parts that cannot finish without them.
+func TestNode_EndsSoonWhenTheMetadataFail(t *testing.T) {
+	var dead atomic.Bool
+	f := newFakeRole()
+	f.drained = make(chan struct{})
+	f.metadata = func() error {
+		if dead.Load() {
+			return core.Errorf(core.CodeUnavailable, "metadata in /data stopped: input/output error; repair the disk and restart the server")
+		}
+		return nil
+	}
+	p := start(t, testConfig(t), f)
+	defer close(f.drained)
+	receive(t, "ready", p.ready)
+	p.want("/readyz", 200, "ready")
+	began := time.Now()
+	dead.Store(true)
+	p.want("/readyz", 503, "failed: metadata in /data stopped: input/output error; repair the disk and restart the server")
+	err := receive(t, "end of the process", p.ended)
+	wantCode(t, "failed metadata", err, core.CodeUnavailable, "the process cannot go on: metadata in /data stopped")
+	if strings.Contains(err.Error(), "not done") {
+		t.Errorf("the error names parts that were given up on purpose: %v", err)
+	}
+	if took := time.Since(began); took > drainTimeout/2 {
+		t.Errorf("it ended after %s", took)
 	}
 	wantFree(t, p.data)
 }

@@ -41,16 +41,16 @@ type resources struct {
 	stores  []*extraStore // the second and further store hosts
 
 	finder  *finder        // of the metadata in another process; nil when they are in this one
-	failed  func() error   // why the metadata refuses everything, nil while they work
+	failed  func() error   // why the metadata of this process refuse everything; nil while they work, and when they are in another
 	closers []func() error // of what is open, in the order of opening
 }
 
 // open acquires them; on an error nothing is left open.
 func (n *Node) open(ctx context.Context) (_ *resources, err error) {
-	res := &resources{metrics: newRegistry(n.o.Version), cluster: &peer.Cluster{}}
+	res := &resources{metrics: newRegistry(n.o.Version), cluster: &peer.Cluster{}, failed: works}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, res.close())
+			err = errors.Join(err, res.close(err))
 		}
 	}()
 	if res.dir, err = openDataDir(n.cfg.Data, time.Now()); err != nil {
@@ -225,11 +225,11 @@ func (n *Node) refuseSecond(ctx context.Context, res *resources) error {
 
 func (r *resources) opened(close func() error) { r.closers = append(r.closers, close) }
 
-// close releases in the reverse order. Idempotent.
-func (r *resources) close() error {
+// close releases in the reverse order, and returns what fails but for what is known already. Idempotent.
+func (r *resources) close(known error) error {
 	var errs []error
 	for _, c := range slices.Backward(r.closers) {
-		if err := c(); err != nil && !errors.Is(err, net.ErrClosed) { // the server closes its listeners itself
+		if err := c(); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(known, err) { // the server closes its listeners itself
 			errs = append(errs, err)
 		}
 	}

@@ -59,7 +59,7 @@ func TestNode_SomeRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.close()
+	defer res.close(nil)
 	roles, err := n.buildRoles(res)
 	if err != nil {
 		t.Fatal(err)

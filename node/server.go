@@ -56,13 +56,18 @@ type server struct {
 		sync.Mutex
 		conns map[net.Conn]bool // on which no request has come
 	}
-	failing func() error    // why a role takes nothing new; nil while all do
-	self    membership.Host // named in the answers of the health page
+	failing func() error          // why a role takes nothing new; nil while all do
+	dead    func() error          // why the metadata of this process refuse everything; nil while they work
+	failure atomic.Pointer[error] // that stops the process, from then on; nil while there is none
+	self    membership.Host       // named in the answers of the health page
 }
+
+// works says that nothing has failed.
+func works() error { return nil }
 
 // newServer serves pages of roles, and health, metrics and profiles, behind a guard.
 func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages http.Handler, listeners ...net.Listener) *server {
-	s := &server{name: "server", log: log, listeners: listeners, guard: g, failing: func() error { return nil }}
+	s := &server{name: "server", log: log, listeners: listeners, guard: g, failing: works, dead: works}
 	if p, ok := pages.(interface{ failing() error }); ok {
 		s.failing = p.failing
 	}
@@ -169,6 +174,10 @@ func (s *server) closeUnused() {
 func (s *server) Stop(context.Context) error { return s.http.Close() }
 
 func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
+	if err := s.dead(); err != nil {
+		writeText(w, http.StatusServiceUnavailable, "failed: "+err.Error())
+		return
+	}
 	switch s.phase.Load() {
 	case ready:
 		if err := s.failing(); err != nil {
@@ -177,6 +186,10 @@ func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
 		}
 		writeText(w, http.StatusOK, "ready")
 	case draining:
+		if err := s.failure.Load(); err != nil {
+			writeText(w, http.StatusServiceUnavailable, "failed: "+(*err).Error())
+			return
+		}
 		writeText(w, http.StatusServiceUnavailable, "draining")
 	default:
 		writeText(w, http.StatusServiceUnavailable, "starting")

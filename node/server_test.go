@@ -308,3 +308,22 @@ func TestServer_OutOfDescriptors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReadyNamesTheFailure: a process that a failed part stops says so, and one that was asked to stop does not.
+func TestReadyNamesTheFailure(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	s := newServer(log, prometheus.NewRegistry(), newGuard(log, prometheus.NewRegistry(), nil, maxConnections), http.HandlerFunc(okPage))
+	s.phase.Store(draining)
+	want := func(text string) {
+		t.Helper()
+		answer := httptest.NewRecorder()
+		s.serveReady(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		if answer.Code != http.StatusServiceUnavailable || answer.Body.String() != text+"\n" {
+			t.Errorf("got %d %q, want 503 %q", answer.Code, answer.Body, text)
+		}
+	}
+	want("draining")
+	err := errors.New("run storehost: a write hangs")
+	s.failure.Store(&err)
+	want("failed: run storehost: a write hangs")
+}

@@ -30,8 +30,9 @@ type Options struct {
 	StopTimeout  time.Duration // of each Stop; 5 s
 	// Ready is called when all parts have started and none has failed so far.
 	Ready func()
-	// Draining is called when the first part is about to be stopped.
-	Draining func()
+	// Draining is called when the first part is about to be stopped, with the failure that stops the process; nil when ctx ended. What it returns, unless
+	// it is 0, replaces DrainTimeout and StopTimeout, and a part whose drain takes longer is given up without an error: the failure keeps it from finishing.
+	Draining func(failure error) time.Duration
 }
 
 // Run starts parts from first to last, each running as soon as it has started, so that a later one may depend on it. It
@@ -52,7 +53,9 @@ func Run(ctx context.Context, parts []Part, o Options) error {
 	if ctx.Err() != nil && s.culprit == nil {
 		err = nil // what a stop that was asked for breaks off is no failure
 	}
-	o.Draining()
+	if limit := o.Draining(err); limit > 0 {
+		s.hasty, s.o.DrainTimeout, s.o.StopTimeout = true, limit, limit
+	}
 	return errors.Join(err, s.stop(context.WithoutCancel(ctx)))
 }
 
@@ -72,7 +75,7 @@ func (o Options) withDefaults() Options {
 		o.Ready = func() {}
 	}
 	if o.Draining == nil {
-		o.Draining = func() {}
+		o.Draining = func(error) time.Duration { return 0 }
 	}
 	return o
 }
@@ -83,6 +86,7 @@ type sequence struct {
 	started []*running
 	ended   chan *running // each part once, when its Run returns
 	culprit *running      // the one that ended before it was told to, nil while there is none
+	hasty   bool          // parts that do not drain in time are given up without an error
 }
 
 // running is a started part.
@@ -178,6 +182,10 @@ func (s *sequence) drain(r *running) error {
 		}
 		return nil
 	case <-timeout.C:
+		if s.hasty {
+			s.o.Log.Warn("a part is given up: it cannot finish after the failure", "part", r.part.Name(), "waited", s.o.DrainTimeout)
+			return nil
+		}
 		return fmt.Errorf("drain %s: not done within %s", r.part.Name(), s.o.DrainTimeout)
 	}
 }

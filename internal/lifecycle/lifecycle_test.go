@@ -95,7 +95,7 @@ func run(t *testing.T, j *journal, fakes ...*fake) error {
 		f.journal = j
 		parts = append(parts, f)
 	}
-	err := Run(ctx, parts, Options{Ready: func() { j.note("ready") }, Draining: func() { j.note("draining") }})
+	err := Run(ctx, parts, Options{Ready: func() { j.note("ready") }, Draining: func(error) time.Duration { j.note("draining"); return 0 }})
 	synctest.Wait()
 	return err
 }
@@ -190,6 +190,26 @@ func TestDrainHasADeadline(t *testing.T) {
 			t.Errorf("took %s, want the 10 s of running and the 10 s of the drain's deadline", took)
 		}
 		j.want(t, "a start", "b start", "ready", "draining", "b stop", "a drained", "a stop")
+		time.Sleep(time.Minute) // the bubble ends with b's goroutine
+	})
+}
+
+// TestDrainingMayShortenTheDrain: when what the parts need for their drain has failed, they get the time that Draining allows, and giving one up is no failure of its own.
+func TestDrainingMayShortenTheDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		broken, began := errors.New("fsync failed"), time.Now()
+		parts := []Part{
+			&fake{name: "a", runFor: time.Second, runErr: broken, journal: &j}, &fake{name: "b", drainFor: 40 * time.Second, journal: &j}, &fake{name: "c", journal: &j},
+		}
+		var why error
+		err := Run(t.Context(), parts, Options{Draining: func(err error) time.Duration { why = err; return 200 * time.Millisecond }})
+		if !errors.Is(why, broken) || !errors.Is(err, broken) || strings.Contains(err.Error(), "not done") {
+			t.Errorf("it drained for %v and returned %v, want the failure of a alone", why, err)
+		}
+		if took := time.Since(began); took != 1200*time.Millisecond {
+			t.Errorf("took %s, want the second of running and the 200 ms of the drain", took)
+		}
 		time.Sleep(time.Minute) // the bubble ends with b's goroutine
 	})
 }
