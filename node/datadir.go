@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,13 @@ type hostFile struct {
 // hostFormat is the version of the directory's layout that this build writes, and the highest that it reads.
 const hostFormat = 1
 
+// A process that was killed holds its lock until the operating system has taken its memory back, which takes a second or so when it was large: a start
+// waits for that so long, and looks so often.
+const (
+	lockWait  = 3 * time.Second
+	lockEvery = 50 * time.Millisecond
+)
+
 const maxHostFile = 64 << 10
 
 func (d *dataDir) metadata() string { return filepath.Join(d.path, "metadata") }
@@ -48,9 +56,9 @@ func (d *dataDir) store() string    { return filepath.Join(d.path, "store") }
 // extra is the directory of store host i of the process, from 2.
 func (d *dataDir) extra(i int) string { return filepath.Join(d.path, "stores", strconv.Itoa(i)) }
 
-// openDataDir makes the directory when its parent is there, locks it, and reads who the host is. CodeNotFound (no parent),
+// openDataDir makes the directory when its parent is there, locks it, for which it waits up to lockWait, and reads who the host is. CodeNotFound (no parent),
 // CodeBadArgument (no directory), CodeReadOnly, CodeNoSpace, CodeLocked, CodeNewerFormat, CodeCorrupt.
-func openDataDir(path string, now time.Time) (_ *dataDir, err error) {
+func openDataDir(ctx context.Context, path string, now time.Time) (_ *dataDir, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, core.Errorf(core.CodeBadArgument, "data directory %s: %w", path, err)
@@ -59,7 +67,7 @@ func openDataDir(path string, now time.Time) (_ *dataDir, err error) {
 	if err := d.make(); err != nil {
 		return nil, err
 	}
-	if err := d.acquire(); err != nil {
+	if err := d.acquire(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.identify(now); err != nil {
@@ -115,12 +123,12 @@ func (d *dataDir) make() error {
 	return nil
 }
 
-func (d *dataDir) acquire() error {
+func (d *dataDir) acquire(ctx context.Context) error {
 	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return d.fileError(err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lockFile(ctx, f); err != nil {
 		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return d.fileError(err)
@@ -135,6 +143,23 @@ func (d *dataDir) acquire() error {
 	}
 	d.lock = f
 	return nil
+}
+
+// lockFile locks f for this process alone; EWOULDBLOCK when another still has it at the end of the wait.
+func lockFile(ctx context.Context, f *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(lockEvery):
+		}
+	}
 }
 
 func writeAt(f *os.File, b []byte) error {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -20,7 +21,7 @@ var someTime = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 func openDir(t *testing.T, path string) *dataDir {
 	t.Helper()
-	d, err := openDataDir(path, someTime)
+	d, err := openDataDir(t.Context(), path, someTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestDataDirKeepsTheHost(t *testing.T) {
 	if err := d.close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := openDataDir(path, someTime.Add(time.Hour))
+	again, err := openDataDir(t.Context(), path, someTime.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +59,36 @@ func TestDataDirKeepsTheHost(t *testing.T) {
 
 func TestDataDirServesOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")
-	d := openDir(t, path)
-	_, err := openDataDir(path, someTime)
-	wantCode(t, "a second", err, core.CodeLocked, path+" is in use by process "+strconv.Itoa(os.Getpid())+"; stop that server, or choose another")
-	if err := d.close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := openDir(t, path).close(); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d, began := openDir(t, path), time.Now()
+		_, err := openDataDir(t.Context(), path, someTime)
+		wantCode(t, "a second", err, core.CodeLocked, path+" is in use by process "+strconv.Itoa(os.Getpid())+"; stop that server, or choose another")
+		if took := time.Since(began); took < lockWait || took > 2*lockWait {
+			t.Errorf("it was refused after %s, want %s", took, lockWait)
+		}
+		if err := d.close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := openDir(t, path).close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDataDirOfADyingProcess: a killed process holds its lock until the operating system has taken its memory back.
+func TestDataDirOfADyingProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	synctest.Test(t, func(t *testing.T) {
+		dying := openDir(t, path)
+		time.AfterFunc(time.Second, func() { dying.close() })
+		d, err := openDataDir(t.Context(), path, someTime)
+		if err != nil {
+			t.Fatalf("a second after the start the lock is free, and the start failed: %v", err)
+		}
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestDataDirThatCannotBe(t *testing.T) {
@@ -75,11 +97,11 @@ func TestDataDirThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(filepath.Join(root, "no", "data"), someTime)
+	_, err := openDataDir(t.Context(), filepath.Join(root, "no", "data"), someTime)
 	wantCode(t, "without a parent", err, core.CodeNotFound, filepath.Join(root, "no")+" does not exist")
-	_, err = openDataDir(file, someTime)
+	_, err = openDataDir(t.Context(), file, someTime)
 	wantCode(t, "a file", err, core.CodeBadArgument, "is a file")
-	_, err = openDataDir(filepath.Join(file, "data"), someTime)
+	_, err = openDataDir(t.Context(), filepath.Join(file, "data"), someTime)
 	wantCode(t, "below a file", err, core.CodeBadArgument, "choose another with --data")
 }
 
@@ -96,7 +118,7 @@ func TestDataDirReadOnly(t *testing.T) {
 	if err := os.Mkdir(path, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(path, someTime)
+	_, err := openDataDir(t.Context(), path, someTime)
 	wantCode(t, "read-only", err, core.CodeReadOnly, "write access")
 }
 
@@ -122,7 +144,7 @@ func TestDataDirHostFileIsNoText(t *testing.T) {
 		if err := make(filepath.Join(path, "host.json")); err != nil {
 			t.Fatal(err)
 		}
-		opened := goer(func() error { _, err := openDataDir(path, someTime); return err })
+		opened := goer(func() error { _, err := openDataDir(t.Context(), path, someTime); return err })
 		select {
 		case err := <-opened:
 			wantCode(t, name, err, core.CodeCorrupt, "damaged")
@@ -157,16 +179,16 @@ func TestDataDirDamagedOrNewer(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(path, "host.json"), []byte(tc.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := openDataDir(path, someTime)
+		_, err := openDataDir(t.Context(), path, someTime)
 		wantCode(t, name, err, tc.code, tc.want)
-		_, err = openDataDir(path, someTime) // not "locked": the first has left nothing behind
+		_, err = openDataDir(t.Context(), path, someTime) // not "locked": the first has left nothing behind
 		wantCode(t, name+" again", err, tc.code, tc.want)
 	}
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "store"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(path, someTime)
+	_, err := openDataDir(t.Context(), path, someTime)
 	wantCode(t, "messages without a host", err, core.CodeCorrupt, "host.json is missing")
 }
 

@@ -53,7 +53,7 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 			err = errors.Join(err, res.close(err))
 		}
 	}()
-	if res.dir, err = openDataDir(n.cfg.Data, time.Now()); err != nil {
+	if res.dir, err = openDataDir(ctx, n.cfg.Data, time.Now()); err != nil {
 		return nil, err
 	}
 	res.opened(res.dir.close)
