@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"syscall"
 
 	"github.com/columbamq/columba/core"
@@ -41,6 +42,11 @@ func serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Wr
 	if build != nil {
 		n.build = build
 	}
+	reclaiming, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { reclaim(reclaiming, log) })
+	defer background.Wait()
+	defer cancel()
 	if err := n.Run(ctx); err != nil {
 		return err
 	}

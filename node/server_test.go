@@ -202,7 +202,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	pages.HandleFunc("/", okPage)
 	log := slog.New(slog.DiscardHandler)
 	g := newGuard(log, prometheus.NewRegistry(), nil, 4) // of which one address has 3
-	g.conns.now = func() time.Time { return someTime } // none is idle for long
+	g.conns.now = func() time.Time { return someTime }   // none is idle for long
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
