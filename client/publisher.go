@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -32,10 +33,12 @@ func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherO
 	for _, opt := range opts {
 		opt(&o)
 	}
+	var asked atomic.Bool // whether a server has said where the input hosts are, or why not
 	pub := publish.New(publish.Config{
 		Queue: queue, Client: c.opts.name, Timeout: o.timeout, MaxRecords: o.messages, MaxBytes: o.bytes, Log: c.opts.log,
 		Route: func(ctx context.Context) ([]publish.Host, error) {
 			res, err := read(ctx, c, c.msgs.PublishRoute, &pb.PublishRouteRequest{Queue: queue})
+			asked.Store(core.CodeOf(err) != core.CodeDeadline)
 			if err != nil {
 				return nil, err
 			}
@@ -56,6 +59,9 @@ func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherO
 	defer cancel()
 	if err := pub.Connect(ctx); err != nil {
 		pub.Close(ctx)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && !asked.Load() {
+			err = core.Errorf(core.CodeUnavailable, "server %s did not answer where %s is published to; see whether it hangs, or name another: %w", c.frontends.current(), queue, err)
+		}
 		return nil, err
 	}
 	return &Publisher{queue: queue, pub: pub}, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -174,4 +175,25 @@ func TestClient_CloseEndsEverything(t *testing.T) {
 	}
 	con.Close(ctx)
 	p.Close(ctx)
+}
+
+// TestPublisherNamesASilentFrontend: a server that takes connections and answers nothing, as a stopped process, is named in the error.
+func TestPublisherNamesASilentFrontend(t *testing.T) {
+	release := make(chan struct{})
+	f := startFake(t, &fake{route: func() ([]*pb.HostAddress, error) {
+		<-release
+		return nil, core.ErrUnavailable
+	}})
+	defer close(release)
+	c, err := Dial(t.Context(), f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = c.Publisher(ctx, "/t/q")
+	if want := "server " + f.addr + " did not answer"; core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v (%s), want %s with %q", err, core.CodeOf(err), core.CodeUnavailable, want)
+	}
 }
