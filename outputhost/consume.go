@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// consumeReadLimit bounds a message from a consumer: settlements only.
-	consumeReadLimit = 4 << 20
+	// consumeReadLimit bounds a message from a consumer: the largest frame is a settlement of wire.MaxSettledRuns runs, which has just over 1 MiB.
+	consumeReadLimit = ws.MaxMessage + 64<<10
 	// maxUnread is how many bytes of deliveries may wait to be written to a connection. Above it the streams of the connection get no more: what
 	// is ready stays in its group, for other consumers. A group may go over it by what it takes at once.
 	maxUnread = 8 << 20

@@ -21,6 +21,7 @@ var attacks = map[string]func() attack{
 	"GzipBombs": gzipBombs, "ElementBombs": elementBombs, "ElementBombsOfOtherCase": elementBombsOfOtherCase, "StalledBodies": stalledBodies, "SmallStalledBodies": smallStalledBodies,
 	"StalledCalls": stalledCalls, "ManyPulls": manyPulls, "SlowReaders": slowReaders,
 	"HellosOfConsumers": hellosOfConsumers, "HellosOfPublishers": hellosOfPublishers, "HellosOfReaders": hellosOfReaders,
+	"StalledMessages": stalledMessages, "Pings": pings, "EmptyFragments": emptyFragments, "EmptyMessages": emptyMessages,
 }
 
 // attackVariable names the attack in a process that is an attacker.

@@ -2,8 +2,11 @@ package ws
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
@@ -21,12 +24,17 @@ const fewStreams = 16
 // openingsAtOnce is how many streams of one kind are opened at once on a host. Each may wait for the metadata.
 const openingsAtOnce = 1024
 
+// refusedFor is how long an address gets no connection after one was ended for a flood.
+const refusedFor = time.Second
+
 // Admission decides which connections and streams a host takes, and opens its streams. Each kind of connection has its own, so that clients
 // of one kind never take the room of another. Safe for concurrent use.
 //
 // A remote address may hold at most as many connections, and as many streams, as are free. So one address takes no more than half, two take a
 // third each, and whoever comes next finds room. The connections of one address share its streams by the same rule, and the last of these
 // streams, a sixteenth of the host's, are for connections with few. All in-process connections are of one address, as are all of an IPv6 /64.
+//
+// It also bounds the memory of messages that are being received: see receiveRoom.
 type Admission struct {
 	limits Limits
 	spawn  func(f func(ctx context.Context)) bool
@@ -37,6 +45,13 @@ type Admission struct {
 		addresses   map[netip.Prefix]*remote
 		working     int
 		turns       []*place // those with openings that wait, each once
+
+		places   map[*place]struct{}
+		received int64                      // bytes of half-received messages
+		waiting  []*roomWaiter              // messages that wait for room, the oldest first
+		pressing bool                       // press is due; it is while there are any
+		exempt   *place                     // the message that goes on without room, if there is one
+		refused  map[netip.Prefix]time.Time // addresses that sent a flood, and until when they are refused
 	}
 }
 
@@ -45,15 +60,21 @@ type remote struct {
 	at          netip.Prefix
 	connections int
 	streams     int
+	received    int64
+	moving      int // messages that hold room and do not wait for more
 }
 
 // place is what one connection holds. Its Admission guards it.
 type place struct {
 	a        *Admission
 	from     *remote
+	conn     *Conn // set before anything is received
 	streams  int
 	left     bool
 	openings []func(ctx context.Context) // that wait for their turn
+	received int64                       // what the message that arrives holds
+	waits    bool                        // for room
+	moves    bool                        // counts in moving
 }
 
 // NewAdmission makes an Admission. spawn runs a function on a goroutine whose context ends when the host stops, or answers false when it has
@@ -61,6 +82,8 @@ type place struct {
 func NewAdmission(l Limits, spawn func(f func(ctx context.Context)) bool) *Admission {
 	a := &Admission{limits: l, spawn: spawn}
 	a.mu.addresses = make(map[netip.Prefix]*remote)
+	a.mu.places = make(map[*place]struct{})
+	a.mu.refused = make(map[netip.Prefix]time.Time)
 	return a
 }
 
@@ -81,11 +104,14 @@ func addressOf(hostPort string) netip.Prefix {
 	return prefix
 }
 
-// connect takes a connection in; CodeThrottled when its address has too many.
+// connect takes a connection in; CodeThrottled when its address has too many, or has just sent a flood.
 func (a *Admission) connect(hostPort string) (*place, error) {
 	at := addressOf(hostPort)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if until, flooded := a.mu.refused[at]; flooded && time.Now().Before(until) {
+		return nil, core.Errorf(core.CodeThrottled, "a connection from this address has just sent a flood of frames; connect again in %s", refusedFor)
+	}
 	from := a.mu.addresses[at]
 	if from == nil {
 		from = &remote{at: at}
@@ -97,7 +123,19 @@ func (a *Admission) connect(hostPort string) (*place, error) {
 	a.mu.addresses[at] = from
 	from.connections++
 	a.mu.connections++
-	return &place{a: a, from: from}, nil
+	p := &place{a: a, from: from}
+	a.mu.places[p] = struct{}{}
+	return p, nil
+}
+
+// flooded refuses the address new connections for a while: to connect again at once would make a flood of what it has at the beginning.
+func (p *place) flooded() {
+	now := time.Now()
+	a := p.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.mu.refused, func(_ netip.Prefix, until time.Time) bool { return !now.Before(until) })
+	a.mu.refused[p.from.at] = now.Add(refusedFor)
 }
 
 // leave gives back everything that the connection holds.
@@ -106,6 +144,12 @@ func (p *place) leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.left, p.openings = true, nil
+	delete(a.mu.places, p)
+	if p.waits {
+		p.waits = false
+		a.mu.waiting = slices.DeleteFunc(a.mu.waiting, func(w *roomWaiter) bool { return w.place == p })
+	}
+	p.releaseLocked()
 	p.giveBackLocked(p.streams)
 	a.mu.connections--
 	if p.from.connections--; p.from.connections == 0 {

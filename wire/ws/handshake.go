@@ -1,8 +1,10 @@
 package ws
 
 import (
+	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -55,18 +57,38 @@ func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) {
 	}
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: handshakeTimeout,
-		ReadBufferSize:   readBufferSize,
+		ReadBufferSize:   0, // that of the HTTP server is reused
 		WriteBufferSize:  serverBufferSize,
 		WriteBufferPool:  &serverBuffers,
 	}
-	c, err := upgrader.Upgrade(w, r, nil)
+	hijack := &hijacker{ResponseWriter: w}
+	c, err := upgrader.Upgrade(hijack, r, nil)
 	if err != nil {
 		if held != nil {
 			held.leave()
 		}
 		return nil, core.Errorf(core.CodeBadArgument, "upgrade %s from %s to a websocket: %w", r.URL.Path, r.RemoteAddr, err)
 	}
+	// The library reads through this buffer, which is empty. It gets the plain socket itself, which writes many buffers at once.
+	hijack.buffer.Reset(newFloodGuard(c.NetConn()))
 	conn := newConn(c, o.withDefaults())
-	conn.place = held
+	if held != nil {
+		held.conn = conn
+		conn.place, conn.in.place, conn.lived.limited = held, held, true
+	}
 	return conn, nil
+}
+
+// hijacker keeps the buffer that a hijacked connection is read through.
+type hijacker struct {
+	http.ResponseWriter
+	buffer *bufio.Reader
+}
+
+func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err == nil {
+		h.buffer = rw.Reader
+	}
+	return conn, rw, err
 }

@@ -14,23 +14,89 @@ import (
 )
 
 // lifeSign remembers when the peer was heard, and moves the read deadline on, at most once a second. It belongs to the reader goroutine,
-// but for heard.
+// but for the atomic fields.
 type lifeSign struct {
-	began time.Time
-	heard atomic.Int64 // nanoseconds after began
-	at    time.Time    // the deadline was moved
-	late  bool         // the peer was not heard for LateAfter, at some time
+	began   time.Time
+	heard   atomic.Int64 // nanoseconds after began
+	at      time.Time    // the deadline was moved
+	late    bool         // the peer was not heard for LateAfter, at some time
+	limited bool         // messages must not come too slowly
+
+	message  atomic.Int64 // nanoseconds after began, when the first bytes of the message that arrives came; 0: none arrives
+	received atomic.Int64 // bytes of it
+	cut      atomic.Bool  // it came too slowly for those that wait for its room
+	earlier  bool         // the read deadline is that of the message
 }
+
+// A message may take so long: by itself, and while others wait for its room. Sums of a pause and the time at a rate in bytes per second.
+const (
+	calmPause, calmRate       = 10 * time.Second, 64 << 10
+	pressedPause, pressedRate = time.Second, 1 << 20
+)
+
+var errSlow = core.Errorf(core.CodeThrottled, "a message came more slowly than %d KiB a second, or than %d KiB a second while others wait for its room; "+
+	"send smaller messages, or over a faster network", calmRate>>10, pressedRate>>10)
 
 func (l *lifeSign) note(c *websocket.Conn) error {
 	now := time.Now()
 	at := now.Sub(l.began)
 	l.late = l.late || at-time.Duration(l.heard.Swap(int64(at))) > LateAfter
+	return l.extend(c, now)
+}
+
+// extend moves the read deadline on.
+func (l *lifeSign) extend(c *websocket.Conn, now time.Time) error {
+	at := now.Sub(l.began)
+	deadline, earlier := at+readTimeout, false
+	if l.limited && l.message.Load() != 0 {
+		last := l.until(calmPause, calmRate)
+		deadline, earlier = min(deadline, last), last < deadline
+	}
 	if now.Sub(l.at) < time.Second {
 		return nil
 	}
-	l.at = now
-	return c.SetReadDeadline(now.Add(readTimeout))
+	l.at, l.earlier = now, earlier
+	if err := c.SetReadDeadline(l.began.Add(deadline)); err != nil {
+		return err
+	}
+	if l.cut.Load() { // its deadline may have come before this one
+		return errSlow
+	}
+	return nil
+}
+
+// piece counts bytes of the message.
+func (l *lifeSign) piece(n int) {
+	if n > 0 && l.message.Load() == 0 {
+		l.message.Store(max(1, int64(time.Since(l.began))))
+	}
+	l.received.Add(int64(n))
+}
+
+// arrived says that the message is complete.
+func (l *lifeSign) arrived() {
+	l.message.Store(0)
+	l.received.Store(0)
+	if l.earlier {
+		l.at, l.earlier = time.Time{}, false
+	}
+}
+
+// pause takes a wait for room off the time of the message.
+func (l *lifeSign) pause(d time.Duration) { l.message.Add(int64(d)) }
+
+// until is when the next bytes of the message have to be there, after began.
+func (l *lifeSign) until(pause time.Duration, rate int64) time.Duration {
+	return time.Duration(l.message.Load()) + pause + time.Duration(l.received.Load())*time.Second/time.Duration(rate)
+}
+
+// slow reports whether the message comes more slowly than it may while others wait. On any goroutine.
+func (l *lifeSign) slow(now time.Time) bool {
+	return l.message.Load() != 0 && now.Sub(l.began) > l.until(pressedPause, pressedRate)
+}
+
+func (l *lifeSign) heardSince(t time.Time) bool {
+	return time.Duration(l.heard.Load()) >= t.Sub(l.began)
 }
 
 // stop leaves the read deadline as it is from now on.
@@ -53,6 +119,7 @@ type aliveReader struct {
 
 func (r *aliveReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
+	r.c.lived.piece(n)
 	if noted := r.c.lived.note(r.c.ws); err == nil {
 		err = noted
 	}
@@ -64,12 +131,12 @@ func (c *Conn) read(h Handler) (refused error) {
 	alive := &aliveReader{c: c}
 	for {
 		if err := c.lived.note(c.ws); err != nil {
-			c.end(c.readError(err))
+			c.unreadable(err)
 			return nil
 		}
 		kind, r, err := c.ws.NextReader()
 		if err != nil {
-			c.end(c.readError(err))
+			c.unreadable(err)
 			return nil
 		}
 		if kind != websocket.BinaryMessage {
@@ -78,15 +145,40 @@ func (c *Conn) read(h Handler) (refused error) {
 		alive.Reader = r
 		m, err := c.in.receive(alive)
 		if err != nil {
-			c.end(c.readError(err))
+			c.unreadable(err)
 			return nil
 		}
+		c.lived.arrived()
 		err = h(m)
 		m.Release()
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// unreadable ends the connection after a failed read. A peer that was not patient or not fair is told so.
+func (c *Conn) unreadable(err error) {
+	if isTimeout(err) && (c.lived.cut.Load() || c.lived.earlier) {
+		err = errSlow
+	}
+	if core.CodeOf(err) != core.CodeThrottled {
+		c.end(c.readError(err))
+		return
+	}
+	if c.place != nil && (errors.Is(err, errFlood) || errors.Is(err, errEmptyFragment)) {
+		c.place.flooded()
+	}
+	if c.decide(core.Errorf(core.CodeThrottled, "connection to %s was ended: %w", c.RemoteAddr(), err)) {
+		c.sendClose(websocket.ClosePolicyViolation)
+		c.teardown()
+	}
+}
+
+// cutShort has the reader goroutine end the connection, whose message comes too slowly.
+func (c *Conn) cutShort() {
+	c.lived.cut.Store(true)
+	_ = c.ws.SetReadDeadline(time.Unix(1, 0))
 }
 
 // discard reads on, without a look at what comes, until the peer has answered the close message, for up to a second:

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"context"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
@@ -73,12 +74,19 @@ func (c *Conn) Post(b []byte) {
 	c.wakeWriter()
 }
 
-// Ping asks the peer for a sign of life, which Silent tells of. It does not wait; other pings go out now and then by themselves.
+// Ping asks the peer for a sign of life, which Silent tells of. It does not wait; other pings go out now and then by themselves. For a second no other
+// goes out while one is not answered: its answer tells as much, and a peer that stood still must not find a flood of pings.
 func (c *Conn) Ping() {
 	c.mu.Lock()
-	c.mu.ping = true
+	now := time.Now()
+	asks := now.Sub(c.mu.asked) >= time.Second || c.lived.heardSince(c.mu.asked)
+	if asks {
+		c.mu.ping, c.mu.asked = true, now
+	}
 	c.mu.Unlock()
-	c.wakeWriter()
+	if asks {
+		c.wakeWriter()
+	}
 }
 
 // enqueue fails without having called release.

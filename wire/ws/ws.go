@@ -35,6 +35,7 @@ type Conn struct {
 		closing *websocket.CloseError // the close message to send, once the queue is empty
 		pong    *string               // the answer owed to the peer's latest ping
 		ping    bool                  // somebody asks for a sign of life
+		asked   time.Time             // when that was, last
 		cause   error                 // of the end; errClosed when it was a clean one
 		unread  error                 // the peer leaves too many control frames unread; Post has closed the socket
 		ended   error                 // what callers are told from now on
@@ -48,6 +49,7 @@ type Handler func(msg *Message) error
 func newConn(c *websocket.Conn, o Options) *Conn {
 	conn := &Conn{ws: c, options: o, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	conn.lived.began = time.Now()
+	conn.in.limit, conn.in.ended = int(o.ReadLimit), conn.done
 	c.SetReadLimit(o.ReadLimit)
 	c.SetPingHandler(func(data string) error {
 		conn.mu.Lock()
@@ -63,7 +65,8 @@ func newConn(c *websocket.Conn, o Options) *Conn {
 // Run reads until the connection ends, the handler fails or ctx is cancelled, and joins both goroutines.
 // nil after a clean close by either side; the handler's error as it is, after up to a second for what is queued (an Error frame,
 // say). Anything else has a code: CodeBadFrame for what is not a binary websocket message, CodeTooLarge beyond the read limit,
-// CodeUnavailable for a lost, silent or cancelled connection. The handler runs on the caller's goroutine.
+// CodeUnavailable for a lost, silent or cancelled connection, CodeThrottled for a flood of frames, or a message that came too slowly or found no room.
+// The handler runs on the caller's goroutine.
 func (c *Conn) Run(ctx context.Context, h Handler) error {
 	c.mu.Lock()
 	twice, cause := c.mu.running, c.mu.cause

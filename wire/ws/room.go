@@ -1,0 +1,207 @@
+package ws
+
+import (
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Memory for the messages that the connections of an Admission receive. It is counted from the first bytes of a message until its last one has come: the
+// handler bounds what it keeps.
+//
+// A peer sends messages of up to 1 MiB, unless one record is larger. So 48 MiB let 48 connections be in the middle of such a message at once, and the
+// three quarters of one address hold two of the largest messages. The hosts of a process have 144 MiB together, and garbage makes it twice as much.
+const (
+	receiveRoom = 48 << 20
+	// uncounted is what each message may take without being counted: 8,192 connections of one address hold 128 MiB that way. Small messages never wait.
+	uncounted = 16 << 10
+	// roomWait is how long a message waits for room. Its sender gives up at the same time.
+	roomWait = writeTimeout
+	// exemptAfter is how long a message waits before it may go on without room. One at a time may: else messages that all hold a part and wait for more
+	// would wait for each other.
+	exemptAfter = time.Second // at once when all messages of its address wait
+	// pressEvery is how often slow messages are looked for while others wait.
+	pressEvery = 100 * time.Millisecond
+)
+
+var errNoRoom = core.Errorf(core.CodeThrottled, "the host holds as many bytes of half-received messages as it may, and none became free for %s; "+
+	"connect again, or to another host", roomWait)
+
+// roomWaiter is a message that waits for n bytes.
+type roomWaiter struct {
+	place *place
+	n     int64
+	since time.Time
+	ready chan error // buffered
+}
+
+// reserve takes n more bytes for the message that arrives, and waits for room until the connection has ended. CodeThrottled: there was none in time.
+// Only the reader goroutine calls it, and release.
+func (p *place) reserve(n int64, ended <-chan struct{}) error {
+	a := p.a
+	a.mu.Lock()
+	if p.left {
+		a.mu.Unlock()
+		return errClosed
+	}
+	if p.takeLocked(n) {
+		a.mu.Unlock()
+		return nil
+	}
+	w := &roomWaiter{place: p, n: n, since: time.Now(), ready: make(chan error, 1)}
+	p.waits = true
+	p.moveLocked()
+	a.mu.waiting = append(a.mu.waiting, w)
+	a.serveLocked(w.since) // it may be the last of its address that moved
+	if !a.mu.pressing {
+		a.mu.pressing = true
+		time.AfterFunc(pressEvery, a.press)
+	}
+	a.mu.Unlock()
+	select {
+	case err := <-w.ready:
+		if err != nil {
+			return err
+		}
+		c := p.conn
+		c.lived.at = time.Time{} // the read deadline may have passed meanwhile
+		return c.lived.extend(c.ws, time.Now())
+	case <-ended: // leave has removed it
+		return errClosed
+	}
+}
+
+// release gives back all that the message holds.
+func (p *place) release() {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.releaseLocked()
+}
+
+func (p *place) takeLocked(n int64) bool {
+	a := p.a
+	if a.mu.exempt == p {
+		return true
+	}
+	if a.mu.received+n > receiveRoom || p.from.received+n > receiveRoom/4*3 {
+		return false
+	}
+	p.received += n
+	p.from.received += n
+	a.mu.received += n
+	p.moveLocked()
+	return true
+}
+
+// moveLocked counts the connection among those that move, or not.
+func (p *place) moveLocked() {
+	moves := p.received > 0 && !p.waits
+	switch {
+	case moves && !p.moves:
+		p.from.moving++
+	case !moves && p.moves:
+		p.from.moving--
+	}
+	p.moves = moves
+}
+
+func (p *place) releaseLocked() {
+	a := p.a
+	a.mu.received -= p.received
+	p.from.received -= p.received
+	p.received = 0
+	p.moveLocked()
+	if a.mu.exempt == p {
+		a.mu.exempt = nil
+	}
+	if len(a.mu.waiting) > 0 {
+		a.serveLocked(time.Now())
+	}
+}
+
+// serveLocked gives room to waiting messages, the oldest first, and exempts one if none is.
+func (a *Admission) serveLocked(now time.Time) {
+	a.mu.waiting = slices.DeleteFunc(a.mu.waiting, func(w *roomWaiter) bool {
+		if !w.place.takeLocked(w.n) {
+			return false
+		}
+		w.end(now, nil)
+		return true
+	})
+	if a.mu.exempt != nil {
+		return
+	}
+	at := -1 // the oldest of the address that holds least
+	for i, w := range a.mu.waiting {
+		if (now.Sub(w.since) >= exemptAfter || w.place.from.moving == 0) && (at < 0 || w.place.from.received < a.mu.waiting[at].place.from.received) {
+			at = i
+		}
+	}
+	if at >= 0 {
+		w := a.mu.waiting[at]
+		a.mu.exempt = w.place
+		a.mu.waiting = slices.Delete(a.mu.waiting, at, at+1)
+		w.end(now, nil)
+	}
+}
+
+// end ends the wait. The time that it took does not count as the sender's.
+func (w *roomWaiter) end(now time.Time, err error) {
+	w.place.waits = false
+	w.place.moveLocked()
+	w.place.conn.lived.pause(now.Sub(w.since))
+	w.ready <- err
+}
+
+// press looks after the messages that wait: it refuses those that have waited long enough, and ends slow messages that are in the way.
+func (a *Admission) press() {
+	now := time.Now()
+	a.mu.Lock()
+	a.serveLocked(now)
+	a.mu.waiting = slices.DeleteFunc(a.mu.waiting, func(w *roomWaiter) bool {
+		late := now.Sub(w.since) >= roomWait
+		if late {
+			w.end(now, errNoRoom)
+		}
+		return late
+	})
+	slow := a.slowLocked(now)
+	if a.mu.pressing = len(a.mu.waiting) > 0; a.mu.pressing {
+		time.AfterFunc(pressEvery, a.press)
+	}
+	a.mu.Unlock()
+	for _, c := range slow {
+		c.cutShort()
+	}
+}
+
+// slowLocked returns the connections whose message comes too slowly while others wait for its room: those of an address that has its share and wants more,
+// those of the address that holds most when the whole room is full, and the exempt one.
+func (a *Admission) slowLocked(now time.Time) (slow []*Conn) {
+	if len(a.mu.waiting) == 0 {
+		return nil
+	}
+	crowded := make(map[*remote]bool)
+	for _, w := range a.mu.waiting {
+		if a.mu.received+w.n <= receiveRoom {
+			crowded[w.place.from] = true
+			continue
+		}
+		var most *remote
+		for _, r := range a.mu.addresses {
+			if most == nil || r.received > most.received {
+				most = r
+			}
+		}
+		crowded[most] = true
+		break
+	}
+	for p := range a.mu.places {
+		holds := p.received > 0 && crowded[p.from] || p == a.mu.exempt
+		if holds && !p.waits && p.conn.lived.slow(now) {
+			slow = append(slow, p.conn)
+		}
+	}
+	return slow
+}
