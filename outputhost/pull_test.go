@@ -34,7 +34,7 @@ func recordOf(t *testing.T, payload string) []byte {
 	return record
 }
 
-// TestPull_TakesNothingForACallerThatIsGone: a pull is woken as its caller gives up. What it took would be locked for nobody.
+// TestPull_TakesNothingForACallerThatIsGone: a pull is woken as its caller gives up. Messages taken for it would be locked for nobody.
 func TestPull_TakesNothingForACallerThatIsGone(t *testing.T) {
 	b := newBench(t)
 	g, s := b.given()

@@ -86,8 +86,8 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 	return nil
 }
 
-// settleRunLocked applies one run of an Ack or a Return; what is refused is appended to bad. Only what was applied counts: a consumer that makes settlements
-// up holds as much as before.
+// settleRunLocked applies one run of an Ack or a Return; refused settlements are appended to bad. Only applied ones lower what the consumer holds: a consumer
+// that makes settlements up holds as much as before.
 func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, now time.Time, bad []dispatch.Refusal) []dispatch.Refusal {
 	handle := c.settled.Handle
 	s, given := c.shareLocked(handle), c.lateLocked(handle)

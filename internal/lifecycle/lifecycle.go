@@ -30,8 +30,8 @@ type Options struct {
 	StopTimeout  time.Duration // of each Stop; 5 s
 	// Ready is called when all parts have started and none has failed so far.
 	Ready func()
-	// Draining is called when the first part is about to be stopped, with the failure that stops the process; nil when ctx ended. What it returns, unless
-	// it is 0, replaces DrainTimeout and StopTimeout, and a part whose drain takes longer is given up without an error: the failure keeps it from finishing.
+	// Draining is called when the first part is about to be stopped, with the failure that stops the process; nil when ctx ended. A result
+	// above 0 replaces DrainTimeout and StopTimeout. A part whose drain takes longer is then given up without an error: the failure keeps it from finishing.
 	Draining func(failure error) time.Duration
 }
 
