@@ -1,6 +1,8 @@
 package extentlog
 
 import (
+	"errors"
+	"fmt"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -79,4 +82,28 @@ func TestEngine_NothingCanBeFlushed(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestEngine_BackgroundErrorsFence(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	x := newExtent()
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	for range maxFailures {
+		e.backgroundError(fmt.Errorf("compact: %w", pebble.ErrCancelledCompaction)) // by a removal: no failure
+	}
+	for range maxFailures - 1 {
+		e.backgroundError(errors.New("flush failed"))
+	}
+	if err := e.Open(newExtent()); err != nil {
+		t.Fatalf("refused after %d errors: %v", maxFailures-1, err)
+	}
+	e.backgroundError(errors.New("flush failed"))
+	if _, err := e.Fence(x, 0); core.CodeOf(err) != core.CodeUnavailable {
+		t.Fatalf("fence on a broken disk: %v, want %q", err, core.CodeUnavailable)
+	}
+	if _, err := e.Read(x.ID, 1, 1, 1); err != nil {
+		t.Fatalf("read on a broken disk: %v", err)
+	}
 }
