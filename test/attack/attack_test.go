@@ -202,20 +202,23 @@ func stalledCalls() attack {
 	}
 }
 
-// manyPulls has 10,000 pulls wait, over HTTP/2, of four groups. To send and to end so many keeps a small machine busy by itself.
+// manyPulls has 10,000 pulls wait, of four groups, on 40 connections of HTTP/2, which are open before.
 func manyPulls() attack {
 	return func(ctx context.Context, addr string) {
-		transport := &http.Transport{Protocols: new(http.Protocols)}
-		transport.Protocols.SetUnencryptedHTTP2(true)
-		defer transport.CloseIdleConnections()
-		client := &http.Client{Transport: transport}
-		var wg sync.WaitGroup
-		for i := range 10_000 {
-			wg.Go(func() {
-				post(ctx, client, addr, "MessageService/Pull", "application/json", "", strings.NewReader(fmt.Sprintf(`{"queue":"/t/prey","group":"%c","wait":"50s"}`, 'a'+i%4)))
-			})
+		var pulls sync.WaitGroup
+		for range 40 {
+			transport := &http.Transport{Protocols: new(http.Protocols)}
+			transport.Protocols.SetUnencryptedHTTP2(true)
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			post(ctx, client, addr, "AdminService/ListQueues", "application/json", "", strings.NewReader("{}"))
+			for i := range 250 {
+				pulls.Go(func() {
+					post(ctx, client, addr, "MessageService/Pull", "application/json", "", strings.NewReader(fmt.Sprintf(`{"queue":"/t/prey","group":"%c","wait":"50s"}`, 'a'+i%4)))
+				})
+			}
 		}
-		wg.Wait()
+		pulls.Wait()
 	}
 }
 

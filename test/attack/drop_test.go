@@ -37,7 +37,10 @@ func TestAttack_StoresDropNothingByACallersWord(t *testing.T) {
 			return sealAt(uint64(b.Last()), b.Checksum, 1)
 		},
 	} {
-		t.Run(name, func(t *testing.T) { dropByWord(t, tell) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dropByWord(t, tell)
+		})
 	}
 }
 
