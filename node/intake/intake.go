@@ -25,7 +25,7 @@ const maxPage = 1 << 20
 // Limits of the budgets of a process. The public calls and those of other hosts have one each: a call of one kind may wait for one of the other.
 var (
 	PublicLimits = Limits{Body: 32 << 20, Small: 16 << 20, Large: 96 << 20, Waiting: 256, Wait: 5 * time.Second}
-	HostLimits   = Limits{Body: 48 << 20, Small: 16 << 20, Large: 128 << 20, Waiting: 256, Wait: 5 * time.Second}
+	HostLimits   = Limits{Body: 48 << 20, Small: 16 << 20, Large: 96 << 20, Waiting: 256, Wait: 5 * time.Second}
 )
 
 // Intake reads the bodies of all requests of a process. Safe for concurrent use.

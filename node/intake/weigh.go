@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -17,6 +18,9 @@ const (
 	messageWeight = 192 // a message, with its place in a list or a map
 	itemWeight    = 24  // an element of a list that is no message
 )
+
+// weighedAtOnce is how many fields, or bytes of JSON, are weighed before others may have the processor: weighing never waits, and takes up to a second.
+const weighedAtOnce = 4 << 10
 
 // procedures are the calls of the module's services by their path.
 var procedures = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor {
@@ -48,7 +52,10 @@ func procedure(path string) (input protoreflect.MessageDescriptor, public, ok bo
 // is before it: decoding ends there, too.
 func weighProto(b []byte, m protoreflect.MessageDescriptor, most int64) (weight int64) {
 	fields := m.Fields()
-	for len(b) > 0 && weight <= most {
+	for i := 1; len(b) > 0 && weight <= most; i++ {
+		if i%weighedAtOnce == 0 {
+			runtime.Gosched()
+		}
 		num, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return weight
@@ -84,7 +91,10 @@ func weighProto(b []byte, m protoreflect.MessageDescriptor, most int64) (weight 
 
 // weighJSON is the same for JSON: it counts what begins an object and what divides elements, outside of strings.
 func weighJSON(b []byte, most int64) (weight int64) {
-	for i := 0; i < len(b) && weight <= most; i++ {
+	for i, steps := 0, 1; i < len(b) && weight <= most; i, steps = i+1, steps+1 {
+		if steps%weighedAtOnce == 0 {
+			runtime.Gosched()
+		}
 		switch b[i] {
 		case '{':
 			weight += messageWeight
