@@ -149,12 +149,18 @@ func (v *receiver) larger(n, k int) (*Message, error) {
 		size = v.expected // all at once: a message that holds a part and waits for more is in the way of others
 	}
 	size = min(size, max(v.limit, n+k))
-	if need := v.uncounted(size); need > 0 {
+	need := v.uncounted(size)
+	switch {
+	case need <= 0:
+		return newMessage(size), nil
+	case n >= uncounted:
 		if err := v.place.reserve(int64(need), v.ended); err != nil {
 			return nil, err
 		}
-		v.held += need
+	case !v.place.take(int64(need)): // the size before may say too much: a message waits only for what it has bytes for
+		return newMessage(uncounted), nil
 	}
+	v.held += need
 	return newMessage(size), nil
 }
 

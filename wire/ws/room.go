@@ -37,7 +37,7 @@ type roomWaiter struct {
 }
 
 // reserve takes n more bytes for the message that arrives, and waits for room until the connection has ended. CodeThrottled: there was none in time.
-// Only the reader goroutine calls it, and release.
+// Only the reader goroutine calls it, take and release.
 func (p *place) reserve(n int64, ended <-chan struct{}) error {
 	a := p.a
 	a.mu.Lock()
@@ -70,6 +70,13 @@ func (p *place) reserve(n int64, ended <-chan struct{}) error {
 	case <-ended: // leave has removed it
 		return errClosed
 	}
+}
+
+// take is reserve without a wait; false: there is no room.
+func (p *place) take(n int64) bool {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	return !p.left && p.takeLocked(n)
 }
 
 // release gives back all that the message holds.

@@ -323,6 +323,40 @@ func TestConn_WaitForRoomDoesNotCount(t *testing.T) {
 	})
 }
 
+// TestAdmission_SmallMessagesDoNotWait: a message without bytes above uncounted comes at once though there is no room, whatever came before it.
+func TestAdmission_SmallMessagesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveAdmitted(t)
+		l := s.connect(one)
+		got := make(chan int, 1)
+		running(t, l.server, func(m *Message) error { got <- len(m.Bytes); return nil })
+		for _, size := range []int{1 << 20, 10, uncounted} {
+			l.send(head(0x82, 1<<20), make([]byte, 1<<20))
+			<-got
+			var stalled []link
+			for _, size := range []int{8 << 20, 8 << 20, 8 << 20, 8 << 20, 4 << 20} { // all that the address may have, but for some KiB
+				stalled = append(stalled, s.connect(one))
+				last := stalled[len(stalled)-1]
+				running(t, last.server, ignore)
+				last.send(head(0x82, size), make([]byte, size-1))
+			}
+			synctest.Wait()
+			begin := time.Now()
+			l.send(head(0x82, size), make([]byte, size))
+			if n := <-got; n != size {
+				t.Errorf("a message of %d bytes came, want %d", n, size)
+			}
+			if d, small := time.Since(begin), size <= uncounted; small != (d == 0) {
+				t.Errorf("a message of %d bytes took %s without room", size, d)
+			}
+			for _, stalled := range stalled {
+				stalled.client.Abort(nil)
+			}
+			synctest.Wait()
+		}
+	})
+}
+
 // TestAdmission_CountsNoMessageBeforeItsBytes: no memory is given for a head, whatever came before it.
 func TestAdmission_CountsNoMessageBeforeItsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
