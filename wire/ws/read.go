@@ -13,14 +13,15 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// lifeSign remembers when the peer was heard, and moves the read deadline on, at most once a second. It belongs to the reader goroutine,
-// but for the atomic fields.
+// lifeSign remembers when the peer was heard, and moves the read deadline on, at most once a second unless bytes of a slow message gain more. It belongs
+// to the reader goroutine, but for the atomic fields.
 type lifeSign struct {
-	began   time.Time
-	heard   atomic.Int64 // nanoseconds after began
-	at      time.Time    // the deadline was moved
-	late    bool         // the peer was not heard for LateAfter, at some time
-	limited bool         // messages must not come too slowly
+	began    time.Time
+	heard    atomic.Int64  // nanoseconds after began
+	at       time.Time     // the deadline was moved
+	deadline time.Duration // it, after began
+	late     bool          // the peer was not heard for LateAfter, at some time
+	limited  bool          // messages must not come too slowly
 
 	message  atomic.Int64 // nanoseconds after began, when the first bytes of the message that arrives came; 0: none arrives
 	received atomic.Int64 // bytes of it
@@ -52,10 +53,11 @@ func (l *lifeSign) extend(c *websocket.Conn, now time.Time) error {
 		last := l.until(calmPause, calmRate)
 		deadline, earlier = min(deadline, last), last < deadline
 	}
-	if now.Sub(l.at) < time.Second {
+	gains := l.earlier && deadline-l.deadline >= time.Second // a fast piece is worth more than the time it took
+	if now.Sub(l.at) < time.Second && !gains {
 		return nil
 	}
-	l.at, l.earlier = now, earlier
+	l.at, l.deadline, l.earlier = now, deadline, earlier
 	if err := c.SetReadDeadline(l.began.Add(deadline)); err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (l *lifeSign) heardSince(t time.Time) bool {
 }
 
 // stop leaves the read deadline as it is from now on.
-func (l *lifeSign) stop() { l.at = time.Now().Add(24 * time.Hour) }
+func (l *lifeSign) stop() { l.at, l.earlier = time.Now().Add(24*time.Hour), false }
 
 // Silent is for how long nothing was heard from the peer.
 func (c *Conn) Silent() time.Duration {

@@ -150,6 +150,26 @@ func TestConn_EndsSlowMessages(t *testing.T) {
 	}
 }
 
+// TestConn_PauseInALargeMessage: what came fast gives a message time for a pause, however late it came before that.
+func TestConn_PauseInALargeMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := serveAdmitted(t).connect(one)
+		got := make(chan int, 1)
+		running(t, l.server, func(m *Message) error { got <- len(m.Bytes); return nil })
+		time.Sleep(2 * time.Second)
+		const size = 8 << 20
+		l.send(head(0x82, size), make([]byte, 1)) // moves the read deadline
+		synctest.Wait()
+		l.send(make([]byte, size/2))
+		synctest.Wait()
+		time.Sleep(readTimeout - 2*time.Second)
+		if err := l.send(make([]byte, size/2-1)); err != nil {
+			t.Fatalf("the connection has ended: %v", err)
+		}
+		<-got
+	})
+}
+
 // TestConn_IdleAfterASlowMessage: the deadline of a message ends with it.
 func TestConn_IdleAfterASlowMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
