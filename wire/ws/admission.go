@@ -48,7 +48,7 @@ type Admission struct {
 
 		places   map[*place]struct{}
 		received int64                      // bytes of half-received messages
-		waiting  []*roomWaiter              // messages that wait for room, the oldest first
+		waiting  []*remote                  // addresses with messages that wait for room
 		pressing bool                       // press is due; it is while there are any
 		exempt   *place                     // the message that goes on without room, if there is one
 		refused  map[netip.Prefix]time.Time // addresses that sent a flood, and until when they are refused
@@ -61,7 +61,9 @@ type remote struct {
 	connections int
 	streams     int
 	received    int64
-	moving      int // messages that hold room and do not wait for more
+	moving      int           // messages that hold room and do not wait for more
+	waiting     []*roomWaiter // messages that wait for room, the oldest first
+	least       int64         // none of them wants less; room for it is worth a look
 }
 
 // place is what one connection holds. Its Admission guards it.
@@ -147,7 +149,8 @@ func (p *place) leave() {
 	delete(a.mu.places, p)
 	if p.waits {
 		p.waits = false
-		a.mu.waiting = slices.DeleteFunc(a.mu.waiting, func(w *roomWaiter) bool { return w.place == p })
+		i := slices.IndexFunc(p.from.waiting, func(w *roomWaiter) bool { return w.place == p })
+		a.dequeueLocked(p.from, i, i+1)
 	}
 	p.releaseLocked()
 	p.giveBackLocked(p.streams)

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -52,7 +53,7 @@ func (p *place) reserve(n int64, ended <-chan struct{}) error {
 	w := &roomWaiter{place: p, n: n, since: time.Now(), ready: make(chan error, 1)}
 	p.waits = true
 	p.moveLocked()
-	a.mu.waiting = append(a.mu.waiting, w)
+	a.enqueueLocked(w)
 	a.serveLocked(w.since) // it may be the last of its address that moved
 	if !a.mu.pressing {
 		a.mu.pressing = true
@@ -91,7 +92,7 @@ func (p *place) takeLocked(n int64) bool {
 	if a.mu.exempt == p {
 		return true
 	}
-	if a.mu.received+n > receiveRoom || p.from.received+n > receiveRoom/4*3 {
+	if !a.fitsLocked(p.from, n) {
 		return false
 	}
 	p.received += n
@@ -99,6 +100,11 @@ func (p *place) takeLocked(n int64) bool {
 	a.mu.received += n
 	p.moveLocked()
 	return true
+}
+
+// fitsLocked reports whether there is room for n more bytes of an address.
+func (a *Admission) fitsLocked(r *remote, n int64) bool {
+	return a.mu.received+n <= receiveRoom && r.received+n <= receiveRoom/4*3
 }
 
 // moveLocked counts the connection among those that move, or not.
@@ -127,29 +133,71 @@ func (p *place) releaseLocked() {
 	}
 }
 
-// serveLocked gives room to waiting messages, the oldest first, and exempts one if none is.
-func (a *Admission) serveLocked(now time.Time) {
-	a.mu.waiting = slices.DeleteFunc(a.mu.waiting, func(w *roomWaiter) bool {
-		if !w.place.takeLocked(w.n) {
-			return false
-		}
-		w.end(now, nil)
-		return true
-	})
-	if a.mu.exempt != nil {
-		return
+// enqueueLocked adds w to the messages that wait.
+func (a *Admission) enqueueLocked(w *roomWaiter) {
+	r := w.place.from
+	if len(r.waiting) == 0 {
+		a.mu.waiting = append(a.mu.waiting, r)
+		r.least = w.n
 	}
-	at := -1 // the oldest of the address that holds least
-	for i, w := range a.mu.waiting {
-		if (now.Sub(w.since) >= exemptAfter || w.place.from.moving == 0) && (at < 0 || w.place.from.received < a.mu.waiting[at].place.from.received) {
-			at = i
-		}
-	}
-	if at >= 0 {
-		w := a.mu.waiting[at]
-		a.mu.exempt = w.place
+	r.waiting = append(r.waiting, w)
+	r.least = min(r.least, w.n)
+}
+
+// dequeueLocked removes the messages i to j of an address.
+func (a *Admission) dequeueLocked(r *remote, i, j int) {
+	if r.waiting = slices.Delete(r.waiting, i, j); len(r.waiting) == 0 {
+		r.waiting = nil
+		at := slices.Index(a.mu.waiting, r)
 		a.mu.waiting = slices.Delete(a.mu.waiting, at, at+1)
+	}
+}
+
+// serveLocked gives room to waiting messages: to the address that holds least, and of its messages to the oldest that fits. It exempts one if none is.
+// It looks at the messages of an address only when there is room for one: else thousands that wait would make each one that comes dear.
+func (a *Admission) serveLocked(now time.Time) {
+	for r := a.nextLocked(); r != nil; r = a.nextLocked() {
+		i := slices.IndexFunc(r.waiting, func(w *roomWaiter) bool { return a.fitsLocked(r, w.n) })
+		if i < 0 { // the one that wanted least has gone
+			r.least = slices.MinFunc(r.waiting, func(w, other *roomWaiter) int { return cmp.Compare(w.n, other.n) }).n
+			continue
+		}
+		w := r.waiting[i]
+		a.dequeueLocked(r, i, i+1)
+		w.place.takeLocked(w.n)
 		w.end(now, nil)
+	}
+	if a.mu.exempt == nil {
+		a.exemptLocked(now)
+	}
+}
+
+// nextLocked is the address that holds least of those with a message that may fit; nil: there is none.
+func (a *Admission) nextLocked() (next *remote) {
+	for _, r := range a.mu.waiting {
+		if a.fitsLocked(r, r.least) && (next == nil || r.received < next.received) {
+			next = r
+		}
+	}
+	return next
+}
+
+// exemptLocked lets the oldest message of the address that holds least go on without room.
+func (a *Admission) exemptLocked(now time.Time) {
+	var first *roomWaiter
+	for _, r := range a.mu.waiting {
+		w := r.waiting[0]
+		if now.Sub(w.since) < exemptAfter && r.moving > 0 {
+			continue
+		}
+		if first == nil || cmp.Or(cmp.Compare(r.received, first.place.from.received), w.since.Compare(first.since)) < 0 {
+			first = w
+		}
+	}
+	if first != nil {
+		a.mu.exempt = first.place
+		a.dequeueLocked(first.place.from, 0, 1)
+		first.end(now, nil)
 	}
 }
 
@@ -166,13 +214,13 @@ func (a *Admission) press() {
 	now := time.Now()
 	a.mu.Lock()
 	a.serveLocked(now)
-	a.mu.waiting = slices.DeleteFunc(a.mu.waiting, func(w *roomWaiter) bool {
-		late := now.Sub(w.since) >= roomWait
-		if late {
-			w.end(now, errNoRoom)
+	for _, r := range slices.Clone(a.mu.waiting) {
+		late := 0 // of the oldest
+		for ; late < len(r.waiting) && now.Sub(r.waiting[late].since) >= roomWait; late++ {
+			r.waiting[late].end(now, errNoRoom)
 		}
-		return late
-	})
+		a.dequeueLocked(r, 0, late)
+	}
 	slow := a.slowLocked(now)
 	if a.mu.pressing = len(a.mu.waiting) > 0; a.mu.pressing {
 		time.AfterFunc(pressEvery, a.press)
@@ -190,19 +238,16 @@ func (a *Admission) slowLocked(now time.Time) (slow []*Conn) {
 		return nil
 	}
 	crowded := make(map[*remote]bool)
-	for _, w := range a.mu.waiting {
-		if a.mu.received+w.n <= receiveRoom {
-			crowded[w.place.from] = true
-			continue
+	full := false
+	for _, r := range a.mu.waiting {
+		if a.mu.received+r.waiting[0].n <= receiveRoom {
+			crowded[r] = true
+		} else {
+			full = true
 		}
-		var most *remote
-		for _, r := range a.mu.addresses {
-			if most == nil || r.received > most.received {
-				most = r
-			}
-		}
-		crowded[most] = true
-		break
+	}
+	if full {
+		crowded[a.mostLocked()] = true
 	}
 	for p := range a.mu.places {
 		holds := p.received > 0 && crowded[p.from] || p == a.mu.exempt
@@ -211,4 +256,14 @@ func (a *Admission) slowLocked(now time.Time) (slow []*Conn) {
 		}
 	}
 	return slow
+}
+
+// mostLocked is the address that holds most.
+func (a *Admission) mostLocked() (most *remote) {
+	for _, r := range a.mu.addresses {
+		if most == nil || r.received > most.received {
+			most = r
+		}
+	}
+	return most
 }

@@ -310,6 +310,54 @@ func TestAdmission_EndsSlowMessagesWhileOthersWait(t *testing.T) {
 	})
 }
 
+// TestAdmission_ServesWhoHoldsLeast: two addresses hold all the room, and one has more messages that wait. What becomes free is for a third address first.
+func TestAdmission_ServesWhoHoldsLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveAdmitted(t)
+		const size, greedy = 1 << 20, 10
+		got := make(chan struct{}, greedy+1)
+		connect := func(from string) link {
+			l := s.connect(from)
+			running(t, l.server, func(*Message) error { got <- struct{}{}; return nil })
+			return l
+		}
+		stall := func(from string, size int) link {
+			l := connect(from)
+			l.send(head(0x82, size), make([]byte, size-1))
+			return l
+		}
+		honest := connect(other)
+		waiting := []link{honest}
+		for range greedy {
+			waiting = append(waiting, connect(one))
+		}
+		for _, l := range waiting { // so that the next messages want as much at once
+			l.send(head(0x82, size), make([]byte, size))
+			<-got
+		}
+		first := stall(one, 8<<20)
+		for _, size := range []int{8 << 20, 8 << 20, 8 << 20, 4 << 20} {
+			stall(one, size)
+		}
+		stall("192.0.2.3:1", 8<<20)
+		stall("192.0.2.3:1", 4<<20)
+		for _, l := range waiting[1:] {
+			go l.send(head(0x82, size), make([]byte, size-1))
+		}
+		time.Sleep(exemptAfter + pressEvery) // one of them goes on without room, and stalls
+		go honest.send(head(0x82, size), make([]byte, size))
+		synctest.Wait()
+		if !s.waits(honest.server) {
+			t.Fatal("the message does not wait")
+		}
+		first.server.Abort(nil)
+		synctest.Wait()
+		if s.waits(honest.server) || len(got) != 1 {
+			t.Error("the message of the address that holds nothing still waits")
+		}
+	})
+}
+
 // TestConn_WaitForRoomDoesNotCount: a message that has nearly used up its time waits for room, and has as much time after it.
 func TestConn_WaitForRoomDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
