@@ -24,6 +24,8 @@ const (
 	exemptAfter = time.Second // at once when all messages of its address wait
 	// pressEvery is how often slow messages are looked for while others wait.
 	pressEvery = 100 * time.Millisecond
+	// signEvery is how often a message that waits gives its sender a sign of life. Publishers count a host as lost after 3 s.
+	signEvery = time.Second
 )
 
 var errNoRoom = core.Errorf(core.CodeThrottled, "the host holds as many bytes of half-received messages as it may, and none became free for %s; "+
@@ -60,16 +62,27 @@ func (p *place) reserve(n int64, ended <-chan struct{}) error {
 		time.AfterFunc(pressEvery, a.press)
 	}
 	a.mu.Unlock()
-	select {
-	case err := <-w.ready:
-		if err != nil {
-			return err
+	return w.wait(ended)
+}
+
+// wait returns when there is room, or when none became free in time.
+func (w *roomWaiter) wait(ended <-chan struct{}) error {
+	c := w.place.conn
+	sign := time.NewTicker(signEvery)
+	defer sign.Stop()
+	for {
+		select {
+		case err := <-w.ready:
+			if err != nil {
+				return err
+			}
+			c.lived.at = time.Time{} // the read deadline may have passed meanwhile
+			return c.lived.extend(c.ws, time.Now())
+		case <-sign.C:
+			c.Ping() // the pings of the peer are not read, so nothing answers them
+		case <-ended: // leave has removed it
+			return errClosed
 		}
-		c := p.conn
-		c.lived.at = time.Time{} // the read deadline may have passed meanwhile
-		return c.lived.extend(c.ws, time.Now())
-	case <-ended: // leave has removed it
-		return errClosed
 	}
 }
 

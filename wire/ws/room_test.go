@@ -358,6 +358,36 @@ func TestAdmission_ServesWhoHoldsLeast(t *testing.T) {
 	})
 }
 
+// TestConn_GivesSignsOfLifeWhileItWaits: a peer asks a host that does not read, since its message waits for room. It must not count as lost.
+func TestConn_GivesSignsOfLifeWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveAdmitted(t)
+		for _, size := range []int{8 << 20, 8 << 20, 8 << 20, 8 << 20, 4 << 20, 8 << 20} { // the last one goes on without room
+			stalled := s.connect(one)
+			running(t, stalled.server, ignore)
+			go stalled.send(head(0x82, size), make([]byte, size-1))
+			synctest.Wait()
+		}
+		time.Sleep(exemptAfter + pressEvery)
+		l := s.connect(one)
+		running(t, l.server, ignore)
+		running(t, l.client, ignore)
+		if err := l.client.Send(t.Context(), frame(1, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		for range 30 { // until the first of them ends
+			time.Sleep(100 * time.Millisecond)
+			if !s.waits(l.server) {
+				t.Fatal("the message does not wait")
+			}
+			l.client.Ping()
+			if d := l.client.Silent(); d > signEvery+100*time.Millisecond {
+				t.Fatalf("silent for %s, want at most %s", d, signEvery)
+			}
+		}
+	})
+}
+
 // TestConn_WaitForRoomDoesNotCount: a message that has nearly used up its time waits for room, and has as much time after it.
 func TestConn_WaitForRoomDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
