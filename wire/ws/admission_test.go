@@ -210,3 +210,29 @@ func TestUpgrade_RefusesByItsAdmission(t *testing.T) {
 		t.Errorf("Dial beyond the limit = %v, want %s", err, core.CodeThrottled)
 	}
 }
+
+// TestConn_EndsWhenItsHandlerPanics: the HTTP server recovers, so the process lives, and nobody else would give back what the connection holds.
+func TestConn_EndsWhenItsHandlerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveAdmitted(t)
+		l := s.connect(one)
+		end := running(t, l.client, ignore)
+		if err := l.client.Send(t.Context(), frame(1, 10)); err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() { recover() }()
+			l.server.Run(t.Context(), func(*Message) error { panic("a defect") })
+		}()
+		synctest.Wait()
+		if s.mu.connections != 0 || len(s.mu.addresses) != 0 {
+			t.Errorf("%d connections are counted, want none", s.mu.connections)
+		}
+		select {
+		case <-l.client.done:
+			end()
+		default:
+			t.Error("the peer's connection has not ended")
+		}
+	})
+}

@@ -12,6 +12,9 @@ import (
 // errClosed is the cause of a clean end.
 var errClosed = errors.New("closed")
 
+// errPanic is the cause when the handler panicked, which the HTTP server recovers from.
+var errPanic = core.Errorf(core.CodeInternal, "the handler of the connection panicked")
+
 func unlessClean(cause error) error {
 	if errors.Is(cause, errClosed) {
 		return nil

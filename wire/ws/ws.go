@@ -79,6 +79,8 @@ func (c *Conn) Run(ctx context.Context, h Handler) error {
 		return unlessClean(cause)
 	}
 
+	defer c.end(errPanic) // otherwise it has ended before
+
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	cancelled := make(chan struct{})
