@@ -41,7 +41,7 @@ RACESEEDS := 15
 ATTACKS := ^Test(Flood|Attack)_
 
 # What takes longest begins first.
-components = $(if $(filter ./...,$(PACKAGES)),./storehost/extentlog ./controller) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
+components = $(if $(filter ./...,$(PACKAGES)),./storehost/extentlog ./controller ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
 clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/integration) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
 
 # The race detector is on wherever it can work; where it cannot, the run says so.
@@ -68,13 +68,13 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 	exec bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
 
 .PHONY: test
-test: ## all tests but attacks, rings 1 and 2 under the race detector, about 5 minutes on 2 cores
+test: ## all tests but attacks, rings 1 and 2 under the race detector, within 5 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
 	@$(MAKE) -j2 -O test-components test-clusters
 
 .PHONY: test-components
 test-components:
-	$(TESTENV) $(GO) test -count=1 -p 2 $(RACE) -timeout 600s $(TESTFLAGS) $(components)
+	$(TESTENV) $(GO) test -count=1 -p 3 $(RACE) -timeout 600s $(TESTFLAGS) $(components)
 
 .PHONY: test-clusters
 test-clusters:

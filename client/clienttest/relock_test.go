@@ -22,15 +22,15 @@ func setLockTimeout(t *testing.T, b *clienttest.Broker, lock time.Duration) {
 // TestWork_OutlivesAChangeOfTheLockTimeout changes the lock timeout while jobs run whose messages were locked for the one before: each job runs once,
 // to its end.
 func TestWork_OutlivesAChangeOfTheLockTimeout(t *testing.T) {
-	const long, short = 10 * time.Minute, 30 * time.Second
+	const long, short = 150 * time.Second, 8 * time.Second
 	for name, x := range map[string]struct {
 		before, after, runs time.Duration
 	}{
-		"lowered":                        {long, short, time.Minute},
-		"lowered after an extension":     {long, short, 4 * time.Minute},
-		"lowered to the least":           {long, core.MinLockTimeout, time.Minute},
+		"lowered":                        {long, short, 15 * time.Second},
+		"lowered after an extension":     {long, short, time.Minute},
+		"lowered to the least":           {long, core.MinLockTimeout, 15 * time.Second},
 		"lowered just after a delivery":  {long, core.MinLockTimeout, time.Second},
-		"raised":                         {short, long, 10 * time.Second},
+		"raised":                         {short, long, 3 * time.Second},
 		"raised just after a delivery":   {short, long, 0},
 		"raised from the least":          {2 * core.MinLockTimeout, long, 10 * time.Second},
 		"raised just before an end of 2": {2 * core.MinLockTimeout, long, 0},
@@ -38,7 +38,7 @@ func TestWork_OutlivesAChangeOfTheLockTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, core.GroupSpec{LockTimeout: x.before}, func(t *testing.T, b *clienttest.Broker) {
 				const jobs = 3
-				a, ends, h := job(20 * time.Minute)
+				a, ends, h := job(2 * long)
 				b.Work(t, queue, "billing", h, client.Concurrency(2*jobs)) // so that a message that comes again is handled at once
 				for i := range jobs {
 					b.Publish(t, queue, fmt.Sprint(i))
