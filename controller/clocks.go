@@ -11,23 +11,13 @@ import (
 	"github.com/columbamq/columba/membership/clocks"
 )
 
-const (
-	// compareEvery is how often the clocks of all hosts are compared; they are also compared when membership changes.
-	compareEvery = 30 * time.Second
-	// compareAgain is how soon they are compared again while a host does not say its time: membership shows a host a moment before it serves.
-	compareAgain = 5 * time.Second
-)
-
 // skewed holds the last verdict on each host's clock. Safe for concurrent use.
 type skewed struct {
-	wake chan struct{}
-	mu   struct {
+	mu struct {
 		sync.Mutex
 		verdicts map[core.HostID]skew.Verdict // replaced, never changed
 	}
 }
-
-func newSkewed() *skewed { return &skewed{wake: make(chan struct{}, 1)} }
 
 // wrong reports whether the clock of a host is known to be wrong. Such a host gets no new work in which times matter.
 func (s *skewed) wrong(id core.HostID) bool {
@@ -44,29 +34,12 @@ func (s *skewed) replace(now map[core.HostID]skew.Verdict) {
 
 // watchClocks compares the clocks of all hosts until ctx ends. It alone changes the verdicts.
 func (h *Host) watchClocks(ctx context.Context) {
-	stop := h.deps.Members.Changed(func() { poke(h.skewed.wake) })
-	defer stop()
 	reader := clocks.New(h.deps.Peers.Dial, h.deps.now)
 	defer reader.Close()
-	next := time.NewTimer(compareEvery)
-	defer next.Stop()
 	var verdicts map[core.HostID]skew.Verdict
-	for ctx.Err() == nil {
-		pause := compareEvery
-		readings, silent := reader.Read(ctx, h.deps.Members)
-		if silent > 0 {
-			pause = compareAgain
-		}
-		if ctx.Err() == nil {
-			verdicts = h.judgeClocks(readings, silent, verdicts)
-		}
-		next.Reset(pause)
-		select {
-		case <-ctx.Done():
-		case <-next.C:
-		case <-h.skewed.wake:
-		}
-	}
+	reader.Watch(ctx, h.deps.Members, func(readings map[core.HostID]skew.Reading, silent int) {
+		verdicts = h.judgeClocks(readings, silent, verdicts)
+	})
 }
 
 // judgeClocks publishes the verdicts on all clocks and answers them. A member that did not say its time keeps the verdict of before. When a clock turned out

@@ -11,6 +11,7 @@ import (
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/clocks"
 )
 
 // TestClocks_WrongHostsGetNoWork: while the clock of a store is an hour wrong, it gets no extents, and its open timer extents are sealed. An output host with such a
@@ -36,7 +37,7 @@ func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 				return !slices.ContainsFunc(ids, func(id core.HostID) bool { return !r.ctl.skewed.wrong(id) })
 			}
 		}
-		r.eventually("both clocks are wrong", 2*compareEvery, wrong("s0", "o0"))
+		r.eventually("both clocks are wrong", 2*clocks.Every, wrong("s0", "o0"))
 		for range 20 {
 			e, err := r.ctl.createExtent(t.Context(), r.wish(queue))
 			r.ok(err)
@@ -66,7 +67,7 @@ func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 		}
 
 		r.ahead("s0", 0)
-		r.eventually("the clocks are right again", 2*compareEvery, func() bool { return !r.ctl.skewed.wrong("s0") })
+		r.eventually("the clocks are right again", 2*clocks.Every, func() bool { return !r.ctl.skewed.wrong("s0") })
 		_, err := r.ctl.ensureExtent(t.Context(), timers)
 		r.ok(err)
 
@@ -95,9 +96,9 @@ func (r *rig) hostsWithSkew() int {
 func TestClocks_Silent(t *testing.T) {
 	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
 		r.ahead("s0", -time.Hour)
-		r.eventually("the clock is wrong", 2*compareEvery, func() bool { return r.ctl.skewed.wrong("s0") })
+		r.eventually("the clock is wrong", 2*clocks.Every, func() bool { return r.ctl.skewed.wrong("s0") })
 		r.kill("s0")
-		for range 4 * compareEvery / time.Second {
+		for range 4 * clocks.Every / time.Second {
 			if r.sleep(time.Second); !r.ctl.skewed.wrong("s0") {
 				t.Fatal("the clock is right since nobody can read it")
 			}
@@ -115,7 +116,7 @@ func TestClocks_TwoHosts(t *testing.T) {
 	bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
 		r.leave("in")
 		r.ahead("s0", time.Hour)
-		r.eventually("both are named", 2*compareEvery, func() bool { return strings.Count(r.log.text(), "differs from the others'") == 2 })
+		r.eventually("both are named", 2*clocks.Every, func() bool { return strings.Count(r.log.text(), "differs from the others'") == 2 })
 		if r.ctl.skewed.wrong("s0") || r.ctl.skewed.wrong("ctl") {
 			t.Error("one of two hosts is refused")
 		}
@@ -126,7 +127,7 @@ func TestClocks_TwoHosts(t *testing.T) {
 func TestClocks_OnlyStore(t *testing.T) {
 	bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
 		r.ahead("s0", time.Hour)
-		r.eventually("its clock is wrong", 2*compareEvery, func() bool { return r.ctl.skewed.wrong("s0") })
+		r.eventually("its clock is wrong", 2*clocks.Every, func() bool { return r.ctl.skewed.wrong("s0") })
 		if _, err := r.ctl.createExtent(t.Context(), r.wish(r.queue(1, 1))); err != nil {
 			t.Error(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/clocks"
 )
 
 // due publishes a message with a delay, and answers by how much the stored time at which it is due differs from the delay.
@@ -38,7 +39,7 @@ func TestClock_WrongOneIsCorrected(t *testing.T) {
 				sleep(time.Second)
 				check("right", 0)
 				r.ahead.Store(int64(by))
-				sleep(compareEvery + 2*time.Second)
+				sleep(clocks.Every + 2*time.Second)
 				check("wrong", 0)
 				p.send()
 				p.flush()
@@ -47,7 +48,7 @@ func TestClock_WrongOneIsCorrected(t *testing.T) {
 				}
 				r.ahead.Store(0)
 				check("set, and not compared yet", 0)
-				sleep(compareEvery)
+				sleep(clocks.Every)
 				check("right again", 0)
 				r.all(p.n)
 			})
@@ -60,7 +61,7 @@ func TestClock_OfTwoHosts(t *testing.T) {
 	bubble(t, 1, nil, func(r *rig) {
 		r.without("ctl")
 		r.ahead.Store(int64(time.Hour))
-		sleep(2 * compareEvery)
+		sleep(2 * clocks.Every)
 		if at := r.host.clock.stamp(r.host.deps.now()); time.Until(at) != time.Hour {
 			t.Errorf("the host takes it for %s, it is %s", at, time.Now())
 		}

@@ -111,7 +111,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		cfg: cfg, log: deps.Log.With("role", "inputhost"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		stores:   newStores(storeLimits{deadline: cfg.AppendDeadline, slow: cfg.SlowStore, slowFor: cfg.SlowFor, stuck: cfg.StuckStore}),
 		links:    newLinks(),
-		clock:    newClock(),
+		clock:    &clock{},
 		teller:   newTeller(),
 		openings: newGate(atOnce), sealings: newGate(atOnce),
 	}
