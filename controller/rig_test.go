@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,10 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
@@ -47,11 +44,6 @@ type rig struct {
 		ahead   map[string]time.Duration   // clocks that are, by address
 		runs    map[string]membership.Host // that joined last, by address
 	}
-}
-
-type servedHost struct {
-	listener *netmem.Listener
-	server   *http.Server
 }
 
 // running is one run of the controller.
@@ -175,124 +167,6 @@ func (r *rig) ok(err error) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-}
-
-// serve listens at an address.
-func (r *rig) serve(addr string, h http.Handler) {
-	dated := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.mu.Lock()
-		ahead, self := r.mu.ahead[addr], r.mu.runs[addr]
-		r.mu.Unlock()
-		peer.Identify(w.Header(), self.ID, self.Run)
-		if ahead != 0 {
-			w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
-		}
-		h.ServeHTTP(w, req)
-	})
-	s := &servedHost{netmem.Listen(addr), &http.Server{Handler: dated}}
-	r.mu.Lock()
-	r.mu.serving[addr] = s
-	r.mu.Unlock()
-	r.wg.Go(func() { s.server.Serve(s.listener) })
-}
-
-// ahead sets by how much the clock of a host is ahead.
-func (r *rig) ahead(id core.HostID, by time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.ahead[string(id)+":1"] = by
-}
-
-func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	r.mu.Lock()
-	s := r.mu.serving[addr]
-	r.mu.Unlock()
-	if s == nil {
-		return nil, fmt.Errorf("dial %s: connection refused", addr)
-	}
-	return s.listener.Dial(ctx)
-}
-
-func (r *rig) up(s *fakeStore) {
-	mux := http.NewServeMux()
-	mux.Handle(columbav1connect.NewStoreServiceHandler(s))
-	r.serve(string(s.id)+":1", s.guard(mux))
-}
-
-func (r *rig) upOutput(o *fakeOutput) {
-	mux := http.NewServeMux()
-	mux.Handle(columbav1connect.NewOutputServiceHandler(o))
-	r.serve(string(o.id)+":1", mux)
-}
-
-// kill ends a process at once: nobody listens. Membership does not know yet.
-func (r *rig) kill(id core.HostID) {
-	addr := string(id) + ":1"
-	r.mu.Lock()
-	s := r.mu.serving[addr]
-	delete(r.mu.serving, addr)
-	r.mu.Unlock()
-	s.server.Close()
-}
-
-// restart starts a killed store again, as a new run.
-func (r *rig) restart(s *fakeStore) {
-	s.with(func() { s.run = newRun() })
-	r.up(s)
-	r.join(membership.Host{ID: s.id, Roles: []string{"storehost"}, Address: string(s.id) + ":1", Run: s.run})
-}
-
-// wipe gives a store an empty directory.
-func (s *fakeStore) wipe() {
-	s.with(func() {
-		s.disk = core.DiskID{ID: core.NewID(time.Now())}
-		clear(s.replicas)
-		clear(s.removed)
-	})
-}
-
-// hang stops a store like SIGSTOP; its address still takes connections.
-func (r *rig) hang(s *fakeStore) {
-	s.with(func() {
-		if s.hung == nil {
-			s.hung = make(chan struct{})
-		}
-	})
-}
-
-func (r *rig) wake(s *fakeStore) {
-	s.with(func() {
-		if s.hung != nil {
-			close(s.hung)
-			s.hung = nil
-		}
-	})
-}
-
-func (r *rig) join(hosts ...membership.Host) {
-	r.mu.Lock()
-	for _, m := range hosts {
-		r.mu.members[m.ID], r.mu.runs[m.Address] = m, m
-	}
-	r.mu.Unlock()
-	r.tellMembers()
-}
-
-func (r *rig) leave(id core.HostID) {
-	r.mu.Lock()
-	delete(r.mu.members, id)
-	r.mu.Unlock()
-	r.tellMembers()
-}
-
-func (r *rig) tellMembers() {
-	r.mu.Lock()
-	all := make([]membership.Host, 0, len(r.mu.members))
-	for _, m := range r.mu.members {
-		all = append(all, m)
-	}
-	r.mu.Unlock()
-	r.ok(r.members.Set(all))
 }
 
 func (r *rig) sleep(d time.Duration) {
