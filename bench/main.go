@@ -65,6 +65,7 @@ var sections = []struct {
 	{"hole", (*rig).hole},
 	{"timers", (*rig).timers},
 	{"parked", (*rig).parked},
+	{"failing", (*rig).failing},
 	{"tenants", (*rig).tenants},
 }
 
@@ -72,7 +73,7 @@ var sections = []struct {
 var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
-	"consuming":   {"drain", "flow", "hole", "timers", "parked"},
+	"consuming":   {"drain", "flow", "hole", "timers", "parked", "failing"},
 	"tenants":     {"tenants"},
 }
 
@@ -143,7 +144,7 @@ func (r *rig) worker(j measure.Job) (measure.Outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, patience+longJobs[j.Kind])
+	ctx, cancel := context.WithTimeout(r.ctx, patience+longJobs[j.Kind]+j.Warm+j.For)
 	defer cancel()
 	text, err := command(ctx, r.self, workerCommand, string(arg)).Output()
 	if err != nil {

@@ -50,6 +50,7 @@ type report struct {
 	Lines    []line
 	Notes    []string
 	Sections []stretch
+	Cells    []cell // of failing
 	profiles []profile
 }
 
@@ -128,7 +129,7 @@ func (r *report) save(dir string, now time.Time) error {
 	}
 	name := filepath.Join(dir, now.Format("2006-01-02")+"-"+r.suite)
 	data, err := json.MarshalIndent(map[string]any{
-		"time": now.UTC().Format(time.RFC3339), "machine": machine(), "lines": r.Lines, "notes": r.Notes, "sections": r.Sections, "profiles": r.profiles,
+		"time": now.UTC().Format(time.RFC3339), "machine": machine(), "lines": r.Lines, "notes": r.Notes, "sections": r.Sections, "profiles": r.profiles, "cells": r.Cells,
 	}, "", "  ")
 	if err != nil {
 		return err

@@ -148,18 +148,24 @@ func parseMetrics(text string) metrics {
 }
 
 // memory is the resident set in bytes.
-func (s *server) memory() (float64, error) {
+func (s *server) memory() (float64, error) { return s.status("VmRSS:") }
+
+// mostMemory is the largest resident set since the process began, in bytes.
+func (s *server) mostMemory() (float64, error) { return s.status("VmHWM:") }
+
+// status reads a size of the process, in bytes.
+func (s *server) status(field string) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return kib * 1024, err
 		}
 	}
-	return 0, errors.New("no VmRSS in /proc")
+	return 0, fmt.Errorf("no %s in /proc/%d/status", field, s.pid)
 }
 
 // cpu is the CPU time the server has used, in seconds.

@@ -20,10 +20,13 @@ type Job struct {
 
 	Producers int // produce, timers: each with a connection of its own
 	InFlight  int // produce: messages of each without an answer, at most
-	Rate      int // steady, flow: messages a second, of all queues
+	Rate      int // steady, flow, failing: messages a second, of all queues; failing: 0 for as fast as it goes
 	Queues    int // steady: more than one are named Queue-0, Queue-1 …
 	Consumers int // drain, hold, park, flow, timers: of one group, each with a connection of its own
-	Prefetch  int // drain, hold, park, rest, flow, timers: messages that each consumer may hold
+	Prefetch  int // drain, hold, park, rest, flow, timers, failing: messages that each consumer may hold
+
+	Bad    int  // failing: percent of the messages that are bad
+	AckBad bool // failing: the bad ones are acked; else they are nacked at every delivery
 }
 
 // Outcome is what a load client measured.
@@ -34,9 +37,11 @@ type Outcome struct {
 	P50, P99 float64 // ms; of sampled messages
 	CPU      float64 // seconds of the whole client, user and system
 	Total    int64   // messages of the whole client, the warm-up's too
-	Gap      float64 // seconds; the longest without an acknowledgement of a sampled message
+	Gap      float64 // seconds; the longest without an acknowledgement of a sampled message, after the warm-up
 
 	Deliver50, Deliver99 float64 // ms; flow: from when a message was due until a consumer had it
+
+	LastQuarter float64 // messages a second in the last quarter of the time
 }
 
 // PerSecond is the rate of messages.

@@ -65,11 +65,21 @@ func (t *Tally) Over(j Job, f func(ctx context.Context) error) (Outcome, error) 
 		t.counting.Store(true)
 	})
 	defer warm.Stop()
+	var late atomic.Int64
+	last := time.AfterFunc(j.Warm+j.For*3/4, func() { late.Store(t.acked.Load()) })
+	defer last.Stop()
 	failed := make(chan error, 1)
 	go func() { failed <- f(ctx) }()
 	<-ctx.Done()
 	o := Outcome{Messages: t.acked.Load() - before, Seconds: time.Since(began).Seconds()}
+	o.LastQuarter = float64(before+o.Messages-late.Load()) / (j.For.Seconds() / 4)
 	t.counting.Store(false)
+	t.mu.Lock()
+	if t.mu.last.IsZero() {
+		t.mu.last = began
+	}
+	t.mu.gap = max(t.mu.gap, time.Since(t.mu.last))
+	t.mu.Unlock()
 	if err := <-failed; err != nil {
 		return o, err
 	}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/columbamq/columba/bench/measure"
+	"github.com/columbamq/columba/client"
+	"github.com/columbamq/columba/core"
+)
+
+// failingSlices is how many slices of time each rate of the section is measured. By default that is 21 s: a quarter of
+// it is longer than the longest pause of the nack throttle, 5 s, and messages that wait for 1 s or 20 s have filled
+// what a share may have outstanding by then.
+const failingSlices = 7
+
+// failingParts are the messages that are bad, percent of all.
+var failingParts = []int{5, 20, 95}
+
+// failingBackoffs are how long a bad message waits for its next attempt. The longest is more than the 30 s from which
+// on messages are parked.
+var failingBackoffs = []time.Duration{0, time.Second, 20 * time.Second, 5 * time.Minute}
+
+// cell is what one server did with one share of bad messages and one backoff. Rates are of good messages acked, a
+// second.
+type cell struct {
+	BadPercent     int
+	BackoffSeconds float64 // below 0: the bad ones are acked like the others
+	Published      int     // messages a second; 0: as fast as it goes
+	Acked          float64
+	Ratio          float64 // to the rate at which good ones are acked when the bad ones are acked, too
+	LastQuarter    float64 // the same rate as Acked, in the last quarter of the time
+	Gap            float64 // seconds; the longest without an acked good message
+	P99            float64 // ms, from the publish of a good message to its ack
+	MemoryMiB      float64 // of the server, resident, at most
+	Checkpoints    float64 // of shares, written a second
+	Parked         float64 // messages
+	DeadLettered   float64 // messages
+}
+
+// failing has a part of the messages fail at every delivery, and compares how fast the others are acked with how fast
+// they are acked when none fails: at half of the rate at which a server publishes and consumes at the same time, and as
+// fast as it goes.
+func (r *rig) failing() error {
+	most, err := r.failingCell("failing-most", cell{BackoffSeconds: -1})
+	if err != nil {
+		return err
+	}
+	half := max(1, int(most.Acked/2))
+	r.report.info("published and consumed at the same time, 1 KiB", most.Acked, "msg/s", "no message is bad; half of it is what the cells are published at")
+	for _, bad := range failingParts {
+		plain, err := r.failingCell(fmt.Sprint("failing-acked", bad), cell{BadPercent: bad, BackoffSeconds: -1, Published: half})
+		if err != nil {
+			return err
+		}
+		r.report.say("%d%% bad, which are acked: %.0f good ones acked a second, p99 %.1f ms, the server at most %.0f MiB, %.1f checkpoints a second",
+			bad, plain.Acked, plain.P99, plain.MemoryMiB, plain.Checkpoints)
+		for _, backoff := range failingBackoffs {
+			name := fmt.Sprintf("failing%d-%s", bad, backoff)
+			c, err := r.failingCell(name, cell{BadPercent: bad, BackoffSeconds: backoff.Seconds(), Published: half})
+			if err != nil {
+				return err
+			}
+			c.Ratio = c.Acked / plain.Acked
+			r.reportCell(c)
+			if c, err = r.failingCell(name+"-most", cell{BadPercent: bad, BackoffSeconds: backoff.Seconds()}); err != nil {
+				return err
+			}
+			c.Ratio = c.Acked / (most.Acked * float64(100-bad) / 100)
+			r.reportCell(c)
+		}
+	}
+	return nil
+}
+
+// reportCell judges that good messages were acked to the end at half of the load. At full load it only reports.
+func (r *rig) reportCell(c cell) {
+	r.report.Cells = append(r.report.Cells, c)
+	l := line{Name: fmt.Sprintf("%d%% bad, backoff %s, %s", c.BadPercent, time.Duration(c.BackoffSeconds*1e9), c.load()), Value: c.Ratio, Unit: "×", Note: c.note()}
+	if c.Published > 0 {
+		l.Bound, l.Verdict = "acks at the end", fail
+		if c.LastQuarter > 0 {
+			l.Verdict = pass
+		}
+	}
+	r.report.add(l)
+}
+
+func (c cell) load() string {
+	if c.Published > 0 {
+		return "half of the load"
+	}
+	return "full load"
+}
+
+func (c cell) note() string {
+	return fmt.Sprintf("%.0f good ones acked a second, %.0f in the last quarter, none for %.1f s; p99 %.1f ms; server ≤ %.0f MiB; %.1f checkpoints a second; %.0f parked, %.0f dead letters",
+		c.Acked, c.LastQuarter, c.Gap, c.P99, c.MemoryMiB, c.Checkpoints, c.Parked, c.DeadLettered)
+}
+
+// failingCell measures one cell on a new server.
+func (r *rig) failingCell(name string, c cell) (cell, error) {
+	s, err := r.server(name)
+	if err != nil {
+		return c, err
+	}
+	defer s.remove()
+	if err := r.createQueue(s); err != nil {
+		return c, err
+	}
+	spec := core.GroupSpec{Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}}
+	if wait := time.Duration(c.BackoffSeconds * 1e9); wait > 0 {
+		spec.Backoff = core.Backoff{Min: wait, Factor: 1, Max: wait}
+	}
+	if err := r.admin(s, func(ctx context.Context, a admin) error {
+		_, err := a.CreateGroup(ctx, spec)
+		return err
+	}); err != nil {
+		return c, err
+	}
+	o, err := r.worker(measure.Job{
+		Kind: "failing", Addr: s.addr, Queue: queuePath, Group: groupName, Size: messageSize, Warm: warm, For: failingSlices * r.slice,
+		Rate: c.Published, Prefetch: prefetch, Bad: c.BadPercent, AckBad: c.BackoffSeconds < 0,
+	})
+	if err != nil {
+		return c, err
+	}
+	m, err := s.metrics(r.ctx)
+	if err != nil {
+		return c, err
+	}
+	bytes, err := s.mostMemory()
+	c.Acked, c.LastQuarter, c.Gap, c.P99, c.MemoryMiB = o.PerSecond(), o.LastQuarter, o.Gap, o.P99, bytes/(1<<20)
+	c.Checkpoints = m["columba_outputhost_checkpoints_total"] / (warm.Seconds() + o.Seconds)
+	c.Parked, c.DeadLettered = m["columba_outputhost_messages_parked_total"], m["columba_outputhost_messages_dead_lettered_total"]
+	return c, err
+}
+
+// badMark is where a message says whether it is bad, behind its stamp.
+const badMark = 8
+
+// handleFailing publishes, at a rate or as fast as it goes, while one consumer acks the good messages, and nacks the
+// bad ones at every delivery or acks them, too. What it counts and times are good messages, each from its publish to
+// its ack.
+func handleFailing(j measure.Job) (measure.Outcome, error) {
+	c, pub, err := publisher(context.Background(), j)
+	if err != nil {
+		return measure.Outcome{}, err
+	}
+	defer c.Close()
+	var t measure.Tally
+	return t.Over(j, func(ctx context.Context) error {
+		consumed := make(chan error, 1)
+		go func() {
+			consumed <- consumeOne(ctx, j, func(d *client.Delivery) {
+				switch bad := d.Body[badMark] != 0; {
+				case !bad && d.Ack() == nil:
+					t.Answered(measure.Stamped(d.Body), true, nil)
+				case bad && j.AckBad:
+					_ = d.Ack() // one that fails is delivered again, like a nack
+				case bad:
+					_ = d.Nack()
+				}
+			})
+		}()
+		err := publishMarked(ctx, j, pub, &t)
+		return firstOf([]error{err, closing(pub.Close), <-consumed})
+	})
+}
+
+// publishMarked publishes until ctx ends. The same messages of each run are bad.
+func publishMarked(ctx context.Context, j measure.Job, pub *client.Publisher, t *measure.Tally) error {
+	body := measure.Payload(j.Size)
+	random := rand.New(rand.NewPCG(uint64(j.Bad), 1))
+	send := func(_ int, due time.Time) error {
+		measure.Stamp(body, due)
+		body[badMark] = 0
+		if random.IntN(100) < j.Bad {
+			body[badMark] = 1
+		}
+		err := pub.PublishAsync(ctx, client.Message{Body: body}, func(_ client.Receipt, err error) {
+			if err != nil {
+				t.Answered(due, false, err)
+			}
+		})
+		if ctx.Err() != nil { // the time is up
+			return nil
+		}
+		return err
+	}
+	if j.Rate > 0 {
+		return measure.Pace(ctx, j.Rate, send)
+	}
+	for ctx.Err() == nil {
+		if err := send(0, time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

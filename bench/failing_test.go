@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/bench/measure"
+)
+
+func TestReportCell(t *testing.T) {
+	for _, c := range []struct {
+		cell cell
+		want string
+	}{
+		{cell{BadPercent: 5, BackoffSeconds: 20, Published: 1000, Ratio: 1, LastQuarter: 950}, "| 5% bad, backoff 20s, half of the load | 1 × | acks at the end | PASS "},
+		{cell{BadPercent: 5, Published: 1000, Ratio: 0.25}, "| 5% bad, backoff 0s, half of the load | 0.25 × | acks at the end | FAIL "},
+		{cell{BadPercent: 95, BackoffSeconds: 300, Ratio: 0}, "| 95% bad, backoff 5m0s, full load | 0 × |  | 0 good ones"},
+	} {
+		r := &rig{report: newReport(&bytes.Buffer{}, t.TempDir(), "consuming")}
+		r.reportCell(c.cell)
+		if text := r.report.markdown(time.Now()); !strings.Contains(text, c.want) {
+			t.Errorf("%+v: no line that begins with %q in:\n%s", c.cell, c.want, text)
+		}
+		if len(r.report.Cells) != 1 || r.report.Cells[0] != c.cell {
+			t.Errorf("cells are %+v, want %+v", r.report.Cells, c.cell)
+		}
+	}
+}
+
+// TestTally_LastQuarter counts messages that are acknowledged in the first quarter only.
+func TestTally_LastQuarter(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		var tally measure.Tally
+		o, err := tally.Over(measure.Job{For: 200 * time.Millisecond}, func(ctx context.Context) error {
+			for began := time.Now(); ctx.Err() == nil; {
+				if !early || time.Since(began) < 50*time.Millisecond {
+					tally.Answered(began, false, nil)
+				}
+			}
+			return nil
+		})
+		if err != nil || early != (o.LastQuarter == 0) || o.Total == 0 {
+			t.Errorf("early %v: %+v, %v", early, o, err)
+		}
+	}
+}
