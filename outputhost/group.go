@@ -11,6 +11,7 @@ import (
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/rate"
+	"github.com/columbamq/columba/outputhost/transfer"
 )
 
 // group is one consumer group's work on this host. Its mutex owns the delivery state; nothing is sent, read or waited for under it.
@@ -22,44 +23,38 @@ type group struct {
 	queuePath string
 	name      string
 	savedAt   atomic.Int64 // unix ns, when a checkpoint was taken last
+	outbox    transfer.Outbox
 	users     atomic.Int32 // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
-		record     metadata.GroupRecord
-		recordAt   metadata.Reading // of its row
-		source     core.Status      // of the queue; "": not read yet
-		sourceAt   metadata.Reading // of the queue's record
-		paused     error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
-		rules      *dispatch.Group
-		shares     map[core.ExtentID]*share
-		given      map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
-		merged     time.Time                // when checkpoints of other owners were looked at
-		byToken    uint64                   // settlements by token
-		dropped    uint64                   // shares that were taken out of the group
-		settled    int                      // messages since the last checkpoint
-		acks       rate.Meter               // of what the rules have counted as acked
-		told       toldGroup                // what controllers were told of the group
-		gap        uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
-		ordered    []*share                 // of shares, oldest extent first; nil when they changed
-		consumers  []*consumer              // in turn
-		turn       int
-		pulls      map[chan struct{}]struct{} // unary pulls that wait for a message
-		pulled     time.Duration              // when the last one ended, see elapsed
-		letterErr  error                      // why the last message could not be appended to the dead letter queue; nil: it could
-		lookFailed int64                      // unix ns, since when no look-up of dead letters has succeeded; zero: the last one did
-		lingering  bool                       // readers are open for the pull that may follow the last one
-		pumping    bool
-		again      bool // an event came while pumping
-		burying    bool // messages are on their way to the dead letter queue's publisher
-		parks      bool // messages are on their way to the retry queue's publisher
-		retryReady bool // the retry queue is there, as far as is known
-		closed     bool
-		parkErr    error                         // why the last message could not be parked; nil: it could
-		warned     int64                         // unix ns: when it was logged last that dead letters cannot be written, or messages not be parked
-		stalled    time.Time                     // since when nothing succeeds, as it was logged last; zero: it does
-		looked     time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
-		names      map[dispatch.SessionID]string // of consumers, past ones too, for dead letters
-		runs       []dispatch.Run                // scratch
+		record    metadata.GroupRecord
+		recordAt  metadata.Reading // of its row
+		source    core.Status      // of the queue; "": not read yet
+		sourceAt  metadata.Reading // of the queue's record
+		paused    error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
+		rules     *dispatch.Group
+		shares    map[core.ExtentID]*share
+		given     map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
+		merged    time.Time                // when checkpoints of other owners were looked at
+		byToken   uint64                   // settlements by token
+		dropped   uint64                   // shares that were taken out of the group
+		settled   int                      // messages since the last checkpoint
+		acks      rate.Meter               // of what the rules have counted as acked
+		told      toldGroup                // what controllers were told of the group
+		gap       uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
+		ordered   []*share                 // of shares, oldest extent first; nil when they changed
+		consumers []*consumer              // in turn
+		turn      int
+		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message
+		pulled    time.Duration              // when the last one ended, see elapsed
+		lingering bool                       // readers are open for the pull that may follow the last one
+		pumping   bool
+		again     bool // an event came while pumping
+		closed    bool
+		stalled   time.Time                     // since when nothing succeeds, as it was logged last; zero: it does
+		looked    time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
+		names     map[dispatch.SessionID]string // of consumers, past ones too, for transfers
+		runs      []dispatch.Run                // scratch
 	}
 }
 
@@ -102,7 +97,7 @@ func (h *Host) unload(g *group) {
 	defer h.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.mu.shares) == 0 && len(g.mu.given) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.mu.burying && !g.mu.parks && h.mu.groups[g.id] == g {
+	if len(g.mu.shares) == 0 && len(g.mu.given) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.outbox.Busy() && h.mu.groups[g.id] == g {
 		delete(h.mu.groups, g.id)
 	}
 }

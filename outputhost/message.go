@@ -276,32 +276,3 @@ func (h *Host) lookUpDueIn(ctx context.Context, e core.Extent, group core.GroupI
 	}
 	return core.Errorf(core.CodeTooLarge, "more than %d messages are due at once", dueRounds*maxPull)
 }
-
-// isParked reports whether a message whose append may have come to pass is in the group's retry queue.
-func (h *Host) isParked(ctx context.Context, g *group, want *wire.Record) bool {
-	ctx, cancel := context.WithTimeout(ctx, rangeTimeout)
-	defer cancel()
-	g.mu.Lock()
-	queue := g.mu.record.Retry
-	g.mu.Unlock()
-	if queue.IsZero() { // it was made since the group's record was read
-		now, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
-		if err != nil || now.ID != g.id || now.Retry.IsZero() {
-			return false
-		}
-		queue = now.Retry
-	}
-	found := false
-	err := h.lookUpDue(ctx, queue, g.id, time.UnixMilli(want.DeliverAt), func(_ core.Receipt, _ int64, record []byte) error {
-		var r wire.Record
-		if _, err := wire.DecodeRecord(record, &r); err != nil {
-			return err
-		}
-		found = found || r.Origin == want.Origin && r.Attempts == want.Attempts && wire.ReadPast(r.Extra).Epoch == wire.ReadPast(want.Extra).Epoch
-		return nil
-	})
-	if err != nil {
-		h.log.Debug("cannot look whether a message is parked", "queue", g.queuePath, "group", g.name, "err", err)
-	}
-	return found
-}

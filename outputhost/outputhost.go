@@ -27,6 +27,7 @@ import (
 	"github.com/columbamq/columba/outputhost/deadlines"
 	"github.com/columbamq/columba/outputhost/lease"
 	"github.com/columbamq/columba/outputhost/sources"
+	"github.com/columbamq/columba/outputhost/transfer"
 	"github.com/columbamq/columba/wire/ws"
 )
 
@@ -91,7 +92,7 @@ type Host struct {
 	keys      acktoken.Keys    // set by Start
 	deadlines *deadlines.Deadlines[*group]
 	saver     *saver
-	letters   *letters
+	mover     *transfer.Mover
 	sources   *sources.Stores
 	memory    *budget.Budget
 	notes     *budget.Budget // the part of the memory for texts and metadata of nacks
@@ -145,7 +146,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.assigning = make(chan struct{}, 1)
 	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)
-	h.letters = newLetters(h)
+	h.mover = newMover(h)
 	h.sources = sources.New(deps.Members)
 	h.memory = budget.New(cfg.HoldMemory)
 	h.notes = budget.New(cfg.HoldMemory / notesPart)

@@ -1,15 +1,12 @@
 package outputhost
 
 import (
-	"context"
 	"time"
 
-	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
-	"github.com/columbamq/columba/outputhost/retryqueue"
 )
 
-// pump does everything an event made possible: hand out, read on, dead-letter, save, set the next deadline. One goroutine at a
+// pump does everything an event made possible: hand out, read on, transfer, save, set the next deadline. One goroutine at a
 // time pumps a group; an event that comes meanwhile makes it go round once more.
 func (g *group) pump() {
 	g.mu.Lock()
@@ -23,8 +20,7 @@ func (g *group) pump() {
 		g.mu.again = false
 		began, now := time.Now(), g.h.deps.Now()
 		var out []delivery
-		var dead []dispatch.Dead
-		var parks []dispatch.Parking
+		var leaving [dispatch.Destinations][]dispatch.Transfer
 		mayGive := g.h.lease.MayGive(now)
 		if mayGive {
 			g.mu.rules.Tick(now)
@@ -33,8 +29,9 @@ func (g *group) pump() {
 			if g.mu.paused == nil {
 				out = g.takeLocked(now)
 			}
-			dead = nextOf(&g.mu.burying, g.mu.rules.TakeDead, deadAtOnce)
-			parks = nextOf(&g.mu.parks, g.mu.rules.TakeParking, parksAtOnce)
+			for to := range leaving {
+				leaving[to] = g.outbox.Next(g.mu.rules, dispatch.Destination(to))
+			}
 		}
 		reads := g.readLocked()
 		urgent, changed := g.unsavedLocked()
@@ -50,11 +47,10 @@ func (g *group) pump() {
 		for _, r := range reads {
 			r()
 		}
-		if len(dead) > 0 {
-			g.h.tasks.Go(func(ctx context.Context) { g.bury(ctx, began, dead) })
-		}
-		if len(parks) > 0 {
-			g.h.tasks.Go(func(ctx context.Context) { g.park(ctx, began, parks) })
+		for _, some := range leaving {
+			if len(some) > 0 {
+				g.h.mover.Begin(leaver{g}, began, some)
+			}
 		}
 		if changed {
 			g.h.saver.note(g, urgent)
@@ -67,65 +63,6 @@ func (g *group) pump() {
 			return
 		}
 	}
-}
-
-// nextOf takes the messages that leave next for a built-in queue; none while earlier ones are on their way.
-func nextOf[T any](leaving *bool, take func(most int, out []T) []T, most int) []T {
-	if *leaving {
-		return nil
-	}
-	next := take(most, nil)
-	*leaving = len(next) > 0
-	return next
-}
-
-// leave has f hand messages to the publisher of a built-in queue. It waits for room there, which may need what the caller of pump has to do: so it
-// has a goroutine of its own. The messages were taken at began, while the lease held: letterTimeout later nothing of them is sent any more, also when this
-// process stands still in between.
-func (g *group) leave(ctx context.Context, began time.Time, leaving *bool, f func(ctx context.Context)) {
-	ctx, cancel := context.WithDeadline(ctx, began.Add(letterTimeout))
-	defer cancel()
-	f(ctx)
-	g.mu.Lock()
-	*leaving = false
-	g.mu.Unlock()
-	g.pump()
-}
-
-// bury hands messages to the dead letter queue.
-func (g *group) bury(ctx context.Context, began time.Time, dead []dispatch.Dead) {
-	g.leave(ctx, began, &g.mu.burying, func(ctx context.Context) {
-		g.h.letters.bury(ctx, g, dead)
-	})
-}
-
-// park hands messages to the retry queue, which is made for the first one.
-func (g *group) park(ctx context.Context, began time.Time, parks []dispatch.Parking) {
-	g.leave(ctx, began, &g.mu.parks, func(ctx context.Context) {
-		err := g.ensureRetry(ctx)
-		for _, p := range parks {
-			if err != nil { // nothing was appended, whatever became of the queue
-				g.h.letters.parked(g, p, core.Errorf(core.CodeUnavailable, "%w", err))
-			} else {
-				g.h.letters.park(ctx, g, p)
-			}
-		}
-	})
-}
-
-// ensureRetry makes the group's retry queue, unless it is there.
-func (g *group) ensureRetry(ctx context.Context) error {
-	g.mu.Lock()
-	record, ready := g.mu.record, g.mu.retryReady
-	g.mu.Unlock()
-	if ready {
-		return nil
-	}
-	err := retryqueue.Ensure(ctx, g.h.deps.Meta, record, g.h.deps.Now())
-	g.mu.Lock()
-	g.mu.retryReady = err == nil
-	g.mu.Unlock()
-	return err
 }
 
 // takeLocked hands messages to the consumers in turn, as their credits allow.
@@ -144,12 +81,6 @@ func (g *group) takeLocked(now time.Time) []delivery {
 	return out
 }
 
-// So many messages leave for a built-in queue at once.
-const (
-	deadAtOnce  = 256
-	parksAtOnce = 256
-)
-
 // unsavedLocked reports whether a checkpoint is due, and how soon. It keeps count of the memory, too.
 func (g *group) unsavedLocked() (u urgency, changed bool) {
 	if g.mu.settled >= g.h.cfg.CheckpointAcks {
@@ -159,10 +90,10 @@ func (g *group) unsavedLocked() (u urgency, changed bool) {
 		if s.rules.Unsaved() > 0 { // retries wait for it
 			u, changed = saveNow, true
 		}
-		switch { // departures do, and dead letters
-		case s.rules.PartingMany():
+		switch { // transfers do
+		case s.rules.LeavingMany():
 			u, changed = saveNow, true
-		case s.rules.Parting() > 0 || s.rules.Intending() > 0:
+		case s.rules.Leaving() > 0:
 			u, changed = max(u, saveBusy), true
 		}
 		changed = changed || s.rules.Changed() || s.finished()

@@ -35,7 +35,7 @@ type share struct {
 	watch                   dispatch.Watch            // of the watchdog
 	gone                    uint64                    // how many messages selections took of the extent, as far as known here
 	began                   time.Time                 // when it was resumed here
-	intended                int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages to be dead-lettered; 0: none did
+	announced               int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages that leave for the dead letter queue; 0: none did
 	claim                   *once.Claim               // of a group that delivers at most once, else nil
 	held                    int                       // bytes it holds, as counted in the host's memory
 	noted                   int                       // of these, texts and metadata of nacks, as counted there
@@ -108,7 +108,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		return err
 	}
 	own := metadata.CheckpointKey(g.id, e.ID, epoch, g.h.deps.Members.Self().Run)
-	state, others, intended, err := g.h.savedState(ctx, own, g.counts(e, epoch))
+	state, others, announced, err := g.h.savedState(ctx, own, g.counts(e, epoch))
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
@@ -140,8 +140,8 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		old.countHeldLocked()
 	}
 	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now}
-	if !intended.IsZero() {
-		s.intended = intended.UnixNano()
+	if !announced.IsZero() {
+		s.announced = announced.UnixNano()
 	}
 	if s.timers() {
 		decided.Resume(&state, g.id)
@@ -230,15 +230,15 @@ func (g *group) counts(e core.Extent, epoch uint64) func(uint64) bool {
 // clockTolerance is how far apart the clocks of two hosts that are well may be.
 const clockTolerance = time.Second
 
-// savedState merges the checkpoints of all owners, of the epochs that count; own is the key of this host's. intended is when the oldest of those was written
-// that tell of messages to be dead-lettered.
-func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epoch uint64) bool) (state dispatch.State, others map[metadata.Key]*other, intended time.Time, err error) {
+// savedState merges the checkpoints of all owners, of the epochs that count; own is the key of this host's. announced is when the oldest of those was written
+// that tell of messages that leave for the dead letter queue.
+func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epoch uint64) bool) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
 	rows, err := h.checkpoints(ctx, own.Partition, metadata.Quorum)
 	if err != nil {
 		rows, err = h.checkpoints(ctx, own.Partition, metadata.One)
 	}
 	if err != nil {
-		return state, nil, intended, err
+		return state, nil, announced, err
 	}
 	now := h.deps.Now()
 	for _, row := range rows {
@@ -247,10 +247,10 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epo
 		}
 		s, err := dispatch.DecodeState(row.Value)
 		if err != nil {
-			return state, nil, intended, err
+			return state, nil, announced, err
 		}
-		if s.Ended() && (intended.IsZero() || row.Written.Before(intended)) {
-			intended = row.Written
+		if s.Dies() && (announced.IsZero() || row.Written.Before(announced)) {
+			announced = row.Written
 		}
 		if ahead := row.Written.Sub(now); ahead > clockTolerance { // deadlines of a clock that is ahead come that much too late
 			s.Shift(-ahead)
@@ -263,7 +263,7 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epo
 			others[row.Key] = &other{value: string(row.Value), since: now}
 		}
 	}
-	return state, others, intended, nil
+	return state, others, announced, nil
 }
 
 // epochOf reads the epoch of a checkpoint's key; a key of another form has none of ours.

@@ -72,9 +72,9 @@ func (g *group) whyStuck(ctx context.Context) (*pb.WhyStuckResponse, error) {
 	case stuck.NoReplica:
 		out.Detail = errorText(worst.s.trouble)
 	case stuck.DLQNotWritable:
-		out.Detail = errorText(g.mu.letterErr)
+		out.Detail = errorText(g.outbox.Err(dispatch.DeadLetterQueue))
 	case stuck.RetryNotWritable:
-		out.Detail = errorText(g.mu.parkErr)
+		out.Detail = errorText(g.outbox.Err(dispatch.RetryQueue))
 	case stuck.CheckpointNotSaved:
 		out.Detail = errorText(saveErr)
 	}
@@ -231,7 +231,7 @@ func (g *group) viewLocked(x *held, now time.Time) stuck.View {
 		Takers:   len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Waiting: g.mu.rules.Ready(),
 		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(),
 		MemoryFull: g.h.memory.Room(s.rules.HeldBatches()) == 0, Unreadable: x.lost || s.failing() || len(s.sourcesLocked(now)) == 0,
-		Lapsed: !g.h.lease.Holds(now), DLQFails: g.mu.letterErr != nil && depth.Dying > 0, ParkFails: g.mu.parkErr != nil && depth.Parked > 0,
+		Lapsed: !g.h.lease.Holds(now), DLQFails: depth.Dying > 0 && g.outbox.Err(dispatch.DeadLetterQueue) != nil, ParkFails: depth.Parked > 0 && g.outbox.Err(dispatch.RetryQueue) != nil,
 	}
 	_, v.Stalled = g.mu.rules.Stalled()
 	v.Throttled = true

@@ -85,7 +85,7 @@ func (s *Share) lapse(seq core.Seq, m *message) {
 	}
 	m.failure = Lapsed
 	s.changed = true
-	s.die(seq, m)
+	s.leave(seq, m, DeadLetterQueue, 0)
 }
 
 // lapseUnseen ends a buffered message that has expired.

@@ -184,7 +184,7 @@ func TestGroup_ExpiredMessagesDie(t *testing.T) {
 				}
 			}
 			for _, d := range dead {
-				d.Share.DeadLettered(d.Seq, second(6))
+				d.Share.Transferred(d.Seq, second(6))
 			}
 		}
 		blob, _ := s.Checkpoint(nil, false, second(5))
@@ -275,7 +275,7 @@ func TestGroup_DeadLettersSayWhy(t *testing.T) {
 		if err := s.Nack(2, 2, 0, nil, 0, second(5)); err != nil {
 			t.Fatal(err)
 		}
-		blob, _, _ := appendState(nil, &s.done, reduce(s.entries(true, second(5).UnixNano()), level), false)
+		blob, _, _ := appendState(nil, &policyStates{}, &s.done, reduce(s.entries(true, second(5).UnixNano()), level), false)
 		st, err := DecodeState(blob)
 		if err != nil {
 			t.Fatal(err)

@@ -78,7 +78,7 @@ func (c *crowd) step() {
 	}
 	for _, d := range takeDead(c.g, 1000) {
 		c.dead[d.Seq] = int(d.Attempts)
-		d.Share.DeadLettered(d.Seq, c.now)
+		d.Share.Transferred(d.Seq, c.now)
 	}
 }
 

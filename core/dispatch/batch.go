@@ -12,7 +12,7 @@ type batch struct {
 	last  core.Seq
 	left  int
 	live  int
-	lent  int    // messages yielded by TakeDead and not answered: they pin the bytes as they are
+	lent  int    // messages yielded by TakeTransfers and not answered: they pin the bytes as they are
 	offer uint64 // which of the share's offers brought it
 	at    int    // index in the share's held batches; -1: released
 }
@@ -129,5 +129,25 @@ func (s *Share) squeezeBatch(b *batch) {
 	b.Offsets, b.Bytes, b.Buffer = offsets, kept, nil
 	if buffer != nil {
 		buffer.Release()
+	}
+}
+
+// lend pins a batch while the record of seq is written elsewhere: what another owner has settled may settle the message meanwhile.
+func (s *Share) lend(seq core.Seq, b *batch) {
+	if s.lent == nil {
+		s.lent = make(map[core.Seq]*batch)
+	}
+	s.lent[seq] = b
+	b.lent++
+}
+
+func (s *Share) takeBack(seq core.Seq) {
+	b := s.lent[seq]
+	if b == nil {
+		return
+	}
+	delete(s.lent, seq)
+	if b.lent--; b.lent == 0 && (b.left == 0 || s.gone) {
+		s.release(b)
 	}
 }

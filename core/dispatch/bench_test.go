@@ -136,7 +136,7 @@ func BenchmarkPark(b *testing.B) {
 	r := records(1, n, nil)
 	var blob []byte
 	var runs []Run
-	var parks []Parking
+	var parks []Transfer
 	b.ReportAllocs()
 	for i := 0; i < b.N; i += n {
 		r.Base = core.Seq(i + 1)
@@ -154,9 +154,9 @@ func BenchmarkPark(b *testing.B) {
 		var token uint64
 		blob, token = s.Checkpoint(blob[:0], false, now)
 		s.Saved(token)
-		parks = g.TakeParking(n, parks[:0])
+		parks = g.TakeTransfers(RetryQueue, n, parks[:0])
 		for _, p := range parks {
-			p.Share.Parked(p.Seq, now)
+			p.Share.Transferred(p.Seq, now)
 		}
 	}
 	if parked := g.Counters().Parked; parked < uint64(b.N) {

@@ -37,10 +37,6 @@ func (g *Group) check() error {
 			cover(t.share, t.seq)
 		}
 	}
-	dying := map[deadRef]bool{} // and leaving
-	for _, d := range slices.Concat(g.dead.all(), g.parks().leaving.all()) {
-		dying[d] = true
-	}
 	turns := map[*Share]bool{}
 	for _, s := range slices.Concat(g.turn.all(), g.mergedTurn.all()) {
 		if turns[s] || !s.inTurn {
@@ -54,7 +50,7 @@ func (g *Group) check() error {
 		}
 	}
 	for _, s := range g.shares {
-		if err := s.check(covered[s], dying); err != nil {
+		if err := s.check(covered[s]); err != nil {
 			return err
 		}
 		if (s.opens > 0 || s.alarm > 0) && !covered[s][0] {
@@ -75,8 +71,9 @@ func (g *Group) check() error {
 	return nil
 }
 
-func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
+func (s *Share) check(covered map[core.Seq]bool) error {
 	var count [phases]int32
+	var transfers [Destinations]transfers
 	left, live := map[*batch]int{}, map[*batch]int{}
 	missing, tracked := 0, 0
 	retries, pending, waiting := map[core.Seq]bool{}, map[core.Seq]bool{}, map[core.Seq]int{}
@@ -115,7 +112,7 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			fail("seq %d has phase %d and is done: %v", seq, m.phase, s.done.Done(seq))
 		case m.batch == nil && seq < s.next:
 			fail("seq %d was read but has no bytes", seq)
-		case (m.phase == inFlight || m.phase == delayed || m.phase == retaken) && !covered[seq]:
+		case (m.phase == inFlight || m.phase == delayed || m.phase == held) && !covered[seq]:
 			fail("seq %d in phase %d has no deadline", seq, m.phase)
 		case m.phase == ready && m.batch != nil && !retries[seq]:
 			fail("seq %d is ready but nobody knows", seq)
@@ -129,24 +126,31 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 			fail("seq %d is withheld, and waits %d times", seq, waiting[seq])
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)
-		case m.phase >= parking && s.departures[seq] == nil:
+		case m.phase.leaves() && s.records[seq] == nil:
 			fail("seq %d leaves, and nothing is known of it", seq)
-		case m.phase == stranded && !covered[seq]:
-			fail("seq %d is stranded and has no deadline", seq)
-		case m.phase == parking && !slices.Contains(s.partingSeqs(), seq):
-			fail("seq %d waits for a checkpoint that will not say that it leaves", seq)
-		case m.phase == lodging && s.lent[seq] == nil:
-			fail("seq %d is being appended by nobody", seq)
-		case m.phase == leaving && m.batch != nil && !dying[deadRef{s, seq}]:
-			fail("seq %d leaves but nobody knows", seq)
-		case (m.phase == intending || m.phase == intended) && !slices.ContainsFunc(s.allIntents(), func(p saving) bool { return p.seq == seq && (p.token > 0) == (m.phase == intended) }):
-			fail("seq %d in phase %d waits for a checkpoint that will not say that it is to be dead-lettered", seq, m.phase)
-		case m.phase == dying0 && m.batch != nil && !dying[deadRef{s, seq}]:
-			fail("seq %d is dying but nobody knows", seq)
+		case m.phase == announced && s.records[seq].token == 0:
+			fail("seq %d is announced by no checkpoint", seq)
+		case m.phase.leaves() && m.phase != held && !s.knownTransfer(seq, m):
+			fail("seq %d in phase %d leaves but nobody knows", seq, m.phase)
+		}
+		switch x := s.records[seq]; {
+		case !m.phase.leaves():
+		case m.phase == leaving:
+			transfers[x.to].leaving++
+		default:
+			transfers[x.to].underWay++
 		}
 	})
 	if err != nil {
 		return err
+	}
+	for to, want := range transfers {
+		if s.transfers == nil {
+			break
+		}
+		if got := &s.transfers[to]; got.leaving != want.leaving || got.underWay != want.underWay {
+			return fmt.Errorf("%d leave for the %s, %d are under way, counted %d, %d", want.leaving, Destination(to), want.underWay, got.leaving, got.underWay)
+		}
 	}
 	buffered := 0
 	for _, b := range s.batches.all() {
@@ -174,8 +178,8 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d buffered", undone, tracked-missing, buffered)
 	case len(s.extended) > s.of(inFlight):
 		return fmt.Errorf("%d locks were moved, %d messages are in flight", len(s.extended), s.count[inFlight])
-	case len(s.departures) > tracked:
-		return fmt.Errorf("%d departures of %d messages", len(s.departures), tracked)
+	case len(s.records) > tracked:
+		return fmt.Errorf("%d transfers of %d messages", len(s.records), tracked)
 	case len(s.texts) > tracked:
 		return fmt.Errorf("%d texts of %d messages", len(s.texts), tracked)
 	}
@@ -194,7 +198,7 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 	for _, text := range s.texts {
 		noted += len(text)
 	}
-	for _, d := range s.departures {
+	for _, d := range s.records {
 		noted += len(d.metadata)
 	}
 	if noted != s.noted {
@@ -205,5 +209,3 @@ func (s *Share) check(covered map[core.Seq]bool, dying map[deadRef]bool) error {
 	}
 	return nil
 }
-
-const dying0 = dying // the phase, where a parameter shadows it

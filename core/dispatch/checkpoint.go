@@ -17,7 +17,7 @@ const (
 	withoutMetadata        // nor the metadata that they left
 	withoutFirst           // nor the locks of first attempts: those may be forgotten once per crash of an owner
 	attemptsOnly           // nor other deadlines and reasons
-	cutShort               // nor the attempts of the highest seqs, but of messages that leave for the retry queue or the dead letters
+	cutShort               // nor the attempts of the highest seqs, but of messages that leave
 )
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
@@ -39,9 +39,8 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		}
 		done = s.claimed(!final && !s.group.unwanted)
 	}
-	s.tell()
-	s.tellIntents()
-	blob, level, written := fit(dst, done, s.entries(final, t))
+	s.announce()
+	blob, level, written := fit(dst, &s.group.policies, done, s.entries(final, t))
 	s.full = level >= withoutFirst
 	counts := level < cutShort && !s.group.unwanted && !(final && s.group.once()) // else what was cut off may be among the retries: they wait for a better one
 	for i := range s.pending.all() {
@@ -53,8 +52,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		}
 	}
 	if level == cutShort {
-		s.untell()
-		s.untellIntents(written)
+		s.retract(written)
 	}
 	s.rest()
 	s.wake()
@@ -62,11 +60,11 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 }
 
 // fit appends what is done and the entries, in as much detail as MaxCheckpoint has room for.
-func fit(dst []byte, done *acklevel.Window, entries []entry) (blob []byte, level detail, written []entry) {
+func fit(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry) (blob []byte, level detail, written []entry) {
 	for ; ; level++ {
 		entries = reduce(entries, level)
 		var whole bool
-		if blob, written, whole = appendState(dst, done, entries, level == cutShort); whole && len(blob)-len(dst) <= MaxCheckpoint || level == cutShort {
+		if blob, written, whole = appendState(dst, policies, done, entries, level == cutShort); whole && len(blob)-len(dst) <= MaxCheckpoint || level == cutShort {
 			return blob, level, written
 		}
 	}
@@ -101,39 +99,37 @@ func (s *Share) entries(final bool, now int64) []entry {
 			e.text = s.texts[seq]
 		}
 		e.excused = uint16(s.excuses(seq))
-		if len(s.departures) > 0 {
+		if len(s.records) > 0 {
 			e.metadata = string(s.metadataOf(seq))
 		}
 		switch m.phase {
 		case inFlight:
-			e.kind, e.due = locked, milli(m.due)
+			e.kind, e.due = kindLocked, milli(m.due)
 			e.firstTry = m.attempts == 1
 		case delayed:
-			e.kind, e.due = waiting, milli(m.due)
+			e.kind, e.due = kindWaiting, milli(m.due)
 		case lone: // its next attempt is not counted before it is its turn
-			e.kind = waiting
+			e.kind = kindWaiting
 		case unsaved, ready:
 			switch {
 			case m.attempts == 0: // returned unseen: as if it had never been handed out
 			case final || s.group.unwanted:
-				e.kind = waiting
+				e.kind = kindWaiting
 			default:
-				e.kind, e.due = locked, intent
+				e.kind, e.due = kindLocked, intent
 				e.attempts = saturate(m.attempts)
 			}
-		case parking, leaving, stranded, lodging:
-			s.departingEntry(seq, m, &e)
 		case unbegun, early, withheld: // of a parked message the record tells
 			e.attempts = 0
-		case intending, intended, dying, taken, retaken:
-			s.intentEntry(m, &e)
+		case leaving, announced, transferring, appending, held:
+			s.transferEntry(seq, m, &e)
 		default: // blocked
-			e.kind = ended
-			if e.failure == NoFailure { // its entry would be that of one that expired
-				e.failure = LockExpired
+			e.kind = kindBlocked
+			if x := s.records[seq]; x != nil && x.mayBeThere { // the group had other rules before
+				e.kind, e.to, e.reason, e.leaves = kindTransferring, x.to, x.reason, true
 			}
 		}
-		if e.attempts > 0 || e.kind == ended { // one that expired unseen had none
+		if e.attempts > 0 || e.kind == kindTransferring { // one that expired unseen had none
 			out = join(out, e)
 		}
 	})
@@ -154,8 +150,8 @@ func reduce(entries []entry, level detail) []entry {
 			e.metadata = ""
 		case level == withoutFirst && e.firstTry:
 			continue
-		case level == attemptsOnly && e.kind < ended:
-			e.kind, e.due, e.failure = waiting, 0, NoFailure
+		case level == attemptsOnly && e.kind < kindBlocked:
+			e.kind, e.due, e.failure = kindWaiting, 0, NoFailure
 		}
 		out = join(out, e)
 	}
@@ -184,8 +180,7 @@ func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
 // be saved needs no call; a later one covers it.
 func (s *Share) Saved(token uint64) {
 	s.saved = max(s.saved, token)
-	s.savedParting(token)
-	s.savedIntents(token)
+	s.savedTransfers(token)
 	for s.pending.len() > 0 {
 		p := *s.pending.front()
 		if p.token == 0 || p.token > token {
@@ -224,22 +219,21 @@ func (s *Share) restore(st State) {
 			s.keepMetadata(seq, []byte(e.metadata))
 		}
 		switch e.kind {
-		case locked:
+		case kindLocked:
 			m.session = EarlierSession
 			m.due = e.due * int64(time.Millisecond)
 			s.move(m, inFlight)
 			s.group.wakeAt(s, seq, m.due)
-		case waiting:
+		case kindWaiting:
 			if s.exhausted(seq, m) { // max deliveries was lowered since
 				s.judge(seq, m, 0)
 				continue
 			}
 			s.judge(seq, m, max(e.due*int64(time.Millisecond), 1))
-		case departing:
-			*s.depart(seq) = departure{due: e.due * int64(time.Millisecond), metadata: s.metadataOf(seq), away: true}
-			s.leave(seq, m)
-		default:
-			s.resumeIntent(seq, m)
+		case kindTransferring:
+			s.resumeTransfer(seq, m, e)
+		default: // blocked
+			s.judge(seq, m, 0)
 		}
 	}
 }

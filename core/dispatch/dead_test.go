@@ -29,15 +29,15 @@ func TestDead_NotBeforeItsIntentIsDurable(t *testing.T) {
 	if err := s.Reject(1, 1, nil, start); err != nil {
 		t.Fatal(err)
 	}
-	if s.Intending() != 1 || g.Depth().Dying != 1 {
-		t.Fatalf("%d wait for a checkpoint, depth %+v; want one", s.Intending(), g.Depth())
+	if s.Leaving() != 1 || g.Depth().Dying != 1 {
+		t.Fatalf("%d wait for a checkpoint, depth %+v; want one", s.Leaving(), g.Depth())
 	}
-	if dead := g.TakeDead(9, nil); dead != nil {
+	if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); dead != nil {
 		t.Fatalf("nothing is saved, and %+v leave", dead)
 	}
 	blob, token := s.Checkpoint(nil, false, start)
-	if dead := g.TakeDead(9, nil); dead != nil || s.Intending() != 0 {
-		t.Fatalf("the checkpoint is not durable, and %+v leave; %d wait for one", dead, s.Intending())
+	if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); dead != nil || s.Leaving() != 0 {
+		t.Fatalf("the checkpoint is not durable, and %+v leave; %d wait for one", dead, s.Leaving())
 	}
 	// A crash here: whichever of the two checkpoints is the durable one, there is one dead letter, or one more delivery.
 	g1, s1 := resume(t, core.GroupSpec{}, before, 2, second(61))
@@ -50,7 +50,7 @@ func TestDead_NotBeforeItsIntentIsDurable(t *testing.T) {
 	want(t, "the reject is known", take(g2, 9, second(61)), "2+1@1")
 
 	s.Saved(token)
-	if dead := g.TakeDead(9, nil); len(dead) != 1 || dead[0].Seq != 1 || dead[0].Again || !dead[0].Since.IsZero() {
+	if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); len(dead) != 1 || dead[0].Seq != 1 || dead[0].Again || !dead[0].Since.IsZero() {
 		t.Fatalf("after that %+v leave, want seq 1 for the first time", dead)
 	}
 }
@@ -63,18 +63,18 @@ func TestDead_ResumedIsLookedFor(t *testing.T) {
 	blob := save(s, start)
 	for range 2 { // over two crashes
 		g, s = resume(t, core.GroupSpec{}, blob, 1, start)
-		if dead := g.TakeDead(9, nil); dead != nil {
+		if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); dead != nil {
 			t.Fatalf("%+v leave at once", dead)
 		}
 		g.Tick(start.Add(TransferDoubt))
-		dead := g.TakeDead(9, nil)
+		dead := g.TakeTransfers(DeadLetterQueue, 9, nil)
 		if len(dead) != 1 || !dead[0].Again || !dead[0].Since.IsZero() || dead[0].Failure != Rejected || dead[0].Text != "no" {
 			t.Fatalf("%+v leave, want one that may be there already", dead)
 		}
 		blob = save(s, start)
 	}
-	s.DeadLettered(1, start.Add(TransferDoubt))
-	if !s.Done(1) || len(s.departures) > 0 {
+	s.Transferred(1, start.Add(TransferDoubt))
+	if !s.Done(1) || len(s.records) > 0 {
 		t.Fatal("it is not settled")
 	}
 }
@@ -85,21 +85,21 @@ func TestDead_UnknownOutcomeIsLookedFor(t *testing.T) {
 		take(g, 1, start)
 		s.Reject(1, 1, nil, start)
 		takeDead(g, 1)
-		s.DeadFailed(1, unknown, second(2), second(1))
+		s.TransferFailed(1, unknown, second(2), second(1))
 		at := second(2)
 		if unknown {
 			at = second(1).Add(TransferDoubt)
 		}
 		g.Tick(at.Add(-time.Millisecond))
-		if dead := g.TakeDead(1, nil); dead != nil {
+		if dead := g.TakeTransfers(DeadLetterQueue, 1, nil); dead != nil {
 			t.Errorf("unknown %v: %+v leave while the append may still come to pass", unknown, dead)
 		}
 		g.Tick(at)
-		dead := g.TakeDead(1, nil)
+		dead := g.TakeTransfers(DeadLetterQueue, 1, nil)
 		if len(dead) != 1 || dead[0].Again != unknown || unknown && !dead[0].Since.Equal(second(1)) {
 			t.Errorf("unknown %v: %+v", unknown, dead)
 		}
-		s.DeadFailed(1, false, at.Add(2*time.Second), at.Add(time.Second))
+		s.TransferFailed(1, false, at.Add(2*time.Second), at.Add(time.Second))
 		if g.Rebuild(s, at.Add(2*time.Second)); unknown {
 			if m := s.table.get(1); !s.mayBeDead(1, m) {
 				t.Errorf("after it failed for certain, and the share was rebuilt, the first append is forgotten")
@@ -128,7 +128,7 @@ func TestDead_ExpiredUnseen(t *testing.T) {
 		offer(s)
 		g.Tick(second(3).Add(TransferDoubt))
 		blob = save(s, second(3).Add(TransferDoubt))
-		if dead := g.TakeDead(9, nil); len(dead) != 1 || !dead[0].Again || dead[0].Attempts != 0 || dead[0].Failure != Lapsed {
+		if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); len(dead) != 1 || !dead[0].Again || dead[0].Attempts != 0 || dead[0].Failure != Lapsed {
 			t.Fatalf("%+v leave, want one that expired without an attempt", dead)
 		}
 	}
@@ -141,15 +141,15 @@ func TestDead_Bound(t *testing.T) {
 	for seq := core.Seq(1); seq <= transfersAtOnce+5; seq++ {
 		s.Reject(seq, 1, nil, start)
 	}
-	if n := s.Intending(); n != transfersAtOnce {
+	if n := s.Leaving(); n != transfersAtOnce {
 		t.Fatalf("%d wait for the next checkpoint, want %d", n, transfersAtOnce)
 	}
-	if dead := takeDead(g, 1<<20); len(dead) != transfersAtOnce || s.Intending() != 0 {
-		t.Fatalf("%d leave, %d wait for a checkpoint; want %d and none", len(dead), s.Intending(), transfersAtOnce)
+	if dead := takeDead(g, 1<<20); len(dead) != transfersAtOnce || s.Leaving() != 0 {
+		t.Fatalf("%d leave, %d wait for a checkpoint; want %d and none", len(dead), s.Leaving(), transfersAtOnce)
 	}
-	s.DeadLettered(1, start)
-	s.DeadFailed(2, false, second(1), start)
-	if n := s.Intending(); n != 1 {
+	s.Transferred(1, start)
+	s.TransferFailed(2, false, second(1), start)
+	if n := s.Leaving(); n != 1 {
 		t.Fatalf("after one has left %d wait for the next checkpoint, want 1", n)
 	}
 	if dead := takeDead(g, 9); len(dead) != 1 || dead[0].Seq != transfersAtOnce+1 {
@@ -167,19 +167,19 @@ func TestDead_CutShort(t *testing.T) {
 	for i := range MaxOutstanding {
 		seq := core.Seq(13*i + 1)
 		done.AckRange(seq+1, 11)
-		e := entry{first: seq, count: 1, kind: waiting, attempts: uint16(1 + i%3), excused: uint16(i % 2), due: int64(i * 7919 % 100_000), failure: Nacked}
+		e := entry{first: seq, count: 1, kind: kindWaiting, attempts: uint16(1 + i%3), excused: uint16(i % 2), due: int64(i * 7919 % 100_000), failure: Nacked}
 		if i >= MaxOutstanding-transfersAtOnce {
-			e.kind, e.due, e.leaves = ended, 0, true
+			e.kind, e.due, e.leaves = kindTransferring, 0, true
 		}
 		entries = append(entries, e)
 	}
-	blob, level, written := fit(nil, &done, entries)
+	blob, level, written := fit(nil, &policyStates{}, &done, entries)
 	st := decode(t, blob)
 	if level != cutShort || len(written) == len(entries) {
 		t.Fatalf("level %d, %d of %d entries", level, len(written), len(entries))
 	}
 	for _, e := range entries {
-		if e.leaves && st.messages[e.first].kind != ended {
+		if e.leaves && st.messages[e.first].kind != kindTransferring {
 			t.Fatalf("of seq %d, which may be a dead letter, the checkpoint says %+v", e.first, st.messages[e.first])
 		}
 	}
@@ -190,10 +190,10 @@ func TestDead_CutShort(t *testing.T) {
 		s.Reject(seq, 1, nil, start)
 	}
 	_, token := s.Checkpoint(nil, false, start)
-	s.untellIntents([]entry{{first: 1, count: 2}})
+	s.retract([]entry{{first: 1, count: 2}})
 	s.Saved(token)
-	if dead := g.TakeDead(9, nil); len(dead) != 2 || dead[1].Seq != 2 || s.Intending() != 1 {
-		t.Fatalf("%+v leave, and %d wait; want the two that were told of", dead, s.Intending())
+	if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); len(dead) != 2 || dead[1].Seq != 2 || s.Leaving() != 1 {
+		t.Fatalf("%+v leave, and %d wait; want the two that were told of", dead, s.Leaving())
 	}
 	if dead := takeDead(g, 9); len(dead) != 1 || dead[0].Seq != 3 {
 		t.Fatalf("with the next checkpoint %+v leave", dead)
@@ -208,14 +208,14 @@ func TestAck_OfDeadLetter(t *testing.T) {
 	lapse := func(s *Share, now time.Time) error { return nil } // the lock ends by itself
 	intend := func(*Group, *Share, time.Time) {}
 	saved := func(_ *Group, s *Share, now time.Time) { save(s, now) }
-	taken := func(g *Group, s *Share, now time.Time) { saved(g, s, now); g.TakeDead(9, nil) }
+	taken := func(g *Group, s *Share, now time.Time) { saved(g, s, now); g.TakeTransfers(DeadLetterQueue, 9, nil) }
 	failed := func(g *Group, s *Share, now time.Time) {
 		taken(g, s, now)
-		s.DeadFailed(1, false, now.Add(time.Second), now)
+		s.TransferFailed(1, false, now.Add(time.Second), now)
 	}
 	unknown := func(g *Group, s *Share, now time.Time) {
 		taken(g, s, now)
-		s.DeadFailed(1, true, now.Add(time.Second), now)
+		s.TransferFailed(1, true, now.Add(time.Second), now)
 	}
 	again := func(g *Group, s *Share, now time.Time) { unknown(g, s, now); g.Tick(now.Add(2 * TransferDoubt)) }
 	for _, x := range []struct {
@@ -267,9 +267,9 @@ func TestDead_StallTakesBackWhatDidNotLeave(t *testing.T) {
 		s.Nack(seq, 1, 0, nil, 0, now)
 		if seq == 3 {
 			save(s, now)
-			for _, d := range g.TakeDead(1, nil) {
+			for _, d := range g.TakeTransfers(DeadLetterQueue, 1, nil) {
 				away = append(away, d.Seq)
-				s.DeadFailed(d.Seq, true, now, now)
+				s.TransferFailed(d.Seq, true, now, now)
 			}
 			g.Tick(now)
 		}

@@ -61,7 +61,7 @@ func (t *timer) live() bool {
 		return t.share.alarm == t.due
 	}
 	m := t.share.table.get(t.seq)
-	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == retaken || m.phase == early || m.phase == stranded || m.phase == parking)
+	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == early || m.phase == leaving || m.phase == announced || m.phase == held)
 }
 
 // wakeAt sets a deadline of its own for a message whose due is due, or with seq 0 for the share.
@@ -153,7 +153,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 }
 
 // Tick applies every deadline up to now: locks expire, delays end, messages come to the age of the group's delay
-// or are too old, failed dead letters are offered again, a stalled group probes.
+// or are too old, failed transfers are offered again, a stalled group probes.
 func (g *Group) Tick(now time.Time) {
 	t := g.at(now)
 	g.settleGiven()
@@ -189,10 +189,8 @@ func (s *Share) due(seq core.Seq, m *message) {
 		s.retry(seq, m)
 	case early:
 		s.comeDue(seq, m)
-	case retaken:
-		s.bury(seq, m)
-	case parking, stranded:
-		s.dueParting(seq, m)
+	case leaving, announced, held:
+		s.dueTransfer(seq, m)
 	}
 	s.wake()
 }

@@ -7,11 +7,7 @@
 // that earlier one.
 package dispatch
 
-import (
-	"time"
-
-	"github.com/columbamq/columba/core"
-)
+import "github.com/columbamq/columba/core"
 
 // Limits of one share. A share that is at one of them reads no further (WantsMore, ReadCredit).
 const (
@@ -83,7 +79,7 @@ const (
 	LockExpired         // neither settled nor extended in time
 	Nacked              // the consumer asked for another attempt
 	Rejected            // the consumer asked for no other attempt
-	Lapsed              // the message expired; checkpoints do not keep it
+	Lapsed              // the message expired
 )
 
 // String is the reason code written to a dead letter.
@@ -106,22 +102,6 @@ type Source struct {
 	Extent    core.ExtentID
 	Returning bool // they were parked
 	Merged    bool // they were merged into the group
-}
-
-// Dead is a message on its way to the dead letter queue.
-type Dead struct {
-	Share    *Share
-	Of       Source
-	Seq      core.Seq
-	Attempts uint16
-	Failure  Failure // the last one
-	Text     string  // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
-	Metadata []byte  // in place of the record's; nil: it keeps those
-	Session  SessionID
-	Enqueued int64     // unix µs
-	Again    bool      // the dead letter queue may have it already: look there before it is appended
-	Since    time.Time // with Again: when it was appended first; zero: by an owner before
-	Record   []byte    // encoded; as it was read; valid until DeadLettered or DeadFailed of this message
 }
 
 // Depth counts messages of a share or a group; together they are what was read and not settled.

@@ -125,10 +125,8 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 			s.retries.push(seq)
 		case lone:
 			s.waitAlone(seq)
-		case dying:
-			s.group.dead.push(deadRef{s, seq})
-		case leaving:
-			s.group.parks().leaving.push(deadRef{s, seq})
+		case transferring:
+			s.read(seq)
 		}
 	}
 	b.left++

@@ -312,7 +312,7 @@ func TestTimers_DeadLettersKeepTheirTimes(t *testing.T) {
 	if len(dead) != 1 || dead[0].Seq != 3 || dead[0].Enqueued != 30 || string(dead[0].Record) != string(payload(3)) {
 		t.Fatalf("dead is %+v", dead)
 	}
-	s.DeadLettered(3, start)
+	s.Transferred(3, start)
 	if s.done.Done(8) || !s.done.Done(3) {
 		t.Error("the dead letter is not done")
 	}

@@ -24,12 +24,13 @@ type Group struct {
 	now        int64     // the latest, ns
 	unwanted   bool      // nobody takes messages; see Want
 	inFlight   int
-	locks      queue[lock] // by rising due
-	locksMost  int         // void locks are swept out at this length
-	timers     []timer     // heap by due
-	timersMost int         // void timers are swept out at this length
-	dead       queue[deadRef]
-	parked     *parked                // nil until a message is, or comes back
+	locks      queue[lock]                  // by rising due
+	locksMost  int                          // void locks are swept out at this length
+	timers     []timer                      // heap by due
+	timersMost int                          // void timers are swept out at this length
+	transfers  [Destinations]queue[deadRef] // what TakeTransfers yields next, if it is transferring still
+	copies     *copies                      // nil until a message comes back from the retry queue
+	policies   policyStates
 	given      []given                // in a group that delivers at most once
 	streak     *streak                // nil until something fails
 	postponed  int                    // retries in the shares' lasts
@@ -123,7 +124,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	return s
 }
 
-// RemoveShare forgets the share and releases its buffers, those of TakeDead once they are answered. Take the final
+// RemoveShare forgets the share and releases its buffers, those of TakeTransfers once they are answered. Take the final
 // checkpoint before.
 func (g *Group) RemoveShare(s *Share) {
 	if s.gone {
@@ -139,9 +140,8 @@ func (g *Group) RemoveShare(s *Share) {
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	g.turn.filter(func(t **Share) bool { return !(*t).gone })
 	g.mergedTurn.filter(func(t **Share) bool { return !(*t).gone })
-	g.dead.filter(func(d *deadRef) bool { return !d.share.gone })
-	if g.parked != nil {
-		g.parked.leaving.filter(func(d *deadRef) bool { return !d.share.gone })
+	for to := range g.transfers {
+		g.transfers[to].filter(func(d *deadRef) bool { return !d.share.gone })
 	}
 	*s = Share{
 		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),

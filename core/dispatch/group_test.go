@@ -53,11 +53,11 @@ func want(t *testing.T, what string, got []string, want ...string) {
 }
 
 // takeDead saves a checkpoint of each share, without which nothing leaves, and takes the messages that are to be dead-lettered.
-func takeDead(g *Group, most int) []Dead {
+func takeDead(g *Group, most int) []Transfer {
 	for _, s := range g.shares {
 		save(s, time.Unix(0, g.now))
 	}
-	return g.TakeDead(most, nil)
+	return g.TakeTransfers(DeadLetterQueue, most, nil)
 }
 
 func save(s *Share, now time.Time) []byte {
@@ -194,7 +194,7 @@ func TestGroup_ExactlyMaxDeliveries(t *testing.T) {
 				if again := takeDead(g, 10); again != nil {
 					t.Fatalf("yielded twice: %+v", again)
 				}
-				s.DeadFailed(1, false, now.Add(time.Second), now)
+				s.TransferFailed(1, false, now.Add(time.Second), now)
 				if early := takeDead(g, 10); early != nil {
 					t.Fatalf("yielded before its time: %+v", early)
 				}
@@ -202,7 +202,7 @@ func TestGroup_ExactlyMaxDeliveries(t *testing.T) {
 				if again := takeDead(g, 10); len(again) != 1 {
 					t.Fatalf("a failed dead letter is lost: %+v", again)
 				}
-				s.DeadLettered(1, now)
+				s.Transferred(1, now)
 				if !s.Done(1) || g.Counters().Dead != 1 {
 					t.Fatalf("done %v, counters %+v", s.Done(1), g.Counters())
 				}
@@ -357,6 +357,6 @@ func TestGroup_LowerMaxDeliveries(t *testing.T) {
 	if dead := takeDead(g, 9); len(dead) != 2 {
 		t.Fatalf("got %d dead, want 2", len(dead))
 	}
-	s.DeadLettered(1, start)
-	s.DeadLettered(2, start)
+	s.Transferred(1, start)
+	s.Transferred(2, start)
 }

@@ -17,7 +17,7 @@ const (
 // State is what the share's last checkpoint would hold if it were given away now, in full.
 func (s *Share) State(now time.Time) State {
 	s.group.settleGiven()
-	st := State{done: *s.done.Clone(), messages: map[core.Seq]entry{}}
+	st := State{policies: s.group.policies, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
 	for _, e := range s.entries(true, s.group.at(now)) {
 		first, count := e.first, e.count
 		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false
@@ -78,7 +78,7 @@ func (s *Share) doneUnread(first, last core.Seq) uint64 {
 // settled, or was leaving for the retry queue or the dead letter queue: the owner that follows decides then.
 func (st *State) Ack(seq core.Seq, attempt uint16) bool {
 	e, ok := st.messages[seq]
-	if !ok || attempt == 0 || attempt > e.attempts || e.kind == departing || e.kind == ended || st.done.Done(seq) {
+	if !ok || attempt == 0 || attempt > e.attempts || e.kind == kindTransferring || e.kind == kindBlocked || st.done.Done(seq) {
 		return false
 	}
 	delete(st.messages, seq)

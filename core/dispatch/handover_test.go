@@ -101,7 +101,7 @@ func TestState_AppendKeepsAttemptsOfAll(t *testing.T) {
 	const n = 2000
 	st := State{messages: make(map[core.Seq]entry)}
 	for seq := core.Seq(1); seq <= n; seq++ {
-		st.messages[seq] = entry{kind: waiting, failure: Nacked, attempts: 3, due: int64(seq), text: strings.Repeat("x", MaxReason-8) + strconv.Itoa(int(seq))}
+		st.messages[seq] = entry{kind: kindWaiting, failure: Nacked, attempts: 3, due: int64(seq), text: strings.Repeat("x", MaxReason-8) + strconv.Itoa(int(seq))}
 	}
 	blob := st.Append(nil)
 	if len(blob) > MaxCheckpoint {

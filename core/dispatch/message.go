@@ -22,13 +22,10 @@ import (
 //	                                     │                                                 │
 //	         unsaved ◀── Checkpoint while nobody takes messages ── ready
 //
-//	       last attempt failed, Reject   ├─▶ intending ── Checkpoint ─▶ intended           │
-//	          (dlq)                      │                     Saved │                     │
-//	                                     │             dying ◀───────┘                     │
-//	                                     │     ▲         └─ TakeDead ─▶ taken ─ DeadLettered ─┤
-//	                                     │     └── Tick at due ── retaken ◀─┘ DeadFailed    │
+//	       last attempt failed, Reject   │                                                 │
+//	          (dlq), or a long delay     ├─▶ leaving … see transfer.go ─ Transferred ──────┤
 //	          (drop)                     ├─────────────────────────────────────────────────┘
-//	          (block)                    └─▶ blocked ── Update ─▶ unsaved | dying | done
+//	          (block)                    └─▶ blocked ── Update ─▶ unsaved | leaving | done
 //
 //	of a timer extent: unread ─ OfferDue ─▶ early ─ Tick at due ─▶ unbegun
 //	                   unread ─ OfferDue ─▶ unbegun ─ Take ─▶ inFlight
@@ -36,30 +33,26 @@ import (
 //	                             │  Withhold   ▼ │ Follow
 //	                             └─ OfferDue ▶ withheld ─ Follow ─▶ done
 //
-// A Nack with a long wait takes another way, see park.go, and a message whose lock ran out the time before its last attempt, see alone.go.
+// A message whose lock ran out the time before its last attempt takes another way, see alone.go.
 type phase uint8
 
 const (
-	none      phase = iota // no entry
-	inFlight               // locked by a consumer until due
-	delayed                // waits until due
-	unsaved                // waits for a checkpoint that counts its next attempt
-	ready                  // may be handed out again; its next attempt is counted durably
-	intending              // to be dead-lettered; no checkpoint says so yet; see dead.go
-	intended               // a checkpoint says so that is not known to be durable
-	dying                  // waits for TakeDead: a durable checkpoint says that it is to be dead-lettered
-	taken                  // being appended to the dead letter queue
-	retaken                // could not be appended; dying again at due
-	blocked                // exhausted in a group that blocks
-	unbegun                // of a timer extent: read when it was due (ns), never handed out
-	early                  // like unbegun, kept back by the group's delay until due
-	handed                 // in a group that delivers at most once: settled with the next call
-	withheld               // like unbegun, while it is decided whether it is cancelled; see cancel.go
-	lone                   // waits to be handed out alone; see alone.go
-	parking                // waits for a checkpoint that says that it leaves; it and those below: see park.go
-	leaving                // waits for TakeParking
-	stranded               // could not be parked; due says when it is looked at again
-	lodging                // being appended to the retry queue
+	none         phase = iota // no entry
+	inFlight                  // locked by a consumer until due
+	delayed                   // waits until due
+	unsaved                   // waits for a checkpoint that counts its next attempt
+	ready                     // may be handed out again; its next attempt is counted durably
+	blocked                   // exhausted in a group that blocks
+	unbegun                   // of a timer extent: read when it was due (ns), never handed out
+	early                     // like unbegun, kept back by the group's delay until due
+	handed                    // in a group that delivers at most once: settled with the next call
+	withheld                  // like unbegun, while it is decided whether it is cancelled; see cancel.go
+	lone                      // waits to be handed out alone; see alone.go
+	leaving                   // to be transferred, and no checkpoint says so yet; it and those below: see transfer.go
+	announced                 // a checkpoint says so that is not known to be durable
+	transferring              // a durable one says so: waits for TakeTransfers
+	appending                 // being appended to a built-in queue
+	held                      // could not be appended, or may be there; transferring again at due
 	phases
 )
 

@@ -69,8 +69,8 @@ type machine struct {
 	buffers []*counted
 	unsent  []byte // checkpoint taken, not yet saved
 	token   uint64
-	lent    []Dead                  // yielded, not answered
-	parks   []Parking               // the same
+	lent    []Transfer              // yielded, not answered
+	parks   []Transfer              // the same
 	expires map[core.Seq]time.Time  // of a log, of what was offered ever
 	timers  map[core.Seq]timerTimes // of a timer extent, of what was offered ever; nil: a log
 	nacks   map[SessionID]int       // in a row

@@ -27,7 +27,7 @@ func (m *machine) later(t *rapid.T) {
 
 // park checks what is to be appended to the retry queue: that it leaves is durable.
 func (m *machine) park(t *rapid.T) {
-	for _, p := range m.g.TakeParking(rapid.IntRange(0, 5).Draw(t, "most"), nil) {
+	for _, p := range m.g.TakeTransfers(RetryQueue, rapid.IntRange(0, 5).Draw(t, "most"), nil) {
 		f := m.fates[p.Seq]
 		if f == nil || !f.leaves || f.over || !bytes.Equal(p.Record, payload(p.Seq)) || int(p.Attempts) != f.attempts || f.replaced != (p.Metadata != nil) {
 			t.Fatalf("parking is %+v; %+v", p, f)
@@ -36,7 +36,7 @@ func (m *machine) park(t *rapid.T) {
 			t.Fatalf("seq %d is parked until %s, want %s", p.Seq, p.Due, f.until)
 		}
 		st, err := DecodeState(m.durable)
-		if e := st.messages[p.Seq]; err != nil || e.kind != departing || int(e.attempts) != f.attempts {
+		if e := st.messages[p.Seq]; err != nil || e.kind != kindTransferring || e.to != RetryQueue || int(e.attempts) != f.attempts {
 			t.Fatalf("seq %d leaves after %d attempts, durable is %+v (%v)", p.Seq, f.attempts, e, err)
 		}
 		f.away = true
@@ -57,12 +57,12 @@ func (m *machine) parked(t *rapid.T) {
 	f := m.fate(p.Seq)
 	switch rapid.IntRange(0, 3).Draw(t, "outcome") {
 	case 0, 1:
-		p.Share.Parked(p.Seq, m.now)
+		p.Share.Transferred(p.Seq, m.now)
 		f.over, f.leaves, f.away = true, false, false
 	case 2:
-		p.Share.ParkFailed(p.Seq, true, m.now.Add(time.Second), m.now)
+		p.Share.TransferFailed(p.Seq, true, m.now.Add(time.Second), m.now)
 	default:
-		p.Share.ParkFailed(p.Seq, false, m.now.Add(time.Second), m.now)
-		f.away = m.s.departures[p.Seq].away // of an earlier append
+		p.Share.TransferFailed(p.Seq, false, m.now.Add(time.Second), m.now)
+		f.away = m.s.records[p.Seq].mayBeThere // of an earlier append
 	}
 }

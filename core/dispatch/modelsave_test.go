@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/columbamq/columba/core"
 	"pgregory.net/rapid"
 )
 
 func (m *machine) die(t *rapid.T) {
-	for _, d := range m.g.TakeDead(rapid.IntRange(0, 5).Draw(t, "most"), nil) {
+	for _, d := range m.g.TakeTransfers(DeadLetterQueue, rapid.IntRange(0, 5).Draw(t, "most"), nil) {
 		f := m.fates[d.Seq]
 		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure || d.Failure == Lapsed && !f.lapsed(m.now) {
 			t.Fatalf("dead is %+v; %+v", d, f)
@@ -16,7 +17,7 @@ func (m *machine) die(t *rapid.T) {
 		if m.dead[d.Seq] && !d.Again {
 			t.Fatalf("seq %d would be a dead letter twice", d.Seq)
 		}
-		if st, err := DecodeState(m.durable); err != nil || st.messages[d.Seq].kind != ended {
+		if st, err := DecodeState(m.durable); err != nil || !st.dies(d.Seq) {
 			t.Fatalf("seq %d is to be dead-lettered, and no durable checkpoint says so: %+v, %v", d.Seq, st.messages[d.Seq], err)
 		}
 		f.lent = true
@@ -38,12 +39,12 @@ func (m *machine) buried(t *rapid.T) {
 	switch outcome := rapid.SampledFrom([]string{"written", "failed", "unknown", "unknown, and written"}).Draw(t, "outcome"); {
 	case outcome == "written" || m.dead[d.Seq]: // then it is found
 		m.dead[d.Seq] = true
-		d.Share.DeadLettered(d.Seq, m.now)
+		d.Share.Transferred(d.Seq, m.now)
 		f.over, f.dying = true, false
 	default:
 		m.dead[d.Seq] = outcome == "unknown, and written"
 		f.lent, f.letter = false, f.letter || outcome != "failed"
-		d.Share.DeadFailed(d.Seq, outcome != "failed", m.now.Add(time.Second), m.now)
+		d.Share.TransferFailed(d.Seq, outcome != "failed", m.now.Add(time.Second), m.now)
 	}
 }
 
@@ -90,4 +91,10 @@ func (m *machine) saved(t *rapid.T) {
 	m.durable = m.unsent
 	m.s.Saved(m.token)
 	m.unsent = nil
+}
+
+// dies reports whether a state says that a message leaves for the dead letter queue.
+func (st State) dies(seq core.Seq) bool {
+	e := st.messages[seq]
+	return e.dies()
 }

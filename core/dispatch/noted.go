@@ -1,6 +1,9 @@
 package dispatch
 
 import (
+	"bytes"
+	"time"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/columbamq/columba/core"
@@ -14,6 +17,21 @@ const MaxNoted = 32 << 20
 
 // errNoted is what a nack or a rejection gets that leaves metadata for which there is no room.
 var errNoted = core.Errorf(core.CodeThrottled, "messages with new metadata wait for the retry queue, and more of them do not fit; try again later, or without metadata")
+
+// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale like Nack, CodeThrottled above MaxNoted.
+func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.Time) error {
+	s.group.at(now)
+	switch {
+	case s.current(seq, attempt) == nil:
+		return s.stale()
+	case len(metadata) > core.MaxMetadata:
+		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d may be left with a message", len(metadata), core.MaxMetadata)
+	case s.noted+len(metadata)-len(s.metadataOf(seq)) > MaxNoted:
+		return errNoted
+	}
+	s.keepMetadata(seq, bytes.Clone(metadata))
+	return nil
+}
 
 // Noted is how many bytes of texts and metadata the share keeps.
 func (s *Share) Noted() int { return s.noted }
@@ -43,12 +61,31 @@ func (s *Share) forgetText(seq core.Seq) {
 
 // keepMetadata has metadata replace those of a message.
 func (s *Share) keepMetadata(seq core.Seq, metadata []byte) {
-	d := s.depart(seq)
-	s.noted += len(metadata) - len(d.metadata)
-	d.metadata = metadata
+	x := s.transferOf(seq)
+	s.noted += len(metadata) - len(x.metadata)
+	x.metadata = metadata
 }
 
-func (s *Share) forgetDeparture(seq core.Seq) {
+// metadataOf are those that replace the message's own.
+func (s *Share) metadataOf(seq core.Seq) []byte {
+	if x := s.records[seq]; x != nil {
+		return x.metadata
+	}
+	return nil
+}
+
+func (s *Share) forgetTransfer(seq core.Seq) {
 	s.noted -= len(s.metadataOf(seq))
-	delete(s.departures, seq)
+	delete(s.records, seq)
+}
+
+// clip copies text, cut to most bytes at the end of a rune.
+func clip(text []byte, most int) string {
+	if len(text) <= most {
+		return string(text)
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return string(text[:most])
 }

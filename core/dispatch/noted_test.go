@@ -26,8 +26,8 @@ func TestShare_HoldsWhatConsumersLeave(t *testing.T) {
 		t.Errorf("it holds %d bytes more, %d noted; want 1500", n, s.Noted())
 	}
 	save(s, start)
-	for _, d := range g.TakeDead(1, nil) {
-		s.DeadLettered(d.Seq, start)
+	for _, d := range g.TakeTransfers(DeadLetterQueue, 1, nil) {
+		s.Transferred(d.Seq, start)
 	}
 	for seq := range core.Seq(10) {
 		s.AckProven(seq+1, start)

@@ -48,7 +48,7 @@ func TestPark_ExpiresOnItsWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		save(s, second(5))
-		if parks := g.TakeParking(9, nil); len(parks) > 0 {
+		if parks := g.TakeTransfers(RetryQueue, 9, nil); len(parks) > 0 {
 			t.Errorf("%s: what has expired is parked: %+v", expired, parks)
 		}
 		dead := takeDead(g, 9)
@@ -56,7 +56,7 @@ func TestPark_ExpiresOnItsWay(t *testing.T) {
 			if d.Failure != Lapsed || d.Attempts != 1 {
 				t.Errorf("%s: the dead letter is %+v", expired, d)
 			}
-			s.DeadLettered(d.Seq, second(5))
+			s.Transferred(d.Seq, second(5))
 		}
 		if (len(dead) == 1) != (expired == core.ExpiredDLQ) || g.Counters().Lapsed != 1 || !s.Done(1) {
 			t.Errorf("%s: %d dead letters, %d expired, done %v", expired, len(dead), g.Counters().Lapsed, s.Done(1))
@@ -79,17 +79,17 @@ func TestPark_ManyAttempts(t *testing.T) {
 
 // TestPark_ManyDoNotWait parks more than may leave at once: a checkpoint is worth its cost at once whenever it could tell of half as many more, and only then.
 func TestPark_ManyDoNotWait(t *testing.T) {
-	const n = 2*departAtOnce + departAtOnce/4
+	const n = 2*transfersAtOnce + transfersAtOnce/4
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, n)
 	many := func(what string, want bool) {
 		t.Helper()
-		if got := s.PartingMany(); got != want {
-			t.Fatalf("%s: %v, want %v (%d wait)", what, got, want, s.Parting())
+		if got := s.LeavingMany(); got != want {
+			t.Fatalf("%s: %v, want %v (%d wait)", what, got, want, s.Leaving())
 		}
 	}
 	for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
 		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
-			many(fmt.Sprintf("%d are to be parked", seq-1), seq > departAtOnce/2)
+			many(fmt.Sprintf("%d are to be parked", seq-1), seq > transfersAtOnce/2)
 			if err := s.Nack(seq, r.Attempt, time.Hour, nil, 0, start); err != nil {
 				t.Fatal(err)
 			}
@@ -98,20 +98,20 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 	left := n
 	for left > 0 {
 		s.Checkpoint(nil, false, start)
-		s.untell()
+		s.retract(nil)
 		many("a checkpoint had no room for them", false)
 		_, token := s.Checkpoint(nil, false, start)
 		many("a checkpoint that is not saved tells of them", false)
 		s.Saved(token)
 		many("all that may leave at once do", false)
-		parks := g.TakeParking(n, nil)
-		if len(parks) != min(left, departAtOnce) {
-			t.Fatalf("%d leave, want %d", len(parks), min(left, departAtOnce))
+		parks := g.TakeTransfers(RetryQueue, n, nil)
+		if len(parks) != min(left, transfersAtOnce) {
+			t.Fatalf("%d leave, want %d", len(parks), min(left, transfersAtOnce))
 		}
 		left -= len(parks)
 		for i, p := range parks {
-			p.Share.Parked(p.Seq, start)
-			many(fmt.Sprintf("%d are parked, %d wait", i+1, left), min(i+1, left) >= departAtOnce/2)
+			p.Share.Transferred(p.Seq, start)
+			many(fmt.Sprintf("%d are parked, %d wait", i+1, left), min(i+1, left) >= transfersAtOnce/2)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 // TestPark_ManyStay nacks a mass of messages for long while nothing succeeds: no checkpoint can tell of any before it is known whether the attempts count, so none
 // is worth its cost at once.
 func TestPark_ManyStay(t *testing.T) {
-	const n = departAtOnce
+	const n = transfersAtOnce
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true}, n)
 	for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
 		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
@@ -129,16 +129,16 @@ func TestPark_ManyStay(t *testing.T) {
 		}
 	}
 	save(s, start)
-	if parting, many := s.Parting(), s.PartingMany(); parting > 0 || many {
+	if parting, many := s.Leaving(), s.LeavingMany(); parting > 0 || many {
 		t.Errorf("a checkpoint that can tell of none is to be saved: %d, at once %v", parting, many)
 	}
-	over := start.Add(parkPatience)
+	over := start.Add(routes[RetryQueue].patience)
 	g.Tick(over)
-	if !s.PartingMany() {
+	if !s.LeavingMany() {
 		t.Error("they stay no longer, and a checkpoint is not to be saved at once")
 	}
 	save(s, over)
-	if parks := g.TakeParking(n, nil); len(parks) != n {
+	if parks := g.TakeTransfers(RetryQueue, n, nil); len(parks) != n {
 		t.Errorf("%d of %d leave", len(parks), n)
 	}
 }
@@ -176,7 +176,7 @@ func TestPark_LateAckOfAnOtherOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	save(s, start)
-	parks := g.TakeParking(9, nil)
+	parks := g.TakeTransfers(RetryQueue, 9, nil)
 	if len(parks) != 1 {
 		t.Fatalf("%d are to be parked", len(parks))
 	}
@@ -187,7 +187,7 @@ func TestPark_LateAckOfAnOtherOwner(t *testing.T) {
 	if !st.Ack(2, 1) {
 		t.Error("an ack of what is in flight is refused")
 	}
-	s.Parked(1, start)
+	s.Transferred(1, start)
 }
 
 // TestPark_CrowdedCheckpoint: however much a checkpoint leaves out, it tells what may be in the retry queue already.
@@ -197,19 +197,19 @@ func TestPark_CrowdedCheckpoint(t *testing.T) {
 	for i := range MaxOutstanding { // of a timer extent, in no order
 		seq := core.Seq(13*i + 1)
 		done.AckRange(seq+1, 11)
-		e := entry{first: seq, count: 1, kind: waiting, attempts: uint16(1 + i%3), excused: uint16(1 + i%2*3), due: int64(i * 7919 % 100_000), failure: Nacked}
-		if e.excused = min(e.excused, e.attempts); i >= MaxOutstanding-departAtOnce {
-			e.kind = departing
+		e := entry{first: seq, count: 1, kind: kindWaiting, attempts: uint16(1 + i%3), excused: uint16(1 + i%2*3), due: int64(i * 7919 % 100_000), failure: Nacked}
+		if e.excused = min(e.excused, e.attempts); i >= MaxOutstanding-transfersAtOnce {
+			e.kind, e.to, e.leaves = kindTransferring, RetryQueue, true
 		}
 		entries = append(entries, e)
 	}
-	blob, level, _ := fit(nil, &done, entries)
+	blob, level, _ := fit(nil, &policyStates{}, &done, entries)
 	st := decode(t, blob)
 	if level != cutShort || len(blob) > MaxCheckpoint || len(st.messages) < MaxOutstanding/2 {
 		t.Fatalf("%d bytes at level %d, with %d messages", len(blob), level, len(st.messages))
 	}
 	for _, e := range entries {
-		if got := st.messages[e.first]; e.kind == departing && (got.kind != departing || got.attempts != e.attempts || got.due != e.due) {
+		if got := st.messages[e.first]; e.kind == kindTransferring && (got.kind != kindTransferring || got.attempts != e.attempts || got.due != e.due) {
 			t.Fatalf("of seq %d, which may be in the retry queue, the checkpoint says %+v", e.first, got)
 		}
 	}
@@ -245,7 +245,7 @@ func TestPark_AtOnceHasNoDeadline(t *testing.T) {
 	if err := s.Nack(1, 1, 0, nil, 0, start); err != nil {
 		t.Fatal(err)
 	}
-	if at, ok := g.NextDeadline(); ok || s.Parting() != 1 {
-		t.Errorf("the next deadline is %s, %v; %d wait for a checkpoint, want 1", at, ok, s.Parting())
+	if at, ok := g.NextDeadline(); ok || s.Leaving() != 1 {
+		t.Errorf("the next deadline is %s, %v; %d wait for a checkpoint, want 1", at, ok, s.Leaving())
 	}
 }

@@ -48,7 +48,10 @@ func (s *Share) came(b *batch, i int, seq core.Seq) (past Past, fresh bool) {
 		return Past{}, true
 	}
 	past = b.Past[i]
-	return past, s.group.parks().copies.fresh(past, placeOf(s.extent, seq), s.group.now)
+	if s.group.copies == nil {
+		s.group.copies = new(copies)
+	}
+	return past, s.group.copies.fresh(past, copyPlace(s.extent, seq), s.group.now)
 }
 
 // goOn has a parked message go on where it left off.
@@ -61,8 +64,8 @@ func (s *Share) goOn(seq core.Seq, m *message, past Past) {
 	}
 }
 
-// placeOf tells places apart, as far as need be: two that look the same only keep a copy.
-func placeOf(extent core.ExtentID, seq core.Seq) uint64 {
+// copyPlace tells places apart, as far as need be: two that look the same only keep a copy.
+func copyPlace(extent core.ExtentID, seq core.Seq) uint64 {
 	return binary.LittleEndian.Uint64(extent.ID[8:]) ^ uint64(seq)*0x9e3779b97f4a7c15
 }
 

@@ -18,7 +18,7 @@ type rounds struct {
 	blobs  [2][]byte
 	n      core.Seq      // messages of the queue
 	retry  []parkedThere // of the retry queue
-	parks  []Parking
+	parks  []Transfer
 	over   map[core.Seq]bool // acked, or dead
 	tried  map[core.Seq]int  // the latest attempt
 	lost   bool              // an owner died
@@ -84,7 +84,7 @@ func (w *rounds) save() {
 
 // append puts what leaves into the retry queue, or fails to.
 func (w *rounds) append(t *rapid.T, faults bool) {
-	w.parks = w.g.TakeParking(10, w.parks)
+	w.parks = w.g.TakeTransfers(RetryQueue, 10, w.parks)
 	for _, p := range w.parks {
 		outcome := 0
 		if faults {
@@ -95,9 +95,9 @@ func (w *rounds) append(t *rapid.T, faults bool) {
 			w.retry = append(w.retry, parkedThere{past, p.Due})
 		}
 		if outcome == 0 {
-			p.Share.Parked(p.Seq, w.now)
+			p.Share.Transferred(p.Seq, w.now)
 		} else {
-			p.Share.ParkFailed(p.Seq, outcome < 3, w.now.Add(time.Second), w.now)
+			p.Share.TransferFailed(p.Seq, outcome < 3, w.now.Add(time.Second), w.now)
 		}
 	}
 	w.parks = nil
@@ -141,7 +141,7 @@ func (w *rounds) work(t *rapid.T, good bool) {
 			t.Fatalf("message %d is dead after %d attempts", w.message(d.Share, d.Seq), d.Attempts)
 		}
 		w.over[w.message(d.Share, d.Seq)] = true
-		d.Share.DeadLettered(d.Seq, w.now)
+		d.Share.Transferred(d.Seq, w.now)
 	}
 }
 

@@ -21,13 +21,13 @@ func (m *machine) crash(t *rapid.T) {
 			t.Fatalf("the record of %d changed when the share was removed", d.Seq)
 		}
 		m.dead[d.Seq] = m.dead[d.Seq] || rapid.Bool().Draw(t, "appended")
-		d.Share.DeadLettered(d.Seq, m.now)
+		d.Share.Transferred(d.Seq, m.now)
 	}
 	for _, p := range m.parks {
 		if !bytes.Equal(p.Record, payload(p.Seq)) {
 			t.Fatalf("the record of %d changed when the share was removed", p.Seq)
 		}
-		p.Share.Parked(p.Seq, m.now)
+		p.Share.Transferred(p.Seq, m.now)
 	}
 	m.lent, m.parks = nil, nil
 	m.leaks(t)
@@ -62,18 +62,22 @@ func (m *machine) start(t *rapid.T) {
 			f := m.fate(seq)
 			f.attempts, f.begun, f.replaced = int(e.attempts), true, e.metadata != ""
 			switch e.kind {
-			case locked:
+			case kindLocked:
 				f.locked, f.until = true, time.UnixMilli(e.due)
-			case waiting:
+			case kindWaiting:
 				f.until = time.UnixMilli(e.due)
 				f.leaves = f.replaced || f.until.Sub(m.now) > ParkAfter
 				if m.counted(seq) >= m.spec.MaxDeliveries {
 					m.failed(seq, time.Time{}, false)
 				}
-			case departing:
-				f.until, f.leaves, f.away = time.UnixMilli(e.due), true, true
+			case kindBlocked:
+				m.failed(seq, time.Time{}, e.failure == Rejected)
 			default:
-				expired := e.failure == NoFailure
+				if e.to == RetryQueue {
+					f.until, f.leaves, f.away = time.UnixMilli(e.due), true, true
+					break
+				}
+				expired := e.reason.expired()
 				if f.dying = m.spec.Exhausted == core.ExhaustedDLQ || expired && m.spec.Expired == core.ExpiredDLQ; f.dying {
 					f.rejected, f.letter = e.failure == Rejected, true
 				} else {
@@ -175,11 +179,11 @@ func (m *machine) drain(t *rapid.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, d := range m.g.TakeDead(100, nil) {
-			m.s.DeadLettered(d.Seq, m.now)
+		for _, d := range m.g.TakeTransfers(DeadLetterQueue, 100, nil) {
+			m.s.Transferred(d.Seq, m.now)
 		}
-		for _, p := range m.g.TakeParking(100, nil) {
-			m.s.Parked(p.Seq, m.now)
+		for _, p := range m.g.TakeTransfers(RetryQueue, 100, nil) {
+			m.s.Transferred(p.Seq, m.now)
 		}
 		for _, r := range m.g.Take(1, Credit{Messages: 1000, Bytes: 1 << 20}, m.now, nil) {
 			if bad := r.Share.Ack(r.Base, r.Count, r.Attempt, m.now, nil); bad != nil {
@@ -191,7 +195,7 @@ func (m *machine) drain(t *rapid.T) {
 	if m.timers != nil {
 		last = m.written
 	}
-	if !m.s.Done(last) || m.s.Unread(last) != 0 || len(m.s.table.chunks) != 0 || len(m.s.texts)+len(m.s.departures) != 0 {
+	if !m.s.Done(last) || m.s.Unread(last) != 0 || len(m.s.table.chunks) != 0 || len(m.s.texts)+len(m.s.records) != 0 {
 		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d texts", m.s.Frontier(), last, len(m.s.table.chunks), len(m.s.texts))
 	}
 	m.leaks(t)

@@ -78,7 +78,7 @@ func (s *script) extend(a args) string {
 // takeDead prints the messages that are to be appended to the dead letter queue.
 func (s *script) takeDead(a args) string {
 	var b strings.Builder
-	for _, d := range s.group.TakeDead(a.number("most", 100), nil) {
+	for _, d := range s.group.TakeTransfers(dispatch.DeadLetterQueue, a.number("most", 100), nil) {
 		lines("%s %d attempts %d %s%s%s", &b, s.name(d.Share), d.Seq, d.Attempts, d.Failure, quoted(d.Text), again(d.Again))
 	}
 	if b.Len() == 0 {
@@ -104,21 +104,21 @@ func quoted(text string) string {
 func (s *script) deadLettered(a args) string {
 	first, count := a.run(1)
 	for i := range core.Seq(count) {
-		s.share(a).rules.DeadLettered(first+i, s.now)
+		s.share(a).rules.Transferred(first+i, s.now)
 	}
 	return ""
 }
 
 func (s *script) deadFailed(a args) string {
 	first, _ := a.run(1)
-	s.share(a).rules.DeadFailed(first, a.has("unknown"), s.now.Add(a.duration("retry", time.Second)), s.now)
+	s.share(a).rules.TransferFailed(first, a.has("unknown"), s.now.Add(a.duration("retry", time.Second)), s.now)
 	return ""
 }
 
 // takeParking prints the messages that are to be appended to the retry queue.
 func (s *script) takeParking(a args) string {
 	var b strings.Builder
-	for _, p := range s.group.TakeParking(a.number("most", 100), nil) {
+	for _, p := range s.group.TakeTransfers(dispatch.RetryQueue, a.number("most", 100), nil) {
 		lines("%s %d attempts %d %s due %s%s%s", &b, s.name(p.Share), p.Seq, p.Attempts, p.Failure, ago(p.Due), quoted(p.Text), again(p.Again))
 	}
 	if b.Len() == 0 {
@@ -130,14 +130,14 @@ func (s *script) takeParking(a args) string {
 func (s *script) parked(a args) string {
 	first, count := a.run(1)
 	for i := range core.Seq(count) {
-		s.share(a).rules.Parked(first+i, s.now)
+		s.share(a).rules.Transferred(first+i, s.now)
 	}
 	return ""
 }
 
 func (s *script) parkFailed(a args) string {
 	first, _ := a.run(1)
-	s.share(a).rules.ParkFailed(first, a.has("unknown"), s.now.Add(a.duration("retry", time.Second)), s.now)
+	s.share(a).rules.TransferFailed(first, a.has("unknown"), s.now.Add(a.duration("retry", time.Second)), s.now)
 	return ""
 }
 

@@ -54,7 +54,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 		}
 		for ; seq < stop; seq++ {
 			m := &c.messages[seq&chunkMask]
-			if attempt > m.attempts || m.phase == none || m.phase >= intending && s.tooLate(seq, m) {
+			if attempt > m.attempts || m.phase == none || m.phase >= leaving && s.tooLate(seq, m) {
 				s.doneRun(from, seq)
 				bad = refuse(bad, seq, 1)
 				from = seq + 1
@@ -71,16 +71,6 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 	s.doneRun(from, end)
 	s.wake()
 	return bad
-}
-
-// tooLate reports whether a message takes no ack any more although it is not settled yet: the retry queue or the dead letter queue may have it, or a
-// consumer rejected it. An ack would make the second of two settlements that are both told to have worked, and perhaps a dead letter of an acked message.
-func (s *Share) tooLate(seq core.Seq, m *message) bool {
-	if m.phase == taken || m.phase == retaken || m.phase.dies() {
-		away, _ := s.appended(seq)
-		return m.phase == taken || away || m.failure == Rejected
-	}
-	return s.isAway(seq, m)
 }
 
 // doneRun marks the seqs from … end-1, just acked, as done.
@@ -100,6 +90,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 		s.missing--
 	}
 	s.count[m.phase]--
+	if m.phase >= leaving {
+		s.tally(s.records[seq].to, m.phase, -1)
+	}
 	if m.phase == inFlight {
 		s.group.inFlight--
 		s.group.holds(m.session, -1)
@@ -113,8 +106,8 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	if len(s.excused) > 0 {
 		delete(s.excused, seq)
 	}
-	if len(s.departures) > 0 {
-		s.forgetDeparture(seq)
+	if len(s.records) > 0 {
+		s.forgetTransfer(seq)
 	}
 	s.table.n--
 	*m = message{}

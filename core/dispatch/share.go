@@ -24,29 +24,28 @@ type Share struct {
 	gone   bool
 	inTurn bool
 
-	done       acklevel.Window
-	next       core.Seq // everything below was read, or is done
-	cursor     core.Seq // no first delivery below
-	buffered   int
-	batches    queue[*batch] // with messages at or above the cursor, by rising seq
-	table      table
-	missing    int
-	top        core.Seq // highest restored message: below it the table may hold what is not yet delivered here
-	count      [phases]int32
-	texts      map[core.Seq]string     // what consumers said of failed messages
-	excused    map[core.Seq]uint16     // attempts that do not count; see stall.go
-	departures map[core.Seq]*departure // of messages that leave, of those whose metadata are replaced, and of dead ones that may be away
-	noted      int                     // bytes of texts, and of metadata in departures
-	intents    *queue[saving]          // phases intending and intended; others are skipped; nil: none ever was
-	parting    *queue[core.Seq]        // phase parking; others are skipped; nil: none ever was
-	told       int                     // of these, at most, those that a checkpoint tells of which is not saved yet; all that may leave at once when the last had no room
-	extended   map[core.Seq]int64      // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
+	done      acklevel.Window
+	next      core.Seq // everything below was read, or is done
+	cursor    core.Seq // no first delivery below
+	buffered  int
+	batches   queue[*batch] // with messages at or above the cursor, by rising seq
+	table     table
+	missing   int
+	top       core.Seq // highest restored message: below it the table may hold what is not yet delivered here
+	count     [phases]int32
+	texts     map[core.Seq]string      // what consumers said of failed messages
+	excused   map[core.Seq]uint16      // attempts that do not count; see stall.go
+	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
+	transfers *[Destinations]transfers // nil while records is
+	noted     int                      // bytes of texts, and of metadata in records
+	cut       bool                     // the last checkpoint had no room for all that leaves, perhaps
+	extended  map[core.Seq]int64       // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
 	heldBytes int
 	squeezeAt int
 	offers    uint64              // batches admitted
-	lent      map[core.Seq]*batch // of messages yielded by TakeDead and not answered
+	lent      map[core.Seq]*batch // of messages yielded by TakeTransfers and not answered
 	withheld  map[core.Seq]uint64 // see cancel.go: which call of Withhold was the last for each; nil: none is
 	withholds uint64
 
@@ -179,10 +178,8 @@ func (s *Share) admit(b *batch) (fresh int) {
 			s.retries.push(seq)
 		case lone:
 			s.waitAlone(seq)
-		case dying:
-			s.group.dead.push(deadRef{s, seq})
-		case leaving:
-			s.group.parks().leaving.push(deadRef{s, seq})
+		case transferring:
+			s.read(seq)
 		}
 	}
 	return fresh
@@ -253,7 +250,7 @@ func (s *Share) rest() {
 	s.pending.trim()
 	s.table = newTable()
 	s.excused = nil
-	s.departures, s.parting, s.told, s.intents = nil, nil, 0, nil
+	s.records, s.transfers = nil, nil
 	s.texts, s.noted = nil, 0
 	s.forgetLasts()
 }
@@ -299,8 +296,8 @@ func (s *Share) Depth() Depth {
 		Ready:    s.buffered - kept + s.of(ready, unsaved, lone, unbegun, handed),
 		InFlight: s.of(inFlight),
 		Delayed:  kept + s.of(delayed, early, withheld),
-		Parked:   s.of(parking, leaving, stranded, lodging),
-		Dying:    s.of(intending, intended, dying, taken, retaken),
+		Parked:   s.onTheirWay(RetryQueue),
+		Dying:    s.onTheirWay(DeadLetterQueue),
 		Blocked:  s.of(blocked),
 	}
 	if s.buffered > kept {

@@ -155,7 +155,7 @@ func (g *Group) stall() {
 		g.counters.Excused += uint64(x.fails)
 		x.share.excuse(x.seq, m, x.fails)
 		x.share.changed = true
-		if (m.phase.dies() || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
+		if (x.share.recalled(x.seq, m) || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
 			x.share.judge(x.seq, m, 0)
 			x.share.wake()
 		}

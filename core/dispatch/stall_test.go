@@ -43,7 +43,7 @@ func (w *workers) work(n int, bad func(core.Seq) bool) (took int) {
 	}
 	for _, d := range takeDead(w.g, 1000) {
 		w.dead[d.Seq] = int(d.Attempts)
-		d.Share.DeadLettered(d.Seq, w.now)
+		d.Share.Transferred(d.Seq, w.now)
 	}
 	return took
 }

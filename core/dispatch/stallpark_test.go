@@ -13,7 +13,7 @@ type sender struct {
 	g      *Group
 	s      *Share
 	now    time.Time
-	parked map[core.Seq]Parking
+	parked map[core.Seq]Transfer
 }
 
 // step takes up to n messages, and lets a tenth of a second pass.
@@ -26,12 +26,12 @@ func (x *sender) step(n int) {
 			}
 		}
 	}
-	if x.s.Parting() > 0 {
+	if x.s.Leaving() > 0 {
 		save(x.s, x.now)
 	}
-	for _, p := range x.g.TakeParking(1000, nil) {
+	for _, p := range x.g.TakeTransfers(RetryQueue, 1000, nil) {
 		x.parked[p.Seq] = p
-		p.Share.Parked(p.Seq, x.now)
+		p.Share.Transferred(p.Seq, x.now)
 	}
 	x.now = x.now.Add(100 * time.Millisecond)
 	x.g.Tick(x.now)
@@ -42,7 +42,7 @@ func (x *sender) step(n int) {
 func TestStall_WhatWasParkedBefore(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5, NoNackThrottle: true}, 100)
-		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Parking)}
+		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Transfer)}
 		const before = 15
 		for range before / 5 {
 			x.step(5)
@@ -74,9 +74,9 @@ func TestStall_WhatWasParkedBefore(t *testing.T) {
 
 // TestStall_FewAreParkedSoon: messages that fail while nothing else happens do not wait for long, nor does one that fails alone.
 func TestStall_FewAreParkedSoon(t *testing.T) {
-	for n, patience := range map[int]time.Duration{1: 0, 3: parkPatience} {
+	for n, patience := range map[int]time.Duration{1: 0, 3: routes[RetryQueue].patience} {
 		g, s := newShare(t, core.GroupSpec{}, n)
-		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Parking)}
+		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Transfer)}
 		x.step(n)
 		if (len(x.parked) == n) != (patience == 0) {
 			t.Errorf("%d of %d are parked at once", len(x.parked), n)

@@ -28,8 +28,8 @@ const (
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
-	intending: PlaceDying, intended: PlaceDying, dying: PlaceDying, taken: PlaceDying, retaken: PlaceDying, blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed, lone: PlaceAlone,
-	parking: PlaceParked, leaving: PlaceParked, stranded: PlaceParked, lodging: PlaceParked,
+	blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed, lone: PlaceAlone,
+	leaving: PlaceDying, announced: PlaceDying, transferring: PlaceDying, appending: PlaceDying, held: PlaceDying, // or parked, by the destination
 }
 
 // Standing is all that a share knows of a message that is not settled.
@@ -71,20 +71,28 @@ func (s *Share) Standing(seq core.Seq) Standing {
 	return st
 }
 
+// placeOf is where a message is that has a phase.
+func (s *Share) placeOf(seq core.Seq, m *message) Place {
+	if m.phase.leaves() && s.records[seq].to == RetryQueue {
+		return PlaceParked
+	}
+	return places[m.phase]
+}
+
 // standing describes a message that has a phase.
 func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
-	st.Place, st.Attempts, st.Failure, st.Text, st.Session = places[m.phase], m.attempts, m.failure, s.texts[seq], m.session
+	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.texts[seq], m.session
 	if m.phase == ready && slices.Contains(s.lasts.all(), seq) {
 		st.Place = PlaceHeld
 	}
 	if b := m.batch; b != nil {
 		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)
 	}
-	if m.phase == inFlight || m.phase == delayed || m.phase == retaken || m.phase == early {
+	if m.phase == inFlight || m.phase == delayed || m.phase == held || m.phase == early {
 		st.Until = s.group.instant(m.due)
 	}
-	if m.phase >= parking {
-		st.Until = s.group.instant(s.departures[seq].due)
+	if st.Place == PlaceParked {
+		st.Until = s.group.instant(s.records[seq].due)
 	}
 	if m.phase == inFlight {
 		at, extended := s.extended[seq]
@@ -124,13 +132,15 @@ func (st *State) Standing(seq core.Seq) Standing {
 		return out
 	case !there:
 		return out
-	case e.kind == ended:
+	case e.kind == kindBlocked:
+		out.Place = PlaceBlocked
+	case e.kind == kindTransferring && e.to == DeadLetterQueue:
 		out.Place = PlaceDying
-	case e.kind == departing:
+	case e.kind == kindTransferring:
 		out.Place, out.Until = PlaceParked, time.UnixMilli(e.due)
 	default:
 		out.Place, out.Until = PlaceDelayed, time.UnixMilli(e.due)
-		if e.kind == locked {
+		if e.kind == kindLocked {
 			out.Place = PlaceInFlight
 		}
 	}
@@ -161,13 +171,15 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 			continue
 		}
 		switch {
-		case e.kind == ended:
+		case e.kind == kindBlocked:
+			d.Blocked++
+		case e.kind == kindTransferring && e.to == DeadLetterQueue:
 			d.Dying++
-		case e.kind == departing:
+		case e.kind == kindTransferring:
 			d.Parked++
 		case e.due <= now.UnixMilli():
 			continue
-		case e.kind == locked:
+		case e.kind == kindLocked:
 			d.InFlight++
 		default:
 			d.Delayed++

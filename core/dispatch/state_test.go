@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -44,11 +43,11 @@ func TestCheckpoint_Content(t *testing.T) {
 	st := decode(t, blob[len("before"):])
 	ms := func(d time.Duration) int64 { return start.Add(d).UnixMilli() }
 	exp := map[core.Seq]entry{
-		2: {kind: waiting, attempts: 1, due: ms(5 * time.Second), failure: Nacked, text: "later"},
-		3: {kind: locked, attempts: 2, due: ms(11 * time.Second), failure: Nacked},
-		5: {kind: ended, attempts: 1, failure: Rejected},
-		7: {kind: locked, attempts: 1, due: ms(10 * time.Second)},
-		8: {kind: locked, attempts: 1, due: ms(10 * time.Second)},
+		2: {kind: kindWaiting, attempts: 1, due: ms(5 * time.Second), failure: Nacked, text: "later"},
+		3: {kind: kindLocked, attempts: 2, due: ms(11 * time.Second), failure: Nacked},
+		5: {kind: kindTransferring, attempts: 1, failure: Rejected},
+		7: {kind: kindLocked, attempts: 1, due: ms(10 * time.Second)},
+		8: {kind: kindLocked, attempts: 1, due: ms(10 * time.Second)},
 	}
 	if diff := cmp.Diff(exp, st.plain(), cmp.AllowUnexported(entry{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -57,7 +56,7 @@ func TestCheckpoint_Content(t *testing.T) {
 		t.Errorf("frontier %d, 4 done %v, pending %d", st.Frontier(), st.done.Done(4), st.Pending())
 	}
 	final, _ := s.Checkpoint(nil, true, now)
-	exp[3] = entry{kind: waiting, attempts: 1, failure: Nacked}
+	exp[3] = entry{kind: kindWaiting, attempts: 1, failure: Nacked}
 	if diff := cmp.Diff(exp, decode(t, final).plain(), cmp.AllowUnexported(entry{})); diff != "" {
 		t.Errorf("final (-want +got):\n%s", diff)
 	}
@@ -97,26 +96,26 @@ func TestState_Merge(t *testing.T) {
 	a := StartAfter(3)
 	a.done.Ack(9)
 	a.messages = map[core.Seq]entry{
-		4: {kind: locked, attempts: 2, due: 50},
-		5: {kind: waiting, attempts: 1, due: 90},
-		6: {kind: ended, attempts: 1, failure: Rejected},
-		9: {kind: locked, attempts: 1},
+		4: {kind: kindLocked, attempts: 2, due: 50},
+		5: {kind: kindWaiting, attempts: 1, due: 90},
+		6: {kind: kindTransferring, attempts: 1, failure: Rejected},
+		9: {kind: kindLocked, attempts: 1},
 	}
 	b := StartAfter(1)
 	b.done.Ack(5)
 	b.messages = map[core.Seq]entry{
-		4: {kind: waiting, attempts: 3, due: 20, failure: Nacked, text: "x"},
-		6: {kind: locked, attempts: 5, due: 70},
-		7: {kind: locked, attempts: 1, due: 30},
+		4: {kind: kindWaiting, attempts: 3, due: 20, failure: Nacked, text: "x"},
+		6: {kind: kindLocked, attempts: 5, due: 70},
+		7: {kind: kindLocked, attempts: 1, due: 30},
 	}
 	check := func(m State) {
 		t.Helper()
 		exp := map[core.Seq]entry{
-			4: {kind: waiting, attempts: 3, due: 50, failure: Nacked, text: "x"},
-			5: {kind: waiting, attempts: 1, due: 90},
-			6: {kind: ended, attempts: 5, due: 70, failure: Rejected},
-			7: {kind: locked, attempts: 1, due: 30},
-			9: {kind: locked, attempts: 1},
+			4: {kind: kindWaiting, attempts: 3, due: 50, failure: Nacked, text: "x"},
+			5: {kind: kindWaiting, attempts: 1, due: 90},
+			6: {kind: kindTransferring, attempts: 5, failure: Rejected},
+			7: {kind: kindLocked, attempts: 1, due: 30},
+			9: {kind: kindLocked, attempts: 1},
 		}
 		if diff := cmp.Diff(exp, m.messages, cmp.AllowUnexported(entry{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -181,42 +180,9 @@ func TestDecodeState_Refuses(t *testing.T) {
 			t.Errorf("cut at %d: got %v", i, err)
 		}
 	}
-	newer := seal([]byte{parkVersion + 1, 0, 0})
+	newer := seal([]byte{stateVersion + 1, 0, 0})
 	if _, err := DecodeState(newer); core.CodeOf(err) != core.CodeNewerFormat {
 		t.Errorf("newer: got %v", err)
-	}
-}
-
-// A checkpoint of an earlier build has ranges only, however many; one with bits has a version of its own.
-func TestDecodeState_Versions(t *testing.T) {
-	var ranges State
-	ranges.done.Ack(7)
-	if blob := ranges.Append(nil); blob[0] != plainVersion {
-		t.Errorf("a window of one range is written as version %d", blob[0])
-	}
-	var holes State
-	old := []byte{plainVersion, 0, 0xf4, 0x03} // 500 ranges, 1 seq each, after 1 undone each
-	for i := range 500 {
-		holes.done.Ack(core.Seq(2*i + 2))
-		old = append(old, 1, 0)
-	}
-	blob := holes.Append(nil)
-	if blob[0] != stateVersion || len(blob) > 140 {
-		t.Errorf("500 holes are written as version %d in %d bytes", blob[0], len(blob))
-	}
-	for what, b := range map[string][]byte{"bits": blob, "ranges of an earlier build": seal(append(old, 0))} {
-		st := decode(t, b)
-		if again := st.Append(nil); !bytes.Equal(again, blob) {
-			t.Errorf("%s decode to something else: %x", what, again)
-		}
-	}
-	for what, b := range map[string][]byte{
-		"bits in version 1":            append([]byte{plainVersion}, blob[1:len(blob)-4]...),
-		"too many ranges in version 2": append([]byte{stateVersion}, old[1:]...),
-	} {
-		if _, err := DecodeState(seal(b)); core.CodeOf(err) != core.CodeCorrupt {
-			t.Errorf("%s: got %v", what, err)
-		}
 	}
 }
 
@@ -224,13 +190,13 @@ func TestDecodeState_Versions(t *testing.T) {
 func TestAppendState_CutShort(t *testing.T) {
 	var entries []entry
 	for i := range 40_000 {
-		entries = append(entries, entry{first: core.Seq(2*i + 2), count: 1, kind: ended, attempts: uint16(i%500 + 1)})
+		entries = append(entries, entry{first: core.Seq(2*i + 2), count: 1, kind: kindTransferring, attempts: uint16(i%500 + 1)})
 	}
 	done := StartAfter(1).done
-	if _, _, whole := appendState(nil, &done, entries, false); whole {
+	if _, _, whole := appendState(nil, &policyStates{}, &done, entries, false); whole {
 		t.Fatal("40,000 entries fit")
 	}
-	blob, _, whole := appendState([]byte("x"), &done, entries, true)
+	blob, _, whole := appendState([]byte("x"), &policyStates{}, &done, entries, true)
 	st := decode(t, blob[1:])
 	if !whole || len(blob)-1 > MaxCheckpoint || len(blob) < MaxCheckpoint-32 {
 		t.Fatalf("got %d bytes, whole %v", len(blob), whole)
@@ -247,7 +213,7 @@ func TestState_Until(t *testing.T) {
 	st.done.AckRange(1, 10)
 	st.done.AckRange(20, 5) // 20 … 24
 	st.done.Ack(30)
-	st.messages = map[core.Seq]entry{15: {kind: locked, attempts: 1}}
+	st.messages = map[core.Seq]entry{15: {kind: kindLocked, attempts: 1}}
 	for seq, want := range map[core.Seq]uint64{0: 0, 4: 4, 10: 10, 19: 10, 20: 11, 22: 13, 24: 15, 29: 15, 30: 16, 99: 16} {
 		got := st.Until(seq)
 		if got.Consumed() != want || got.Pending() != 0 || got.Frontier() != min(seq, 10) {

@@ -26,18 +26,21 @@ func TestShare_UncountedIsWhatDepthLacks(t *testing.T) {
 				if st.messages == nil {
 					st.messages = map[core.Seq]entry{}
 				}
-				e := entry{kind: kind(rapid.IntRange(0, int(departing)).Draw(t, "kind")), attempts: 1}
-				if e.kind != ended {
+				e := entry{kind: kind(rapid.IntRange(0, int(kindTransferring)).Draw(t, "kind")), attempts: 1}
+				if e.kind == kindTransferring {
+					e.to = Destination(rapid.IntRange(0, Destinations-1).Draw(t, "to"))
+				}
+				if e.hasDue() {
 					e.due = now.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "due")) * time.Minute).UnixMilli()
 				}
-				if e.kind >= ended || e.due > now.UnixMilli() {
+				if e.kind >= kindBlocked || e.due > now.UnixMilli() {
 					under++
 				}
 				st.messages[seq] = e
 			}
 			left[seq] = true
 		}
-		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.Dying+d.Parked != under {
+		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.Dying+d.Parked+d.Blocked != under {
 			t.Fatalf("the state counts %+v, want %d ready and %d others", d, len(left)-under, under)
 		}
 		from, unbegun := core.Seq(rapid.IntRange(1, 61).Draw(t, "from")), uint64(0)

@@ -66,7 +66,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	}
 	queued := true
 	switch m.phase {
-	case inFlight, delayed, retaken, stranded, early:
+	case inFlight, delayed, held, early:
 		if m.due <= now {
 			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
 		}
@@ -78,19 +78,11 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
 	case unbegun:
 		queued = slices.Contains(s.unbegun.all(), seq)
-	case intending, intended:
-		queued = slices.ContainsFunc(s.allIntents(), func(p saving) bool { return p.seq == seq })
-	case dying:
-		queued = m.batch == nil || slices.Contains(s.group.dead.all(), deadRef{s, seq})
-	case taken, lodging:
-		queued = s.lent[seq] != nil
-	case parking:
-		queued = slices.Contains(s.partingSeqs(), seq)
-	case leaving:
-		queued = m.batch == nil || slices.Contains(s.group.parks().leaving.all(), deadRef{s, seq})
+	case leaving, announced, transferring, appending:
+		queued = s.knownTransfer(seq, m)
 	}
 	if !queued {
-		return fmt.Sprintf("seq %d is %s and nothing knows of it", seq, places[m.phase])
+		return fmt.Sprintf("seq %d is %s and nothing knows of it", seq, s.placeOf(seq, m))
 	}
 	return ""
 }
@@ -137,17 +129,19 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	g.locks.filter(func(l *lock) bool { return l.share != s })
 	g.turn.filter(func(t **Share) bool { return *t != s })
 	g.mergedTurn.filter(func(t **Share) bool { return *t != s })
-	g.dead.filter(func(d *deadRef) bool { return d.share != s })
-	if g.parked != nil {
-		g.parked.leaving.filter(func(d *deadRef) bool { return d.share != s })
+	for to := range g.transfers {
+		g.transfers[to].filter(func(d *deadRef) bool { return d.share != s })
 	}
 	g.timers = slices.DeleteFunc(g.timers, func(t timer) bool { return t.share == s })
 	for i := len(g.timers)/2 - 1; i >= 0; i-- {
 		g.sink(i)
 	}
 	*s = Share{
-		group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, departures: s.departures, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
+	}
+	if s.records != nil {
+		s.transfers = new([Destinations]transfers)
 	}
 	s.next = s.done.Frontier() + 1
 	s.cursor = s.next
@@ -180,24 +174,13 @@ func (s *Share) replace(seq core.Seq, was *message) {
 	s.missing++
 	s.top = max(s.top, seq)
 	switch was.phase {
-	case inFlight, delayed, retaken:
+	case inFlight, delayed:
 		s.move(m, was.phase)
 		s.group.wakeAt(s, seq, m.due)
 	case unsaved, lone:
 		s.retry(seq, m)
-	case taken:
-		if s.lent[seq] != nil {
-			s.move(m, taken)
-			return
-		}
-		s.depart(seq).away = true
-		s.bury(seq, m)
-	case dying:
-		s.bury(seq, m)
-	case intending, intended:
-		s.die(seq, m)
-	case parking, leaving, stranded, lodging:
-		s.replacePark(seq, m, was.phase)
+	case leaving, announced, transferring, appending, held:
+		s.rebuildTransfer(seq, m, was.phase)
 	case ready:
 		if s.isLone(seq, m) {
 			s.setApart(seq, m)

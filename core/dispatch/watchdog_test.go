@@ -121,9 +121,9 @@ func TestGroup_WatchdogMends(t *testing.T) {
 // TestGroup_WatchdogFindsALostDeadLetter loses one that is to be buried, and one that nobody answers for.
 func TestGroup_WatchdogFindsALostDeadLetter(t *testing.T) {
 	for name, lose := range map[string]func(g *Group, s *Share){
-		"dying": func(g *Group, _ *Share) { g.dead = queue[deadRef]{} },
+		"dying": func(g *Group, _ *Share) { g.transfers[DeadLetterQueue] = queue[deadRef]{} },
 		"taken": func(g *Group, s *Share) {
-			g.TakeDead(1, nil)
+			g.TakeTransfers(DeadLetterQueue, 1, nil)
 			b := s.lent[1]
 			s.takeBack(1)
 			_ = b
@@ -143,7 +143,7 @@ func TestGroup_WatchdogFindsALostDeadLetter(t *testing.T) {
 		if len(dead) != 1 || dead[0].Attempts != 1 || dead[0].Failure != Rejected {
 			t.Fatalf("%s: after that %+v is to be buried", name, dead)
 		}
-		s.DeadLettered(1, start)
+		s.Transferred(1, start)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestGroup_RebuildKeepsWhatIsKnown(t *testing.T) {
 	if bad := s.Ack(2, 1, 1, start, nil); len(bad) > 0 {
 		t.Errorf("the ack of a delivery from before is refused: %v", bad)
 	}
-	s.DeadLettered(dead[0].Seq, start)
+	s.Transferred(dead[0].Seq, start)
 	if st := s.Standing(7); st.Place != PlaceDone {
 		t.Errorf("what was being buried stands at %+v after it was", st)
 	}

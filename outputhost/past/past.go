@@ -9,15 +9,23 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Life tells one life of a message from all others: it is dead-lettered once in it. A message that was merged back has a new origin, and one of a group that
-// was sent back is in another epoch.
-type Life struct {
-	Origin core.Receipt
-	Epoch  uint64
+// Copy tells one transfer of a message to a queue from all others: records that have the same one are copies. A message that was merged back has a new origin,
+// one of a group that was sent back is in another epoch, and each delayed retry of a life has other attempts. A message is dead-lettered once in a life, and there attempts
+// are 0: after a crash a later owner may know of more of them.
+type Copy struct {
+	Origin   core.Receipt
+	Epoch    uint64
+	Attempts uint16
 }
 
-// LifeOf reads the life that the record of a dead letter ended.
-func LifeOf(r *wire.Record) Life { return Life{Origin: r.Origin, Epoch: wire.ReadPast(r.Extra).Epoch} }
+// CopyOf reads which transfer to a queue made the record.
+func CopyOf(to dispatch.Destination, r *wire.Record) Copy {
+	c := Copy{Origin: r.Origin, Epoch: wire.ReadPast(r.Extra).Epoch}
+	if to == dispatch.RetryQueue {
+		c.Attempts = r.Attempts
+	}
+	return c
+}
 
 // epochOf is the epoch that the life of a message belongs to, in an epoch of its group.
 func epochOf(of dispatch.Source, r *wire.Record, epoch uint64) uint64 {
@@ -30,43 +38,31 @@ func epochOf(of dispatch.Source, r *wire.Record, epoch uint64) uint64 {
 	return epoch
 }
 
-// Letter is the record for the dead letter queue of a message and what became of it, in an epoch of its group.
-func Letter(d dispatch.Dead, consumer string, epoch uint64) (*wire.Record, error) {
-	r, before, err := decode(d.Of, d.Seq, d.Record, d.Enqueued)
+// Record is the record for a built-in queue of a message and what became of it, in an epoch of its group. Its key and its priority stay as they are in the
+// message's own record; what a record has no field for, like the lane of a queue that has several, goes into its extra fields, as wire.Past does.
+func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, error) {
+	r, before, err := decode(t.Of, t.Seq, t.Record, t.Enqueued)
 	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "dead letter %d of extent %s: %w", d.Seq, d.Of.Extent, err)
+		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, for the %s: %w", t.Seq, t.Of.Extent, t.To, err)
 	}
-	live(r, before, d.Attempts, d.Enqueued)
+	life := wire.Past{Epoch: epochOf(t.Of, r, epoch)}
+	live(r, before, t.Attempts, t.Enqueued)
 	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
-	if d.Failure == dispatch.Lapsed {
+	if t.To == dispatch.RetryQueue {
+		r.DeliverAt = core.UnixMillis(t.Due)
+		life.Settled, life.Excused = before, t.Excused
+	} else if t.Failure == dispatch.Lapsed {
 		r.ExpireAt = 0 // else nobody would get it from there
 	}
-	if epoch = epochOf(d.Of, r, epoch); epoch == 0 {
+	if t.To == dispatch.DeadLetterQueue && life.Epoch == 0 {
 		r.Extra = wire.WithoutPast(r.Extra)
 	} else {
-		r.Extra = wire.WithPast(r.Extra, wire.Past{Epoch: epoch})
+		r.Extra = wire.WithPast(r.Extra, life)
 	}
-	if d.Metadata != nil {
-		r.Metadata = d.Metadata
+	if t.Metadata != nil {
+		r.Metadata = t.Metadata
 	}
-	say(r, d.Failure, d.Text, consumer)
-	return r, nil
-}
-
-// Parked is the record for the retry queue of a message that waits, in an epoch of its group.
-func Parked(p dispatch.Parking, consumer string, epoch uint64) (*wire.Record, error) {
-	r, before, err := decode(p.Of, p.Seq, p.Record, p.Enqueued)
-	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, to be parked: %w", p.Seq, p.Of.Extent, err)
-	}
-	epoch = epochOf(p.Of, r, epoch)
-	live(r, before, p.Attempts, p.Enqueued)
-	r.DeliverAt, r.Delay = core.UnixMillis(p.Due), 0
-	r.Extra = wire.WithPast(r.Extra, wire.Past{Settled: before, Excused: p.Excused, Epoch: epoch})
-	if p.Metadata != nil {
-		r.Metadata = p.Metadata
-	}
-	say(r, p.Failure, p.Text, consumer)
+	say(r, t.Failure, t.Text, consumer)
 	return r, nil
 }
 

@@ -35,7 +35,7 @@ func TestParked_AndOn(t *testing.T) {
 	due := now.Add(10 * time.Minute)
 	for _, before := range []uint16{0, 7} { // attempts before it was merged back
 		record := encode(t, &wire.Record{ID: id, Attempts: before, Payload: []byte("x"), ExpireAt: 5, DeliverAt: 4})
-		r, err := Parked(dispatch.Parking{Of: own, Seq: 9, Attempts: 2, Excused: 1, Failure: dispatch.Nacked, Text: "later", Enqueued: 77, Due: due, Record: record}, "worker", 3)
+		r, err := Record(dispatch.Transfer{To: dispatch.RetryQueue, Of: own, Seq: 9, Attempts: 2, Excused: 1, Failure: dispatch.Nacked, Text: "later", Enqueued: 77, Due: due, Record: record}, "worker", 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestParked_AndOn(t *testing.T) {
 		if r.ID != id || r.DeliverAt != due.UnixMilli() || r.FirstEnqueue != 77 || r.ExpireAt != 5 || string(r.Reason) != "later" || string(r.ReasonCode) != "nack" || string(r.LastConsumer) != "worker" {
 			t.Fatalf("parked as %+v", r)
 		}
-		r, err = Parked(dispatch.Parking{Of: returning, Seq: 4, Attempts: 3, Metadata: []byte("m"), Enqueued: 99, Due: due, Record: encode(t, r)}, "", 4)
+		r, err = Record(dispatch.Transfer{To: dispatch.RetryQueue, Of: returning, Seq: 4, Attempts: 3, Metadata: []byte("m"), Enqueued: 99, Due: due, Record: encode(t, r)}, "", 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,8 +54,8 @@ func TestParked_AndOn(t *testing.T) {
 		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+3 || r.Origin != origin || r.FirstEnqueue != 77 || string(r.Metadata) != "m" || len(r.Reason) > 0 {
 			t.Fatalf("parked again as %+v (-want +got):\n%s", r, diff)
 		}
-		letter, err := Letter(dispatch.Dead{Of: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "", 0)
-		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || LifeOf(letter) != (Life{origin, 3}) || wire.ReadPast(letter.Extra).Settled != 0 || string(letter.Metadata) != "m" {
+		letter, err := Record(dispatch.Transfer{Of: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "", 0)
+		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || CopyOf(dispatch.DeadLetterQueue, letter) != (Copy{Origin: origin, Epoch: 3}) || wire.ReadPast(letter.Extra).Settled != 0 || string(letter.Metadata) != "m" {
 			t.Fatalf("the dead letter is %+v, %v", letter, err)
 		}
 	}
@@ -89,19 +89,19 @@ func TestParked_ShareGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	save()
-	parks := g.TakeParking(1, nil)
+	parks := g.TakeTransfers(dispatch.RetryQueue, 1, nil)
 	if len(parks) != 1 {
 		t.Fatalf("%d are to be parked", len(parks))
 	}
-	want, err := Parked(parks[0], "", 9)
+	want, err := Record(parks[0], "", 9)
 	if err != nil || want.Origin != origin || want.Attempts != 3 {
 		t.Fatalf("parked as %+v, %v", want, err)
 	}
-	if again, err := Parked(parks[0], "", 10); err != nil || cmp.Diff(want, again) != "" {
+	if again, err := Record(parks[0], "", 10); err != nil || cmp.Diff(want, again) != "" {
 		t.Fatalf("parked in a later epoch as %+v, %v", again, err)
 	}
 	g.RemoveShare(s)
-	got, err := Parked(parks[0], "", 9)
+	got, err := Record(parks[0], "", 9)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestParked_ShareGivenUp(t *testing.T) {
 // A dead letter of a delayed message is not delayed again.
 func TestLetter_HasNoTime(t *testing.T) {
 	record := encode(t, &wire.Record{DeliverAt: now.Add(time.Hour).UnixMilli(), Payload: []byte("x")})
-	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record}, "", 0)
+	letter, err := Record(dispatch.Transfer{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Rejected, Record: record}, "", 0)
 	if err != nil || letter.DeliverAt != 0 || letter.Attempts != 3 {
 		t.Errorf("letter %+v, %v", letter, err)
 	}
@@ -127,11 +127,11 @@ func TestRecords_AlwaysFit(t *testing.T) {
 	}
 	record := encode(t, &wire.Record{Headers: headers, Payload: []byte("x")})
 	text := strings.Repeat("y", wire.MaxReason)
-	letter, err := Letter(dispatch.Dead{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Nacked, Text: text, Record: record}, "worker", 0)
+	letter, err := Record(dispatch.Transfer{Of: own, Seq: 1, Attempts: 3, Failure: dispatch.Nacked, Text: text, Record: record}, "worker", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parked, err := Parked(dispatch.Parking{Of: own, Seq: 1, Attempts: 3, Text: text, Metadata: make([]byte, core.MaxMetadata), Due: now, Record: record}, "worker", 1)
+	parked, err := Record(dispatch.Transfer{To: dispatch.RetryQueue, Of: own, Seq: 1, Attempts: 3, Text: text, Metadata: make([]byte, core.MaxMetadata), Due: now, Record: record}, "worker", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,12 +146,12 @@ func TestRecords_AlwaysFit(t *testing.T) {
 // TestParked_MergedInAnyEpoch: a seek leaves a merged message as it is, so its record says the same before it and after it, and an append that is repeated is
 // known as such.
 func TestParked_MergedInAnyEpoch(t *testing.T) {
-	p := dispatch.Parking{Of: dispatch.Source{Extent: own.Extent, Merged: true}, Seq: 9, Attempts: 1, Due: now, Record: encode(t, &wire.Record{Attempts: 5, Payload: []byte("x")})}
-	before, err := Parked(p, "", 3)
+	p := dispatch.Transfer{To: dispatch.RetryQueue, Of: dispatch.Source{Extent: own.Extent, Merged: true}, Seq: 9, Attempts: 1, Due: now, Record: encode(t, &wire.Record{Attempts: 5, Payload: []byte("x")})}
+	before, err := Record(p, "", 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := Parked(p, "", 4)
+	after, err := Record(p, "", 4)
 	if err != nil || cmp.Diff(before, after) != "" {
 		t.Errorf("before a seek %+v, after it %+v, %v", before, after, err)
 	}

@@ -10,76 +10,72 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/intake"
-	"github.com/columbamq/columba/outputhost/past"
 	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
 
-const (
-	// lookBack is how much earlier than an append its record may seem to be: the clocks of hosts differ, and what is known of the time of an append is when
-	// an owner saved its checkpoint last. Owners that die one after another, before they look, save later ones: three of them fit in.
-	lookBack    = 2*time.Minute + 3*dispatch.TransferDoubt
-	lookTimeout = 10 * time.Second // of one look-up
-	// lookBytes bounds what one look-up reads.
-	lookBytes = 256 << 20
-	// lookPatience is how long a dead letter waits for a look-up that fails before it is appended without one: a second copy is possible then, a loss never.
-	lookPatience = 5 * time.Minute
-)
+// lookBytes bounds what one look-up of EachSince reads.
+const lookBytes = 256 << 20
 
-// lookUpLetters finds which of some dead letters are in the group's dead letter queue, if they were appended since an instant. Those that were merged or
-// purged meanwhile count as long as a store has them. An error says that it could not look everywhere.
-func (h *Host) lookUpLetters(ctx context.Context, g *group, since time.Time, want map[past.Life]bool) (found map[past.Life]bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	g.mu.Lock()
-	queue := g.mu.record.DLQ
-	g.mu.Unlock()
-	found = make(map[past.Life]bool)
+// builtIn reads built-in queues for transfers.
+type builtIn struct{ h *Host }
+
+// EachSince implements transfer.Reader.
+func (b builtIn) EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error {
 	left := lookBytes
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, b.h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
 		if err != nil {
-			return found, err
+			return err
 		}
 		e := r.Value.Extent
-		if err := h.lookUpLettersIn(ctx, e, since, &left, func(l past.Life) {
-			if want[l] {
-				found[l] = true
-			}
-		}); err != nil {
-			return found, core.Errorf(core.CodeOf(err), "look for dead letters in extent %s: %w", e.ID, err)
-		}
-		if len(found) == len(want) {
-			break
+		more, err := b.h.eachSinceIn(ctx, e, since, &left, f)
+		switch {
+		case err != nil:
+			return core.Errorf(core.CodeOf(err), "look for messages in extent %s: %w", e.ID, err)
+		case !more:
+			return nil
 		}
 	}
-	return found, nil
+	return nil
 }
 
-// lookUpLettersIn calls f for each record of an extent that was appended since an instant, whoever reads the extent.
-func (h *Host) lookUpLettersIn(ctx context.Context, e core.Extent, since time.Time, left *int, f func(past.Life)) error {
+// EachDue implements transfer.Reader.
+func (b builtIn) EachDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
+	return b.h.lookUpDue(ctx, queue, group, due, func(_ core.Receipt, _ int64, record []byte) error {
+		var r wire.Record
+		if _, err := wire.DecodeRecord(record, &r); err != nil {
+			return err
+		}
+		f(&r)
+		return nil
+	})
+}
+
+// eachSinceIn calls f for the records of an extent, whoever reads it, until it answers false.
+func (h *Host) eachSinceIn(ctx context.Context, e core.Extent, since time.Time, left *int, f func(*wire.Record) (more bool)) (more bool, err error) {
 	upTo, stores, err := h.appendedTo(ctx, e, since)
 	if err != nil || upTo == 0 {
-		return err
+		return true, err
 	}
+	more = true
 	from := h.seekSoon(ctx, stores, e.ID, since)
-	for from <= upTo {
+	for more && from <= upTo {
 		batches, err := h.readSoon(ctx, stores, e.ID, from, upTo)
 		switch {
 		case core.CodeOf(err) == core.CodeNotFound: // its stores have removed it meanwhile
-			return nil
+			return true, nil
 		case err != nil:
-			return err
+			return false, err
 		case *left < len(batches):
-			return core.Errorf(core.CodeTooLarge, "more than %d MiB were appended since %s", lookBytes>>20, since.UTC().Format(time.RFC3339))
+			return false, core.Errorf(core.CodeTooLarge, "more than %d MiB were appended since %s", lookBytes>>20, since.UTC().Format(time.RFC3339))
 		}
 		*left -= len(batches)
 		for len(batches) > 0 {
 			batch, _, rest, err := intake.Batch(batches)
 			if err != nil {
-				return err
+				return false, err
 			}
 			batches = rest
 			err = eachRecord(batch.Records, batch.Base, func(_ core.Seq, record []byte) error {
@@ -87,16 +83,16 @@ func (h *Host) lookUpLettersIn(ctx context.Context, e core.Extent, since time.Ti
 				if _, err := wire.DecodeRecord(record, &r); err != nil {
 					return err
 				}
-				f(past.LifeOf(&r))
+				more = more && f(&r)
 				return nil
 			})
 			if err != nil {
-				return err
+				return false, err
 			}
 			from = batch.Last() + 1
 		}
 	}
-	return nil
+	return more, nil
 }
 
 // appendedTo is how far an extent was appended to, acknowledged or not, and the stores to read it from; 0: nothing that was appended since an instant is

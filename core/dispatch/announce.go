@@ -1,0 +1,200 @@
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/columbamq/columba/core"
+)
+
+// The first step of a transfer: checkpoints say which messages leave. They have room for so many only, so the others wait for a later one.
+
+// leave has a message wait for the checkpoint that says that it leaves. due (ns) is when it may be handed out again; of a dead letter it is not used.
+func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
+	if m.phase.leaves() { // it was on its way elsewhere
+		s.withdraw(seq, m)
+	}
+	x, r, now := s.transferOf(seq), &routes[to], s.group.now
+	if x.to != to {
+		x.mayBeThere, x.appended = false, 0
+	}
+	x.to, x.reason, x.token, x.failed, x.due = to, reasonOf(to, m), 0, now, 0
+	if r.returns {
+		x.due = max(due, now)
+	}
+	s.changed = true
+	s.step(m, x, leaving)
+	s.transfers[to].waiting.push(seq)
+	m.due = x.due
+	if s.stays(x) {
+		m.due = min(m.due, x.failed+int64(r.patience))
+	}
+	if x.due > 0 && (m.due > now || x.mayReturn()) { // else it only waits for the checkpoint
+		s.group.wakeAt(s, seq, m.due)
+	}
+}
+
+// reasonOf is why a message leaves that has its last failure.
+func reasonOf(to Destination, m *message) Reason {
+	switch {
+	case m.failure == Lapsed && m.attempts == 0:
+		return Swept
+	case m.failure == Lapsed:
+		return Expired
+	case to == RetryQueue || m.failure == Rejected:
+		return Failed
+	}
+	return Exhausted
+}
+
+// stays reports whether a message waits until it is known whether its attempt counts, before any checkpoint says that it leaves.
+func (s *Share) stays(x *transfer) bool {
+	until := x.failed + int64(routes[x.to].patience)
+	return s.group.streak.gathers() && s.group.now < until && x.due > until
+}
+
+// room is how many more messages the next checkpoint may announce for a destination.
+func (s *Share) room(to Destination) int { return max(0, routes[to].atOnce-s.transfers[to].underWay) }
+
+// Leaving is how many messages the next checkpoint would announce. While it is not 0, save a checkpoint soon.
+func (s *Share) Leaving() (n int) {
+	if s.transfers == nil {
+		return 0
+	}
+	for to := range Destination(Destinations) {
+		if next := min(s.transfers[to].leaving, s.room(to)); next > 0 && s.goes(to, 1) {
+			n += next
+		}
+	}
+	return n
+}
+
+// LeavingMany reports whether a checkpoint taken now would announce so many messages that it is worth its cost at once: masses do not wait for checkpoints, and
+// those are no more than their number asks for.
+func (s *Share) LeavingMany() bool {
+	if s.transfers == nil || s.cut {
+		return false
+	}
+	for to := range Destination(Destinations) {
+		many := routes[to].atOnce / 2
+		if min(s.transfers[to].leaving, s.room(to)) >= many && s.goes(to, many) {
+			return true
+		}
+	}
+	return false
+}
+
+// goes reports whether none of the first n messages that are leaving stays until it is known whether its attempt counts.
+func (s *Share) goes(to Destination, n int) bool {
+	if routes[to].patience == 0 || !s.group.streak.gathers() {
+		return true
+	}
+	for _, seq := range s.transfers[to].waiting.all() { // in the order in which they failed
+		if m, x := s.inTransfer(seq, to); m != nil && m.phase == leaving {
+			if s.stays(x) {
+				return false
+			}
+			if n--; n == 0 {
+				break
+			}
+		}
+	}
+	return true
+}
+
+// inTransfer is a message that is leaving or announced for a destination, nil if it is not any more.
+func (s *Share) inTransfer(seq core.Seq, to Destination) (*message, *transfer) {
+	m := s.table.get(seq)
+	if m == nil || m.phase != leaving && m.phase != announced {
+		return nil, nil
+	}
+	if x := s.records[seq]; x.to == to {
+		return m, x
+	}
+	return nil, nil
+}
+
+// announce chooses the messages that the next checkpoint says leave, besides those of before.
+func (s *Share) announce() {
+	s.cut = false
+	if s.transfers == nil {
+		return
+	}
+	for to := range Destination(Destinations) {
+		s.announceTo(to, s.room(to))
+	}
+}
+
+func (s *Share) announceTo(to Destination, room int) {
+	for _, seq := range s.transfers[to].waiting.all() {
+		if room == 0 {
+			return
+		}
+		m, x := s.inTransfer(seq, to)
+		if m == nil || m.phase != leaving {
+			continue
+		}
+		if s.stays(x) {
+			return
+		}
+		x.token = s.token
+		s.step(m, x, announced)
+		room--
+	}
+}
+
+// retract takes back what the checkpoint had no room for: written are its entries. There is no hurry with the next one, which may have no room either.
+func (s *Share) retract(written []entry) {
+	s.cut = true
+	if s.transfers == nil {
+		return
+	}
+	for to := range Destination(Destinations) {
+		for _, seq := range s.transfers[to].waiting.all() {
+			m, x := s.inTransfer(seq, to)
+			if m == nil || m.phase != announced {
+				continue
+			}
+			at, found := slices.BinarySearchFunc(written, seq, func(e entry, seq core.Seq) int { return cmp.Compare(e.first, seq) })
+			if !found && (at == 0 || written[at-1].first+core.Seq(written[at-1].count) <= seq) {
+				x.token = 0
+				s.step(m, x, leaving)
+			}
+		}
+	}
+}
+
+// savedTransfers has messages wait for TakeTransfers whose leaving is durable.
+func (s *Share) savedTransfers(token uint64) {
+	if s.transfers == nil {
+		return
+	}
+	for to := range Destination(Destinations) {
+		waiting := &s.transfers[to].waiting
+		for waiting.len() > 0 {
+			seq := *waiting.front()
+			if m, x := s.inTransfer(seq, to); m != nil {
+				if m.phase == leaving || x.token > token {
+					break
+				}
+				s.enqueue(seq, m, x)
+			}
+			waiting.pop()
+		}
+	}
+}
+
+// transferEntry is how a checkpoint tells of a message that leaves. One for the retry queue that is not announced may be handed out from here by a later owner; a
+// dead letter may not.
+func (s *Share) transferEntry(seq core.Seq, m *message, e *entry) {
+	x := s.records[seq]
+	e.leaves = m.phase != leaving
+	if x.due > 0 {
+		e.due = milli(x.due)
+	}
+	if !e.leaves && routes[x.to].returns {
+		e.kind = kindWaiting
+		return
+	}
+	e.kind, e.to, e.reason = kindTransferring, x.to, x.reason
+}

@@ -1,0 +1,75 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// ParkAfter is the longest wait in memory; a message that has to wait longer waits in the retry queue.
+const ParkAfter = 30 * time.Second
+
+// failed decides what follows the failed attempt of a message, whose failure is noted: until > 0 delays the next one.
+func (s *Share) failed(seq core.Seq, m *message, until int64) {
+	s.changed = true
+	if m.failure == Rejected { // a verdict on the message, by a worker that does its work
+		s.group.succeeded()
+	} else {
+		s.strike(seq, m)
+	}
+	s.judge(seq, m, until)
+}
+
+// judge sends a message on: to its next attempt, here or by the retry queue, or if it had its last to its end.
+func (s *Share) judge(seq core.Seq, m *message, until int64) {
+	delete(s.extended, seq)
+	if m.phase.leaves() {
+		s.withdraw(seq, m)
+	}
+	exhausted := s.exhausted(seq, m)
+	switch {
+	case !exhausted && s.waitsElsewhere(seq, until):
+		s.leave(seq, m, RetryQueue, until)
+	case !exhausted && until == 0:
+		s.retry(seq, m)
+	case !exhausted:
+		m.due = until
+		s.move(m, delayed)
+		s.group.wakeAt(s, seq, until)
+	case s.group.spec.Exhausted == core.ExhaustedDrop:
+		s.group.counters.Dropped++
+		s.settle(seq, m)
+	case s.group.spec.Exhausted == core.ExhaustedBlock:
+		s.move(m, blocked)
+	default:
+		s.leave(seq, m, DeadLetterQueue, 0)
+	}
+}
+
+// exhausted reports whether a message has had its last attempt.
+func (s *Share) exhausted(seq core.Seq, m *message) bool {
+	most := s.group.spec.MaxDeliveries
+	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) >= most
+}
+
+// waitsElsewhere reports whether a message that failed, and may be handed out again at until (ns, 0: at once), goes to the
+// retry queue: when it waits long, and when its metadata are replaced, since only an append can do that.
+func (s *Share) waitsElsewhere(seq core.Seq, until int64) bool {
+	return until-s.group.now > int64(ParkAfter) || s.metadataOf(seq) != nil
+}
+
+// retry queues a message for its next attempt.
+func (s *Share) retry(seq core.Seq, m *message) {
+	if s.isLone(seq, m) {
+		s.setApart(seq, m)
+		return
+	}
+	s.await(seq, m)
+}
+
+// await has a message wait for its next attempt to be counted durably.
+func (s *Share) await(seq core.Seq, m *message) {
+	s.changed = true
+	s.move(m, unsaved)
+	s.pending.push(saving{seq: seq})
+}

@@ -1,0 +1,400 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// A message that ends here, or that waits for long, is transferred to a built-in queue of its group: the dead letter queue, or the retry queue. A transfer
+// has three steps, so that a crash of the owner between any two makes neither two copies of the message nor another delivery of it here:
+//
+//  1. Intent. A durable checkpoint says that the message leaves. From then on no later owner hands it out.
+//  2. Append. The message is appended to the queue. An append whose outcome is not known, or that an earlier owner may have made, is looked for there
+//     before it is repeated (Transfer.Again).
+//  3. Settle. The message is done where it was.
+//
+// The phases of a transfer:
+//
+//	phase         waits for                                  ends with          then
+//	leaving       a checkpoint that says that it leaves      Checkpoint         announced
+//	announced     that checkpoint to be durable              Saved              transferring
+//	transferring  its bytes, and to be taken                 TakeTransfers      appending
+//	appending     the outcome of the append                  Transferred        done
+//	                                                         TransferFailed     held
+//	held          the time to try again                      Tick at due        transferring
+//
+// A checkpoint that has no room for the message sends it back from announced to leaving. A message is handed out from here after all, as a retry (unsaved), where the
+// rules of its destination allow that: see route. It ends elsewhere, too: an ack settles it until it is appended, see tooLate; and what expires on its way to
+// the retry queue takes the way of what expires.
+
+// Destination is the built-in queue that a message is transferred to. Checkpoints keep the numbers.
+type Destination uint8
+
+const (
+	DeadLetterQueue Destination = 0 // what nobody is to be handed again
+	RetryQueue      Destination = 1 // what waits for long before its next attempt
+	// Destinations is how many there are.
+	Destinations = 2
+)
+
+// String names the queue in messages to people.
+func (d Destination) String() string {
+	if d == RetryQueue {
+		return "retry queue"
+	}
+	return "dead letter queue"
+}
+
+// Reason says why a message is transferred. Checkpoints keep the numbers. What users read of a dead letter is its Failure.
+type Reason uint8
+
+const (
+	Failed    Reason = 0 // an attempt failed: it is rejected, or it waits for its next attempt
+	Exhausted Reason = 1 // it had its last attempt
+	Expired   Reason = 2 // it was delivered, and expired before it was delivered again
+	Swept     Reason = 3 // it was never delivered, and attempts are 0
+	reasons          = 4
+)
+
+// deadRef is a message of a share.
+type deadRef struct {
+	share *Share
+	seq   core.Seq
+}
+
+// route is what differs between the destinations.
+type route struct {
+	// atOnce is how many messages of a share are between the first step and the last. So many fit into every checkpoint.
+	atOnce int
+	// doubt is for how long a message is held before it is looked for, after an append whose outcome is not known and at a new owner.
+	doubt time.Duration
+	// patience is for how long a message stays leaving while it is not the only one that failed and nothing has succeeded since: when the group turns out
+	// to be stalled, the attempt does not count, and what is appended says so.
+	patience time.Duration
+	// returns: while the message is here only, it is handed out from here when its time comes.
+	returns bool
+	// expires: what expires before it is appended does not go there.
+	expires bool
+	// recalled: a stall takes the message back while it is here only.
+	recalled bool
+}
+
+var routes = [Destinations]route{
+	DeadLetterQueue: {atOnce: transfersAtOnce, doubt: TransferDoubt, recalled: true},
+	RetryQueue:      {atOnce: transfersAtOnce, patience: 2 * time.Second, returns: true, expires: true},
+}
+
+const (
+	transfersAtOnce = 2048
+	// TransferDoubt is for how long an append to the dead letter queue whose outcome is not known can still come to pass. A message is looked for there
+	// after it only: a look before that may miss it, and the append that follows would be the second one. See adr/0040 for what it is made of. The retry
+	// queue needs no such wait: whoever reads it drops the second of two.
+	TransferDoubt = time.Minute
+)
+
+// transfer is what is kept of a message that leaves, or whose metadata are to be replaced.
+type transfer struct {
+	to         Destination
+	reason     Reason
+	mayBeThere bool   // an append of it to the destination may have come to pass
+	due        int64  // ns: when it may be handed out again; 0: never
+	failed     int64  // ns: when it failed, and began to leave
+	appended   int64  // ns: when an append of unknown outcome ended first; 0: none did here
+	token      uint64 // of the checkpoint that says that it leaves, in phase announced
+	metadata   []byte // in place of its own; nil: it keeps those
+}
+
+// transfers is what a share knows of its messages that leave for one destination.
+//
+//	leaving + underWay == messages in a phase of a transfer to there
+type transfers struct {
+	waiting  queue[core.Seq] // phases leaving and announced, in the order in which they began to leave; others are skipped
+	leaving  int             // in phase leaving
+	underWay int             // in the phases after it
+}
+
+// leaves reports whether this is a phase of a transfer.
+func (p phase) leaves() bool { return p >= leaving }
+
+// transferOf is the record of a message, made if need be.
+func (s *Share) transferOf(seq core.Seq) *transfer {
+	if s.records == nil {
+		s.records, s.transfers = make(map[core.Seq]*transfer), new([Destinations]transfers)
+	}
+	x := s.records[seq]
+	if x == nil {
+		x = new(transfer)
+		s.records[seq] = x
+	}
+	return x
+}
+
+// tally counts n messages in a phase of a transfer.
+func (s *Share) tally(to Destination, p phase, n int) {
+	if p == leaving {
+		s.transfers[to].leaving += n
+	} else {
+		s.transfers[to].underWay += n
+	}
+}
+
+// onTheirWay is how many messages leave for a destination.
+func (s *Share) onTheirWay(to Destination) int {
+	if s.transfers == nil {
+		return 0
+	}
+	return s.transfers[to].leaving + s.transfers[to].underWay
+}
+
+// step moves a message to a phase of its transfer.
+func (s *Share) step(m *message, x *transfer, to phase) {
+	if m.phase.leaves() {
+		s.tally(x.to, m.phase, -1)
+	}
+	s.tally(x.to, to, 1)
+	s.move(m, to)
+}
+
+// withdraw ends the transfer of a message that is here only. The caller gives it its next phase.
+func (s *Share) withdraw(seq core.Seq, m *message) {
+	x := s.records[seq]
+	s.tally(x.to, m.phase, -1)
+	s.move(m, none)
+	if x.metadata == nil {
+		delete(s.records, seq)
+	} else {
+		*x = transfer{metadata: x.metadata}
+	}
+}
+
+// enqueue has a message wait for TakeTransfers: that it leaves is durable.
+func (s *Share) enqueue(seq core.Seq, m *message, x *transfer) {
+	s.step(m, x, transferring)
+	if m.batch != nil {
+		s.group.transfers[x.to].push(deadRef{s, seq})
+	}
+}
+
+// read takes note that the bytes of a message in phase transferring came.
+func (s *Share) read(seq core.Seq) {
+	s.group.transfers[s.records[seq].to].push(deadRef{s, seq})
+}
+
+// keepUntil keeps a message until due, and then has it wait for TakeTransfers again.
+func (s *Share) keepUntil(seq core.Seq, m *message, x *transfer, due int64) {
+	m.due = due
+	s.step(m, x, held)
+	s.group.wakeAt(s, seq, due)
+}
+
+// Transfer is a message on its way to a built-in queue.
+type Transfer struct {
+	Share    *Share
+	To       Destination
+	Reason   Reason
+	Of       Source
+	Seq      core.Seq
+	Attempts uint16 // here: see Past
+	Excused  uint16 // of these
+	Failure  Failure
+	Text     string // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
+	Metadata []byte // in place of the record's, nil: it keeps those; not to be changed
+	Session  SessionID
+	Enqueued int64     // unix µs
+	Due      time.Time // to the retry queue: not before
+	Again    bool      // an append of it may have come to pass: look for it before the append is repeated
+	Since    time.Time // with Again: since when it may be there; zero: since an earlier owner
+	Record   []byte    // encoded; as it was read; valid until Transferred or TransferFailed of this message
+}
+
+// TakeTransfers appends up to most messages (≥ 0) that are to be appended to a queue. Each is yielded once; answer with Transferred or TransferFailed.
+// The destinations are apart, so that a queue that takes nothing holds up no other.
+func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transfer {
+	for n := 0; n < most && g.transfers[to].len() > 0; {
+		ref := g.transfers[to].pop()
+		s, seq := ref.share, ref.seq
+		m := s.table.get(seq)
+		if m == nil || m.phase != transferring || m.batch == nil {
+			continue
+		}
+		x := s.records[seq]
+		if x.to != to {
+			continue
+		}
+		if routes[to].expires && !x.mayBeThere && s.lapsed(m.batch, seq) { // one that may be there ends there
+			s.lapse(seq, m)
+			continue
+		}
+		s.step(m, x, appending)
+		s.lend(seq, m.batch)
+		t := Transfer{
+			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Failure: m.failure, Text: s.texts[seq],
+			Metadata: x.metadata, Session: m.session, Enqueued: s.enqueued(m.batch, seq), Again: x.mayBeThere, Record: s.record(m.batch, seq),
+		}
+		if to == DeadLetterQueue {
+			t.Failure = s.diedOf(seq, m)
+		}
+		if x.due > 0 {
+			t.Due = g.instant(x.due)
+		}
+		if x.appended > 0 {
+			t.Since = g.instant(x.appended)
+		}
+		out = append(out, t)
+		n++
+	}
+	return out
+}
+
+// diedOf is why a message became a dead letter. When a checkpoint is crowded it does not say how an attempt failed, and those of earlier versions do not say
+// that a message expired.
+func (s *Share) diedOf(seq core.Seq, m *message) Failure {
+	switch {
+	case m.failure != NoFailure:
+		return m.failure
+	case s.lapsed(m.batch, seq):
+		return Lapsed
+	}
+	return LockExpired // all that is known: it was handed out, and nobody settled it
+}
+
+func (s *Share) source() Source {
+	return Source{Extent: s.extent, Returning: s.returning, Merged: s.merged}
+}
+
+// Transferred settles a message that TakeTransfers yielded: the queue has it durably. No effect if another owner settled it before.
+func (s *Share) Transferred(seq core.Seq, now time.Time) {
+	s.group.at(now)
+	s.takeBack(seq)
+	m := s.table.get(seq)
+	if m == nil || m.phase != appending {
+		return
+	}
+	if s.records[seq].to == RetryQueue {
+		s.group.counters.Parked++
+	} else {
+		s.group.counters.Dead++
+	}
+	s.settle(seq, m)
+	s.wake()
+}
+
+// TransferFailed keeps a message that TakeTransfers yielded until retryAt, when it is yielded again. unknown says that the queue may have it nevertheless, or
+// get it yet: then it is kept for TransferDoubt at least, if it is a dead letter. One for the retry queue that is here only, as far as is known, is handed out
+// from here when its time comes before.
+func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
+	s.group.at(now)
+	s.takeBack(seq)
+	m := s.table.get(seq)
+	if m == nil || m.phase != appending {
+		return
+	}
+	x := s.records[seq]
+	due := s.group.nanos(retryAt)
+	if unknown {
+		if !x.mayBeThere {
+			x.mayBeThere, x.appended = true, s.group.now
+		}
+		if doubt := routes[x.to].doubt; doubt > 0 {
+			due = max(due, s.group.now+int64(doubt))
+		}
+	}
+	if x.mayReturn() {
+		due = min(due, x.due)
+	}
+	s.keepUntil(seq, m, x, due)
+}
+
+// mayReturn reports whether a message that leaves can as well be handed out from here.
+func (x *transfer) mayReturn() bool {
+	return routes[x.to].returns && !x.mayBeThere && x.metadata == nil
+}
+
+// dueTransfer has a message handed out from here whose time has come before it left, or tries again what is held.
+func (s *Share) dueTransfer(seq core.Seq, m *message) {
+	switch x := s.records[seq]; {
+	case x.mayReturn() && x.due <= s.group.now:
+		s.withdraw(seq, m)
+		s.retry(seq, m)
+	case m.phase == held:
+		s.enqueue(seq, m, x)
+	case m.due < x.due: // it has stayed for long enough
+		m.due = x.due
+		s.group.wakeAt(s, seq, m.due)
+	}
+}
+
+// tooLate reports whether a message takes no ack any more although it is not settled yet: the queue that it is transferred to may have it, or a consumer rejected
+// it. An ack would make the second of two settlements that are both told to have worked, and perhaps a dead letter of an acked message.
+func (s *Share) tooLate(seq core.Seq, m *message) bool {
+	return m.phase.leaves() && (m.phase == appending || m.failure == Rejected || s.records[seq].mayBeThere)
+}
+
+// mayBeDead reports whether the dead letter queue may have a message.
+func (s *Share) mayBeDead(seq core.Seq, m *message) bool {
+	x := s.records[seq]
+	return m.phase.leaves() && x.to == DeadLetterQueue && (m.phase == appending || m.phase == held || x.mayBeThere)
+}
+
+// recalled reports whether a stall takes back a message that is not in the queue yet that it leaves for.
+func (s *Share) recalled(seq core.Seq, m *message) bool {
+	if !m.phase.leaves() || m.phase == appending || m.phase == held {
+		return false
+	}
+	x := s.records[seq]
+	return routes[x.to].recalled && !x.mayBeThere
+}
+
+// resumeTransfer goes on with what an earlier owner began: the queue may have the message already.
+func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
+	x := s.transferOf(seq)
+	x.to, x.reason, x.mayBeThere, x.due = e.to, e.reason, true, e.due*int64(time.Millisecond)
+	spec := &s.group.spec
+	switch doubt := routes[x.to].doubt; {
+	case x.to == DeadLetterQueue && spec.Exhausted != core.ExhaustedDLQ && (!x.reason.expired() || spec.Expired != core.ExpiredDLQ): // the group was changed
+		if m.failure == Lapsed {
+			m.failure = NoFailure
+		}
+		s.judge(seq, m, 0)
+	case doubt > 0:
+		s.keepUntil(seq, m, x, s.group.now+int64(doubt))
+	default:
+		s.enqueue(seq, m, x)
+	}
+}
+
+func (r Reason) expired() bool { return r == Expired || r == Swept }
+
+// knownTransfer reports whether something will go on with a message that waits for no deadline.
+func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
+	to := s.records[seq].to
+	switch m.phase {
+	case appending:
+		return s.lent[seq] != nil
+	case transferring:
+		return m.batch == nil || slices.Contains(s.group.transfers[to].all(), deadRef{s, seq})
+	}
+	return slices.Contains(s.transfers[to].waiting.all(), seq)
+}
+
+// rebuildTransfer takes over the transfer of a message whose share is put together anew.
+func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
+	x := s.records[seq]
+	switch was {
+	case leaving, announced:
+		s.leave(seq, m, x.to, x.due)
+	case held:
+		s.keepUntil(seq, m, x, m.due)
+	case appending:
+		if s.lent[seq] != nil {
+			s.step(m, x, appending)
+			return
+		}
+		x.mayBeThere = true
+		s.enqueue(seq, m, x)
+	default:
+		s.enqueue(seq, m, x)
+	}
+}

@@ -1,0 +1,175 @@
+// Package transfer appends messages that leave the shares of groups to the groups' built-in queues: durably there first, then the share is told, and settles
+// them. There is one way for all destinations; what differs between them is a route. What a transfer is, and what it promises, is in core/dispatch.
+package transfer
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/lifecycle"
+	"github.com/columbamq/columba/internal/publish"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/past"
+	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
+)
+
+const (
+	// Timeout is of looks and appends that begin together; less than dispatch.TransferDoubt by all that holds one up at an input host.
+	Timeout = 15 * time.Second
+	retry   = time.Second      // after a failed one
+	warning = 10 * time.Second // between warnings about one group
+	atOnce  = 256              // messages that leave for a queue together
+)
+
+// Group is whose messages are transferred. Its methods are called from several goroutines, without locks held.
+type Group interface {
+	// Record is the group's row, as far as it is known.
+	Record() metadata.GroupRecord
+	// Sender is what goes with a message: who had it last, and the group's epoch.
+	Sender(session dispatch.SessionID) (consumer string, epoch uint64)
+	// Owns reports whether the message's share is this host's still, and if an earlier owner of it may have appended the message, since when.
+	Owns(t dispatch.Transfer) (since time.Time, owns bool)
+	// Settle tells the share the outcome of an append, also one that was given up meanwhile: its buffers are released by it. The message is tried again at
+	// retryAt if there is an error; CodeUnknown says that the queue may have it.
+	Settle(t dispatch.Transfer, err error, retryAt, now time.Time)
+	// Pump has the group go on after outcomes, with what its outbox takes next, too.
+	Pump()
+	// Outbox is the group's.
+	Outbox() *Outbox
+}
+
+// Reader reads built-in queues. Errors say that it could not read everything.
+type Reader interface {
+	// EachSince calls f for the records of a queue that were appended since an instant, whoever reads them, until it answers false.
+	EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error
+	// EachDue calls f for the records of a queue, as far as its group reads them, that are due just then.
+	EachDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error
+}
+
+// Config of a Mover. All fields are needed.
+type Config struct {
+	Meta   metadata.Store
+	Reader Reader
+	Tasks  *lifecycle.Tasks // what the mover starts
+	Client string           // as input hosts know this one
+	Hosts  func() []publish.Host
+	Dial   func(ctx context.Context, h publish.Host) (*ws.Mux, error)
+	Now    func() time.Time
+	Moved  func(to dispatch.Destination) // counts a message that was transferred
+	Log    *slog.Logger
+}
+
+// Mover transfers the messages of all groups of a host. It is safe for concurrent use.
+type Mover struct {
+	cfg Config
+	publishers
+}
+
+// New makes a mover; it does no I/O.
+func New(cfg Config) *Mover {
+	m := &Mover{cfg: cfg}
+	m.publishers.init()
+	return m
+}
+
+// Begin sends messages of one destination that an Outbox took. They wait for room at a publisher, which may need what the caller has to do: so they have a
+// goroutine of their own. They were taken at began, while the lease held: Timeout later nothing of them is sent any more, also when this process stands still in
+// between.
+func (m *Mover) Begin(g Group, began time.Time, some []dispatch.Transfer) {
+	m.cfg.Tasks.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithDeadline(ctx, began.Add(Timeout))
+		defer cancel()
+		m.send(ctx, g, some)
+		g.Outbox().over(some[0].To)
+		g.Pump()
+	})
+}
+
+// letter is a message and its record for the queue.
+type letter struct {
+	dispatch.Transfer
+	record *wire.Record
+}
+
+// send appends messages; their outcomes come back to their shares. Those that the queue may have already are looked for there first. The group is pumped for all
+// that came together; after appends that did not begin, by the caller.
+func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) {
+	r := &routes[some[0].To]
+	err := r.prepare(ctx, m, g)
+	var again []letter
+	for _, t := range some {
+		if err != nil { // nothing was appended, whatever became of the queue
+			m.settle(g, t, core.Errorf(core.CodeUnavailable, "%w", err))
+			continue
+		}
+		if _, owns := g.Owns(t); !owns { // its next owner knows of it
+			m.settle(g, t, core.Errorf(core.CodeMoved, "the share was given up"))
+			continue
+		}
+		consumer, epoch := g.Sender(t.Session)
+		record, err := past.Record(t, consumer, epoch)
+		switch {
+		case err != nil:
+			m.settle(g, t, err)
+		case t.Again:
+			again = append(again, letter{t, record})
+		default:
+			m.append(ctx, g, letter{t, record})
+		}
+	}
+	if len(again) > 0 {
+		m.lookAndSend(ctx, g, r, again)
+	}
+}
+
+// lookAndSend appends the messages that the queue does not have yet.
+func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []letter) {
+	to, now := some[0].To, m.cfg.Now()
+	found, err := r.find(ctx, m, g, some)
+	if !g.Outbox().looked(to, err, r.patience, now) {
+		if g.Outbox().warns(now) {
+			m.cfg.Log.Warn("messages are appended that could not be looked for; their queue may have them twice", "to", to.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "messages", len(some), "err", err)
+		}
+		err = nil
+	}
+	for _, x := range some {
+		switch {
+		case found[past.CopyOf(to, x.record)]:
+			m.settle(g, x.Transfer, nil)
+		case err != nil:
+			m.settle(g, x.Transfer, core.Errorf(core.CodeUnavailable, "%w", err))
+		default:
+			m.append(ctx, g, x)
+		}
+	}
+}
+
+// append hands a record to the publisher of its queue, which tells the group of the outcome.
+func (m *Mover) append(ctx context.Context, g Group, x letter) {
+	timeout := Timeout
+	if !x.Due.IsZero() { // should it fail it can still be handed out in time
+		timeout = min(Timeout, max(x.Due.Sub(m.cfg.Now()), retry))
+	}
+	group := g.Record()
+	err := m.publish(ctx, g, address{group.ID, routes[x.To].path(group.Spec.Queue, group.Spec.Name)}, x.record, timeout, func(err error) { m.settle(g, x.Transfer, err) })
+	if err != nil {
+		m.settle(g, x.Transfer, err)
+	}
+}
+
+// settle applies an outcome. After an unknown one the message is looked for before it is appended again.
+func (m *Mover) settle(g Group, t dispatch.Transfer, err error) {
+	now := m.cfg.Now()
+	g.Settle(t, err, now.Add(retry), now)
+	warn := g.Outbox().note(t.To, err, now)
+	switch {
+	case warn:
+		m.cfg.Log.Warn("a message could not be transferred yet", "to", t.To.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "seq", t.Seq, "err", err)
+	case err == nil:
+		m.cfg.Moved(t.To)
+	}
+}
