@@ -95,8 +95,8 @@ func (h *Host) eachSinceIn(ctx context.Context, e core.Extent, since time.Time, 
 	return more, nil
 }
 
-// appendedTo is how far an extent was appended to, acknowledged or not, and the stores to read it from; 0: nothing that was appended since an instant is
-// left of it.
+// appendedTo is how far an extent was appended to, acknowledged or not, and the stores to read it from; 0: nothing that
+// was appended since an instant is left of it.
 func (h *Host) appendedTo(ctx context.Context, e core.Extent, since time.Time) (upTo core.Seq, from []sources.Source, err error) {
 	now := h.deps.Now()
 	seal, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
@@ -112,7 +112,8 @@ func (h *Host) appendedTo(ctx context.Context, e core.Extent, since time.Time) (
 		}
 		return seal.ReadableTo(), from, nil
 	}
-	// What is acknowledged is durable on every replica, so one that answers is enough. It may not know yet that it is committed: reads wait for that.
+	// What is acknowledged is durable on every replica, so one that answers is enough. It may not know yet that it is
+	// committed: reads wait for that.
 	all := h.sources.Of(e, nil, nil, now)
 	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
 	without := 0

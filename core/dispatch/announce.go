@@ -7,9 +7,11 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// The first step of a transfer: checkpoints say which messages leave. They have room for so many only, so the others wait for a later one.
+// The first step of a transfer: checkpoints say which messages leave. They have room for so many only, so the others
+// wait for a later one.
 
-// leave has a message wait for the checkpoint that says that it leaves. due (ns) is when it may be handed out again; of a dead letter it is not used.
+// leave has a message wait for the checkpoint that says that it leaves. due (ns) is when it may be handed out again; of
+// a dead letter it is not used.
 func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
 	if m.phase.leaves() { // it was on its way elsewhere
 		s.withdraw(seq, m)
@@ -47,7 +49,8 @@ func reasonOf(to Destination, m *message) Reason {
 	return Exhausted
 }
 
-// stays reports whether a message waits until it is known whether its attempt counts, before any checkpoint says that it leaves.
+// stays reports whether a message waits until it is known whether its attempt counts, before any checkpoint says that
+// it leaves.
 func (s *Share) stays(x *transfer) bool {
 	until := x.failed + int64(routes[x.to].patience)
 	return s.group.streak.gathers() && s.group.now < until && x.due > until
@@ -69,8 +72,8 @@ func (s *Share) Leaving() (n int) {
 	return n
 }
 
-// LeavingMany reports whether a checkpoint taken now would announce so many messages that it is worth its cost at once: masses do not wait for checkpoints, and
-// those are no more than their number asks for.
+// LeavingMany reports whether a checkpoint taken now would announce so many messages that it is worth its cost at once:
+// masses do not wait for checkpoints, and those are no more than their number asks for.
 func (s *Share) LeavingMany() bool {
 	if s.transfers == nil || s.cut {
 		return false
@@ -84,7 +87,8 @@ func (s *Share) LeavingMany() bool {
 	return false
 }
 
-// goes reports whether none of the first n messages that are leaving stays until it is known whether its attempt counts.
+// goes reports whether none of the first n messages that are leaving stays until it is known whether its attempt
+// counts.
 func (s *Share) goes(to Destination, n int) bool {
 	if routes[to].patience == 0 || !s.group.streak.gathers() {
 		return true
@@ -143,7 +147,8 @@ func (s *Share) announceTo(to Destination, room int) {
 	}
 }
 
-// retract takes back what the checkpoint had no room for: written are its entries. There is no hurry with the next one, which may have no room either.
+// retract takes back what the checkpoint had no room for: written are its entries. There is no hurry with the next one,
+// which may have no room either.
 func (s *Share) retract(written []entry) {
 	s.cut = true
 	if s.transfers == nil {
@@ -184,8 +189,8 @@ func (s *Share) savedTransfers(token uint64) {
 	}
 }
 
-// transferEntry is how a checkpoint tells of a message that leaves. One for the retry queue that is not announced may be handed out from here by a later owner; a
-// dead letter may not.
+// transferEntry is how a checkpoint tells of a message that leaves. One for the retry queue that is not announced may
+// be handed out from here by a later owner; a dead letter may not.
 func (s *Share) transferEntry(seq core.Seq, m *message, e *entry) {
 	x := s.records[seq]
 	e.leaves = m.phase != leaving

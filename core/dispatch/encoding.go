@@ -20,12 +20,12 @@ import (
 //	       but for blocked and dead ones: due varint, ms since the last due before | with text: length uvarint, text |
 //	       with metadata: length uvarint, metadata
 //
-// A gap is the number of seqs since the end of the entry before (the first: since the frontier). Version 4 is always written. Those before are read as the rules
-// of upgrade.go say.
+// A gap is the number of seqs since the end of the entry before (the first: since the frontier). Version 4 is always
+// written. Those before are read as the rules of upgrade.go say.
 const stateVersion = 4
 
-// flags of an entry, from the lowest bit: the kind, 2 bits; the failure of the last attempt, 3 bits; and the bits below. Bits that have no meaning are zero: a
-// meaning for one of them is a new version.
+// flags of an entry, from the lowest bit: the kind, 2 bits; the failure of the last attempt, 3 bits; and the bits
+// below. Bits that have no meaning are zero: a meaning for one of them is a new version.
 const (
 	failureShift = 2
 	textBit      = 1 << 5
@@ -61,8 +61,8 @@ func appendState(dst []byte, policies *policyStates, done *acklevel.Window, entr
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), entries, true
 }
 
-// fitting leaves out those of the highest seqs that do not fit. Messages that leave for another queue may be there already, and must not be handed out
-// from here, too: they stay as long as there is anything else to leave out.
+// fitting leaves out those of the highest seqs that do not fit. Messages that leave for another queue may be there
+// already, and must not be handed out from here, too: they stay as long as there is anything else to leave out.
 func fitting(entries []entry, frontier core.Seq, room int) []entry {
 	lowest := func(n int) []entry { // and all that leaves
 		out := slices.Clone(entries[:n])

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"hash/crc32"
 	"testing"
 	"time"
@@ -16,8 +17,16 @@ func seal(body []byte) []byte {
 
 func FuzzDecodeState(f *testing.F) {
 	f.Add([]byte{plainVersion, 0, 0, 0})
-	f.Add([]byte{stateVersion, 3, 1, 0, 3, 0x55, 0x55, 0x55, 1, 1, 2, 0, 1, 20})
+	f.Add([]byte{bitsVersion, 3, 1, 0, 3, 0x55, 0x55, 0x55, 1, 1, 2, 0, 1, 20})
 	f.Add([]byte{plainVersion, 3, 1, 1, 0, 2, 0, 0, 0, 1, 20, 0, 5, 2, 3})
+	f.Add([]byte{stateVersion, 2, PolicyBreaker, 1, 'x', 9, 0, 3, 0, 1, 0, 0, 3, 1, 1, 0, 0x83, 2, 1, 20})
+	for _, text := range goldens {
+		blob, err := hex.DecodeString(text)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(blob[:len(blob)-crc32.Size])
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		st, err := DecodeState(seal(body))
 		if err != nil || len(st.messages) > 1000 {

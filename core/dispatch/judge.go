@@ -52,8 +52,8 @@ func (s *Share) exhausted(seq core.Seq, m *message) bool {
 	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) >= most
 }
 
-// waitsElsewhere reports whether a message that failed, and may be handed out again at until (ns, 0: at once), goes to the
-// retry queue: when it waits long, and when its metadata are replaced, since only an append can do that.
+// waitsElsewhere reports whether a message that failed, and may be handed out again at until (ns, 0: at once), goes to
+// the retry queue: when it waits long, and when its metadata are replaced, since only an append can do that.
 func (s *Share) waitsElsewhere(seq core.Seq, until int64) bool {
 	return until-s.group.now > int64(ParkAfter) || s.metadataOf(seq) != nil
 }

@@ -15,8 +15,9 @@ const MaxPolicies = 1024
 // policyStates are the states of a group's policies, by id, in their own encodings; empty: none.
 type policyStates [PolicyBreaker + 1]string
 
-// SetPolicy has further checkpoints of all shares of the group keep the state of a policy, for the next owner; an empty state is left out. It is copied.
-// CodeBadArgument for a policy that is not known, CodeTooLarge when the states of all policies together exceed MaxPolicies; nothing is changed then.
+// SetPolicy has further checkpoints of all shares of the group keep the state of a policy, for the next owner; an empty
+// state is left out. It is copied. CodeBadArgument for a policy that is not known, CodeTooLarge when the states of all
+// policies together exceed MaxPolicies; nothing is changed then.
 func (g *Group) SetPolicy(id uint8, state []byte) error {
 	if id == 0 || int(id) >= len(g.policies) {
 		return core.Errorf(core.CodeBadArgument, "policy %d is not known", id)

@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A message that ends here, or that waits for long, is transferred to a built-in queue of its group: the dead letter queue, or the retry queue. A transfer
-// has three steps, so that a crash of the owner between any two makes neither two copies of the message nor another delivery of it here:
+// A message that ends here, or that waits for long, is transferred to a built-in queue of its group: the dead letter
+// queue, or the retry queue. A transfer has three steps, so that a crash of the owner between any two makes neither two
+// copies of the message nor another delivery of it here:
 //
 //  1. Intent. A durable checkpoint says that the message leaves. From then on no later owner hands it out.
 //  2. Append. The message is appended to the queue. An append whose outcome is not known, or that an earlier owner may have made, is looked for there
@@ -25,74 +26,16 @@ import (
 //	                                                         TransferFailed     held
 //	held          the time to try again                      Tick at due        transferring
 //
-// A checkpoint that has no room for the message sends it back from announced to leaving. A message is handed out from here after all, as a retry (unsaved), where the
-// rules of its destination allow that: see route. It ends elsewhere, too: an ack settles it until it is appended, see tooLate; and what expires on its way to
-// the retry queue takes the way of what expires.
-
-// Destination is the built-in queue that a message is transferred to. Checkpoints keep the numbers.
-type Destination uint8
-
-const (
-	DeadLetterQueue Destination = 0 // what nobody is to be handed again
-	RetryQueue      Destination = 1 // what waits for long before its next attempt
-	// Destinations is how many there are.
-	Destinations = 2
-)
-
-// String names the queue in messages to people.
-func (d Destination) String() string {
-	if d == RetryQueue {
-		return "retry queue"
-	}
-	return "dead letter queue"
-}
-
-// Reason says why a message is transferred. Checkpoints keep the numbers. What users read of a dead letter is its Failure.
-type Reason uint8
-
-const (
-	Failed    Reason = 0 // an attempt failed: it is rejected, or it waits for its next attempt
-	Exhausted Reason = 1 // it had its last attempt
-	Expired   Reason = 2 // it was delivered, and expired before it was delivered again
-	Swept     Reason = 3 // it was never delivered, and attempts are 0
-	reasons          = 4
-)
+// A checkpoint that has no room for the message sends it back from announced to leaving. A message is handed out from
+// here after all, as a retry (unsaved), where the rules of its destination allow that: see route. It ends elsewhere,
+// too: an ack settles it until it is appended, see tooLate; and what expires on its way to the retry queue takes the
+// way of what expires.
 
 // deadRef is a message of a share.
 type deadRef struct {
 	share *Share
 	seq   core.Seq
 }
-
-// route is what differs between the destinations.
-type route struct {
-	// atOnce is how many messages of a share are between the first step and the last. So many fit into every checkpoint.
-	atOnce int
-	// doubt is for how long a message is held before it is looked for, after an append whose outcome is not known and at a new owner.
-	doubt time.Duration
-	// patience is for how long a message stays leaving while it is not the only one that failed and nothing has succeeded since: when the group turns out
-	// to be stalled, the attempt does not count, and what is appended says so.
-	patience time.Duration
-	// returns: while the message is here only, it is handed out from here when its time comes.
-	returns bool
-	// expires: what expires before it is appended does not go there.
-	expires bool
-	// recalled: a stall takes the message back while it is here only.
-	recalled bool
-}
-
-var routes = [Destinations]route{
-	DeadLetterQueue: {atOnce: transfersAtOnce, doubt: TransferDoubt, recalled: true},
-	RetryQueue:      {atOnce: transfersAtOnce, patience: 2 * time.Second, returns: true, expires: true},
-}
-
-const (
-	transfersAtOnce = 2048
-	// TransferDoubt is for how long an append to the dead letter queue whose outcome is not known can still come to pass. A message is looked for there
-	// after it only: a look before that may miss it, and the append that follows would be the second one. See adr/0040 for what it is made of. The retry
-	// queue needs no such wait: whoever reads it drops the second of two.
-	TransferDoubt = time.Minute
-)
 
 // transfer is what is kept of a message that leaves, or whose metadata are to be replaced.
 type transfer struct {
@@ -209,8 +152,8 @@ type Transfer struct {
 	Record   []byte    // encoded; as it was read; valid until Transferred or TransferFailed of this message
 }
 
-// TakeTransfers appends up to most messages (≥ 0) that are to be appended to a queue. Each is yielded once; answer with Transferred or TransferFailed.
-// The destinations are apart, so that a queue that takes nothing holds up no other.
+// TakeTransfers appends up to most messages (≥ 0) that are to be appended to a queue. Each is yielded once; answer with
+// Transferred or TransferFailed. The destinations are apart, so that a queue that takes nothing holds up no other.
 func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transfer {
 	for n := 0; n < most && g.transfers[to].len() > 0; {
 		ref := g.transfers[to].pop()
@@ -248,8 +191,8 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 	return out
 }
 
-// diedOf is why a message became a dead letter. When a checkpoint is crowded it does not say how an attempt failed, and those of earlier versions do not say
-// that a message expired.
+// diedOf is why a message became a dead letter. When a checkpoint is crowded it does not say how an attempt failed, and
+// those of earlier versions do not say that a message expired.
 func (s *Share) diedOf(seq core.Seq, m *message) Failure {
 	switch {
 	case m.failure != NoFailure:
@@ -264,7 +207,8 @@ func (s *Share) source() Source {
 	return Source{Extent: s.extent, Returning: s.returning, Merged: s.merged}
 }
 
-// Transferred settles a message that TakeTransfers yielded: the queue has it durably. No effect if another owner settled it before.
+// Transferred settles a message that TakeTransfers yielded: the queue has it durably. No effect if another owner
+// settled it before.
 func (s *Share) Transferred(seq core.Seq, now time.Time) {
 	s.group.at(now)
 	s.takeBack(seq)
@@ -281,9 +225,10 @@ func (s *Share) Transferred(seq core.Seq, now time.Time) {
 	s.wake()
 }
 
-// TransferFailed keeps a message that TakeTransfers yielded until retryAt, when it is yielded again. unknown says that the queue may have it nevertheless, or
-// get it yet: then it is kept for TransferDoubt at least, if it is a dead letter. One for the retry queue that is here only, as far as is known, is handed out
-// from here when its time comes before.
+// TransferFailed keeps a message that TakeTransfers yielded until retryAt, when it is yielded again. unknown says that
+// the queue may have it nevertheless, or get it yet: then it is kept for TransferDoubt at least, if it is a dead
+// letter. One for the retry queue that is here only, as far as is known, is handed out from here when its time comes
+// before.
 func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
 	s.group.at(now)
 	s.takeBack(seq)
@@ -326,8 +271,9 @@ func (s *Share) dueTransfer(seq core.Seq, m *message) {
 	}
 }
 
-// tooLate reports whether a message takes no ack any more although it is not settled yet: the queue that it is transferred to may have it, or a consumer rejected
-// it. An ack would make the second of two settlements that are both told to have worked, and perhaps a dead letter of an acked message.
+// tooLate reports whether a message takes no ack any more although it is not settled yet: the queue that it is
+// transferred to may have it, or a consumer rejected it. An ack would make the second of two settlements that are both
+// told to have worked, and perhaps a dead letter of an acked message.
 func (s *Share) tooLate(seq core.Seq, m *message) bool {
 	return m.phase.leaves() && (m.phase == appending || m.failure == Rejected || s.records[seq].mayBeThere)
 }
@@ -351,9 +297,8 @@ func (s *Share) recalled(seq core.Seq, m *message) bool {
 func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	x := s.transferOf(seq)
 	x.to, x.reason, x.mayBeThere, x.due = e.to, e.reason, true, e.due*int64(time.Millisecond)
-	spec := &s.group.spec
 	switch doubt := routes[x.to].doubt; {
-	case x.to == DeadLetterQueue && spec.Exhausted != core.ExhaustedDLQ && (!x.reason.expired() || spec.Expired != core.ExpiredDLQ): // the group was changed
+	case !x.wanted(&s.group.spec): // the group was changed
 		if m.failure == Lapsed {
 			m.failure = NoFailure
 		}
@@ -364,8 +309,6 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 		s.enqueue(seq, m, x)
 	}
 }
-
-func (r Reason) expired() bool { return r == Expired || r == Swept }
 
 // knownTransfer reports whether something will go on with a message that waits for no deadline.
 func (s *Share) knownTransfer(seq core.Seq, m *message) bool {

@@ -6,15 +6,17 @@ package dispatch
 //	2  the window may have bits, and entries may be excused
 //	3  entries may have metadata, and may leave for the retry queue
 //
-// They have no policies. Flags are one byte: the kind, 2 bits; the failure, 2 bits; text, excused, metadata, a bit each. A due counts from that of the entry before,
-// from 0 after an entry without one. The kinds 0 and 1 are those of today. The others become:
+// They have no policies. Flags are one byte: the kind, 2 bits; the failure, 2 bits; text, excused, metadata, a bit
+// each. A due counts from that of the entry before, from 0 after an entry without one. The kinds 0 and 1 are those of
+// today. The others become:
 //
 //	3  leaves for the retry queue      kindTransferring to the retry queue, Failed
 //	2  had its last attempt: blocked, or perhaps in the dead letter queue already
 //	                                   kindTransferring to the dead letter queue: rejected ones as Failed, those without a failure, which expired, as Expired or
 //	                                   Swept with an attempt less, others as Exhausted
 //
-// So whoever resumes a blocked one of those looks for it before it appends it, and blocks it again in a group that still blocks.
+// So whoever resumes a blocked one of those looks for it before it appends it, and blocks it again in a group that
+// still blocks.
 const (
 	plainVersion = 1
 	bitsVersion  = 2

@@ -9,9 +9,10 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Copy tells one transfer of a message to a queue from all others: records that have the same one are copies. A message that was merged back has a new origin,
-// one of a group that was sent back is in another epoch, and each delayed retry of a life has other attempts. A message is dead-lettered once in a life, and there attempts
-// are 0: after a crash a later owner may know of more of them.
+// Copy tells one transfer of a message to a queue from all others: records that have the same one are copies. A message
+// that was merged back has a new origin, one of a group that was sent back is in another epoch, and each delayed retry
+// of a life has other attempts. A message is dead-lettered once in a life, and there attempts are 0: after a crash a
+// later owner may know of more of them.
 type Copy struct {
 	Origin   core.Receipt
 	Epoch    uint64
@@ -38,8 +39,9 @@ func epochOf(of dispatch.Source, r *wire.Record, epoch uint64) uint64 {
 	return epoch
 }
 
-// Record is the record for a built-in queue of a message and what became of it, in an epoch of its group. Its key and its priority stay as they are in the
-// message's own record; what a record has no field for, like the lane of a queue that has several, goes into its extra fields, as wire.Past does.
+// Record is the record for a built-in queue of a message and what became of it, in an epoch of its group. Its key and
+// its priority stay as they are in the message's own record; what a record has no field for, like the lane of a queue
+// that has several, goes into its extra fields, as wire.Past does.
 func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, error) {
 	r, before, err := decode(t.Of, t.Seq, t.Record, t.Enqueued)
 	if err != nil {
@@ -66,8 +68,8 @@ func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, e
 	return r, nil
 }
 
-// decode reads a record, and how many of its attempts are of a life before this one: one that was merged back from the dead letter queue begins
-// to count anew, and its record keeps how that one ended.
+// decode reads a record, and how many of its attempts are of a life before this one: one that was merged back from the
+// dead letter queue begins to count anew, and its record keeps how that one ended.
 func decode(of dispatch.Source, seq core.Seq, record []byte, since int64) (r *wire.Record, before uint16, err error) {
 	r = new(wire.Record)
 	if _, err := wire.DecodeRecord(record, r); err != nil {
@@ -83,7 +85,8 @@ func decode(of dispatch.Source, seq core.Seq, record []byte, since int64) (r *wi
 	return r, r.Attempts, nil
 }
 
-// withLife is the extra of a record that was a dead letter since then, and was merged: with what it has to say of that life, if there is room.
+// withLife is the extra of a record that was a dead letter since then, and was merged: with what it has to say of that
+// life, if there is room.
 func withLife(r *wire.Record, since int64) []byte {
 	attempts := r.Attempts
 	if before := wire.Lives(r.Extra); len(before) > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 )
 
-// Outbox is what a group remembers of its transfers. The zero Outbox is that of a group that made none. It is safe for concurrent use, and calls nothing
-// that locks.
+// Outbox is what a group remembers of its transfers. The zero Outbox is that of a group that made none. It is safe for
+// concurrent use, and calls nothing that locks.
 type Outbox struct {
 	mu     sync.Mutex
 	lanes  [dispatch.Destinations]lane
@@ -24,7 +24,8 @@ type lane struct {
 	ready      bool  // the queue is there, as far as is known
 }
 
-// Next takes the messages that leave next for a destination, for Mover.Begin; none while earlier ones are on their way to its publisher. The caller owns rules.
+// Next takes the messages that leave next for a destination, for Mover.Begin; none while earlier ones are on their way
+// to its publisher. The caller owns rules.
 func (o *Outbox) Next(rules *dispatch.Group, to dispatch.Destination) []dispatch.Transfer {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,7 +20,8 @@ type route struct {
 	prepare func(ctx context.Context, m *Mover, g Group) error
 	// find looks for messages that the queue may have. An error says that it could not look everywhere.
 	find func(ctx context.Context, m *Mover, g Group, some []letter) (map[past.Copy]bool, error)
-	// patience is how long messages wait for look-ups that fail before they are appended without one: a second copy is possible then, a loss never.
+	// patience is how long messages wait for look-ups that fail before they are appended without one: a second copy is
+	// possible then, a loss never.
 	patience time.Duration
 }
 
@@ -39,15 +40,16 @@ var routes = [dispatch.Destinations]route{
 }
 
 const (
-	// lookBack is how much earlier than an append its record may seem to be: the clocks of hosts differ, and what is known of the time of an append is when
-	// an owner saved its checkpoint last. Owners that die one after another, before they look, save later ones: three of them fit in.
+	// lookBack is how much earlier than an append its record may seem to be: the clocks of hosts differ, and what is
+	// known of the time of an append is when an owner saved its checkpoint last. Owners that die one after another,
+	// before they look, save later ones: three of them fit in.
 	lookBack       = 2*time.Minute + 3*dispatch.TransferDoubt
 	lookTimeout    = 10 * time.Second // of one look-up in the dead letter queue
 	lookDueTimeout = 3 * time.Second  // of one message in the retry queue
 )
 
-// findDead reads what was appended to the dead letter queue since the first of the messages may have been. Those that were merged or purged meanwhile count as long as a
-// store has them.
+// findDead reads what was appended to the dead letter queue since the first of the messages may have been. Those that
+// were merged or purged meanwhile count as long as a store has them.
 func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[past.Copy]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -73,7 +75,8 @@ func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[past.C
 	return found, err
 }
 
-// findDelayed reads what is due in the retry queue when the messages are: however often one is appended, it has the same due time.
+// findDelayed reads what is due in the retry queue when the messages are: however often one is appended, it has the
+// same due time.
 func findDelayed(ctx context.Context, m *Mover, g Group, some []letter) (map[past.Copy]bool, error) {
 	found := make(map[past.Copy]bool)
 	var failed error

@@ -1,5 +1,6 @@
-// Package transfer appends messages that leave the shares of groups to the groups' built-in queues: durably there first, then the share is told, and settles
-// them. There is one way for all destinations; what differs between them is a route. What a transfer is, and what it promises, is in core/dispatch.
+// Package transfer appends messages that leave the shares of groups to the groups' built-in queues: durably there
+// first, then the share is told, and settles them. There is one way for all destinations; what differs between them is
+// a route. What a transfer is, and what it promises, is in core/dispatch.
 package transfer
 
 import (
@@ -18,7 +19,8 @@ import (
 )
 
 const (
-	// Timeout is of looks and appends that begin together; less than dispatch.TransferDoubt by all that holds one up at an input host.
+	// Timeout is of looks and appends that begin together; less than dispatch.TransferDoubt by all that holds one up at
+	// an input host.
 	Timeout = 15 * time.Second
 	retry   = time.Second      // after a failed one
 	warning = 10 * time.Second // between warnings about one group
@@ -31,10 +33,11 @@ type Group interface {
 	Record() metadata.GroupRecord
 	// Sender is what goes with a message: who had it last, and the group's epoch.
 	Sender(session dispatch.SessionID) (consumer string, epoch uint64)
-	// Owns reports whether the message's share is this host's still, and if an earlier owner of it may have appended the message, since when.
+	// Owns reports whether the message's share is this host's still, and if an earlier owner of it may have appended
+	// the message, since when.
 	Owns(t dispatch.Transfer) (since time.Time, owns bool)
-	// Settle tells the share the outcome of an append, also one that was given up meanwhile: its buffers are released by it. The message is tried again at
-	// retryAt if there is an error; CodeUnknown says that the queue may have it.
+	// Settle tells the share the outcome of an append, also one that was given up meanwhile: its buffers are released
+	// by it. The message is tried again at retryAt if there is an error; CodeUnknown says that the queue may have it.
 	Settle(t dispatch.Transfer, err error, retryAt, now time.Time)
 	// Pump has the group go on after outcomes, with what its outbox takes next, too.
 	Pump()
@@ -44,7 +47,8 @@ type Group interface {
 
 // Reader reads built-in queues. Errors say that it could not read everything.
 type Reader interface {
-	// EachSince calls f for the records of a queue that were appended since an instant, whoever reads them, until it answers false.
+	// EachSince calls f for the records of a queue that were appended since an instant, whoever reads them, until it
+	// answers false.
 	EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error
 	// EachDue calls f for the records of a queue, as far as its group reads them, that are due just then.
 	EachDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error
@@ -76,9 +80,9 @@ func New(cfg Config) *Mover {
 	return m
 }
 
-// Begin sends messages of one destination that an Outbox took. They wait for room at a publisher, which may need what the caller has to do: so they have a
-// goroutine of their own. They were taken at began, while the lease held: Timeout later nothing of them is sent any more, also when this process stands still in
-// between.
+// Begin sends messages of one destination that an Outbox took. They wait for room at a publisher, which may need what
+// the caller has to do: so they have a goroutine of their own. They were taken at began, while the lease held: Timeout
+// later nothing of them is sent any more, also when this process stands still in between.
 func (m *Mover) Begin(g Group, began time.Time, some []dispatch.Transfer) {
 	m.cfg.Tasks.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithDeadline(ctx, began.Add(Timeout))
@@ -95,8 +99,8 @@ type letter struct {
 	record *wire.Record
 }
 
-// send appends messages; their outcomes come back to their shares. Those that the queue may have already are looked for there first. The group is pumped for all
-// that came together; after appends that did not begin, by the caller.
+// send appends messages; their outcomes come back to their shares. Those that the queue may have already are looked for
+// there first. The group is pumped for all that came together; after appends that did not begin, by the caller.
 func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) {
 	r := &routes[some[0].To]
 	err := r.prepare(ctx, m, g)

@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// TestTransfer_DoubtCoversAnAppend adds up how long an append may be under way: what it takes until it is sent, on the wire, and at an input host.
+// TestTransfer_DoubtCoversAnAppend adds up how long an append may be under way: what it takes until it is sent, on the
+// wire, and at an input host.
 func TestTransfer_DoubtCoversAnAppend(t *testing.T) {
 	const waitsForExtent, written = 8 * time.Second, 15 * time.Second
 	if longest := Timeout + ws.LateAfter + waitsForExtent + written; longest > dispatch.TransferDoubt {

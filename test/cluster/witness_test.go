@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 )
@@ -113,16 +112,12 @@ func (w *witness) claims(group core.GroupID) {
 func (w *witness) level(r metadata.Row) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := dispatch.DecodeState(r.Value); err != nil {
+	state, err := dispatch.DecodeState(r.Value)
+	if err != nil {
 		w.sayLocked("checkpoint %v does not decode: %v", r.Key, err)
 		return
 	}
-	window, _, _, err := acklevel.Decode(r.Value[1:], len(r.Value)) // behind the version
-	if err != nil {
-		w.sayLocked("the window of checkpoint %v does not decode: %v", r.Key, err)
-		return
-	}
-	now := window.Frontier()
+	now := state.Frontier()
 	if r.Written.Before(w.mu.stamps[r.Key]) { // it comes late, and the row stays as it is
 		return
 	}
