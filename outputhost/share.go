@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -240,6 +241,7 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epo
 	if err != nil {
 		return state, nil, announced, err
 	}
+	slices.SortStableFunc(rows, func(a, b metadata.Row) int { return b.Written.Compare(a.Written) }) // of two states of a policy the later one counts
 	now := h.deps.Now()
 	for _, row := range rows {
 		if !counts(epochOf(row.Key)) {

@@ -212,7 +212,7 @@ func (s *Share) restore(st State) {
 			s.excuse(seq, m, e.excused)
 			s.group.failing().inherited++
 		}
-		if e.text != "" {
+		if e.text != "" && e.failure != NoFailure {
 			s.keep(seq, e.text)
 		}
 		if e.metadata != "" {

@@ -82,6 +82,7 @@ func (m *machine) start(t *rapid.T) {
 					f.rejected, f.letter = e.failure == Rejected, true
 				} else {
 					delete(m.dead, seq) // the policy was changed in between
+					f.letter = true     // should it be changed back, that is not forgotten
 					m.failed(seq, time.Time{}, e.failure == Rejected)
 				}
 			}

@@ -301,6 +301,7 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	case !x.wanted(&s.group.spec): // the group was changed
 		if m.failure == Lapsed {
 			m.failure = NoFailure
+			s.forgetText(seq)
 		}
 		s.judge(seq, m, 0)
 	case doubt > 0:
