@@ -26,7 +26,7 @@ func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
 	}
 	s.changed = true
 	s.step(m, x, leaving)
-	s.transfers[to].waiting.push(seq)
+	s.queueUp(seq, x)
 	m.due = x.due
 	if s.stays(x) {
 		m.due = min(m.due, x.failed+int64(r.patience))
@@ -93,8 +93,8 @@ func (s *Share) goes(to Destination, n int) bool {
 	if routes[to].patience == 0 || !s.group.streak.gathers() {
 		return true
 	}
-	for _, seq := range s.transfers[to].waiting.all() { // in the order in which they failed
-		if m, x := s.inTransfer(seq, to); m != nil && m.phase == leaving {
+	for _, b := range s.transfers[to].waiting.all() { // in the order in which they failed
+		if m, x := s.inTransfer(b, to); m != nil && m.phase == leaving {
 			if s.stays(x) {
 				return false
 			}
@@ -106,13 +106,28 @@ func (s *Share) goes(to Destination, n int) bool {
 	return true
 }
 
+// queueUp has a message wait for a checkpoint. Those that do not wait any more are swept out when they are most of what
+// there is.
+func (s *Share) queueUp(seq core.Seq, x *transfer) {
+	r := &s.transfers[x.to]
+	if r.waiting.len() >= 64+2*(r.leaving+r.underWay) {
+		r.waiting.filter(func(b *begun) bool {
+			m, _ := s.inTransfer(*b, x.to)
+			return m != nil
+		})
+	}
+	r.begun++
+	x.number = r.begun
+	r.waiting.push(begun{seq, x.number})
+}
+
 // inTransfer is a message that is leaving or announced for a destination, nil if it is not any more.
-func (s *Share) inTransfer(seq core.Seq, to Destination) (*message, *transfer) {
-	m := s.table.get(seq)
+func (s *Share) inTransfer(b begun, to Destination) (*message, *transfer) {
+	m := s.table.get(b.seq)
 	if m == nil || m.phase != leaving && m.phase != announced {
 		return nil, nil
 	}
-	if x := s.records[seq]; x.to == to {
+	if x := s.records[b.seq]; x.to == to && x.number == b.number {
 		return m, x
 	}
 	return nil, nil
@@ -130,11 +145,11 @@ func (s *Share) announce() {
 }
 
 func (s *Share) announceTo(to Destination, room int) {
-	for _, seq := range s.transfers[to].waiting.all() {
+	for _, b := range s.transfers[to].waiting.all() {
 		if room == 0 {
 			return
 		}
-		m, x := s.inTransfer(seq, to)
+		m, x := s.inTransfer(b, to)
 		if m == nil || m.phase != leaving {
 			continue
 		}
@@ -155,13 +170,13 @@ func (s *Share) retract(written []entry) {
 		return
 	}
 	for to := range Destination(Destinations) {
-		for _, seq := range s.transfers[to].waiting.all() {
-			m, x := s.inTransfer(seq, to)
+		for _, b := range s.transfers[to].waiting.all() {
+			m, x := s.inTransfer(b, to)
 			if m == nil || m.phase != announced {
 				continue
 			}
-			at, found := slices.BinarySearchFunc(written, seq, func(e entry, seq core.Seq) int { return cmp.Compare(e.first, seq) })
-			if !found && (at == 0 || written[at-1].first+core.Seq(written[at-1].count) <= seq) {
+			at, found := slices.BinarySearchFunc(written, b.seq, func(e entry, seq core.Seq) int { return cmp.Compare(e.first, seq) })
+			if !found && (at == 0 || written[at-1].first+core.Seq(written[at-1].count) <= b.seq) {
 				x.token = 0
 				s.step(m, x, leaving)
 			}
@@ -177,12 +192,12 @@ func (s *Share) savedTransfers(token uint64) {
 	for to := range Destination(Destinations) {
 		waiting := &s.transfers[to].waiting
 		for waiting.len() > 0 {
-			seq := *waiting.front()
-			if m, x := s.inTransfer(seq, to); m != nil {
+			b := *waiting.front()
+			if m, x := s.inTransfer(b, to); m != nil {
 				if m.phase == leaving || x.token > token {
 					break
 				}
-				s.enqueue(seq, m, x)
+				s.enqueue(b.seq, m, x)
 			}
 			waiting.pop()
 		}

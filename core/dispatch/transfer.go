@@ -45,6 +45,7 @@ type transfer struct {
 	due        int64  // ns: when it may be handed out again; 0: never
 	failed     int64  // ns: when it failed, and began to leave
 	appended   int64  // ns: when an append of unknown outcome ended first; 0: none did here
+	number     uint64 // which transfer of the share to there it is
 	token      uint64 // of the checkpoint that says that it leaves, in phase announced
 	metadata   []byte // in place of its own; nil: it keeps those
 }
@@ -53,9 +54,16 @@ type transfer struct {
 //
 //	leaving + underWay == messages in a phase of a transfer to there
 type transfers struct {
-	waiting  queue[core.Seq] // phases leaving and announced, in the order in which they began to leave; others are skipped
-	leaving  int             // in phase leaving
-	underWay int             // in the phases after it
+	waiting  queue[begun] // phases leaving and announced, in the order in which they began to leave; others are skipped
+	begun    uint64       // transfers so far
+	leaving  int          // in phase leaving
+	underWay int          // in the phases after it
+}
+
+// begun is a message that began to leave. It waits for nothing any more once its record has another number.
+type begun struct {
+	seq    core.Seq
+	number uint64
 }
 
 // leaves reports whether this is a phase of a transfer.
@@ -320,7 +328,7 @@ func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
 	case transferring:
 		return m.batch == nil || slices.Contains(s.group.transfers[to].all(), deadRef{s, seq})
 	}
-	return slices.Contains(s.transfers[to].waiting.all(), seq)
+	return slices.Contains(s.transfers[to].waiting.all(), begun{seq, s.records[seq].number})
 }
 
 // rebuildTransfer takes over the transfer of a message whose share is put together anew.
