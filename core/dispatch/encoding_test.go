@@ -159,7 +159,7 @@ func TestPolicies_AreKept(t *testing.T) {
 	first.Merge(StartAfter(1))
 	first.Merge(st)
 	other := StartAfter(1)
-	other.policies[PolicyBreaker] = "closed"
+	other.policies[PolicyBreaker-1] = "closed"
 	first.Merge(other)
 	if got := first.Policy(PolicyBreaker); string(got) != "open" || first.Policy(9) != nil {
 		t.Errorf("merged: %q", got)
@@ -245,7 +245,7 @@ func goldenState() State {
 	for seq := core.Seq(20); seq < 300; seq += 2 {
 		st.done.Ack(seq)
 	}
-	st.policies[PolicyBreaker] = "on"
+	st.policies[PolicyBreaker-1] = "on"
 	st.messages = maps.Clone(goldenEntries(stateVersion))
 	return st
 }

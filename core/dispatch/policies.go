@@ -12,21 +12,21 @@ const PolicyBreaker uint8 = 1
 // MaxPolicies bounds the bytes that the states of all policies take in a checkpoint.
 const MaxPolicies = 1024
 
-// policyStates are the states of a group's policies, by id, in their own encodings; empty: none.
-type policyStates [PolicyBreaker + 1]string
+// policyStates are the states of a group's policies, that of id 1 first, in their own encodings; empty: none.
+type policyStates [PolicyBreaker]string
 
 // SetPolicy has further checkpoints of all shares of the group keep the state of a policy, for the next owner; an empty
 // state is left out. It is copied. CodeBadArgument for a policy that is not known, CodeTooLarge when the states of all
 // policies together exceed MaxPolicies; nothing is changed then.
 func (g *Group) SetPolicy(id uint8, state []byte) error {
-	if id == 0 || int(id) >= len(g.policies) {
+	if id == 0 || int(id) > len(g.policies) {
 		return core.Errorf(core.CodeBadArgument, "policy %d is not known", id)
 	}
-	if g.policies[id] == string(state) {
+	if g.policies[id-1] == string(state) {
 		return nil
 	}
 	changed := g.policies
-	changed[id] = string(state)
+	changed[id-1] = string(state)
 	if n := len(changed.append(nil)); n > MaxPolicies {
 		return core.Errorf(core.CodeTooLarge, "the states of policies take %d bytes of a checkpoint; at most %d may be kept", n, MaxPolicies)
 	}
@@ -38,17 +38,17 @@ func (g *Group) SetPolicy(id uint8, state []byte) error {
 }
 
 func (p *policyStates) get(id uint8) []byte {
-	if int(id) >= len(p) || p[id] == "" {
+	if id == 0 || int(id) > len(p) || p[id-1] == "" {
 		return nil
 	}
-	return []byte(p[id])
+	return []byte(p[id-1])
 }
 
 // merge takes what is not here.
 func (p *policyStates) merge(o *policyStates) {
-	for id := range p {
-		if p[id] == "" {
-			p[id] = o[id]
+	for i := range p {
+		if p[i] == "" {
+			p[i] = o[i]
 		}
 	}
 }
@@ -61,9 +61,9 @@ func (p *policyStates) append(b []byte) []byte {
 		}
 	}
 	b = binary.AppendUvarint(b, uint64(n))
-	for id, state := range p {
+	for i, state := range p {
 		if state != "" {
-			b = append(b, byte(id))
+			b = append(b, byte(i+1))
 			b = binary.AppendUvarint(b, uint64(len(state)))
 			b = append(b, state...)
 		}
@@ -88,8 +88,8 @@ func (p *policyStates) decode(b []byte) (rest []byte, ok bool) {
 		if !ok || size > uint64(len(after)) {
 			return nil, false
 		}
-		if int(id) < len(p) {
-			p[id] = string(after[:size])
+		if int(id) <= len(p) {
+			p[id-1] = string(after[:size])
 		}
 		b, before = after[size:], id
 	}

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +12,12 @@ import (
 // Outbox is what a group remembers of its transfers. The zero Outbox is that of a group that made none. It is safe for
 // concurrent use, and calls nothing that locks.
 type Outbox struct {
-	mu     sync.Mutex
-	lanes  [dispatch.Destinations]lane
+	mu   sync.Mutex
+	used *lanes // nil until something leaves: most groups never have that
+}
+
+type lanes struct {
+	of     [dispatch.Destinations]lane
 	warned int64 // unix ns: when a failure was logged last
 }
 
@@ -24,50 +29,59 @@ type lane struct {
 	ready      bool  // the queue is there, as far as is known
 }
 
+// lockedLane locks the outbox, and makes the lane of a destination if need be. The caller unlocks.
+func (o *Outbox) lockedLane(to dispatch.Destination) *lane {
+	o.mu.Lock()
+	if o.used == nil {
+		o.used = new(lanes)
+	}
+	return &o.used.of[to]
+}
+
 // Next takes the messages that leave next for a destination, for Mover.Begin; none while earlier ones are on their way
 // to its publisher. The caller owns rules.
 func (o *Outbox) Next(rules *dispatch.Group, to dispatch.Destination) []dispatch.Transfer {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.lanes[to].busy {
+	busy := o.used != nil && o.used.of[to].busy
+	o.mu.Unlock()
+	if busy {
 		return nil
 	}
 	next := rules.TakeTransfers(to, atOnce, nil)
-	o.lanes[to].busy = len(next) > 0
+	if len(next) > 0 {
+		o.lockedLane(to).busy = true
+		o.mu.Unlock()
+	}
 	return next
 }
 
 // over says that the messages that Next took were handed to the publisher.
 func (o *Outbox) over(to dispatch.Destination) {
-	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lanes[to].busy = false
+	o.lockedLane(to).busy = false
 }
 
 // Busy reports whether messages are on their way to a publisher.
 func (o *Outbox) Busy() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i := range o.lanes {
-		if o.lanes[i].busy {
-			return true
-		}
-	}
-	return false
+	return o.used != nil && slices.ContainsFunc(o.used.of[:], func(l lane) bool { return l.busy })
 }
 
 // Err is why the last message could not be transferred to a destination; nil: it could.
 func (o *Outbox) Err(to dispatch.Destination) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.lanes[to].err
+	if o.used == nil {
+		return nil
+	}
+	return o.used.of[to].err
 }
 
 // note takes an outcome, and reports whether it is to be logged as a failure. A queue that was not found is made again.
 func (o *Outbox) note(to dispatch.Destination, err error, now time.Time) (warn bool) {
-	o.mu.Lock()
+	l := o.lockedLane(to)
 	defer o.mu.Unlock()
-	l := &o.lanes[to]
 	l.err = err
 	l.ready = l.ready && core.CodeOf(err) != core.CodeNotFound
 	return err != nil && o.warnLocked(now)
@@ -75,24 +89,23 @@ func (o *Outbox) note(to dispatch.Destination, err error, now time.Time) (warn b
 
 // warns reports whether a failure is to be logged.
 func (o *Outbox) warns(now time.Time) bool {
-	o.mu.Lock()
+	o.lockedLane(0)
 	defer o.mu.Unlock()
 	return o.warnLocked(now)
 }
 
 func (o *Outbox) warnLocked(now time.Time) bool {
-	if now.UnixNano()-o.warned < int64(warning) {
+	if now.UnixNano()-o.used.warned < int64(warning) {
 		return false
 	}
-	o.warned = now.UnixNano()
+	o.used.warned = now.UnixNano()
 	return true
 }
 
 // looked takes the outcome of a look-up, and reports whether a failed one is to be tried again.
 func (o *Outbox) looked(to dispatch.Destination, err error, patience time.Duration, now time.Time) bool {
-	o.mu.Lock()
+	l := o.lockedLane(to)
 	defer o.mu.Unlock()
-	l := &o.lanes[to]
 	switch {
 	case err == nil:
 		l.lookFailed = 0
@@ -104,13 +117,11 @@ func (o *Outbox) looked(to dispatch.Destination, err error, patience time.Durati
 }
 
 func (o *Outbox) isReady(to dispatch.Destination) bool {
-	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.lanes[to].ready
+	return o.lockedLane(to).ready
 }
 
 func (o *Outbox) setReady(to dispatch.Destination) {
-	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lanes[to].ready = true
+	o.lockedLane(to).ready = true
 }
