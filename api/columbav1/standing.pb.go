@@ -183,7 +183,7 @@ type Standing struct {
 	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"` // empty while its bytes are not read
 	Enqueued      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=enqueued,proto3" json:"enqueued,omitempty"`
 	Attempts      int32                  `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`                         // handed out so far, the current one included
-	LastFailure   string                 `protobuf:"bytes,6,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"` // of the attempt before: lock_expired, nack, rejected
+	LastFailure   string                 `protobuf:"bytes,6,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"` // of the attempt before: lock_timeout, nack, rejected
 	LastText      string                 `protobuf:"bytes,7,opt,name=last_text,json=lastText,proto3" json:"last_text,omitempty"`          // what a consumer said of it last
 	Until         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`                                // of its lock or delay
 	Holder        *Holder                `protobuf:"bytes,9,opt,name=holder,proto3" json:"holder,omitempty"`                              // while it is in flight

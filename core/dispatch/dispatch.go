@@ -86,7 +86,7 @@ const (
 func (f Failure) String() string {
 	switch f {
 	case LockExpired:
-		return "lock_expired"
+		return "lock_timeout"
 	case Nacked:
 		return "nack"
 	case Rejected:

@@ -68,7 +68,7 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 	letters := 0
 	for _, d := range deadLettersOf(t, c.Controller.Client(), "g") {
 		letters++
-		if body := string(d.Message.Body); body != strconv.Itoa(poison) || d.Attempts != most || d.Reason != "lock_expired" {
+		if body := string(d.Message.Body); body != strconv.Itoa(poison) || d.Attempts != most || d.Reason != "lock_timeout" {
 			t.Errorf("dead letter %s with %d attempts, %s; want %d with %d", body, d.Attempts, d.Reason, poison, most)
 		}
 		r.history.Received = append(r.history.Received, verify.Received{

@@ -93,7 +93,7 @@ func TestUpdateReachesRunningGroup(t *testing.T) {
 	if took := time.Since(start); took >= time.Minute {
 		t.Errorf("the lock ended after %s as before, want 1 s", took)
 	}
-	if l := w.letters("g", 1)[0]; l.Attempts != 2 || l.Reason != "lock_expired" {
+	if l := w.letters("g", 1)[0]; l.Attempts != 2 || l.Reason != "lock_timeout" {
 		t.Errorf("dead letter %+v, want 2 attempts", l)
 	}
 	w.server.Must("", "update", "group", queue, "g", "--status", "disabled")

@@ -180,7 +180,7 @@ func TestRuleByCommand_MaxDeliveries(t *testing.T) {
 		w.say("good")
 		w.one("g", "good", 1)
 		l := w.letters("g", 1)[0]
-		if l.Attempts != most || l.Reason != "lock_expired" || l.Payload != "poison" {
+		if l.Attempts != most || l.Reason != "lock_timeout" || l.Payload != "poison" {
 			w.t.Errorf("dead letter %+v, want %d attempts and an expired lock", l, most)
 		}
 		w.silent("g", 4500*time.Millisecond)

@@ -60,7 +60,7 @@ func newFakeServer(t *testing.T) (s *fakeServer, addr string) {
 		})
 	}
 	s.letters[0].History = []*pb.DeadLetterLife{
-		{Attempts: 3, Reason: "nack", Error: "busy", DeadSince: fakeTime, LastConsumer: "worker-2"}, {Attempts: 1, Reason: "lock_expired", DeadSince: fakeTime},
+		{Attempts: 3, Reason: "nack", Error: "busy", DeadSince: fakeTime, LastConsumer: "worker-2"}, {Attempts: 1, Reason: "lock_timeout", DeadSince: fakeTime},
 	}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewAdminServiceHandler(s))
