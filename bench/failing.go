@@ -134,7 +134,7 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 	bytes, err := s.mostMemory()
 	c.Acked, c.LastQuarter, c.Gap, c.P99, c.MemoryMiB = o.PerSecond(), o.LastQuarter, o.Gap, o.P99, bytes/(1<<20)
 	c.Checkpoints = m["columba_outputhost_checkpoints_total"] / (warm.Seconds() + o.Seconds)
-	c.Parked, c.DeadLettered = m["columba_outputhost_messages_parked_total"], m["columba_outputhost_messages_dead_lettered_total"]
+	c.Parked, c.DeadLettered = m["columba_outputhost_messages_retry_queued_total"], m["columba_outputhost_messages_dead_lettered_total"]
 	return c, err
 }
 

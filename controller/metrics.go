@@ -43,8 +43,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 		skew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_clock_skew_seconds", Help: "By how much the clock of a host is ahead of the median of all hosts' clocks."}, []string{"host"}),
 
-		expired:          prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_expired_total", Help: "Extents retired by unconsumed retention that a group had not consumed, or that no group was there for."}),
-		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_expired_total", Help: "Messages of such extents that the group furthest behind had not consumed."}),
+		expired:          prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retention_dropped_total", Help: "Extents retired by unconsumed retention that a group had not consumed, or that no group was there for."}),
+		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_retention_dropped_total", Help: "Messages of such extents that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while nothing is retired since the clocks of hosts differ or too few hosts answer."}),
 	}
 	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.skew, m.expired, m.expiredMessages, m.retentionStopped)

@@ -41,9 +41,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		delivered:    counter("messages_delivered_total", "Messages handed out, redeliveries included."),
 		redelivered:  counter("messages_redelivered_total", "Messages handed out again."),
 		deadLettered: counter("messages_dead_lettered_total", "Messages moved to a dead letter queue."),
-		parked:       counter("messages_parked_total", "Messages moved to a retry queue, to wait there."),
+		parked:       counter("messages_retry_queued_total", "Messages moved to a retry queue, to wait there."),
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
-		lapses:       counter("lease_lapses_total", "Times that nothing was handed out because no controller was heard."),
+		lapses:       counter("lease_expirations_total", "Times that nothing was handed out because no controller was heard."),
 		mended:       counter("shares_rebuilt_total", "Shares that were found broken and put together anew."),
 		saves:        counter("checkpoints_total", "Checkpoints of shares written."),
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
@@ -56,7 +56,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: telemetry.WaitBuckets(),
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_timer_lateness_seconds", Help: "From a delayed message's due time to its first delivery, one observation for messages that were due and delivered together.",
+			Name: "columba_outputhost_delayed_lateness_seconds", Help: "From a delayed message's due time to its first delivery, one observation for messages that were due and delivered together.",
 			Buckets: telemetry.WaitBuckets(),
 		}),
 		attempts: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -26,7 +26,7 @@ func TestMetrics_LatenessOfARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range all {
-		if f.GetName() != "columba_outputhost_timer_lateness_seconds" {
+		if f.GetName() != "columba_outputhost_delayed_lateness_seconds" {
 			continue
 		}
 		if h := f.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 3 || h.GetSampleSum() != 10 {

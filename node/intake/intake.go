@@ -44,14 +44,14 @@ func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 	in := &Intake{
 		log: log, places: newPlaces(mostCalls), decoding: newDecoding(), public: NewBudget(PublicLimits, time.Now), hosts: NewBudget(HostLimits, time.Now), errors: connect.NewErrorWriter(),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "columba_server_bodies_refused_total", Help: "Requests whose body was not taken, by reason.",
+			Name: "columba_server_request_bodies_refused_total", Help: "Requests whose body was not taken, by reason.",
 		}, []string{"reason"}),
 	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "columba_server_bodies_bytes", Help: "Bytes of requests that arrive or are worked on.",
+		Name: "columba_server_request_bodies_bytes", Help: "Bytes of requests that arrive or are worked on.",
 	}, func() float64 { return float64(in.public.Held() + in.hosts.Held()) })
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "columba_server_bodies_waiting", Help: "Requests that wait until there is room for their body.",
+		Name: "columba_server_request_bodies_waiting", Help: "Requests that wait until there is room for their body.",
 	}, func() float64 { return float64(in.public.Waiting() + in.hosts.Waiting()) })
 	reg.MustRegister(in.refused, held, waiting)
 	for k, label := range labels {
