@@ -100,7 +100,7 @@ func (s *service) findings(ctx context.Context, group metadata.GroupRecord, w wo
 			case err != nil && o.shares == 0:
 			case err != nil:
 				f.add(finding{&pb.WhyStuckResponse{
-					Reason: string(stuck.OwnerSilent), Text: stuck.OwnerSilent.Text(), Detail: string(o.ID) + ": " + err.Error(), Extents: uint32(o.shares),
+					Reason: string(stuck.OwnerUnreachable), Text: stuck.OwnerUnreachable.Text(), Detail: string(o.ID) + ": " + err.Error(), Extents: uint32(o.shares),
 				}, o.oldest.ID.Time()})
 			case found.GetMessage() != nil:
 				f.add(finding{found, sinceOf(found.GetMessage())})

@@ -66,7 +66,7 @@ func TestWhyStuck_NamesTheOldest(t *testing.T) {
 	b.onStuck = func(*pb.WhyStuckRequest) (*pb.WhyStuckResponse, error) {
 		return nil, core.Errorf(core.CodeUnavailable, "down")
 	}
-	if w := why(); w.Reason != "owner_silent" || w.Detail == "" || w.Extents != 3 {
+	if w := why(); w.Reason != "owner_unreachable" || w.Detail == "" || w.Extents != 3 {
 		t.Errorf("a silent owner: %v", w)
 	}
 	_, err := call(t, c.admin.WhyStuck, &pb.WhyStuckRequest{Queue: "/t/a", Group: "none"})

@@ -2,6 +2,7 @@
 package stuck
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/columbamq/columba/core/dispatch"
@@ -18,7 +19,7 @@ const (
 	Blocked            Reason = "blocked"
 	DeadLettering      Reason = "dead_lettering"
 	DLQNotWritable     Reason = "dlq_not_writable"
-	Parking            Reason = "parking"
+	RetryQueueing      Reason = "retry_queueing"
 	RetryNotWritable   Reason = "retry_queue_not_writable"
 	Ready              Reason = "ready"
 	Reading            Reason = "reading"
@@ -26,7 +27,7 @@ const (
 	NoCredit           Reason = "no_credit"
 	Stalled            Reason = "stalled"
 	Throttled          Reason = "throttled"
-	Alone              Reason = "alone"
+	Isolated           Reason = "isolated"
 	Held               Reason = "last_attempt_held"
 	NoReplica          Reason = "no_readable_replica"
 	OutstandingLimit   Reason = "outstanding_limit"
@@ -34,47 +35,50 @@ const (
 	CheckpointNotSaved Reason = "checkpoint_not_saved"
 	MemoryFull         Reason = "host_memory_full"
 	ChainOrder         Reason = "chain_order"
-	LeaseLapsed        Reason = "lease_lapsed"
+	LeaseExpired       Reason = "lease_expired"
 	Disabled           Reason = "disabled"
 	NoOwner            Reason = "no_owner"
-	OwnerSilent        Reason = "owner_silent"
+	OwnerUnreachable   Reason = "owner_unreachable"
 	NotSealed          Reason = "not_sealed"
 	SeekPending        Reason = "seek_pending"
 )
 
 // texts say what a reason means and what to do about it.
 var texts = map[Reason]string{
-	Nothing:            "every message that is due is settled by the group; `columba list timers` has what was published for later, and `columba list parked` what consumers sent back for long",
-	InFlight:           "a consumer has it and has not settled it; if it does not, the message is free again when its lock ends",
-	Delayed:            "it failed, and waits for its time to be tried again",
-	GroupDelay:         "the group's delay keeps it back; `columba update group --delay` changes that",
-	Blocked:            "it had its last attempt, and the group blocks; raise --max-deliveries, ack it, or turn the group to --exhausted dlq or drop",
-	DeadLettering:      "it is on its way to the dead letter queue",
-	DLQNotWritable:     "it had its last attempt, and the dead letter queue does not take it just now; it is tried again every second. Look after input hosts, stores and their disks",
-	Parking:            "it is to wait for long, and on its way to the group's retry queue",
-	RetryNotWritable:   "it is to wait for long, and the group's retry queue does not take it just now; it is tried again every second, and handed out when its time comes. Look after input hosts, stores and their disks",
-	Ready:              "it is handed out as soon as a consumer's turn comes",
-	Reading:            "it is being read from a store",
-	NoConsumer:         "nobody consumes for the group; start a consumer",
-	NoCredit:           "the consumers hold as much as they asked for; they have to settle some, or more of them are needed",
+	Nothing:            "the group has settled every message that is due; `columba list delayed QUEUE GROUP` lists those that wait for their time",
+	InFlight:           "a consumer holds the message and has not settled it. If the consumer does not, the message is ready again when its lock times out",
+	Delayed:            "the last attempt failed, and the message waits for its next one. `columba list delayed QUEUE GROUP` says until when",
+	GroupDelay:         "the message waits for the group's delay; `columba update group --delay` changes the delay",
+	Blocked:            "the last attempt failed, and the group blocks exhausted messages; raise --max-deliveries, ack the message, or change the group to --exhausted dlq or drop",
+	DeadLettering:      "the message is being moved to the dead letter queue",
+	DLQNotWritable:     "the message is exhausted, and the dead letter queue cannot be written. It is tried again every second. Check input hosts, stores and their disks",
+	RetryQueueing:      "the message is being moved to the group's retry queue, because its delay is longer than 30 s",
+	RetryNotWritable:   "the delay of the message is longer than 30 s, and the group's retry queue cannot be written. It is tried again every second, and the message is delivered when it is due. Check input hosts, stores and their disks",
+	Ready:              "the message is delivered at the next turn of a consumer",
+	Reading:            "the message is being read from a store",
+	NoConsumer:         "the group has no connected consumer; start one",
+	NoCredit:           "all consumers hold as many messages as they asked for; they have to settle some, or start more consumers",
 	Stalled:            "nothing that the group hands out succeeds: no attempt counts, and a few messages at a time probe until one is acked. Look after the workers and what they depend on",
-	Throttled:          "the consumers nacked all they got lately, and get the next messages after a pause; an ack ends that, and `columba update group --no-nack-throttle` switches it off",
-	Alone:              "its lock ran out the time before, and this is its last attempt: it is made alone, by the next consumer that holds nothing else. One is given nothing more until it is idle; after the lock timeout (30 s at least, 5 min at most) it is handed out like any other",
+	Throttled:          "the consumers nacked every message lately, so each gets the next ones after a pause. An ack ends the pauses; `columba update group --no-nack-throttle` switches them off",
+	Isolated:           "the lock of the attempt before timed out, and this is the last attempt: it is made by a consumer that holds nothing else. One consumer gets nothing more until it is idle. After the lock timeout (30 s at least, 5 min at most) the message is delivered like any other",
 	Held:               "messages fail and none has succeeded since, so it may be the workers: it has one attempt left, which waits until one is acked, or enough have failed to tell; 5 s at least after a message failed for the first time, and until what was never tried is. Look after the workers and what they depend on",
-	NoReplica:          "no store that has it can be read from; bring one of them back. If their disks are lost for good, `columba seal --force` gives up what no store has any more",
-	OutstandingLimit:   "as many messages are read and not settled as may be at once; nothing more of this extent is read until some are",
-	CheckpointFull:     "so much is settled out of order that its record is full; nothing more of this extent is read until older messages are settled",
-	CheckpointNotSaved: "before it is handed out, the count of its attempts, or that it is handed out at all in a group that delivers at most once, has to be saved, and cannot be; look after the metadata",
+	NoReplica:          "no store that has the message can be read; bring one of them back. If their disks are lost for good, `columba seal --force` gives up the records that no store holds any more",
+	OutstandingLimit:   "the group has as many unsettled messages of this extent as it may have, and reads no more of it until some are settled",
+	CheckpointFull:     "so many messages are settled out of order that the checkpoint of this extent is full; nothing more of it is read until older messages are settled",
+	CheckpointNotSaved: "the attempt has to be saved before the message is delivered, and the metadata cannot be written; check the process with the role controller and its disk",
 	MemoryFull:         "the output host holds as many bytes as it may; consumers of all groups have to settle some, or give it more memory",
-	ChainOrder:         "an earlier extent of this cp queue has to be handed out first",
-	LeaseLapsed:        "the output host has not heard of a controller, and hands nothing out until it does",
-	Disabled:           "nothing is delivered to the group; `columba update group --status enabled` (or of the queue) changes that",
-	NoOwner:            "no output host has been given this extent; look after the controller and the output hosts",
-	OwnerSilent:        "the output host that has this extent does not answer; it is replaced when it is gone for good",
-	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group goes on where it was until then. `columba show group` says where to, `columba list audit` how it ended",
+	ChainOrder:         "an earlier extent of this CP queue has to be delivered first",
+	LeaseExpired:       "the output host has not heard from a controller for two seconds, and delivers nothing until it does; check the controller and the network",
+	Disabled:           "the group or its queue is not enabled for consumers; `columba update group --status enabled` (or of the queue) changes that",
+	NoOwner:            "no output host owns this extent of the group; check the controller and the output hosts",
+	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller takes it for dead; check that host",
+	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group stays where it is until then. `columba show group` says where to, `columba list audit` how it ended",
 	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get nothing of them that was not known to be committed, and a cp queue " +
 		"takes no messages. Start the stores that are away; of one whose disk is lost for good: `columba seal --force --all-of-store STORE`",
 }
+
+// Reasons are all reasons, in no order.
+func Reasons() []Reason { return slices.Collect(maps.Keys(texts)) }
 
 // Text says what the reason means and what to do about it.
 func (r Reason) Text() string { return texts[r] }
@@ -109,7 +113,7 @@ func (v *View) Reasons() []Reason {
 		}
 	}
 	switch own {
-	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, Parking, RetryNotWritable:
+	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, RetryQueueing, RetryNotWritable:
 		// The message is where it should be. What lies behind it may have a reason of its own to wait.
 		if v.AtLimit || v.Full {
 			out = out[:0]
@@ -117,7 +121,7 @@ func (v *View) Reasons() []Reason {
 			add(CheckpointFull, v.Full)
 			add(own, true)
 		}
-		add(LeaseLapsed, v.Lapsed)
+		add(LeaseExpired, v.Lapsed)
 		add(NoConsumer, v.Takers == 0)
 		add(NoCredit, v.Takers > 0 && v.Waiting && v.Credit == 0)
 		add(Stalled, v.Stalled)
@@ -152,7 +156,7 @@ func (v *View) own() Reason {
 			return RetryNotWritable
 		}
 		if v.Enqueued > 0 {
-			return Parking
+			return RetryQueueing
 		}
 		return v.unread()
 	case dispatch.PlaceDying:
@@ -192,7 +196,7 @@ func (v *View) waits() Reason {
 	first := v.Place == dispatch.PlaceBuffered
 	switch {
 	case v.Lapsed:
-		return LeaseLapsed
+		return LeaseExpired
 	case v.Takers == 0:
 		return NoConsumer
 	case first && v.ChainWaits:
@@ -204,7 +208,7 @@ func (v *View) waits() Reason {
 	case v.Place == dispatch.PlaceUnsaved && v.SaveFails:
 		return CheckpointNotSaved
 	case v.Place == dispatch.PlaceAlone: // whoever is to have it may be kept without credit until then
-		return Alone
+		return Isolated
 	case v.Place == dispatch.PlaceHeld:
 		return Held
 	case v.Credit == 0:

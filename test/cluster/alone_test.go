@@ -23,7 +23,7 @@ func TestRule_Alone(t *testing.T) {
 		w.publish("busy")
 		busy := w.next(con, "busy", 1)
 		sleep(2 * time.Second)
-		if m := w.stuck("g", "alone").Message; !names(m, receipts[0]) || m.State != "ready" || m.LastFailure != "lock_timeout" {
+		if m := w.stuck("g", "isolated").Message; !names(m, receipts[0]) || m.State != "ready" || m.LastFailure != "lock_timeout" {
 			t.Errorf("held up by %+v, want %s", m, receipts[0])
 		}
 		if d := w.take(con, 4*time.Second); d != nil {

@@ -323,7 +323,7 @@ func TestWhyStuck_OwnerIsSilent(t *testing.T) {
 			return err == nil && why.Reason == "no_consumer"
 		})
 		release := w.Hold(Output)
-		if why := w.stuck("g", "owner_silent"); !strings.Contains(why.Detail, string(Output)) {
+		if why := w.stuck("g", "owner_unreachable"); !strings.Contains(why.Detail, string(Output)) {
 			t.Errorf("it says %q, and not who is silent", why.Detail)
 		}
 		release()
