@@ -198,7 +198,7 @@ func (r *rig) parkAll(c *cluster, stored int64) (measure.Outcome, error) {
 
 // awaitParked waits until the output host has parked so many.
 func (r *rig) awaitParked(s *server, count float64) error {
-	name := fmt.Sprintf("columba_outputhost_group_events_total{event=\"parked\",group=%q,queue=%q}", groupName, queuePath)
+	name := fmt.Sprintf("columba_outputhost_group_events_total{event=\"retry_queued\",group=%q,queue=%q}", groupName, queuePath)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		m, err := s.metrics(r.ctx)
 		if err != nil {

@@ -166,26 +166,20 @@ func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (Dea
 	return DeadLetter{}, core.Errorf(core.CodeNotFound, "message %s is not a dead letter of group %s of %s", id, group, queue)
 }
 
-// Parked yields the messages that wait in a group's retry queue, in the order in which they were parked. Their bodies are left out.
-func (a *Admin) Parked(ctx context.Context, queue, group string) iter.Seq2[ParkedMessage, error] {
-	return pages(func(after string) ([]*pb.ParkedMessage, string, error) {
-		res, err := read(ctx, a.c, a.c.admin.ListParked, &pb.ListParkedRequest{Queue: queue, Group: group, After: after})
+// Delayed yields the messages of a queue that wait for their time, without their bodies. With group "" they are those that were published for later,
+// extent by extent, in each as they are due. With a group they are also those that its consumers sent back, and those that an output host has read and
+// the group's delay keeps back.
+func (a *Admin) Delayed(ctx context.Context, queue, group string) iter.Seq2[DelayedMessage, error] {
+	return pages(func(after string) ([]*pb.DelayedMessage, string, error) {
+		res, err := read(ctx, a.c, a.c.admin.ListDelayed, &pb.ListDelayedRequest{Queue: queue, Group: group, After: after})
 		return res.GetMessages(), res.GetNext(), err
-	}, parkedOf)
+	}, delayedOf)
 }
 
 // Peek yields the stored messages of a queue, oldest first, without consuming them.
 func (a *Admin) Peek(ctx context.Context, queue string) iter.Seq2[StoredMessage, error] {
 	return pages(func(after string) ([]*pb.StoredMessage, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.Peek, &pb.PeekRequest{Queue: queue, After: after})
-		return res.GetMessages(), res.GetNext(), err
-	}, storedOf)
-}
-
-// Timers yields the messages of a queue that are not due yet, extent by extent, in each as they are due. Their bodies are left out.
-func (a *Admin) Timers(ctx context.Context, queue string) iter.Seq2[StoredMessage, error] {
-	return pages(func(after string) ([]*pb.StoredMessage, string, error) {
-		res, err := read(ctx, a.c, a.c.admin.Peek, &pb.PeekRequest{Queue: queue, After: after, Timers: true})
 		return res.GetMessages(), res.GetNext(), err
 	}, storedOf)
 }

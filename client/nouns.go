@@ -30,20 +30,20 @@ type Group struct {
 
 // ExtentInfo is an extent as users see it.
 type ExtentInfo struct {
-	Extent   core.ExtentID
-	Queue    string
-	Kind     core.ExtentKind
-	Horizon  core.Horizon // of a timer extent: how far ahead its messages were due at most
-	Due      time.Time    // of a sealed timer extent: by then its last message is due
-	State    core.ExtentState
-	Input    string
-	Replicas []string
-	Holders  []string
-	LastSeq  core.Seq
-	LostFrom core.Seq // from here to LastSeq no store has it any more, and readers skip it; 0: nothing is known to be lost
-	Bytes    uint64
-	Created  time.Time
-	Home     string
+	Extent    core.ExtentID
+	Queue     string
+	Kind      core.ExtentKind
+	Horizon   core.Horizon // of a timer extent: how far ahead its messages were due at most
+	Due       time.Time    // of a sealed timer extent: by then its last message is due
+	State     core.ExtentState
+	Input     string
+	Replicas  []string
+	Holders   []string
+	LastSeq   core.Seq
+	LostFrom  core.Seq // from here to LastSeq no store has it any more, and readers skip it; 0: nothing is known to be lost
+	Bytes     uint64
+	Created   time.Time
+	ReadScope string // who reads it: "own" (the groups of its queue), "merged" (one group), "purged" (nobody any more), "staging" (nobody yet)
 }
 
 // HostInfo is a host of the cluster, or one that was seen within the last hour and is gone.
@@ -62,15 +62,17 @@ type Depth struct {
 	Queue, Group string
 	Ready        uint64
 	InFlight     uint64
-	Delayed      uint64
-	Parked       uint64
-	Blocked      uint64 // exhausted, in a group that blocks
-	Dead         uint64
-	OldestReady  time.Duration // age, whole milliseconds
-	Stalled      time.Duration // for how long nothing has succeeded in a stalled group; 0: it is not stalled
-	AckRate      float64       // per second, over the last ten seconds or a little more
-	PublishRate  float64       // of the queue, the same
-	Drain        time.Duration // until nothing but blocked and dead ones is left, at these rates; negative: at these it does not get less
+	Delayed      uint64 // wait for their time: the sum of the three below
+	// DelayedPublish were published with a delay or a time; DelayedRetry wait after a failed attempt, or are on their way to the dead letter queue;
+	// DelayedGroup wait for the group's delay.
+	DelayedPublish, DelayedRetry, DelayedGroup uint64
+	Blocked                                    uint64 // exhausted, in a group that blocks
+	Dead                                       uint64
+	OldestReady                                time.Duration // age, whole milliseconds
+	Stalled                                    time.Duration // for how long nothing has succeeded in a stalled group; 0: it is not stalled
+	AckRate                                    float64       // per second, over the last ten seconds or a little more
+	PublishRate                                float64       // of the queue, the same
+	Drain                                      time.Duration // until nothing but blocked and dead ones is left, at these rates; negative: at these it does not get less
 	// UnknownExtents is of how many extents not all messages could be counted just now: the counts are the least there is.
 	UnknownExtents int
 }
@@ -99,19 +101,20 @@ type Life struct {
 	LastConsumer string
 }
 
-// ParkedMessage is a message that a group's consumer has sent back for later.
-type ParkedMessage struct {
-	ID            MessageID
-	Receipt       core.Receipt // in the retry queue
-	Origin        core.Receipt // in the queue it came from
-	Message       Message      // without its body
-	Until         time.Time    // when it is delivered again
-	Attempts      int          // so far
-	Reason        string       // code
-	Error         string       // what the consumer said
-	LastConsumer  string
-	FirstEnqueued time.Time
-	ParkedSince   time.Time
+// DelayedMessage is a message that waits for its time. What is not known is zero.
+type DelayedMessage struct {
+	ID           MessageID
+	Receipt      core.Receipt // Client.Cancel takes it
+	Source       string       // of the delay: "publish", "retry", "group"
+	Due          time.Time    // it is not delivered before
+	Message      Message      // without its body
+	Enqueued     time.Time    // when it was published
+	Attempts     int          // of the group so far
+	Reason       string       // of the last failed attempt: "nack", "lock_timeout"
+	Error        string       // what the consumer said
+	LastConsumer string
+	Origin       core.Receipt // in the queue, of a message in the group's retry queue
+	DelayedSince time.Time    // of a message in the group's retry queue: since when it is there
 }
 
 // StoredMessage is a message at rest.
@@ -168,7 +171,7 @@ func extentOf(p *pb.ExtentInfo) (ExtentInfo, error) {
 	return ExtentInfo{
 		Extent: core.ExtentID{ID: id}, Queue: p.Queue, Kind: core.ExtentKind(p.Kind), Horizon: core.Horizon(p.Horizon), Due: timeFromProto(p.Due), State: core.ExtentState(p.State),
 		Input: p.Input, Replicas: p.Replicas, Holders: p.Holders, LastSeq: core.Seq(p.LastSeq), LostFrom: core.Seq(p.LostFrom), Bytes: p.Bytes,
-		Created: timeFromProto(p.Created), Home: p.Home,
+		Created: timeFromProto(p.Created), ReadScope: p.ReadScope,
 	}, err
 }
 
@@ -182,9 +185,9 @@ func hostOf(p *pb.HostInfo) (HostInfo, error) {
 
 func depthOf(p *pb.Depth) (Depth, error) {
 	return Depth{
-		Queue: p.Queue, Group: p.Group, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked,
-		Blocked: p.Blocked,
-		Dead:    p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
+		Queue: p.Queue, Group: p.Group, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed,
+		DelayedPublish: p.DelayedPublish, DelayedRetry: p.DelayedRetry, DelayedGroup: p.DelayedGroup, Blocked: p.Blocked,
+		Dead: p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
 		AckRate: p.AckRate, PublishRate: p.PublishRate, Drain: time.Duration(p.DrainMs) * time.Millisecond, UnknownExtents: int(p.UnknownExtents),
 		Stalled: time.Duration(p.StalledMs) * time.Millisecond,
 	}, nil
@@ -215,24 +218,27 @@ func deadLetterOf(p *pb.DeadLetter) (DeadLetter, error) {
 	}, err
 }
 
-func parkedOf(p *pb.ParkedMessage) (ParkedMessage, error) {
-	id, err := parseID(p.Id)
-	if err != nil {
-		return ParkedMessage{}, err
+func delayedOf(p *pb.DelayedMessage) (DelayedMessage, error) {
+	out := DelayedMessage{
+		Source: p.Source, Due: timeFromProto(p.Due), Enqueued: timeFromProto(p.Enqueued), Attempts: int(p.Attempts), Reason: p.Reason, Error: p.Error,
+		LastConsumer: p.LastConsumer, DelayedSince: timeFromProto(p.DelayedSince),
 	}
-	receipt, err := ParseReceipt(p.Receipt)
-	if err != nil {
-		return ParkedMessage{}, err
+	var err error
+	if p.Id != "" {
+		if out.ID.ID, err = parseID(p.Id); err != nil {
+			return DelayedMessage{}, err
+		}
 	}
-	origin, err := ParseReceipt(p.Origin)
-	if err != nil {
-		return ParkedMessage{}, err
+	if out.Receipt, err = ParseReceipt(p.Receipt); err != nil {
+		return DelayedMessage{}, err
 	}
-	m, err := messageFromProto(p.Message)
-	return ParkedMessage{
-		ID: MessageID{ID: id}, Receipt: receipt, Origin: origin, Message: m, Until: timeFromProto(p.Until), Attempts: int(p.Attempts), Reason: p.Reason, Error: p.Error,
-		LastConsumer: p.LastConsumer, FirstEnqueued: timeFromProto(p.FirstEnqueued), ParkedSince: timeFromProto(p.ParkedSince),
-	}, err
+	if out.Origin, err = ParseReceipt(p.Origin); err != nil {
+		return DelayedMessage{}, err
+	}
+	if p.Message != nil {
+		out.Message, err = messageFromProto(p.Message)
+	}
+	return out, err
 }
 
 func storedOf(p *pb.StoredMessage) (StoredMessage, error) {

@@ -22,8 +22,8 @@ type Operation struct {
 	Created      time.Time
 	Changed      time.Time
 
-	Selection        core.Selection // of the dead letters; zero: all
-	Looked, Selected uint64         // of a selection: how many of Total were compared with it, and how many of those it takes
+	Selection         core.Selection // of the dead letters; zero: all
+	Scanned, Selected uint64         // of a selection: how many of Total were compared with it, and how many of those it takes
 }
 
 // Ended reports whether nothing more is done about it.
@@ -52,10 +52,10 @@ func (a *Admin) PurgeSelected(ctx context.Context, queue, group string, s core.S
 	return a.startOperation(ctx, "purge", queue, group, 0, s)
 }
 
-// PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation: what is acknowledged to
-// publishers after the operation is done stays, what is meanwhile may go, too; nothing that went is delivered after that. ErrConflict while another
-// purge of the queue runs. An operation that is done and has an Error left some, which another one takes, or an output host that did not answer may
-// still hand some out: it says which.
+// PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation. Messages published after the
+// operation is done stay; messages published while it runs may be deleted as well. When it is done, no deleted message is delivered any more.
+// ErrConflict while another purge of the queue runs. An operation that is done and has an Error left some messages, which another one takes, or an
+// output host that did not answer may still deliver some: the error says which.
 func (a *Admin) PurgeQueue(ctx context.Context, queue string) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, "", 0, core.Selection{})
 }
@@ -121,7 +121,7 @@ func (a *Admin) Seek(ctx context.Context, queue, group string, to core.Start) (G
 
 // SeekPreview is what a seek would do.
 type SeekPreview struct {
-	Messages     uint64 // of the queue that the group would get; those merged into it, or parked by it, stay as they are and are not counted
+	Messages     uint64 // of the queue that the group would get; those merged into it, and those in its retry queue, stay as they are and are not counted
 	Extents      int    // that these messages are in
 	Waiting      uint64 // messages that the group has not settled now
 	WaitingKnown bool   // whether Waiting could be counted
@@ -144,6 +144,6 @@ func operationOf(p *pb.Operation, err error) (Operation, error) {
 	return Operation{
 		ID: id, Kind: p.GetKind(), Queue: p.GetQueue(), Group: p.GetGroup(), Rate: int(p.GetRate()), State: p.GetState(), Done: p.GetDone(), Total: p.GetTotal(),
 		Error: p.GetError(), Who: p.GetWho(), Created: timeFromProto(p.GetCreated()), Changed: timeFromProto(p.GetChanged()),
-		Selection: convert.Selection(p.GetSelection()), Looked: p.GetLooked(), Selected: p.GetSelected(),
+		Selection: convert.Selection(p.GetSelection()), Scanned: p.GetScanned(), Selected: p.GetSelected(),
 	}, err
 }

@@ -141,5 +141,5 @@ func After(d time.Duration) NackOption {
 // Reason says why; it is kept with the message should it become a dead letter. Cut at 1 KiB.
 func Reason(text string) NackOption { return func(o *nackOptions) { o.reason = text } }
 
-// Metadata replaces the message's metadata, at most 16 KiB, for its next deliveries. The message is parked then, however soon it comes again.
+// Metadata replaces the message's metadata, at most 16 KiB, for its next deliveries. The message moves to the retry queue of its group then, however soon it comes again.
 func Metadata(b []byte) NackOption { return func(o *nackOptions) { o.metadata = b } }

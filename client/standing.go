@@ -21,21 +21,21 @@ type Stuck struct {
 
 // Standing is where a message stands in a group. What is not known is zero.
 type Standing struct {
-	Group       string // that it stands in, where a message's life is told
-	State       string // unread, ready, in_flight, delayed, parked, blocked, dying; in a life also settled, dead_lettered, before_start
-	Receipt     core.Receipt
-	ID          MessageID
-	Enqueued    time.Time
-	Age         time.Duration // by the server's clock, whole milliseconds
-	Attempts    int           // handed out so far, the current one included
-	LastFailure string
-	LastText    string       // what a consumer said of it last
-	Until       time.Time    // of its lock or delay
-	Holder      *Holder      // while it is in flight
-	Owner       string       // output host that has the share
-	DeadLetter  core.Receipt // in the dead letter queue, of one that is there
-	Parked      core.Receipt // in the retry queue of the group, of one that waits there
-	Detail      string       // what could not be told of it, and why
+	Group        string // that it stands in, where a message's life is told
+	State        string // unread, ready, in_flight, delayed, blocked, dead_lettering; in a life also settled, dead, before_start, cancelled
+	Receipt      core.Receipt
+	ID           MessageID
+	Enqueued     time.Time
+	Age          time.Duration // by the server's clock, whole milliseconds
+	Attempts     int           // handed out so far, the current one included
+	LastFailure  string
+	LastText     string       // what a consumer said of it last
+	Until        time.Time    // of its lock or delay
+	Holder       *Holder      // while it is in flight
+	Owner        string       // output host that has the share
+	DeadLetter   core.Receipt // in the dead letter queue, of one that is there
+	RetryReceipt core.Receipt // in the retry queue of the group, of one that waits there
+	Detail       string       // what could not be told of it, and why
 }
 
 // Holder is who has a message in flight. What is not known, after the share has moved or by a pull, is zero.
@@ -108,12 +108,12 @@ func standingOf(p *pb.Standing) (Standing, error) {
 	if err != nil {
 		return Standing{}, err
 	}
-	parked, err := ParseReceipt(p.Parked)
+	retry, err := ParseReceipt(p.RetryReceipt)
 	if err != nil {
 		return Standing{}, err
 	}
 	out := Standing{
-		Group: p.Group, DeadLetter: letter, Parked: parked, State: p.State, Receipt: receipt, Enqueued: timeFromProto(p.Enqueued), Age: time.Duration(p.AgeMs) * time.Millisecond,
+		Group: p.Group, DeadLetter: letter, RetryReceipt: retry, State: p.State, Receipt: receipt, Enqueued: timeFromProto(p.Enqueued), Age: time.Duration(p.AgeMs) * time.Millisecond,
 		Attempts: int(p.Attempts), LastFailure: p.LastFailure, LastText: p.LastText, Until: timeFromProto(p.Until), Owner: p.Owner, Detail: p.Detail,
 	}
 	if p.Id != "" {

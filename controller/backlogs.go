@@ -103,11 +103,11 @@ func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e backlog.Ex
 func savedProgress(state dispatch.State, g metadata.GroupRecord, e backlog.Extent, now time.Time) arithmetic.Progress {
 	const all = core.Seq(1<<63 - 1)
 	d := state.Depth(all, now)
-	p := arithmetic.Progress{Settled: state.Consumed(), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked)}
+	p := arithmetic.Progress{Settled: state.Consumed(), InFlight: uint64(d.InFlight), Delayed: arithmetic.DelayedIn(d)}
 	if e.Kind == core.KindTimer && (!e.State.HasEnd() || e.Due.After(now)) {
-		p.Unread = arithmetic.Delayed
+		p.Unread = arithmetic.DelayedPublish
 		if e.Queue == g.Retry {
-			p.Unread = arithmetic.Parked
+			p.Unread = arithmetic.DelayedRetry
 		}
 	}
 	return p

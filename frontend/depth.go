@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/frontend/lengths"
 	"github.com/columbamq/columba/membership"
@@ -66,7 +67,7 @@ const longestDrain = 365 * 24 * time.Hour
 
 // drain is in how many milliseconds nothing will be left at the rates of a depth; -1: at these it will not get less.
 func drain(d *pb.Depth) int64 {
-	left := d.GetReady() + d.GetInFlight() + d.GetDelayed() + d.GetParked()
+	left := d.GetReady() + d.GetInFlight() + d.GetDelayed()
 	if left == 0 {
 		return 0
 	}
@@ -146,7 +147,9 @@ func addDepth(sum, part *pb.Depth) {
 	sum.Ready += part.GetReady()
 	sum.InFlight += part.GetInFlight()
 	sum.Delayed += part.GetDelayed()
-	sum.Parked += part.GetParked()
+	sum.DelayedPublish += part.GetDelayedPublish()
+	sum.DelayedRetry += part.GetDelayedRetry()
+	sum.DelayedGroup += part.GetDelayedGroup()
 	sum.Blocked += part.GetBlocked()
 	sum.OldestReadyMs = max(sum.OldestReadyMs, part.GetOldestReadyMs())
 	sum.StalledMs = max(sum.StalledMs, part.GetStalledMs())
@@ -211,7 +214,7 @@ func (s *service) workAndParked(ctx context.Context, group metadata.GroupRecord,
 	return s.work(ctx, group, slices.Concat(extents, parked))
 }
 
-// parked are the lengths of a group's retry queue; none before a message was parked first.
+// parked are the lengths of a group's retry queue; none before a message came into it first.
 func (s *service) parked(ctx context.Context, group metadata.GroupRecord) ([]*lengths.Length, error) {
 	if group.Retry.IsZero() {
 		return nil, nil
@@ -240,20 +243,21 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	}
 	state.Merge(dispatch.StateDone(gone))
 	d := state.Depth(l.Last, s.now())
-	out := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked), Extents: 1}
+	out, delayed := &pb.Depth{Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Extents: 1}, backlog.DelayedIn(d)
 	switch {
 	case l.Kind != core.KindTimer:
 		if delay := group.Spec.Delay; delay > 0 && l.Queue == group.Queue && out.Ready > 0 {
 			young := l.Readable() + 1 - s.gauge().Since(ctx, l, s.now().Add(-delay))
 			kept := min(state.Unbegun(young, l.Readable()), out.Ready)
-			out.Ready, out.Delayed = out.Ready-kept, out.Delayed+kept
+			out.Ready, delayed.Group = out.Ready-kept, delayed.Group+kept
 		}
 	case l.Seal.State.HasEnd() && !l.Seal.LastDue().After(s.now()): // all of them are due
 	case l.Queue == group.Retry:
-		out.Ready, out.Parked = 0, out.Parked+out.Ready
+		out.Ready, delayed.Retry = 0, delayed.Retry+out.Ready
 	default: // an owner would ask how many of them are due
-		out.Ready, out.Delayed = 0, out.Delayed+out.Ready
+		out.Ready, delayed.Publish = 0, delayed.Publish+out.Ready
 	}
+	out.Delayed, out.DelayedPublish, out.DelayedRetry, out.DelayedGroup = delayed.Sum(), delayed.Publish, delayed.Retry, delayed.Group
 	if out.Ready > 0 { // the oldest of them is no older than its extent
 		out.OldestReadyMs = max(1, s.now().Sub(l.ID.Time()).Milliseconds())
 	}

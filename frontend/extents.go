@@ -214,7 +214,7 @@ func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent
 func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path string) (*pb.ExtentInfo, error) {
 	info := &pb.ExtentInfo{
 		Extent: e.ID.String(), Queue: path, Kind: string(e.Kind), State: string(core.ExtentOpen), Chain: e.Chain, Horizon: string(e.Horizon),
-		Input: string(e.Input), Created: convert.Time(e.ID.Time().UTC()), Home: "own", Wanted: int32(max(e.Wanted, len(e.Replicas))),
+		Input: string(e.Input), Created: convert.Time(e.ID.Time().UTC()), ReadScope: "own", Wanted: int32(max(e.Wanted, len(e.Replicas))),
 	}
 	for _, r := range e.Replicas {
 		info.Replicas = append(info.Replicas, string(r))
@@ -226,7 +226,7 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 		return nil, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
 	default:
 		info.State = string(seal.State)
-		info.Home = seal.Home.String()
+		info.ReadScope = seal.Home.String()
 		for _, h := range seal.Holders {
 			info.Holders = append(info.Holders, string(h))
 		}
@@ -292,7 +292,7 @@ func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (
 	case path != "" && path != q.Spec.Path && path != parkedFor(q.Spec.Path):
 		return nil, "", core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
 	case e.Kind != core.KindTimer:
-		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s holds messages that were never to wait; only one that was published for later can be cancelled, or one that is parked, by the receipt of `columba list parked`", id)
+		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s holds messages that were never to wait; only a delayed message can be cancelled, by the receipt that `columba list delayed` prints", id)
 	}
 	l, err := s.gauge().Sealed(ctx, e)
 	if err != nil {

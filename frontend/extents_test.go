@@ -45,7 +45,7 @@ func TestExtents_OpenAndSealed(t *testing.T) {
 			break
 		}
 	}
-	if e := got[open.ID.String()]; e.GetState() != "open" || e.LastSeq != 7 || e.Bytes != 700 || e.Home != "own" || len(e.Replicas) != 1 || e.Wanted != 3 || e.Chain != 0 {
+	if e := got[open.ID.String()]; e.GetState() != "open" || e.LastSeq != 7 || e.Bytes != 700 || e.ReadScope != "own" || len(e.Replicas) != 1 || e.Wanted != 3 || e.Chain != 0 {
 		t.Errorf("open extent is %v", e)
 	}
 	if e := got[sealed.ID.String()]; e.GetState() != "sealed" || e.LastSeq != 42 || e.Bytes != 4200 || len(e.Holders) != 1 || e.Queue != "/t/a" || e.Wanted != 3 || e.Chain != 5 {

@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
@@ -11,7 +12,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/core/cancel"
-	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/core/words"
 	"github.com/columbamq/columba/frontend/lengths"
 	"github.com/columbamq/columba/frontend/removal"
 	"github.com/columbamq/columba/metadata"
@@ -23,14 +24,6 @@ const (
 	storedNot       = "not_committed"
 	storedGone      = "gone"
 	storedUnknown   = "unknown"
-)
-
-// Where a message of a group is that the group has done with.
-const (
-	stateSettled     = "settled"       // acked, or skipped, expired or dropped: groups keep no record of which
-	stateDead        = "dead_lettered" // and still in the dead letter queue
-	stateBeforeStart = "before_start"  // the group began behind it
-	stateCancelled   = "cancelled"     // while it waited for its time
 )
 
 // GetMessage tells the life of a message: where it is stored, what it is, and where it stands in each group of its queue.
@@ -122,10 +115,10 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *lengths.Len
 			}
 			out[i].Group, out[i].Receipt = group.Spec.Name, at.String()
 			switch due := m.GetMessage().GetDeliverAt(); {
-			case out[i].State == string(dispatch.PlaceDone):
+			case out[i].State == words.Settled:
 				s.explainSettled(gctx, group, m, out[i])
-			case out[i].State == string(dispatch.PlaceUnread) && l.Queue == group.Retry && due.AsTime().After(s.now()):
-				out[i].State, out[i].Until = string(dispatch.PlaceParked), due
+			case out[i].State == words.Unread && due != nil && due.AsTime().After(s.now()):
+				out[i].State, out[i].Until = words.Delayed, due
 			}
 			callOff(out[i], book.Outcome(called, at.Seq, group.ID))
 			if m.Message != nil {
@@ -134,7 +127,7 @@ func (s *service) standings(ctx context.Context, at core.Receipt, l *lengths.Len
 					out[i].Enqueued = m.Enqueued
 				}
 			}
-			if waits := out[i].State == string(dispatch.PlaceUnread) || out[i].State == string(dispatch.PlaceParked); waits && l.Queue == group.Retry && out[i].Attempts == 0 {
+			if waits := out[i].State == words.Unread || out[i].State == words.Delayed; waits && l.Queue == group.Retry && out[i].Attempts == 0 {
 				s.addAttempts(gctx, group, m, out[i])
 			}
 			s.setAge(out[i])
@@ -159,7 +152,7 @@ func (s *service) cancelled(ctx context.Context, e core.Extent) (book cancel.Boo
 // callOff is for a message of which the outcome was decided: one that was cancelled is, also before its owner has heard.
 func callOff(st *pb.Standing, outcome cancel.Outcome) {
 	if outcome == cancel.Cancelled && st.Attempts == 0 {
-		st.State, st.Until = stateCancelled, nil
+		st.State, st.Until = words.Cancelled, nil
 	}
 }
 
@@ -185,7 +178,7 @@ func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at c
 		return nil, err
 	}
 	if _, consumed := done[l.ID]; consumed || l.Seal.State == core.ExtentRetired {
-		return &pb.Standing{State: string(dispatch.PlaceDone)}, nil
+		return &pb.Standing{State: words.Settled}, nil
 	}
 	state, err := s.saved(ctx, group, l.Extent)
 	if err != nil {
@@ -196,17 +189,22 @@ func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at c
 
 // explainSettled finds out what became of a message that a group has settled, as far as that can be told.
 func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) {
-	out.State = stateSettled
+	out.State = words.Settled
 	if s.explainDead(ctx, group, m, out) {
 		return
 	}
 	if m.Enqueued == nil || s.explainParked(ctx, group, m, out) {
 		return
 	}
-	start, enqueued := group.Spec.Start, m.Enqueued.AsTime()
-	if start.Mode == core.StartTime && enqueued.Before(start.At) || start.Mode == core.StartLatest && enqueued.Before(group.Created) {
-		out.State = stateBeforeStart
+	if beforeStart(group, m.Enqueued.AsTime()) {
+		out.State = words.BeforeStart
 	}
+}
+
+// beforeStart reports whether a message was published before the start of a group, which does not get it.
+func beforeStart(group metadata.GroupRecord, published time.Time) bool {
+	start := group.Spec.Start
+	return start.Mode == core.StartTime && published.Before(start.At) || start.Mode == core.StartLatest && published.Before(group.Created)
 }
 
 // explainDead finds out whether a message is a dead letter of the group, which it reports, or was one that an operation took.
@@ -230,7 +228,7 @@ func (s *service) explainDead(ctx context.Context, group metadata.GroupRecord, m
 		case d.GetTaken():
 			taken = d.GetReceipt()
 		default:
-			out.State, out.DeadLetter, out.Attempts, out.LastFailure, out.LastText = stateDead, d.GetReceipt(), d.GetAttempts(), d.GetReason(), d.GetError()
+			out.State, out.DeadLetter, out.Attempts, out.LastFailure, out.LastText = words.Dead, d.GetReceipt(), d.GetAttempts(), d.GetReason(), d.GetError()
 			return true
 		}
 	}
@@ -241,7 +239,7 @@ func (s *service) explainDead(ctx context.Context, group metadata.GroupRecord, m
 			out.Detail = "it was dead letter " + taken + ": " + why
 		}
 	case letters.GetNext() != "":
-		out.Detail = fmt.Sprintf("not among the first %d dead letters of the group; dlq list --id looks through all", letters.GetLooked())
+		out.Detail = fmt.Sprintf("not among the first %d dead letters of the group; dlq list --id looks through all", letters.GetScanned())
 	}
 	return false
 }
@@ -284,7 +282,7 @@ func (s *service) readersOf(ctx context.Context, path string, queue core.QueueID
 	return out, nil
 }
 
-// explainParked finds out where a message stands that a group has parked, the last time, and reports whether there is one.
+// explainParked finds out where a message stands that is in a group's retry queue, the last time, and reports whether there is one.
 func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) bool {
 	id := m.GetMessage().GetId()
 	if id == "" || group.Retry.IsZero() {
@@ -295,7 +293,7 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 		return s.peers.Output(addr).ListParked
 	})
 	if err != nil {
-		s.log.Debug("cannot look for a parked message", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
+		s.log.Debug("cannot look for a message in a retry queue", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
 		return false
 	}
 	var last *pb.ParkedMessage
@@ -306,7 +304,7 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 	}
 	if last == nil {
 		if found.GetNext() != "" {
-			out.Detail = joined(out.Detail, fmt.Sprintf("not among the first %d messages that the group has parked; list parked --id looks through all", found.GetLooked()))
+			out.Detail = joined(out.Detail, fmt.Sprintf("not among the first %d messages of the group's retry queue; list delayed --id looks through all", found.GetLooked()))
 		}
 		return false
 	}
@@ -315,19 +313,19 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 		return false
 	}
 	now, err := s.standingAt(ctx, group, at)
-	if err != nil || now.GetState() == string(dispatch.PlaceDone) {
+	if err != nil || now.GetState() == words.Settled {
 		return false
 	}
-	if now.GetState() == stateCancelled && group.Rewound() { // it may have been delivered anew, and settled, after the group was sent back
-		out.Detail = joined(out.Detail, "what was parked of it, "+last.Receipt+", was cancelled")
+	if now.GetState() == words.Cancelled && group.Rewound() { // it may have been delivered anew, and settled, after the group was sent back
+		out.Detail = joined(out.Detail, "its retry "+last.Receipt+" was cancelled")
 		return false
 	}
-	out.State, out.Parked, out.Attempts, out.LastFailure, out.LastText, out.Owner = now.GetState(), last.Receipt, last.Attempts, last.Reason, last.Error, now.GetOwner()
+	out.State, out.RetryReceipt, out.Attempts, out.LastFailure, out.LastText, out.Owner = now.GetState(), last.Receipt, last.Attempts, last.Reason, last.Error, now.GetOwner()
 	out.Until, out.Holder = now.GetUntil(), now.GetHolder()
 	if now.GetAttempts() > 0 { // it has come back
 		out.Attempts, out.LastFailure, out.LastText = now.Attempts, now.LastFailure, now.LastText
-	} else if now.State != stateCancelled && last.GetUntil().AsTime().After(s.now()) {
-		out.State, out.Until = string(dispatch.PlaceParked), last.Until
+	} else if now.State != words.Cancelled && last.GetUntil().AsTime().After(s.now()) {
+		out.State, out.Until = words.Delayed, last.Until
 	}
 	return true
 }
@@ -344,7 +342,7 @@ func (s *service) addAttempts(ctx context.Context, group metadata.GroupRecord, m
 		return s.peers.Output(addr).ListParked
 	})
 	if err != nil {
-		s.log.Debug("cannot look up a parked message", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
+		s.log.Debug("cannot look up a message in a retry queue", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
 		return
 	}
 	for _, p := range found.GetMessages() {
@@ -362,7 +360,7 @@ func joined(before, detail string) string {
 	return before + "; " + detail
 }
 
-// standingAt is where a message that the group has parked stands in it.
+// standingAt is where a message of the group's retry queue stands in it.
 func (s *service) standingAt(ctx context.Context, group metadata.GroupRecord, at core.Receipt) (*pb.Standing, error) {
 	e, err := s.findExtent(ctx, at.Extent)
 	if err != nil {

@@ -54,22 +54,6 @@ func (s *service) ListDeadLetters(ctx context.Context, req *connect.Request[pb.L
 	return connect.NewResponse(resp), nil
 }
 
-// ListParked answers a page of what waits in the group's retry queue, oldest first; an output host reads it.
-func (s *service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
-	m := req.Msg
-	g, err := s.listed(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := ask(ctx, s.ranked(roleOutput, g.ID.ID), roleOutput, m, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
-		return s.peers.Output(addr).ListParked
-	})
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(resp), nil
-}
-
 // Peek answers a page of the queue's stored messages, oldest first, and consumes none; an output host reads them.
 func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
 	m := req.Msg
@@ -77,11 +61,7 @@ func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]
 	if err != nil {
 		return nil, err
 	}
-	after := m.GetAfter()
-	if m.GetTimers() { // and when it is due
-		after, _, _ = strings.Cut(after, "@")
-	}
-	if err := checkPage(after, m.GetLimit()); err != nil {
+	if err := checkPage(m.GetAfter(), m.GetLimit()); err != nil {
 		return nil, err
 	}
 	q, err := s.lookUp(ctx, path)

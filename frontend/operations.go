@@ -134,7 +134,7 @@ func operationToProto(o metadata.OperationRecord) *pb.Operation {
 		out.Selection = convert.SelectionToProto(*o.Selection)
 	}
 	if o.Search != nil {
-		out.Looked, out.Selected = o.Search.Looked, o.Search.Found
+		out.Scanned, out.Selected = o.Search.Looked, o.Search.Found
 	}
 	if o.Covered && o.Sealed == len(o.Extents) {
 		out.Total = o.Total

@@ -183,7 +183,7 @@ func TestOperations_Selections(t *testing.T) {
 		Selection: &pb.DeadLetterSelection{Ids: []string{message}, MinAttempts: 2, DeadBefore: convert.Time(time.Unix(9, 0)), DeadAfter: convert.Time(time.Unix(8, 0)), Reasons: []string{"nack"}},
 	}
 	o := must(call(t, c.admin.StartOperation, req))(t)
-	if o.Looked != 7 || o.Selected != 3 || !proto.Equal(o.Selection, &pb.DeadLetterSelection{MinAttempts: 2, Reasons: []string{"nack"}}) {
+	if o.Scanned != 7 || o.Selected != 3 || !proto.Equal(o.Selection, &pb.DeadLetterSelection{MinAttempts: 2, Reasons: []string{"nack"}}) {
 		t.Errorf("it is %v", o)
 	}
 	if asked, _ := c.ctl.lastAsked().(*pb.BeginOperationRequest); !proto.Equal(asked.GetOperation(), req) {

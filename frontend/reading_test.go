@@ -26,7 +26,7 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 		c.assign(g, e, 1, owner)
 	}
 	depth := func(r *pb.GetDepthRequest) (*pb.GetDepthResponse, error) {
-		d := &pb.Depth{Group: r.Group, Ready: 1, InFlight: 2, Delayed: 3, Parked: 4, Blocked: 7, OldestReadyMs: 6, AckRate: 1.3, Extents: 1}
+		d := &pb.Depth{Group: r.Group, Ready: 1, InFlight: 2, Delayed: 7, DelayedPublish: 3, DelayedRetry: 4, Blocked: 7, OldestReadyMs: 6, AckRate: 1.3, Extents: 1}
 		return &pb.GetDepthResponse{Groups: []*pb.Depth{d}}, nil
 	}
 	c.out.onDepth, b.onDepth = depth, depth
@@ -35,7 +35,7 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 		t.Fatalf("got %v", d)
 	}
 	want := &pb.Depth{
-		Queue: "/t/a", Group: "g", Ready: 2, InFlight: 4, Delayed: 6, Parked: 8, Blocked: 14, OldestReadyMs: 6, Extents: 2,
+		Queue: "/t/a", Group: "g", Ready: 2, InFlight: 4, Delayed: 14, DelayedPublish: 6, DelayedRetry: 8, Blocked: 14, OldestReadyMs: 6, Extents: 2,
 		AckRate: 2.6, PublishRate: 0.6, DrainMs: 10_000,
 	}
 	if diff := cmp.Diff(want, d.Groups[0], protocmp.Transform()); diff != "" {
@@ -110,7 +110,7 @@ func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	want.Ready, want.Delayed = 2, 10+3
+	want.Ready, want.Delayed, want.DelayedGroup = 2, 10+3, 10+3
 	d = must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]
 	want.OldestReadyMs = d.OldestReadyMs
 	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {

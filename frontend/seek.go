@@ -47,7 +47,7 @@ func (s *service) PreviewSeek(ctx context.Context, req *connect.Request[pb.SeekG
 		s.log.Debug("a preview of a seek does not say what waits", "queue", q.Spec.Path, "group", g.Spec.Name, "err", err)
 	case depth.Msg.GetGroups()[0].GetUnknownExtents() == 0:
 		d := depth.Msg.GetGroups()[0]
-		waiting := d.GetReady() + d.GetInFlight() + d.GetDelayed() + d.GetParked() + d.GetBlocked()
+		waiting := d.GetReady() + d.GetInFlight() + d.GetDelayed() + d.GetBlocked()
 		out.Waiting = &waiting
 	}
 	return connect.NewResponse(out), nil

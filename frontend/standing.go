@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/core/stuck"
+	"github.com/columbamq/columba/core/words"
 	"github.com/columbamq/columba/frontend/lengths"
 	"github.com/columbamq/columba/metadata"
 )
@@ -195,7 +196,7 @@ func (s *service) setAge(m *pb.Standing) {
 // savedStanding is where a message stood when it was saved last.
 func savedStanding(extent core.ExtentID, st dispatch.Standing) *pb.Standing {
 	out := &pb.Standing{
-		State: string(st.Place), Receipt: core.Receipt{Extent: extent, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
+		State: words.StateOf(st.Place), Receipt: core.Receipt{Extent: extent, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
 		LastFailure: st.Failure.String(), LastText: strings.ToValidUTF8(st.Text, "\uFFFD"),
 	}
 	if !st.Until.IsZero() {

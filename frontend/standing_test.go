@@ -134,12 +134,12 @@ func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
 	if _, s := get(); s.State != "in_flight" || s.Attempts != 2 || s.Holder.GetConsumer() != "w" {
 		t.Errorf("by its owner it stands at %v", s)
 	}
-	c.out.onStand = func(*pb.StandingRequest) (*pb.Standing, error) { return &pb.Standing{State: "done"}, nil }
+	c.out.onStand = func(*pb.StandingRequest) (*pb.Standing, error) { return &pb.Standing{State: "settled"}, nil }
 	if _, s := get(); s.State != "before_start" { // the group begins at latest, and was made after it
 		t.Errorf("settled, of before the group: %v", s)
 	}
 	letters = []*pb.DeadLetter{{Origin: "another"}, {Origin: at.String(), Receipt: "there:1", Attempts: 4, Reason: "nack", Error: "no"}}
-	if _, s := get(); s.State != "dead_lettered" || s.DeadLetter != "there:1" || s.Attempts != 4 || s.LastText != "no" {
+	if _, s := get(); s.State != "dead" || s.DeadLetter != "there:1" || s.Attempts != 4 || s.LastText != "no" {
 		t.Errorf("a dead letter stands at %v", s)
 	}
 	for receipt, code := range map[string]core.Code{

@@ -36,7 +36,7 @@ type counts struct {
 type toldCounts struct {
 	backlog.Progress
 	at     uint64 // the look that found it so
-	due    uint64 // of the delayed or parked ones that nobody reads, as of the last question to a store
+	due    uint64 // of the delayed ones that nobody reads, as of the last question to a store
 	oldest int64  // unix µs: since when the oldest of these has been due
 	read   int64  // unix ns, when the next message was read for its age last
 }
@@ -181,8 +181,8 @@ func (g *group) changedCounts(since, at uint64, now time.Time) *pb.GroupCounts {
 		}
 		id := s.extent.ID
 		out.Shares = append(out.Shares, &pb.ShareCounts{
-			Extent: id.ID[:], Counter: s.generation, Settled: p.Settled, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked,
-			Blocked: p.Blocked, Unread: uint32(p.Unread), Due: p.Due, Oldest: p.Oldest, Asleep: asleep, Reading: s.toldReading,
+			Extent: id.ID[:], Counter: s.generation, Settled: p.Settled, Ready: p.Ready, InFlight: p.InFlight, Blocked: p.Blocked,
+			DelayedPublish: p.Delayed.Publish, DelayedRetry: p.Delayed.Retry, DelayedGroup: p.Delayed.Group, Unread: uint32(p.Unread), Due: p.Due, Oldest: p.Oldest, Asleep: asleep, Reading: s.toldReading,
 		})
 	}
 	return out
@@ -192,21 +192,17 @@ func (g *group) countsLocked() *pb.GroupCounts {
 	return &pb.GroupCounts{Group: g.id.ID[:], AckRate: g.mu.told.ackRate, Stalled: g.mu.told.stalled}
 }
 
-// progressLocked is how far the share is, as depth counts it; asleep: its unread messages are delayed or parked, and nobody
+// progressLocked is how far the share is, as depth counts it; asleep: its unread messages are delayed, and nobody
 // reads them when they are due.
 func (s *share) progressLocked(now time.Time) (p backlog.Progress, asleep bool) {
 	d := s.rules.Depth()
 	p = backlog.Progress{
-		Settled: s.rules.Consumed(), Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: uint64(d.Delayed + d.Dying), Parked: uint64(d.Parked),
+		Settled: s.rules.Consumed(), Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: backlog.DelayedIn(d),
 		Blocked: uint64(d.Blocked), Oldest: d.OldestReady,
 	}
-	waits := s.timersWaitLocked()
 	switch {
-	case waits || s.rules.KeptBack():
-		p.Unread = backlog.Delayed
-		if waits && s.rules.IsReturning() {
-			p.Unread = backlog.Parked
-		}
+	case s.timersWaitLocked() || s.rules.KeptBack():
+		p.Unread = s.unreadClassLocked()
 		if asleep = s.asleepLocked(); asleep && s.told.due > 0 {
 			p.Due = s.told.due
 			if p.Oldest == 0 || s.told.oldest < p.Oldest {
@@ -215,7 +211,7 @@ func (s *share) progressLocked(now time.Time) (p backlog.Progress, asleep bool) 
 		}
 	case p.Oldest == 0 && !s.timers() && s.next.enqueued > 0 && s.nextStandsLocked(now):
 		if s.rules.KeepsBack(s.next.enqueued, now) { // and so what is younger
-			p.Unread = backlog.Delayed
+			p.Unread = backlog.DelayedGroup
 		} else {
 			p.Oldest = s.next.enqueued
 		}

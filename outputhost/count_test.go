@@ -92,10 +92,10 @@ func TestCountShares_AsDepthCounts(t *testing.T) {
 		told, _ := b.countShares(&pb.CountSharesRequest{})
 		c := told[string(s.extent.ID.ID[:])]
 		p := backlog.Progress{
-			Settled: c.Settled, Ready: c.Ready, InFlight: c.InFlight, Delayed: c.Delayed, Parked: c.Parked, Blocked: c.Blocked, Unread: backlog.Class(c.Unread), Due: c.Due,
+			Settled: c.Settled, Ready: c.Ready, InFlight: c.InFlight, Delayed: backlog.Delayed{Publish: c.DelayedPublish, Retry: c.DelayedRetry, Group: c.DelayedGroup}, Blocked: c.Blocked, Unread: backlog.Class(c.Unread), Due: c.Due,
 		}
 		got, want := backlog.Of(backlog.Extent{Last: s.last}, p), depthOf(t, r.g)
-		if got.Ready != want.Ready || got.InFlight != want.InFlight || got.Delayed != want.Delayed || got.Parked != want.Parked || got.Blocked != want.Blocked {
+		if got.Ready != want.Ready || got.InFlight != want.InFlight || got.Delayed.Sum() != want.Delayed || got.Delayed.Publish != want.DelayedPublish || got.Delayed.Retry != want.DelayedRetry || got.Blocked != want.Blocked {
 			t.Errorf("%s: %+v of %v; depth says %v", what, got, c, want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -19,6 +20,7 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 		return nil, err
 	}
 	out := &pb.Depth{Queue: g.queuePath, Group: g.name, UnknownExtents: uint32(len(unknown))}
+	var delayed backlog.Delayed
 	oldest := int64(0) // enqueue time, or due time, unix µs
 	older := func(enqueued int64) {
 		if enqueued > 0 && (oldest == 0 || enqueued < oldest) {
@@ -39,15 +41,11 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 			unread = s.rules.Uncounted(s.last)
 		}
 		out.InFlight += uint64(d.InFlight)
-		out.Delayed += uint64(d.Delayed + d.Dying)
-		out.Parked += uint64(d.Parked)
+		delayed.Add(backlog.DelayedIn(d))
 		out.Blocked += uint64(d.Blocked)
 		out.Ready += uint64(d.Ready)
 		if waits := s.timersWaitLocked(); waits || s.rules.KeptBack() {
-			class := &out.Delayed
-			if waits && s.rules.IsReturning() {
-				class = &out.Parked
-			}
+			class := delayed.Of(s.unreadClassLocked())
 			*class += unread
 			if s.asleepLocked() && unread > 0 {
 				asleep = append(asleep, &timersAsleep{s: s, class: class, unread: unread, known: s.knownLocked(), upTo: s.lastOwedLocked()})
@@ -75,12 +73,13 @@ func (g *group) depth(ctx context.Context) (*pb.Depth, error) {
 	g.mu.Lock()
 	for i, s := range unseen {
 		if s.rules.KeepsBack(enqueued[i], now) { // and so what is younger
-			out.Ready, out.Delayed = out.Ready-lack[i], out.Delayed+lack[i]
+			out.Ready, delayed.Group = out.Ready-lack[i], delayed.Group+lack[i]
 		} else {
 			older(enqueued[i])
 		}
 	}
 	g.mu.Unlock()
+	out.Delayed, out.DelayedPublish, out.DelayedRetry, out.DelayedGroup = delayed.Sum(), delayed.Publish, delayed.Retry, delayed.Group
 	if oldest > 0 {
 		out.OldestReadyMs = max(0, (now.UnixMicro()-oldest)/1000)
 	}
@@ -155,6 +154,17 @@ func (g *group) lookFor(ctx context.Context, s *share) error {
 
 // timersWaitLocked reports whether the unread messages of a timer extent count as not due: the reader has read all that is due, or there is no reader.
 func (s *share) timersWaitLocked() bool { return s.timers() && (s.reader == nil || !s.reader.more) }
+
+// unreadClassLocked is what the unread messages of a share wait for: that they are due, or the group's delay.
+func (s *share) unreadClassLocked() backlog.Class {
+	switch {
+	case !s.timersWaitLocked():
+		return backlog.DelayedGroup
+	case s.rules.IsReturning():
+		return backlog.DelayedRetry
+	}
+	return backlog.DelayedPublish
+}
 
 // asleepLocked reports whether no reader reads a timer extent: a store has to tell how many of its messages are due.
 func (s *share) asleepLocked() bool { return s.timers() && s.reader == nil }

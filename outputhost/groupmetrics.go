@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/core/words"
 	"github.com/columbamq/columba/internal/telemetry"
 )
 
@@ -43,12 +44,8 @@ func (m *groupMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- groupEvents
 }
 
-// events is how many kinds there are.
-const events = 15
-
-var eventNames = [events]string{
-	"delivered", "redelivered", "acked", "nacked", "expired", "rejected", "returned", "dead_lettered", "parked", "copies", "dropped", "skipped", "lapsed", "excused", "cancelled",
-}
+// events is how many kinds there are, in the order of words.Events.
+const events = len(words.Events)
 
 func eventsOf(c dispatch.Counters) [events]uint64 {
 	return [events]uint64{
@@ -167,14 +164,14 @@ func (x *groupSeries) send(out chan<- prometheus.Metric) {
 	gauge(groupUnsaved, float64(x.unsaved))
 	gauge(groupOldest, x.oldest)
 	d := x.depth
-	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed, d.Parked, d.Dying, d.Blocked} {
+	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed + d.Parked, d.Dying, d.Blocked} {
 		gauge(groupDepth, float64(n), depthStates[i])
 	}
 	for i, n := range x.events {
-		if n > 0 || eventNames[i] == "delivered" || eventNames[i] == "acked" {
-			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), x.queue, x.group, eventNames[i])
+		if n > 0 || words.Events[i] == "delivered" || words.Events[i] == "acked" {
+			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), x.queue, x.group, words.Events[i])
 		}
 	}
 }
 
-var depthStates = [...]string{"ready", "in_flight", "delayed", "parked", "dying", "blocked"}
+var depthStates = [...]string{words.Ready, words.InFlight, words.Delayed, words.DeadLettering, words.Blocked}

@@ -45,9 +45,6 @@ func (l *listing) take(s stored, page int) (next string, more bool) {
 
 // peek lists stored messages of a queue.
 func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse, error) {
-	if req.Timers {
-		return h.peekTimers(ctx, req)
-	}
 	queue, after, limit, err := h.page(ctx, req.Queue, req.After, req.Limit)
 	if err != nil {
 		return nil, err
@@ -89,7 +86,7 @@ func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) 
 		}
 		return true, err
 	})
-	out.Looked = l.looked
+	out.Scanned = l.looked
 	return out, err
 }
 

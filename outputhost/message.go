@@ -114,7 +114,7 @@ func parseTimersAfter(text string) (p timersAfter, err error) {
 
 // peekTimers lists the messages of a queue that are not due yet, extent by extent, in each as they are due. A page reads at most peekBytes of each of a
 // few extents.
-func (h *Host) peekTimers(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse, error) {
+func (h *Host) peekTimers(ctx context.Context, req *pb.ListTimersRequest) (*pb.PeekResponse, error) {
 	after, err := parseTimersAfter(req.After)
 	if err != nil {
 		return nil, err

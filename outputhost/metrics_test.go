@@ -105,7 +105,7 @@ func TestMetrics_HeaviestGroups(t *testing.T) {
 	}
 	const depth, done = "columba_outputhost_group_messages", "columba_outputhost_group_events_total"
 	ready := func(g *group) string { return "ready " + g.queuePath + " " }
-	if got := scrape(t, m, depth); got[ready(groups[3])] != 3 || got[ready(groups[2])] != 2 || got["ready "+telemetry.Rest+" "] != 1 || len(got) != 3*6 {
+	if got := scrape(t, m, depth); got[ready(groups[3])] != 3 || got[ready(groups[2])] != 2 || got["ready "+telemetry.Rest+" "] != 1 || len(got) != 3*5 {
 		t.Fatalf("of 4 groups with 0 to 3 ready messages, two of which have series: %v", got)
 	}
 	rest := telemetry.Rest + " delivered "

@@ -250,4 +250,20 @@ func (s *service) ListParked(ctx context.Context, req *connect.Request[pb.ListPa
 	return connect.NewResponse(out), nil
 }
 
+func (s *service) ListTimers(ctx context.Context, req *connect.Request[pb.ListTimersRequest]) (*connect.Response[pb.PeekResponse], error) {
+	out, err := s.h.peekTimers(ctx, req.Msg)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) ListWaiting(ctx context.Context, req *connect.Request[pb.ListWaitingRequest]) (*connect.Response[pb.ListWaitingResponse], error) {
+	out, err := s.h.listWaiting(ctx, req.Msg)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(out), nil
+}
+
 func unixMicro(us int64) *timestamppb.Timestamp { return convert.Time(time.UnixMicro(us)) }

@@ -12,6 +12,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/core/stuck"
+	"github.com/columbamq/columba/core/words"
 	"github.com/columbamq/columba/outputhost/intake"
 	"github.com/columbamq/columba/wire"
 )
@@ -263,21 +264,12 @@ func (g *group) standing(at core.Receipt) (*pb.Standing, error) {
 	return s.standingLocked(s.rules.Standing(at.Seq)), nil
 }
 
-// states are the words that users have for the places of messages.
-var states = map[dispatch.Place]string{
-	dispatch.PlaceBuffered: string(dispatch.PlaceReady), dispatch.PlaceUnsaved: string(dispatch.PlaceReady), dispatch.PlaceAlone: string(dispatch.PlaceReady),
-	dispatch.PlaceHeld: string(dispatch.PlaceReady),
-}
-
 // standingLocked is a standing as users see it.
 func (s *share) standingLocked(st dispatch.Standing) *pb.Standing {
 	g := s.group
 	out := &pb.Standing{
-		State: string(st.Place), Receipt: core.Receipt{Extent: s.extent.ID, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
+		State: words.StateOf(st.Place), Receipt: core.Receipt{Extent: s.extent.ID, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
 		LastFailure: st.Failure.String(), LastText: valid([]byte(st.Text)), Owner: string(g.h.deps.Members.Self().ID),
-	}
-	if word, other := states[st.Place]; other {
-		out.State = word
 	}
 	if st.Record != nil {
 		s.addRecord(out, st.Record)

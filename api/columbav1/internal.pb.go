@@ -3739,22 +3739,23 @@ func (x *GroupCounts) GetShares() []*ShareCounts {
 }
 
 type ShareCounts struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
-	Counter       uint64                 `protobuf:"varint,2,opt,name=counter,proto3" json:"counter,omitempty"` // of the assignment by which the host has the share
-	Settled       uint64                 `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"` // messages of the extent that the group needs no more
-	Ready         uint64                 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`     // of those that were read and are not settled …
-	InFlight      uint64                 `protobuf:"varint,5,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
-	Delayed       uint64                 `protobuf:"varint,6,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	Parked        uint64                 `protobuf:"varint,7,opt,name=parked,proto3" json:"parked,omitempty"`
-	Blocked       uint64                 `protobuf:"varint,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	Unread        uint32                 `protobuf:"varint,9,opt,name=unread,proto3" json:"unread,omitempty"`    // what those are that were not read: 0 ready, 1 delayed, 2 parked
-	Due           uint64                 `protobuf:"varint,10,opt,name=due,proto3" json:"due,omitempty"`         // of the unread ones that are delayed or parked: ready all the same
-	Oldest        int64                  `protobuf:"varint,11,opt,name=oldest,proto3" json:"oldest,omitempty"`   // unix µs: when the oldest ready message was enqueued, or was due; 0: none is ready, or it is not known
-	Asleep        bool                   `protobuf:"varint,12,opt,name=asleep,proto3" json:"asleep,omitempty"`   // the unread ones are delayed or parked, and nobody reads them: due is as of the last look
-	Reading       bool                   `protobuf:"varint,13,opt,name=reading,proto3" json:"reading,omitempty"` // the host reads on: what is unread has just come, or waits for room
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Extent         []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Counter        uint64                 `protobuf:"varint,2,opt,name=counter,proto3" json:"counter,omitempty"` // of the assignment by which the host has the share
+	Settled        uint64                 `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"` // messages of the extent that the group needs no more
+	Ready          uint64                 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`     // of those that were read and are not settled …
+	InFlight       uint64                 `protobuf:"varint,5,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	Blocked        uint64                 `protobuf:"varint,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	Unread         uint32                 `protobuf:"varint,9,opt,name=unread,proto3" json:"unread,omitempty"`    // what those are that were not read: 0 ready, 1 delayed by their publisher, 2 by a retry, 3 by the group
+	Due            uint64                 `protobuf:"varint,10,opt,name=due,proto3" json:"due,omitempty"`         // of the unread ones that are delayed: ready all the same
+	Oldest         int64                  `protobuf:"varint,11,opt,name=oldest,proto3" json:"oldest,omitempty"`   // unix µs: when the oldest ready message was enqueued, or was due; 0: none is ready, or it is not known
+	Asleep         bool                   `protobuf:"varint,12,opt,name=asleep,proto3" json:"asleep,omitempty"`   // the unread ones are delayed, and nobody reads them: due is as of the last look
+	Reading        bool                   `protobuf:"varint,13,opt,name=reading,proto3" json:"reading,omitempty"` // the host reads on: what is unread has just come, or waits for room
+	DelayedPublish uint64                 `protobuf:"varint,14,opt,name=delayed_publish,json=delayedPublish,proto3" json:"delayed_publish,omitempty"`
+	DelayedRetry   uint64                 `protobuf:"varint,15,opt,name=delayed_retry,json=delayedRetry,proto3" json:"delayed_retry,omitempty"`
+	DelayedGroup   uint64                 `protobuf:"varint,16,opt,name=delayed_group,json=delayedGroup,proto3" json:"delayed_group,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ShareCounts) Reset() {
@@ -3822,20 +3823,6 @@ func (x *ShareCounts) GetInFlight() uint64 {
 	return 0
 }
 
-func (x *ShareCounts) GetDelayed() uint64 {
-	if x != nil {
-		return x.Delayed
-	}
-	return 0
-}
-
-func (x *ShareCounts) GetParked() uint64 {
-	if x != nil {
-		return x.Parked
-	}
-	return 0
-}
-
 func (x *ShareCounts) GetBlocked() uint64 {
 	if x != nil {
 		return x.Blocked
@@ -3878,6 +3865,484 @@ func (x *ShareCounts) GetReading() bool {
 	return false
 }
 
+func (x *ShareCounts) GetDelayedPublish() uint64 {
+	if x != nil {
+		return x.DelayedPublish
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetDelayedRetry() uint64 {
+	if x != nil {
+		return x.DelayedRetry
+	}
+	return 0
+}
+
+func (x *ShareCounts) GetDelayedGroup() uint64 {
+	if x != nil {
+		return x.DelayedGroup
+	}
+	return 0
+}
+
+// ParkedMessage is a message in a group's retry queue, without its payload.
+type ParkedMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Receipt       string                 `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"` // in the retry queue
+	Origin        string                 `protobuf:"bytes,3,opt,name=origin,proto3" json:"origin,omitempty"`   // receipt in the queue it came from
+	Message       *Message               `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`        // when it is handed out again
+	Attempts      int32                  `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"` // so far
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"` // what the consumer said
+	LastConsumer  string                 `protobuf:"bytes,9,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
+	FirstEnqueued *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=first_enqueued,json=firstEnqueued,proto3" json:"first_enqueued,omitempty"`
+	ParkedSince   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=parked_since,json=parkedSince,proto3" json:"parked_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParkedMessage) Reset() {
+	*x = ParkedMessage{}
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParkedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParkedMessage) ProtoMessage() {}
+
+func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParkedMessage.ProtoReflect.Descriptor instead.
+func (*ParkedMessage) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *ParkedMessage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetReceipt() string {
+	if x != nil {
+		return x.Receipt
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ParkedMessage) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *ParkedMessage) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *ParkedMessage) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetLastConsumer() string {
+	if x != nil {
+		return x.LastConsumer
+	}
+	return ""
+}
+
+func (x *ParkedMessage) GetFirstEnqueued() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstEnqueued
+	}
+	return nil
+}
+
+func (x *ParkedMessage) GetParkedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ParkedSince
+	}
+	return nil
+}
+
+type ListParkedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token: a receipt
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`        // only this message
+	Due           bool                   `protobuf:"varint,6,opt,name=due,proto3" json:"due,omitempty"`     // also what is due, and may have been handed out since
+	Until         *timestamppb.Timestamp `protobuf:"bytes,60,opt,name=until,proto3" json:"until,omitempty"` // only what is due just then, also if that is past: it is looked up, and not looked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListParkedRequest) Reset() {
+	*x = ListParkedRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListParkedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListParkedRequest) ProtoMessage() {}
+
+func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
+func (*ListParkedRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ListParkedRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListParkedRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ListParkedRequest) GetDue() bool {
+	if x != nil {
+		return x.Due
+	}
+	return false
+}
+
+func (x *ListParkedRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+type ListParkedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*ParkedMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`       // a page may be empty though another one follows
+	Looked        uint64                 `protobuf:"varint,60,opt,name=looked,proto3" json:"looked,omitempty"` // how many messages the page was chosen of
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListParkedResponse) Reset() {
+	*x = ListParkedResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListParkedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListParkedResponse) ProtoMessage() {}
+
+func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
+func (*ListParkedResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ListParkedResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *ListParkedResponse) GetLooked() uint64 {
+	if x != nil {
+		return x.Looked
+	}
+	return 0
+}
+
+type ListTimersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"` // page token
+	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTimersRequest) Reset() {
+	*x = ListTimersRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTimersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTimersRequest) ProtoMessage() {}
+
+func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
+func (*ListTimersRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *ListTimersRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ListTimersRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListTimersRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListWaitingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // a receipt
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWaitingRequest) Reset() {
+	*x = ListWaitingRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWaitingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWaitingRequest) ProtoMessage() {}
+
+func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
+func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *ListWaitingRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ListWaitingRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ListWaitingRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListWaitingRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListWaitingResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*DelayedMessage      `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // the receipt to go on after; empty: there is no more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWaitingResponse) Reset() {
+	*x = ListWaitingResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWaitingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWaitingResponse) ProtoMessage() {}
+
+func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
+func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *ListWaitingResponse) GetMessages() []*DelayedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ListWaitingResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
 type ListDueResponse_Record struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -3890,7 +4355,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +4367,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3956,7 +4421,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4433,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4474,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4486,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4536,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4548,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4610,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4622,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4496,22 +4961,60 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x19\n" +
 	"\back_rate\x18\x02 \x01(\x01R\aackRate\x12\x18\n" +
 	"\astalled\x18\x03 \x01(\x03R\astalled\x12/\n" +
-	"\x06shares\x18\x04 \x03(\v2\x17.columba.v1.ShareCountsR\x06shares\"\xcc\x02\n" +
+	"\x06shares\x18\x04 \x03(\v2\x17.columba.v1.ShareCountsR\x06shares\"\x99\x03\n" +
 	"\vShareCounts\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
 	"\acounter\x18\x02 \x01(\x04R\acounter\x12\x18\n" +
 	"\asettled\x18\x03 \x01(\x04R\asettled\x12\x14\n" +
 	"\x05ready\x18\x04 \x01(\x04R\x05ready\x12\x1b\n" +
 	"\tin_flight\x18\x05 \x01(\x04R\binFlight\x12\x18\n" +
-	"\adelayed\x18\x06 \x01(\x04R\adelayed\x12\x16\n" +
-	"\x06parked\x18\a \x01(\x04R\x06parked\x12\x18\n" +
 	"\ablocked\x18\b \x01(\x04R\ablocked\x12\x16\n" +
 	"\x06unread\x18\t \x01(\rR\x06unread\x12\x10\n" +
 	"\x03due\x18\n" +
 	" \x01(\x04R\x03due\x12\x16\n" +
 	"\x06oldest\x18\v \x01(\x03R\x06oldest\x12\x16\n" +
 	"\x06asleep\x18\f \x01(\bR\x06asleep\x12\x18\n" +
-	"\areading\x18\r \x01(\bR\areading2\xae\n" +
+	"\areading\x18\r \x01(\bR\areading\x12'\n" +
+	"\x0fdelayed_publish\x18\x0e \x01(\x04R\x0edelayedPublish\x12#\n" +
+	"\rdelayed_retry\x18\x0f \x01(\x04R\fdelayedRetry\x12#\n" +
+	"\rdelayed_group\x18\x10 \x01(\x04R\fdelayedGroupJ\x04\b\x06\x10\aJ\x04\b\a\x10\b\"\xa3\x03\n" +
+	"\rParkedMessage\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x16\n" +
+	"\x06origin\x18\x03 \x01(\tR\x06origin\x12-\n" +
+	"\amessage\x18\x04 \x01(\v2\x13.columba.v1.MessageR\amessage\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
+	"\battempts\x18\x06 \x01(\x05R\battempts\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12#\n" +
+	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12A\n" +
+	"\x0efirst_enqueued\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\rfirstEnqueued\x12=\n" +
+	"\fparked_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vparkedSince\"\xbf\x01\n" +
+	"\x11ListParkedRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12\x10\n" +
+	"\x03due\x18\x06 \x01(\bR\x03due\x120\n" +
+	"\x05until\x18< \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"w\n" +
+	"\x12ListParkedResponse\x125\n" +
+	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.ParkedMessageR\bmessages\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12\x16\n" +
+	"\x06looked\x18< \x01(\x04R\x06looked\"U\n" +
+	"\x11ListTimersRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"l\n" +
+	"\x12ListWaitingRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\"a\n" +
+	"\x13ListWaitingResponse\x126\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1a.columba.v1.DelayedMessageR\bmessages\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next2\xae\n" +
 	"\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
@@ -4548,7 +5051,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12M\n" +
 	"\x06Verify\x12 .columba.v1.VerifyReplicaRequest\x1a!.columba.v1.VerifyReplicaResponse\x12B\n" +
 	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse\x12E\n" +
-	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xd6\a\n" +
+	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xed\b\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -4563,7 +5066,10 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\rFollowCancels\x12 .columba.v1.FollowCancelsRequest\x1a!.columba.v1.FollowCancelsResponse\x12`\n" +
 	"\x11SelectDeadLetters\x12$.columba.v1.SelectDeadLettersRequest\x1a%.columba.v1.SelectDeadLettersResponse\x12K\n" +
 	"\n" +
-	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponse\x12N\n" +
+	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponse\x12E\n" +
+	"\n" +
+	"ListTimers\x12\x1d.columba.v1.ListTimersRequest\x1a\x18.columba.v1.PeekResponse\x12N\n" +
+	"\vListWaiting\x12\x1e.columba.v1.ListWaitingRequest\x1a\x1f.columba.v1.ListWaitingResponse\x12N\n" +
 	"\vCountShares\x12\x1e.columba.v1.CountSharesRequest\x1a\x1f.columba.v1.CountSharesResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
@@ -4578,7 +5084,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
 	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
@@ -4640,174 +5146,191 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*CountSharesResponse)(nil),          // 57: columba.v1.CountSharesResponse
 	(*GroupCounts)(nil),                  // 58: columba.v1.GroupCounts
 	(*ShareCounts)(nil),                  // 59: columba.v1.ShareCounts
-	(*ListDueResponse_Record)(nil),       // 60: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 61: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 62: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 63: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 64: columba.v1.CountSharesRequest.Look
-	(*StoreIdentity)(nil),                // 65: columba.v1.StoreIdentity
-	(*Extent)(nil),                       // 66: columba.v1.Extent
-	(*HostAddress)(nil),                  // 67: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 68: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 69: columba.v1.UndecidedExtent
-	(*DeadLetterSelection)(nil),          // 70: columba.v1.DeadLetterSelection
-	(*durationpb.Duration)(nil),          // 71: google.protobuf.Duration
-	(*SealAllOfStoreRequest)(nil),        // 72: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 73: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 74: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 75: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 76: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 77: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 78: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 79: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 80: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 81: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 82: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 83: columba.v1.ListDeadLettersRequest
-	(*ListParkedRequest)(nil),            // 84: columba.v1.ListParkedRequest
-	(*SealAllOfStoreResponse)(nil),       // 85: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 86: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 87: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 88: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 89: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 90: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 91: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 92: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 93: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 94: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 95: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 96: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 97: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 98: columba.v1.ListDeadLettersResponse
-	(*ListParkedResponse)(nil),           // 99: columba.v1.ListParkedResponse
+	(*ParkedMessage)(nil),                // 60: columba.v1.ParkedMessage
+	(*ListParkedRequest)(nil),            // 61: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),           // 62: columba.v1.ListParkedResponse
+	(*ListTimersRequest)(nil),            // 63: columba.v1.ListTimersRequest
+	(*ListWaitingRequest)(nil),           // 64: columba.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),          // 65: columba.v1.ListWaitingResponse
+	(*ListDueResponse_Record)(nil),       // 66: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 67: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 68: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 69: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 70: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 71: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 72: columba.v1.Extent
+	(*HostAddress)(nil),                  // 73: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 74: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 75: columba.v1.UndecidedExtent
+	(*DeadLetterSelection)(nil),          // 76: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 77: google.protobuf.Duration
+	(*Message)(nil),                      // 78: columba.v1.Message
+	(*DelayedMessage)(nil),               // 79: columba.v1.DelayedMessage
+	(*SealAllOfStoreRequest)(nil),        // 80: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 81: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 82: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 83: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 84: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 85: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 86: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 87: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 88: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 89: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 90: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 91: columba.v1.ListDeadLettersRequest
+	(*SealAllOfStoreResponse)(nil),       // 92: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 93: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 94: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 95: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 96: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 97: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 98: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 99: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 100: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 101: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 102: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 103: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 104: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 105: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	65, // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
-	66, // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	67, // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	66, // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	68, // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	69, // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
-	16, // 6: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	17, // 7: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	18, // 8: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	20, // 9: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	21, // 10: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	66, // 11: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	22, // 12: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	70, // 13: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	66, // 14: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	66, // 15: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	66, // 16: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	65, // 17: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	65, // 18: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	66, // 19: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	65, // 20: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	65, // 21: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	65, // 22: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	68, // 23: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	65, // 24: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	66, // 25: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	65, // 26: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	65, // 27: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	38, // 28: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	65, // 29: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	65, // 30: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	60, // 31: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	61, // 32: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	62, // 33: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	71, // 34: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	63, // 35: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	64, // 36: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	58, // 37: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	59, // 38: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	4,  // 39: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	6,  // 40: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	8,  // 41: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	72, // 42: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	73, // 43: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	10, // 44: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	74, // 45: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	75, // 46: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	76, // 47: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	76, // 48: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
-	12, // 49: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	13, // 50: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	15, // 51: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	77, // 52: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	0,  // 53: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
-	2,  // 54: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
-	27, // 55: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	29, // 56: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	31, // 57: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	33, // 58: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	35, // 59: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	37, // 60: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	39, // 61: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	41, // 62: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	43, // 63: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	45, // 64: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	47, // 65: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	54, // 66: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	23, // 67: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	78, // 68: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	53, // 69: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	79, // 70: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	80, // 71: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	81, // 72: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	82, // 73: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	83, // 74: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	49, // 75: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	51, // 76: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	25, // 77: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	84, // 78: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	56, // 79: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	5,  // 80: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	7,  // 81: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	9,  // 82: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	85, // 83: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	86, // 84: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	11, // 85: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	87, // 86: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	88, // 87: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	89, // 88: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	90, // 89: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	23, // 90: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	14, // 91: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	19, // 92: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	91, // 93: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	1,  // 94: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
-	3,  // 95: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
-	28, // 96: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	30, // 97: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	32, // 98: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	34, // 99: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	36, // 100: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	38, // 101: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	40, // 102: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	42, // 103: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	44, // 104: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	46, // 105: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	48, // 106: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	55, // 107: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	24, // 108: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	92, // 109: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	93, // 110: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	94, // 111: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	95, // 112: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	96, // 113: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	97, // 114: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	98, // 115: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	50, // 116: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	52, // 117: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	26, // 118: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	99, // 119: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	57, // 120: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	80, // [80:121] is the sub-list for method output_type
-	39, // [39:80] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	71,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	72,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	73,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	72,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	74,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	75,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	16,  // 6: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	17,  // 7: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	18,  // 8: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	20,  // 9: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	21,  // 10: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	72,  // 11: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	22,  // 12: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	76,  // 13: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	72,  // 14: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	72,  // 15: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	72,  // 16: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	71,  // 17: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	71,  // 18: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	72,  // 19: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	71,  // 20: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	71,  // 21: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	71,  // 22: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	74,  // 23: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	71,  // 24: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	72,  // 25: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	71,  // 26: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	71,  // 27: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	38,  // 28: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	71,  // 29: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	71,  // 30: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	66,  // 31: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	67,  // 32: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	68,  // 33: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	77,  // 34: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	69,  // 35: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	70,  // 36: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	58,  // 37: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	59,  // 38: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	78,  // 39: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
+	74,  // 40: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
+	74,  // 41: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	74,  // 42: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	74,  // 43: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	60,  // 44: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	79,  // 45: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
+	4,   // 46: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	6,   // 47: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	8,   // 48: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	80,  // 49: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	81,  // 50: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	10,  // 51: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	82,  // 52: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	83,  // 53: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	84,  // 54: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	84,  // 55: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	12,  // 56: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	13,  // 57: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	15,  // 58: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	85,  // 59: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,   // 60: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,   // 61: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	27,  // 62: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	29,  // 63: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	31,  // 64: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	33,  // 65: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	35,  // 66: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	37,  // 67: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	39,  // 68: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	41,  // 69: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	43,  // 70: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	45,  // 71: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	47,  // 72: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	54,  // 73: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	23,  // 74: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	86,  // 75: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	53,  // 76: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	87,  // 77: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	88,  // 78: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	89,  // 79: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	90,  // 80: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	91,  // 81: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	49,  // 82: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	51,  // 83: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	25,  // 84: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	61,  // 85: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	63,  // 86: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
+	64,  // 87: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
+	56,  // 88: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	5,   // 89: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,   // 90: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,   // 91: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	92,  // 92: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	93,  // 93: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11,  // 94: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	94,  // 95: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	95,  // 96: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	96,  // 97: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	97,  // 98: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	23,  // 99: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	14,  // 100: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	19,  // 101: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	98,  // 102: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,   // 103: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,   // 104: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	28,  // 105: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	30,  // 106: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	32,  // 107: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	34,  // 108: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	36,  // 109: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	38,  // 110: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	40,  // 111: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	42,  // 112: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	44,  // 113: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	46,  // 114: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	48,  // 115: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	55,  // 116: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	24,  // 117: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	99,  // 118: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	100, // 119: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	101, // 120: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	102, // 121: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	103, // 122: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	104, // 123: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	105, // 124: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	50,  // 125: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	52,  // 126: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	26,  // 127: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	62,  // 128: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	104, // 129: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
+	65,  // 130: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
+	57,  // 131: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	89,  // [89:132] is the sub-list for method output_type
+	46,  // [46:89] is the sub-list for method input_type
+	46,  // [46:46] is the sub-list for extension type_name
+	46,  // [46:46] is the sub-list for extension extendee
+	0,   // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -4825,7 +5348,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   65,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

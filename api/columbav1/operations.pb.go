@@ -38,8 +38,8 @@ type Operation struct {
 	Created       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created,proto3" json:"created,omitempty"`
 	Changed       *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=changed,proto3" json:"changed,omitempty"`
 	Selection     *DeadLetterSelection   `protobuf:"bytes,60,opt,name=selection,proto3" json:"selection,omitempty"` // absent: all
-	Looked        uint64                 `protobuf:"varint,61,opt,name=looked,proto3" json:"looked,omitempty"`      // of the total: messages that were compared with the selection
-	Selected      uint64                 `protobuf:"varint,62,opt,name=selected,proto3" json:"selected,omitempty"`  // of those: what the selection takes
+	Scanned       uint64                 `protobuf:"varint,63,opt,name=scanned,proto3" json:"scanned,omitempty"`    // of the total: messages that were compared with the selection
+	Selected      uint64                 `protobuf:"varint,62,opt,name=selected,proto3" json:"selected,omitempty"`  // of the scanned ones: what the selection takes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,9 +165,9 @@ func (x *Operation) GetSelection() *DeadLetterSelection {
 	return nil
 }
 
-func (x *Operation) GetLooked() uint64 {
+func (x *Operation) GetScanned() uint64 {
 	if x != nil {
-		return x.Looked
+		return x.Scanned
 	}
 	return 0
 }
@@ -588,7 +588,7 @@ func (x *SeekGroupRequest) GetTo() string {
 type SeekPreview struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`                  // earliest, latest or a time
-	Messages      uint64                 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`     // of the queue that the group would get; cancelled and expired ones are counted; those merged into it or parked by it stay as they are, and are not
+	Messages      uint64                 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`     // of the queue that the group would get; cancelled and expired ones are counted; those merged into it and those in its retry queue stay as they are, and are not
 	Extents       uint32                 `protobuf:"varint,3,opt,name=extents,proto3" json:"extents,omitempty"`       // that these messages are in
 	Waiting       *uint64                `protobuf:"varint,4,opt,name=waiting,proto3,oneof" json:"waiting,omitempty"` // messages that the group has not settled now; absent while it is not known
 	unknownFields protoimpl.UnknownFields
@@ -947,7 +947,7 @@ var File_columba_v1_operations_proto protoreflect.FileDescriptor
 const file_columba_v1_operations_proto_rawDesc = "" +
 	"\n" +
 	"\x1bcolumba/v1/operations.proto\x12\n" +
-	"columba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb6\x03\n" +
+	"columba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x03\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -962,9 +962,9 @@ const file_columba_v1_operations_proto_rawDesc = "" +
 	" \x01(\tR\x03who\x124\n" +
 	"\acreated\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
 	"\achanged\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\achanged\x12=\n" +
-	"\tselection\x18< \x01(\v2\x1f.columba.v1.DeadLetterSelectionR\tselection\x12\x16\n" +
-	"\x06looked\x18= \x01(\x04R\x06looked\x12\x1a\n" +
-	"\bselected\x18> \x01(\x04R\bselected\"\xff\x01\n" +
+	"\tselection\x18< \x01(\v2\x1f.columba.v1.DeadLetterSelectionR\tselection\x12\x18\n" +
+	"\ascanned\x18? \x01(\x04R\ascanned\x12\x1a\n" +
+	"\bselected\x18> \x01(\x04R\bselectedJ\x04\b=\x10>\"\xff\x01\n" +
 	"\x13DeadLetterSelection\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12;\n" +
 	"\vdead_before\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +

@@ -2064,8 +2064,8 @@ func (x *ListDeadLettersRequest) GetTaken() bool {
 type ListDeadLettersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeadLetters   []*DeadLetter          `protobuf:"bytes,1,rep,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`       // a page may be empty though another one follows
-	Looked        uint64                 `protobuf:"varint,95,opt,name=looked,proto3" json:"looked,omitempty"` // how many messages the page was chosen of
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`         // a page may be empty though another one follows
+	Scanned       uint64                 `protobuf:"varint,96,opt,name=scanned,proto3" json:"scanned,omitempty"` // how many messages the page was chosen of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2114,9 +2114,9 @@ func (x *ListDeadLettersResponse) GetNext() string {
 	return ""
 }
 
-func (x *ListDeadLettersResponse) GetLooked() uint64 {
+func (x *ListDeadLettersResponse) GetScanned() uint64 {
 	if x != nil {
-		return x.Looked
+		return x.Scanned
 	}
 	return 0
 }
@@ -2329,33 +2329,31 @@ func (x *CancelledFor) GetOutcome() string {
 	return ""
 }
 
-type ListParkedRequest struct {
+type ListDelayedRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token: a receipt
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"` // empty: only what was published for later
+	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token
 	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`        // only this message
-	Due           bool                   `protobuf:"varint,6,opt,name=due,proto3" json:"due,omitempty"`     // also what is due, and may have been handed out since
-	Until         *timestamppb.Timestamp `protobuf:"bytes,60,opt,name=until,proto3" json:"until,omitempty"` // only what is due just then, also if that is past: it is looked up, and not looked for
+	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // only this message
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListParkedRequest) Reset() {
-	*x = ListParkedRequest{}
+func (x *ListDelayedRequest) Reset() {
+	*x = ListDelayedRequest{}
 	mi := &file_columba_v1_public_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListParkedRequest) String() string {
+func (x *ListDelayedRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListParkedRequest) ProtoMessage() {}
+func (*ListDelayedRequest) ProtoMessage() {}
 
-func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
+func (x *ListDelayedRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_public_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2367,83 +2365,68 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
-func (*ListParkedRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListDelayedRequest.ProtoReflect.Descriptor instead.
+func (*ListDelayedRequest) Descriptor() ([]byte, []int) {
 	return file_columba_v1_public_proto_rawDescGZIP(), []int{42}
 }
 
-func (x *ListParkedRequest) GetQueue() string {
+func (x *ListDelayedRequest) GetQueue() string {
 	if x != nil {
 		return x.Queue
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetGroup() string {
+func (x *ListDelayedRequest) GetGroup() string {
 	if x != nil {
 		return x.Group
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetAfter() string {
+func (x *ListDelayedRequest) GetAfter() string {
 	if x != nil {
 		return x.After
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetLimit() int32 {
+func (x *ListDelayedRequest) GetLimit() int32 {
 	if x != nil {
 		return x.Limit
 	}
 	return 0
 }
 
-func (x *ListParkedRequest) GetId() string {
+func (x *ListDelayedRequest) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetDue() bool {
-	if x != nil {
-		return x.Due
-	}
-	return false
-}
-
-func (x *ListParkedRequest) GetUntil() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Until
-	}
-	return nil
-}
-
-type ListParkedResponse struct {
+type ListDelayedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Messages      []*ParkedMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`       // a page may be empty though another one follows
-	Looked        uint64                 `protobuf:"varint,60,opt,name=looked,proto3" json:"looked,omitempty"` // how many messages the page was chosen of
+	Messages      []*DelayedMessage      `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // a page may be empty though another one follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListParkedResponse) Reset() {
-	*x = ListParkedResponse{}
+func (x *ListDelayedResponse) Reset() {
+	*x = ListDelayedResponse{}
 	mi := &file_columba_v1_public_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListParkedResponse) String() string {
+func (x *ListDelayedResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListParkedResponse) ProtoMessage() {}
+func (*ListDelayedResponse) ProtoMessage() {}
 
-func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
+func (x *ListDelayedResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_public_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2455,30 +2438,23 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
-func (*ListParkedResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListDelayedResponse.ProtoReflect.Descriptor instead.
+func (*ListDelayedResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_public_proto_rawDescGZIP(), []int{43}
 }
 
-func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
+func (x *ListDelayedResponse) GetMessages() []*DelayedMessage {
 	if x != nil {
 		return x.Messages
 	}
 	return nil
 }
 
-func (x *ListParkedResponse) GetNext() string {
+func (x *ListDelayedResponse) GetNext() string {
 	if x != nil {
 		return x.Next
 	}
 	return ""
-}
-
-func (x *ListParkedResponse) GetLooked() uint64 {
-	if x != nil {
-		return x.Looked
-	}
-	return 0
 }
 
 type PeekRequest struct {
@@ -2486,7 +2462,6 @@ type PeekRequest struct {
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Timers        bool                   `protobuf:"varint,25,opt,name=timers,proto3" json:"timers,omitempty"` // only what is not due yet; it comes without its payload, and a page may be empty though another one follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2540,13 +2515,6 @@ func (x *PeekRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
-}
-
-func (x *PeekRequest) GetTimers() bool {
-	if x != nil {
-		return x.Timers
-	}
-	return false
 }
 
 type StoredMessage struct {
@@ -4188,11 +4156,11 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12\x14\n" +
-	"\x05taken\x18_ \x01(\bR\x05taken\"\x80\x01\n" +
+	"\x05taken\x18_ \x01(\bR\x05taken\"\x88\x01\n" +
 	"\x17ListDeadLettersResponse\x129\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x16.columba.v1.DeadLetterR\vdeadLetters\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\x12\x16\n" +
-	"\x06looked\x18_ \x01(\x04R\x06looked\"A\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12\x18\n" +
+	"\ascanned\x18` \x01(\x04R\ascannedJ\x04\b_\x10`\"A\n" +
 	"\rCancelRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
 	"\breceipts\x18\x02 \x03(\tR\breceipts\"D\n" +
@@ -4204,24 +4172,20 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x06groups\x18\x03 \x03(\v2\x18.columba.v1.CancelledForR\x06groups\">\n" +
 	"\fCancelledFor\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\tR\aoutcome\"\xbf\x01\n" +
-	"\x11ListParkedRequest\x12\x14\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\"|\n" +
+	"\x12ListDelayedRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x0e\n" +
-	"\x02id\x18\x05 \x01(\tR\x02id\x12\x10\n" +
-	"\x03due\x18\x06 \x01(\bR\x03due\x120\n" +
-	"\x05until\x18< \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"w\n" +
-	"\x12ListParkedResponse\x125\n" +
-	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.ParkedMessageR\bmessages\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\x12\x16\n" +
-	"\x06looked\x18< \x01(\x04R\x06looked\"g\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\"a\n" +
+	"\x13ListDelayedResponse\x126\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1a.columba.v1.DelayedMessageR\bmessages\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"U\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06timers\x18\x19 \x01(\bR\x06timers\"\x90\x01\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limitJ\x04\b\x19\x10\x1a\"\x90\x01\n" +
 	"\rStoredMessage\x12\x18\n" +
 	"\areceipt\x18\x01 \x01(\tR\areceipt\x126\n" +
 	"\benqueued\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\benqueued\x12-\n" +
@@ -4312,7 +4276,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"X\n" +
 	"\rRouteResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
-	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xeb\x15\n" +
+	"\x05hosts\x18\x02 \x03(\v2\x17.columba.v1.HostAddressR\x05hosts2\xee\x15\n" +
 	"\fAdminService\x12@\n" +
 	"\vCreateQueue\x12\x1e.columba.v1.CreateQueueRequest\x1a\x11.columba.v1.Queue\x12Q\n" +
 	"\fCreateQueues\x12\x1f.columba.v1.CreateQueuesRequest\x1a .columba.v1.CreateQueuesResponse\x12:\n" +
@@ -4343,9 +4307,8 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12D\n" +
 	"\n" +
 	"GetMessage\x12\x1d.columba.v1.GetMessageRequest\x1a\x17.columba.v1.MessageLife\x12Z\n" +
-	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12K\n" +
-	"\n" +
-	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponse\x12J\n" +
+	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12N\n" +
+	"\vListDelayed\x12\x1e.columba.v1.ListDelayedRequest\x1a\x1f.columba.v1.ListDelayedResponse\x12J\n" +
 	"\x0eStartOperation\x12!.columba.v1.StartOperationRequest\x1a\x15.columba.v1.Operation\x12F\n" +
 	"\fGetOperation\x12\x1f.columba.v1.GetOperationRequest\x1a\x15.columba.v1.Operation\x12L\n" +
 	"\x0fCancelOperation\x12\".columba.v1.CancelOperationRequest\x1a\x15.columba.v1.Operation\x12W\n" +
@@ -4424,8 +4387,8 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*CancelResponse)(nil),              // 39: columba.v1.CancelResponse
 	(*CancelResult)(nil),                // 40: columba.v1.CancelResult
 	(*CancelledFor)(nil),                // 41: columba.v1.CancelledFor
-	(*ListParkedRequest)(nil),           // 42: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),          // 43: columba.v1.ListParkedResponse
+	(*ListDelayedRequest)(nil),          // 42: columba.v1.ListDelayedRequest
+	(*ListDelayedResponse)(nil),         // 43: columba.v1.ListDelayedResponse
 	(*PeekRequest)(nil),                 // 44: columba.v1.PeekRequest
 	(*StoredMessage)(nil),               // 45: columba.v1.StoredMessage
 	(*PeekResponse)(nil),                // 46: columba.v1.PeekResponse
@@ -4464,7 +4427,7 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*Depth)(nil),                       // 79: columba.v1.Depth
 	(*DeadLetter)(nil),                  // 80: columba.v1.DeadLetter
 	(*Error)(nil),                       // 81: columba.v1.Error
-	(*ParkedMessage)(nil),               // 82: columba.v1.ParkedMessage
+	(*DelayedMessage)(nil),              // 82: columba.v1.DelayedMessage
 	(*Message)(nil),                     // 83: columba.v1.Message
 	(*NamespaceSpec)(nil),               // 84: columba.v1.NamespaceSpec
 	(*Namespace)(nil),                   // 85: columba.v1.Namespace
@@ -4507,128 +4470,127 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	40, // 20: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
 	81, // 21: columba.v1.CancelResult.error:type_name -> columba.v1.Error
 	41, // 22: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	78, // 23: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	82, // 24: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	78, // 25: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	83, // 26: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	45, // 27: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	84, // 28: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	85, // 29: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	84, // 30: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	78, // 31: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
-	78, // 32: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
-	54, // 33: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
-	83, // 34: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	71, // 35: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	86, // 36: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	78, // 37: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	83, // 38: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	60, // 39: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	86, // 40: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	86, // 41: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	72, // 42: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	87, // 43: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	74, // 44: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	81, // 45: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	81, // 46: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	81, // 47: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 48: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 49: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 50: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 51: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 52: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 53: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 54: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 55: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 56: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 57: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 58: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	88, // 59: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	88, // 60: columba.v1.AdminService.PreviewSeek:input_type -> columba.v1.SeekGroupRequest
-	16, // 61: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 62: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 63: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 64: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 65: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
-	26, // 66: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	29, // 67: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	32, // 68: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	34, // 69: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	89, // 70: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	90, // 71: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	36, // 72: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	42, // 73: columba.v1.AdminService.ListParked:input_type -> columba.v1.ListParkedRequest
-	91, // 74: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	92, // 75: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	93, // 76: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	94, // 77: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	44, // 78: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	47, // 79: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	48, // 80: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	49, // 81: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	51, // 82: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	52, // 83: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	55, // 84: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
-	57, // 85: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	59, // 86: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	62, // 87: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	63, // 88: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	64, // 89: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	65, // 90: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	38, // 91: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	67, // 92: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	68, // 93: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	74, // 94: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 95: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	74, // 96: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 97: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	74, // 98: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 99: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	76, // 100: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	76, // 101: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 102: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	76, // 103: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 104: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	76, // 105: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	95, // 106: columba.v1.AdminService.PreviewSeek:output_type -> columba.v1.SeekPreview
-	17, // 107: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	77, // 108: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	77, // 109: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 110: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	24, // 111: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
-	27, // 112: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	31, // 113: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	33, // 114: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	35, // 115: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	96, // 116: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	97, // 117: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
-	37, // 118: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	43, // 119: columba.v1.AdminService.ListParked:output_type -> columba.v1.ListParkedResponse
-	98, // 120: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	98, // 121: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	98, // 122: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	99, // 123: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	46, // 124: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	85, // 125: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	85, // 126: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	50, // 127: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	85, // 128: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	53, // 129: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	56, // 130: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
-	58, // 131: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	61, // 132: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	66, // 133: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	66, // 134: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	66, // 135: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	66, // 136: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	39, // 137: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	69, // 138: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	69, // 139: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	94, // [94:140] is the sub-list for method output_type
-	48, // [48:94] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	82, // 23: columba.v1.ListDelayedResponse.messages:type_name -> columba.v1.DelayedMessage
+	78, // 24: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 25: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	45, // 26: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	84, // 27: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	85, // 28: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	84, // 29: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	78, // 30: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
+	78, // 31: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	54, // 32: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
+	83, // 33: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	71, // 34: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	86, // 35: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	78, // 36: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 37: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	60, // 38: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	86, // 39: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	86, // 40: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	72, // 41: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	87, // 42: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	74, // 43: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	81, // 44: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	81, // 45: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	81, // 46: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 47: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 48: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 49: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 50: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 51: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 52: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 53: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 54: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 55: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 56: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 57: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	88, // 58: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	88, // 59: columba.v1.AdminService.PreviewSeek:input_type -> columba.v1.SeekGroupRequest
+	16, // 60: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 61: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 62: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 63: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 64: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
+	26, // 65: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	29, // 66: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	32, // 67: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	34, // 68: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	89, // 69: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	90, // 70: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	36, // 71: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	42, // 72: columba.v1.AdminService.ListDelayed:input_type -> columba.v1.ListDelayedRequest
+	91, // 73: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	92, // 74: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	93, // 75: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	94, // 76: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	44, // 77: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	47, // 78: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	48, // 79: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	49, // 80: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	51, // 81: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	52, // 82: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	55, // 83: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
+	57, // 84: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	59, // 85: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	62, // 86: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	63, // 87: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	64, // 88: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	65, // 89: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	38, // 90: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	67, // 91: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	68, // 92: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	74, // 93: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 94: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	74, // 95: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 96: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	74, // 97: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 98: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	76, // 99: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	76, // 100: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 101: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	76, // 102: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 103: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	76, // 104: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	95, // 105: columba.v1.AdminService.PreviewSeek:output_type -> columba.v1.SeekPreview
+	17, // 106: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	77, // 107: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	77, // 108: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 109: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 110: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
+	27, // 111: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	31, // 112: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	33, // 113: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	35, // 114: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	96, // 115: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	97, // 116: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	37, // 117: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	43, // 118: columba.v1.AdminService.ListDelayed:output_type -> columba.v1.ListDelayedResponse
+	98, // 119: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	98, // 120: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	98, // 121: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	99, // 122: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	46, // 123: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	85, // 124: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	85, // 125: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	50, // 126: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	85, // 127: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	53, // 128: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	56, // 129: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
+	58, // 130: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	61, // 131: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	66, // 132: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	66, // 133: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	66, // 134: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	66, // 135: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	39, // 136: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	69, // 137: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	69, // 138: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	93, // [93:139] is the sub-list for method output_type
+	47, // [47:93] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }

@@ -178,7 +178,7 @@ func (x *WhyStuckResponse) GetExtents() uint32 {
 // Standing is where a message stands in a group.
 type Standing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // a word of the glossary, docs/concepts.md
 	Receipt       string                 `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"` // empty while its bytes are not read
 	Enqueued      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=enqueued,proto3" json:"enqueued,omitempty"`
@@ -190,9 +190,9 @@ type Standing struct {
 	Owner         string                 `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`                               // the output host that has the share
 	AgeMs         int64                  `protobuf:"varint,11,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`                 // since it was enqueued; 0 while that is not known
 	Group         string                 `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
-	DeadLetter    string                 `protobuf:"bytes,13,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"` // receipt in the dead letter queue, of one that is there
-	Parked        string                 `protobuf:"bytes,50,opt,name=parked,proto3" json:"parked,omitempty"`                           // receipt in the group's retry queue, of one that waits there
-	Detail        string                 `protobuf:"bytes,60,opt,name=detail,proto3" json:"detail,omitempty"`                           // what could not be told of it, and why
+	DeadLetter    string                 `protobuf:"bytes,13,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`       // receipt in the dead letter queue, of one that is there
+	RetryReceipt  string                 `protobuf:"bytes,61,opt,name=retry_receipt,json=retryReceipt,proto3" json:"retry_receipt,omitempty"` // receipt in the group's retry queue, of one that waits there
+	Detail        string                 `protobuf:"bytes,60,opt,name=detail,proto3" json:"detail,omitempty"`                                 // what could not be told of it, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -318,9 +318,9 @@ func (x *Standing) GetDeadLetter() string {
 	return ""
 }
 
-func (x *Standing) GetParked() string {
+func (x *Standing) GetRetryReceipt() string {
 	if x != nil {
-		return x.Parked
+		return x.RetryReceipt
 	}
 	return ""
 }
@@ -656,7 +656,7 @@ const file_columba_v1_standing_proto_rawDesc = "" +
 	"\x04also\x18\x05 \x03(\tR\x04also\x12\x16\n" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12.\n" +
 	"\amessage\x18\a \x01(\v2\x14.columba.v1.StandingR\amessage\x12\x18\n" +
-	"\aextents\x18\b \x01(\rR\aextents\"\xd0\x03\n" +
+	"\aextents\x18\b \x01(\rR\aextents\"\xe3\x03\n" +
 	"\bStanding\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x18\n" +
 	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x0e\n" +
@@ -672,9 +672,9 @@ const file_columba_v1_standing_proto_rawDesc = "" +
 	"\x06age_ms\x18\v \x01(\x03R\x05ageMs\x12\x14\n" +
 	"\x05group\x18\f \x01(\tR\x05group\x12\x1f\n" +
 	"\vdead_letter\x18\r \x01(\tR\n" +
-	"deadLetter\x12\x16\n" +
-	"\x06parked\x182 \x01(\tR\x06parked\x12\x16\n" +
-	"\x06detail\x18< \x01(\tR\x06detail\"\xd8\x01\n" +
+	"deadLetter\x12#\n" +
+	"\rretry_receipt\x18= \x01(\tR\fretryReceipt\x12\x16\n" +
+	"\x06detail\x18< \x01(\tR\x06detailJ\x04\b2\x103\"\xd8\x01\n" +
 	"\x06Holder\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x18\n" +

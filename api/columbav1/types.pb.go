@@ -869,12 +869,12 @@ type ExtentInfo struct {
 	LastSeq       uint64                 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created,proto3" json:"created,omitempty"`
-	Home          string                 `protobuf:"bytes,11,opt,name=home,proto3" json:"home,omitempty"`
-	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"`                     // copies that it shall have, once there are stores for them
-	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`                       // place in the chain of a cp queue, from 1; 0 in an ap queue
-	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"`                    // of a timer extent: how far ahead its messages are due at most: 1h, 1d, 30d, 1y
-	Due           *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=due,proto3" json:"due,omitempty"`                            // of a sealed timer extent: by then its last message is due
-	LostFrom      uint64                 `protobuf:"varint,27,opt,name=lost_from,json=lostFrom,proto3" json:"lost_from,omitempty"` // from here to last_seq no store has it any more, and readers skip it; 0: nothing is known to be lost
+	ReadScope     string                 `protobuf:"bytes,28,opt,name=read_scope,json=readScope,proto3" json:"read_scope,omitempty"` // who reads it: own (the groups of its queue), merged (one group), purged (nobody any more), staging (nobody yet)
+	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"`                       // copies that it shall have, once there are stores for them
+	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`                         // place in the chain of a cp queue, from 1; 0 in an ap queue
+	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"`                      // of a timer extent: how far ahead its messages are due at most: 1h, 1d, 30d, 1y
+	Due           *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=due,proto3" json:"due,omitempty"`                              // of a sealed timer extent: by then its last message is due
+	LostFrom      uint64                 `protobuf:"varint,27,opt,name=lost_from,json=lostFrom,proto3" json:"lost_from,omitempty"`   // from here to last_seq no store has it any more, and readers skip it; 0: nothing is known to be lost
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -979,9 +979,9 @@ func (x *ExtentInfo) GetCreated() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *ExtentInfo) GetHome() string {
+func (x *ExtentInfo) GetReadScope() string {
 	if x != nil {
-		return x.Home
+		return x.ReadScope
 	}
 	return ""
 }
@@ -1443,38 +1443,39 @@ func (x *DeadLetterLife) GetLastConsumer() string {
 	return ""
 }
 
-// ParkedMessage is a message in a group's retry queue, without its payload.
-type ParkedMessage struct {
+// DelayedMessage is a message that waits for its time, without its payload.
+type DelayedMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Receipt       string                 `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"` // in the retry queue
-	Origin        string                 `protobuf:"bytes,3,opt,name=origin,proto3" json:"origin,omitempty"`   // receipt in the queue it came from
-	Message       *Message               `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`        // when it is handed out again
-	Attempts      int32                  `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"` // so far
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"` // what the consumer said
-	LastConsumer  string                 `protobuf:"bytes,9,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
-	FirstEnqueued *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=first_enqueued,json=firstEnqueued,proto3" json:"first_enqueued,omitempty"`
-	ParkedSince   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=parked_since,json=parkedSince,proto3" json:"parked_since,omitempty"`
+	Receipt       string                 `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"`    // Cancel takes it
+	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`      // publish: its publisher gave it a delay or a time; retry: a consumer sent it back; group: the group's delay
+	Due           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due,proto3" json:"due,omitempty"`            // it is not delivered before
+	Message       *Message               `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`    // without payload and delay
+	Enqueued      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=enqueued,proto3" json:"enqueued,omitempty"`  // when it was published
+	Attempts      int32                  `protobuf:"varint,7,opt,name=attempts,proto3" json:"attempts,omitempty"` // of the group so far; 0 unless the source is retry
+	Reason        string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`      // of the last failed attempt: nack, lock_timeout
+	Error         string                 `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`        // what the consumer said
+	LastConsumer  string                 `protobuf:"bytes,10,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
+	Origin        string                 `protobuf:"bytes,11,opt,name=origin,proto3" json:"origin,omitempty"`                                 // receipt in the queue, of a message in the group's retry queue
+	DelayedSince  *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=delayed_since,json=delayedSince,proto3" json:"delayed_since,omitempty"` // of a message in the group's retry queue: since when it is there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ParkedMessage) Reset() {
-	*x = ParkedMessage{}
+func (x *DelayedMessage) Reset() {
+	*x = DelayedMessage{}
 	mi := &file_columba_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ParkedMessage) String() string {
+func (x *DelayedMessage) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ParkedMessage) ProtoMessage() {}
+func (*DelayedMessage) ProtoMessage() {}
 
-func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
+func (x *DelayedMessage) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1486,84 +1487,91 @@ func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ParkedMessage.ProtoReflect.Descriptor instead.
-func (*ParkedMessage) Descriptor() ([]byte, []int) {
+// Deprecated: Use DelayedMessage.ProtoReflect.Descriptor instead.
+func (*DelayedMessage) Descriptor() ([]byte, []int) {
 	return file_columba_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *ParkedMessage) GetId() string {
+func (x *DelayedMessage) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetReceipt() string {
+func (x *DelayedMessage) GetReceipt() string {
 	if x != nil {
 		return x.Receipt
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetOrigin() string {
+func (x *DelayedMessage) GetSource() string {
 	if x != nil {
-		return x.Origin
+		return x.Source
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetMessage() *Message {
+func (x *DelayedMessage) GetDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Due
+	}
+	return nil
+}
+
+func (x *DelayedMessage) GetMessage() *Message {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-func (x *ParkedMessage) GetUntil() *timestamppb.Timestamp {
+func (x *DelayedMessage) GetEnqueued() *timestamppb.Timestamp {
 	if x != nil {
-		return x.Until
+		return x.Enqueued
 	}
 	return nil
 }
 
-func (x *ParkedMessage) GetAttempts() int32 {
+func (x *DelayedMessage) GetAttempts() int32 {
 	if x != nil {
 		return x.Attempts
 	}
 	return 0
 }
 
-func (x *ParkedMessage) GetReason() string {
+func (x *DelayedMessage) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetError() string {
+func (x *DelayedMessage) GetError() string {
 	if x != nil {
 		return x.Error
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetLastConsumer() string {
+func (x *DelayedMessage) GetLastConsumer() string {
 	if x != nil {
 		return x.LastConsumer
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetFirstEnqueued() *timestamppb.Timestamp {
+func (x *DelayedMessage) GetOrigin() string {
 	if x != nil {
-		return x.FirstEnqueued
+		return x.Origin
 	}
-	return nil
+	return ""
 }
 
-func (x *ParkedMessage) GetParkedSince() *timestamppb.Timestamp {
+func (x *DelayedMessage) GetDelayedSince() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ParkedSince
+		return x.DelayedSince
 	}
 	return nil
 }
@@ -1574,18 +1582,20 @@ type Depth struct {
 	Group          string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Ready          uint64                 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
 	InFlight       uint64                 `protobuf:"varint,4,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
-	Delayed        uint64                 `protobuf:"varint,5,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	Parked         uint64                 `protobuf:"varint,6,opt,name=parked,proto3" json:"parked,omitempty"`
+	Delayed        uint64                 `protobuf:"varint,5,opt,name=delayed,proto3" json:"delayed,omitempty"` // wait for their time, or are on their way to the dead letter queue: the sum of the three below
 	Dead           uint64                 `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
 	OldestReadyMs  int64                  `protobuf:"varint,8,opt,name=oldest_ready_ms,json=oldestReadyMs,proto3" json:"oldest_ready_ms,omitempty"`
-	Blocked        uint64                 `protobuf:"varint,9,opt,name=blocked,proto3" json:"blocked,omitempty"`                                      // exhausted in a group that blocks; not in delayed
-	StalledMs      int64                  `protobuf:"varint,30,opt,name=stalled_ms,json=stalledMs,proto3" json:"stalled_ms,omitempty"`                // for how long nothing has succeeded in a stalled group; 0: it is not stalled
-	AckRate        float64                `protobuf:"fixed64,35,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"`                     // messages per second, over the last ten seconds or a little more
-	PublishRate    float64                `protobuf:"fixed64,36,opt,name=publish_rate,json=publishRate,proto3" json:"publish_rate,omitempty"`         // of the queue, the same
-	DrainMs        int64                  `protobuf:"varint,37,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`                      // until nothing is ready, in flight, delayed or parked, at these rates; -1: at these it does not get less
-	UnknownExtents uint32                 `protobuf:"varint,38,opt,name=unknown_extents,json=unknownExtents,proto3" json:"unknown_extents,omitempty"` // whose messages could not all be counted just now: the counts are the least there is
-	Extents        uint32                 `protobuf:"varint,39,opt,name=extents,proto3" json:"extents,omitempty"`                                     // that were counted
-	Bytes          uint64                 `protobuf:"varint,100,opt,name=bytes,proto3" json:"bytes,omitempty"`                                        // in lists: an estimate of what is ready, in flight, delayed, parked and blocked, by the share of the messages of each extent
+	Blocked        uint64                 `protobuf:"varint,9,opt,name=blocked,proto3" json:"blocked,omitempty"`                                       // exhausted in a group that blocks; not in delayed
+	StalledMs      int64                  `protobuf:"varint,30,opt,name=stalled_ms,json=stalledMs,proto3" json:"stalled_ms,omitempty"`                 // for how long nothing has succeeded in a stalled group; 0: it is not stalled
+	AckRate        float64                `protobuf:"fixed64,35,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"`                      // messages per second, over the last ten seconds or a little more
+	PublishRate    float64                `protobuf:"fixed64,36,opt,name=publish_rate,json=publishRate,proto3" json:"publish_rate,omitempty"`          // of the queue, the same
+	DrainMs        int64                  `protobuf:"varint,37,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`                       // until nothing is ready, in flight or delayed, at these rates; -1: at these it does not get less
+	UnknownExtents uint32                 `protobuf:"varint,38,opt,name=unknown_extents,json=unknownExtents,proto3" json:"unknown_extents,omitempty"`  // whose messages could not all be counted just now: the counts are the least there is
+	Extents        uint32                 `protobuf:"varint,39,opt,name=extents,proto3" json:"extents,omitempty"`                                      // that were counted
+	Bytes          uint64                 `protobuf:"varint,100,opt,name=bytes,proto3" json:"bytes,omitempty"`                                         // in lists: an estimate of what is ready, in flight, delayed and blocked, by the share of the messages of each extent
+	DelayedPublish uint64                 `protobuf:"varint,101,opt,name=delayed_publish,json=delayedPublish,proto3" json:"delayed_publish,omitempty"` // published with a delay or a time
+	DelayedRetry   uint64                 `protobuf:"varint,102,opt,name=delayed_retry,json=delayedRetry,proto3" json:"delayed_retry,omitempty"`       // wait after a failed attempt for the next one, or for the dead letter queue
+	DelayedGroup   uint64                 `protobuf:"varint,103,opt,name=delayed_group,json=delayedGroup,proto3" json:"delayed_group,omitempty"`       // wait for the group's delay
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1651,13 +1661,6 @@ func (x *Depth) GetInFlight() uint64 {
 func (x *Depth) GetDelayed() uint64 {
 	if x != nil {
 		return x.Delayed
-	}
-	return 0
-}
-
-func (x *Depth) GetParked() uint64 {
-	if x != nil {
-		return x.Parked
 	}
 	return 0
 }
@@ -1728,6 +1731,27 @@ func (x *Depth) GetExtents() uint32 {
 func (x *Depth) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Depth) GetDelayedPublish() uint64 {
+	if x != nil {
+		return x.DelayedPublish
+	}
+	return 0
+}
+
+func (x *Depth) GetDelayedRetry() uint64 {
+	if x != nil {
+		return x.DelayedRetry
+	}
+	return 0
+}
+
+func (x *Depth) GetDelayedGroup() uint64 {
+	if x != nil {
+		return x.DelayedGroup
 	}
 	return 0
 }
@@ -1821,7 +1845,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05disks\x18\t \x03(\fR\x05disks\x12\x14\n" +
 	"\x05chain\x18\n" +
 	" \x01(\x04R\x05chain\x12\x18\n" +
-	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\xbe\x03\n" +
+	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\xcf\x03\n" +
 	"\n" +
 	"ExtentInfo\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
@@ -1834,13 +1858,14 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\blast_seq\x18\b \x01(\x04R\alastSeq\x12\x14\n" +
 	"\x05bytes\x18\t \x01(\x04R\x05bytes\x124\n" +
 	"\acreated\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x12\n" +
-	"\x04home\x18\v \x01(\tR\x04home\x12\x16\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1d\n" +
+	"\n" +
+	"read_scope\x18\x1c \x01(\tR\treadScope\x12\x16\n" +
 	"\x06wanted\x18\f \x01(\x05R\x06wanted\x12\x14\n" +
 	"\x05chain\x18\r \x01(\x04R\x05chain\x12\x18\n" +
 	"\ahorizon\x18\x19 \x01(\tR\ahorizon\x12,\n" +
 	"\x03due\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x1b\n" +
-	"\tlost_from\x18\x1b \x01(\x04R\blostFrom\"K\n" +
+	"\tlost_from\x18\x1b \x01(\x04R\blostFromJ\x04\b\v\x10\f\"K\n" +
 	"\rStoreIdentity\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x12\n" +
 	"\x04disk\x18\x02 \x01(\fR\x04disk\x12\x10\n" +
@@ -1883,27 +1908,27 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x129\n" +
 	"\n" +
 	"dead_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tdeadSince\x12#\n" +
-	"\rlast_consumer\x18\x05 \x01(\tR\flastConsumer\"\xa3\x03\n" +
-	"\rParkedMessage\x12\x0e\n" +
+	"\rlast_consumer\x18\x05 \x01(\tR\flastConsumer\"\xaf\x03\n" +
+	"\x0eDelayedMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x16\n" +
-	"\x06origin\x18\x03 \x01(\tR\x06origin\x12-\n" +
-	"\amessage\x18\x04 \x01(\v2\x13.columba.v1.MessageR\amessage\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
-	"\battempts\x18\x06 \x01(\x05R\battempts\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\x12#\n" +
-	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12A\n" +
-	"\x0efirst_enqueued\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\rfirstEnqueued\x12=\n" +
-	"\fparked_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vparkedSince\"\xbf\x03\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12,\n" +
+	"\x03due\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12-\n" +
+	"\amessage\x18\x05 \x01(\v2\x13.columba.v1.MessageR\amessage\x126\n" +
+	"\benqueued\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\benqueued\x12\x1a\n" +
+	"\battempts\x18\a \x01(\x05R\battempts\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x14\n" +
+	"\x05error\x18\t \x01(\tR\x05error\x12#\n" +
+	"\rlast_consumer\x18\n" +
+	" \x01(\tR\flastConsumer\x12\x16\n" +
+	"\x06origin\x18\v \x01(\tR\x06origin\x12?\n" +
+	"\rdelayed_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fdelayedSince\"\xa0\x04\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
 	"\x05ready\x18\x03 \x01(\x04R\x05ready\x12\x1b\n" +
 	"\tin_flight\x18\x04 \x01(\x04R\binFlight\x12\x18\n" +
-	"\adelayed\x18\x05 \x01(\x04R\adelayed\x12\x16\n" +
-	"\x06parked\x18\x06 \x01(\x04R\x06parked\x12\x12\n" +
+	"\adelayed\x18\x05 \x01(\x04R\adelayed\x12\x12\n" +
 	"\x04dead\x18\a \x01(\x04R\x04dead\x12&\n" +
 	"\x0foldest_ready_ms\x18\b \x01(\x03R\roldestReadyMs\x12\x18\n" +
 	"\ablocked\x18\t \x01(\x04R\ablocked\x12\x1d\n" +
@@ -1914,7 +1939,10 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\bdrain_ms\x18% \x01(\x03R\adrainMs\x12'\n" +
 	"\x0funknown_extents\x18& \x01(\rR\x0eunknownExtents\x12\x18\n" +
 	"\aextents\x18' \x01(\rR\aextents\x12\x14\n" +
-	"\x05bytes\x18d \x01(\x04R\x05bytesB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\x05bytes\x18d \x01(\x04R\x05bytes\x12'\n" +
+	"\x0fdelayed_publish\x18e \x01(\x04R\x0edelayedPublish\x12#\n" +
+	"\rdelayed_retry\x18f \x01(\x04R\fdelayedRetry\x12#\n" +
+	"\rdelayed_group\x18g \x01(\x04R\fdelayedGroupJ\x04\b\x06\x10\aB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_types_proto_rawDescOnce sync.Once
@@ -1945,7 +1973,7 @@ var file_columba_v1_types_proto_goTypes = []any{
 	(*Message)(nil),               // 12: columba.v1.Message
 	(*DeadLetter)(nil),            // 13: columba.v1.DeadLetter
 	(*DeadLetterLife)(nil),        // 14: columba.v1.DeadLetterLife
-	(*ParkedMessage)(nil),         // 15: columba.v1.ParkedMessage
+	(*DelayedMessage)(nil),        // 15: columba.v1.DelayedMessage
 	(*Depth)(nil),                 // 16: columba.v1.Depth
 	nil,                           // 17: columba.v1.Message.HeadersEntry
 	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
@@ -1981,10 +2009,10 @@ var file_columba_v1_types_proto_depIdxs = []int32{
 	19, // 26: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
 	14, // 27: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
 	19, // 28: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
-	12, // 29: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
-	19, // 30: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
-	19, // 31: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	19, // 32: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	19, // 29: columba.v1.DelayedMessage.due:type_name -> google.protobuf.Timestamp
+	12, // 30: columba.v1.DelayedMessage.message:type_name -> columba.v1.Message
+	19, // 31: columba.v1.DelayedMessage.enqueued:type_name -> google.protobuf.Timestamp
+	19, // 32: columba.v1.DelayedMessage.delayed_since:type_name -> google.protobuf.Timestamp
 	33, // [33:33] is the sub-list for method output_type
 	33, // [33:33] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name

@@ -115,7 +115,7 @@ func (b *Broker) WaitEmpty(t testing.TB, queue, group string, within time.Durati
 		d := b.Depth(t, queue, group)
 		now := time.Now()
 		switch {
-		case d.Ready+d.InFlight+d.Delayed+d.Parked > 0:
+		case d.Ready+d.InFlight+d.Delayed > 0:
 			since = time.Time{}
 		case since.IsZero():
 			since, pause = now, min(pause, lookMost)

@@ -306,8 +306,9 @@ func (b *book) report(host core.HostID, run core.RunID, groups []*pb.GroupCounts
 			g.take(core.ExtentID{ID: extent}, &part{
 				host: host, run: run, counter: x.Counter, asleep: x.Asleep, reading: x.Reading, at: now,
 				Progress: backlog.Progress{
-					Settled: x.Settled, Ready: x.Ready, InFlight: x.InFlight, Delayed: x.Delayed, Parked: x.Parked, Blocked: x.Blocked,
-					Unread: backlog.Class(x.Unread), Due: x.Due, Oldest: x.Oldest,
+					Settled: x.Settled, Ready: x.Ready, InFlight: x.InFlight, Blocked: x.Blocked,
+					Delayed: backlog.Delayed{Publish: x.DelayedPublish, Retry: x.DelayedRetry, Group: x.DelayedGroup},
+					Unread:  backlog.Class(x.Unread), Due: x.Due, Oldest: x.Oldest,
 				},
 			})
 		}

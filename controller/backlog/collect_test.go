@@ -17,7 +17,7 @@ import (
 
 // counts leaves the rates and ages out of a comparison.
 func counts(d *pb.Depth) *pb.Depth {
-	return &pb.Depth{Ready: d.Ready, InFlight: d.InFlight, Delayed: d.Delayed, Parked: d.Parked, Blocked: d.Blocked, Dead: d.Dead, Bytes: d.Bytes, UnknownExtents: d.UnknownExtents}
+	return &pb.Depth{Ready: d.Ready, InFlight: d.InFlight, Delayed: d.Delayed, DelayedRetry: d.DelayedRetry, Blocked: d.Blocked, Dead: d.Dead, Bytes: d.Bytes, UnknownExtents: d.UnknownExtents}
 }
 
 func (r *rig) counts(path, group string, want *pb.Depth) {
@@ -146,15 +146,15 @@ func TestRound_WhatCounts(t *testing.T) {
 		o.says(x, thinned, &pb.ShareCounts{Settled: 25})
 	}
 	o.says(g, merged, &pb.ShareCounts{Settled: 4, Blocked: 1})
-	o.says(g, parked, &pb.ShareCounts{Settled: 5, Unread: uint32(backlog.Parked), Asleep: true})
+	o.says(g, parked, &pb.ShareCounts{Settled: 5, Unread: uint32(backlog.DelayedRetry), Asleep: true})
 	r.round()
-	r.counts("/t/a", "g", &pb.Depth{Ready: 10 + 75 + 5, Blocked: 1, Parked: 15, Dead: 5, Bytes: 100 + 750 + 60 + 150})
+	r.counts("/t/a", "g", &pb.Depth{Ready: 10 + 75 + 5, Blocked: 1, Delayed: 15, DelayedRetry: 15, Dead: 5, Bytes: 100 + 750 + 60 + 150})
 	r.counts("/t/a", "other", &pb.Depth{Ready: 10 + 75, Bytes: 100 + 750})
 
 	r.seal(parked, 30, 300) // and it is found that the group has consumed the others
 	r.SetGroups(q, []Group{pending(g, parked), pending(other)})
 	r.round()
-	r.counts("/t/a", "g", &pb.Depth{Parked: 25, Dead: 5, Bytes: 250})
+	r.counts("/t/a", "g", &pb.Depth{Delayed: 25, DelayedRetry: 25, Dead: 5, Bytes: 250})
 	r.counts("/t/a", "other", &pb.Depth{})
 	r.SetGroups(q, []Group{pending(other)})
 	r.round()

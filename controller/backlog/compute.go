@@ -109,7 +109,7 @@ func (b *book) computeLocked(g *group, extents map[core.ExtentID]Extent, now tim
 		}
 		counts, known := b.extentLocked(e)
 		p := g.parts[id]
-		if p == nil || p.orphan || p.host == "" && p.InFlight+p.Delayed > 0 && now.Sub(p.at) > staleAfter {
+		if p == nil || p.orphan || p.host == "" && p.InFlight+p.Delayed.Sum() > 0 && now.Sub(p.at) > staleAfter {
 			out = append(out, lacking{g.GroupRecord, e})
 		}
 		if p == nil {
@@ -122,7 +122,7 @@ func (b *book) computeLocked(g *group, extents map[core.ExtentID]Extent, now tim
 		g.counted++
 		is := p.Progress
 		if is.Unread == backlog.Ready && e.Kind != core.KindTimer && e.Queue == g.Queue && now.Sub(e.Created) < g.Spec.Delay {
-			is.Unread = backlog.Delayed // all of it is too young for the group
+			is.Unread = backlog.DelayedGroup // all of it is too young for the group
 		}
 		d := backlog.Of(counts, is)
 		if d.Ready > 0 && d.Oldest == 0 && e.Kind != core.KindTimer && !p.reading {

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
 )
 
 // Extent is what counts of an extent that a group reads.
@@ -18,43 +19,80 @@ type Extent struct {
 type Class uint8
 
 const (
-	Ready   Class = 0 // a consumer would get them
-	Delayed Class = 1 // until they are due, or the delay of the group has passed
-	Parked  Class = 2 // delayed after a failed attempt, in the retry queue
+	Ready          Class = 0 // a consumer would get them
+	DelayedPublish Class = 1 // their publisher gave them a delay or a time
+	DelayedRetry   Class = 2 // they failed, and wait in the retry queue
+	DelayedGroup   Class = 3 // the delay of the group has not passed
 )
+
+// Delayed counts delayed messages by where the delay comes from.
+type Delayed struct {
+	Publish uint64 // published with a delay or a time
+	Retry   uint64 // wait after a failed attempt for the next one, or for the dead letter queue
+	Group   uint64 // wait for the group's delay
+}
+
+// DelayedIn counts the delayed messages of a share, or of a group.
+func DelayedIn(d dispatch.Depth) Delayed {
+	return Delayed{Publish: uint64(d.Delayed - d.Kept - d.Failed), Retry: uint64(d.Failed + d.Parked + d.Dying), Group: uint64(d.Kept)}
+}
+
+// Sum is how many messages are delayed.
+func (d Delayed) Sum() uint64 { return d.Publish + d.Retry + d.Group }
+
+// Add adds another count.
+func (d *Delayed) Add(o Delayed) {
+	d.Publish += o.Publish
+	d.Retry += o.Retry
+	d.Group += o.Group
+}
+
+// Of is the count that a class of delayed messages is part of; nil for Ready.
+func (d *Delayed) Of(c Class) *uint64 {
+	switch c {
+	case DelayedPublish:
+		return &d.Publish
+	case DelayedRetry:
+		return &d.Retry
+	case DelayedGroup:
+		return &d.Group
+	}
+	return nil
+}
 
 // Progress is how far a group is with an extent. The zero Progress is that of one it has not begun.
 type Progress struct {
 	Settled uint64 // messages that the group needs no more, from the first one on
 
 	// Messages that the owner of the share holds: they were read, or handed out, and are not settled.
-	Ready, InFlight, Delayed, Parked, Blocked uint64
+	Ready, InFlight, Blocked uint64
+	Delayed                  Delayed
 
 	Unread Class  // what the others are
-	Due    uint64 // of unread ones that are Delayed or Parked: ready all the same
+	Due    uint64 // of unread ones that are delayed: ready all the same
 	Oldest int64  // unix µs: when the oldest ready message was enqueued, or was due; 0: none is ready, or it is not known
 }
 
 // Held is how many messages the owner holds.
-func (p Progress) Held() uint64 { return p.Ready + p.InFlight + p.Delayed + p.Parked + p.Blocked }
+func (p Progress) Held() uint64 { return p.Ready + p.InFlight + p.Delayed.Sum() + p.Blocked }
 
 // Depth is a backlog, or a part of one.
 type Depth struct {
-	Ready, InFlight, Delayed, Parked, Blocked uint64
+	Ready, InFlight, Blocked uint64
+	Delayed                  Delayed
 
 	Bytes  uint64 // an estimate
 	Oldest int64  // unix µs: when the oldest ready message was enqueued; 0: not known
 }
 
 // Messages is how many messages are not settled.
-func (d Depth) Messages() uint64 { return d.Ready + d.InFlight + d.Delayed + d.Parked + d.Blocked }
+func (d Depth) Messages() uint64 { return d.Ready + d.InFlight + d.Delayed.Sum() + d.Blocked }
 
 // Add adds another part of the same backlog, or the backlog of another group.
 func (d *Depth) Add(o Depth) {
 	d.Ready += o.Ready
 	d.InFlight += o.InFlight
-	d.Delayed += o.Delayed
-	d.Parked += o.Parked
+	d.Delayed.Add(o.Delayed)
 	d.Blocked += o.Blocked
 	d.Bytes += o.Bytes
 	if d.Oldest == 0 || o.Oldest != 0 && o.Oldest < d.Oldest {
@@ -73,15 +111,11 @@ func Unread(e Extent, p Progress) uint64 {
 // Of is the backlog of a group in one extent.
 func Of(e Extent, p Progress) Depth {
 	unread := Unread(e, p)
-	d := Depth{Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Parked: p.Parked, Blocked: p.Blocked, Oldest: p.Oldest}
-	switch p.Unread {
-	case Parked:
+	d := Depth{Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Blocked: p.Blocked, Oldest: p.Oldest}
+	if waiting := d.Delayed.Of(p.Unread); waiting != nil {
 		due := min(p.Due, unread)
-		d.Ready, d.Parked = d.Ready+due, d.Parked+unread-due
-	case Delayed:
-		due := min(p.Due, unread)
-		d.Ready, d.Delayed = d.Ready+due, d.Delayed+unread-due
-	default:
+		d.Ready, *waiting = d.Ready+due, *waiting+unread-due
+	} else {
 		d.Ready += unread
 	}
 	if d.Ready == 0 {

@@ -25,12 +25,13 @@ func TestOf(t *testing.T) {
 		"an empty extent":                 {backlog.Extent{}, backlog.Progress{}, backlog.Depth{}},
 		"all settled":                     {extent, backlog.Progress{Settled: 100, Oldest: 7}, backlog.Depth{}},
 		"begins at the end":               {extent, backlog.Progress{Settled: 101}, backlog.Depth{}},
-		"held and unread":                 {extent, backlog.Progress{Settled: 10, Ready: 20, InFlight: 3, Delayed: 4, Parked: 5, Blocked: 6}, backlog.Depth{Ready: 72, InFlight: 3, Delayed: 4, Parked: 5, Blocked: 6, Bytes: 900}},
-		"unread ones are delayed":         {extent, backlog.Progress{Settled: 10, Ready: 20, Unread: backlog.Delayed}, backlog.Depth{Ready: 20, Delayed: 70, Bytes: 900}},
-		"some of them are due":            {extent, backlog.Progress{Settled: 10, Unread: backlog.Delayed, Due: 30}, backlog.Depth{Ready: 30, Delayed: 60, Bytes: 900}},
-		"more are due than are left":      {extent, backlog.Progress{Settled: 90, Unread: backlog.Delayed, Due: 30}, backlog.Depth{Ready: 10, Bytes: 100}},
-		"unread ones are parked":          {extent, backlog.Progress{Settled: 10, InFlight: 20, Unread: backlog.Parked}, backlog.Depth{InFlight: 20, Parked: 70, Bytes: 900}},
-		"some of these are due":           {extent, backlog.Progress{Settled: 10, Unread: backlog.Parked, Due: 30, Oldest: 7}, backlog.Depth{Ready: 30, Parked: 60, Bytes: 900, Oldest: 7}},
+		"held and unread":                 {extent, backlog.Progress{Settled: 10, Ready: 20, InFlight: 3, Delayed: backlog.Delayed{Publish: 4, Retry: 5, Group: 7}, Blocked: 6}, backlog.Depth{Ready: 65, InFlight: 3, Delayed: backlog.Delayed{Publish: 4, Retry: 5, Group: 7}, Blocked: 6, Bytes: 900}},
+		"unread ones are delayed":         {extent, backlog.Progress{Settled: 10, Ready: 20, Unread: backlog.DelayedPublish}, backlog.Depth{Ready: 20, Delayed: backlog.Delayed{Publish: 70}, Bytes: 900}},
+		"some of them are due":            {extent, backlog.Progress{Settled: 10, Unread: backlog.DelayedPublish, Due: 30}, backlog.Depth{Ready: 30, Delayed: backlog.Delayed{Publish: 60}, Bytes: 900}},
+		"more are due than are left":      {extent, backlog.Progress{Settled: 90, Unread: backlog.DelayedPublish, Due: 30}, backlog.Depth{Ready: 10, Bytes: 100}},
+		"unread ones wait for a retry":    {extent, backlog.Progress{Settled: 10, InFlight: 20, Unread: backlog.DelayedRetry}, backlog.Depth{InFlight: 20, Delayed: backlog.Delayed{Retry: 70}, Bytes: 900}},
+		"unread ones wait for the group":  {extent, backlog.Progress{Settled: 10, Unread: backlog.DelayedGroup, Due: 30}, backlog.Depth{Ready: 30, Delayed: backlog.Delayed{Group: 60}, Bytes: 900}},
+		"some of these are due":           {extent, backlog.Progress{Settled: 10, Unread: backlog.DelayedRetry, Due: 30, Oldest: 7}, backlog.Depth{Ready: 30, Delayed: backlog.Delayed{Retry: 60}, Bytes: 900, Oldest: 7}},
 		"removed, and the owner knows":    {thinned, backlog.Progress{Settled: 50}, backlog.Depth{Ready: 50, Bytes: 500}},
 		"removed, the owner was not told": {thinned, backlog.Progress{Settled: 10}, backlog.Depth{Ready: 60, Bytes: 600}},
 		"removed entirely":                {backlog.Extent{Last: 10, Bytes: 10, Removed: 10}, backlog.Progress{}, backlog.Depth{}},
@@ -93,9 +94,9 @@ func TestOf_Model(t *testing.T) {
 func TestDepth_Add(t *testing.T) {
 	var d backlog.Depth
 	for _, oldest := range []int64{0, 9, 0, 5, 7} {
-		d.Add(backlog.Depth{Ready: 1, InFlight: 2, Delayed: 3, Parked: 4, Blocked: 5, Bytes: 6, Oldest: oldest})
+		d.Add(backlog.Depth{Ready: 1, InFlight: 2, Delayed: backlog.Delayed{Publish: 3, Retry: 4, Group: 7}, Blocked: 5, Bytes: 6, Oldest: oldest})
 	}
-	if want := (backlog.Depth{Ready: 5, InFlight: 10, Delayed: 15, Parked: 20, Blocked: 25, Bytes: 30, Oldest: 5}); d != want {
+	if want := (backlog.Depth{Ready: 5, InFlight: 10, Delayed: backlog.Delayed{Publish: 15, Retry: 20, Group: 35}, Blocked: 25, Bytes: 30, Oldest: 5}); d != want {
 		t.Errorf("%+v, want %+v", d, want)
 	}
 }

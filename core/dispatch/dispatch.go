@@ -109,6 +109,8 @@ type Depth struct {
 	Ready       int   // could be handed out now: first deliveries, and retries (their count saved or about to be)
 	InFlight    int   // locked by a consumer
 	Delayed     int   // waits after a nack, or was never handed out and waits for the group's delay
+	Kept        int   // of Delayed: waits for the group's delay
+	Failed      int   // of Delayed: waits after a nack
 	Parked      int   // on its way to the retry queue
 	Dying       int   // on its way to the dead letter queue
 	Blocked     int   // exhausted in a group that blocks

@@ -212,6 +212,8 @@ func (g *Group) Depth() Depth {
 		sum.Ready += d.Ready
 		sum.InFlight += d.InFlight
 		sum.Delayed += d.Delayed
+		sum.Kept += d.Kept
+		sum.Failed += d.Failed
 		sum.Parked += d.Parked
 		sum.Dying += d.Dying
 		sum.Blocked += d.Blocked

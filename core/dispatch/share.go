@@ -296,6 +296,8 @@ func (s *Share) Depth() Depth {
 		Ready:    s.buffered - kept + s.of(ready, unsaved, lone, unbegun, handed),
 		InFlight: s.of(inFlight),
 		Delayed:  kept + s.of(delayed, early, withheld),
+		Kept:     kept + s.of(early),
+		Failed:   s.of(delayed),
 		Parked:   s.onTheirWay(RetryQueue),
 		Dying:    s.onTheirWay(DeadLetterQueue),
 		Blocked:  s.of(blocked),

@@ -183,6 +183,7 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 			d.InFlight++
 		default:
 			d.Delayed++
+			d.Failed++
 		}
 		d.Ready--
 	}

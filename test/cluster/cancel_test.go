@@ -68,7 +68,7 @@ func TestCancel_NoGroupGetsIt(t *testing.T) {
 		w.cancel(4, l.receipts(cancelled...)...)
 		w.cancel(4, l.receipts(cancelled[:3]...)...)
 		listed := 0
-		for m, err := range w.Client.Admin().Timers(w.t.Context(), queue) {
+		for m, err := range w.Client.Admin().Delayed(w.t.Context(), queue, "") {
 			w.ok(err)
 			listed++
 			if slices.Contains(cancelled, l.at[m.Receipt]) {

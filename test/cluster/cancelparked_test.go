@@ -23,14 +23,14 @@ func TestCancel_WhatIsParked(t *testing.T) {
 		}
 		w.eventually("both are parked", 10*time.Second, func() bool { return len(w.parked("g")) == 2 })
 		first := receipts[0]
-		i := slices.IndexFunc(w.parked("g"), func(p client.ParkedMessage) bool { return p.Origin == first.Receipt })
+		i := slices.IndexFunc(w.parked("g"), func(p client.DelayedMessage) bool { return p.Origin == first.Receipt })
 		parked := w.parked("g")[i]
 		w.cancel(1, parked.Receipt)
 		w.cancel(1, parked.Receipt)
 		cancelled := func(when string) {
 			t.Helper()
 			_, groups := w.life(first)
-			if s := groups["g"]; s.State != "cancelled" || s.Parked != parked.Receipt || s.Attempts != 1 || s.LastText != "later" || !s.Until.IsZero() {
+			if s := groups["g"]; s.State != "cancelled" || s.RetryReceipt != parked.Receipt || s.Attempts != 1 || s.LastText != "later" || !s.Until.IsZero() {
 				t.Errorf("%s its life: %+v", when, s)
 			}
 			if s := groups["other"]; s.State != "unread" && s.State != "ready" {
@@ -56,7 +56,7 @@ func TestCancel_WhatIsParked(t *testing.T) {
 		_, err := w.Client.Admin().Seek(w.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest})
 		w.ok(err)
 		w.all(w.collect(con, 2), []string{"a", "b"}, true) // it is another life, which what was parked has no part in
-		if _, groups := w.life(first); groups["g"].State != "settled" || !strings.Contains(groups["g"].Detail, parked.Receipt.String()+", was cancelled") {
+		if _, groups := w.life(first); groups["g"].State != "settled" || !strings.Contains(groups["g"].Detail, parked.Receipt.String()+" was cancelled") {
 			t.Errorf("after a seek its life: %+v", groups["g"])
 		}
 		w.close(con)

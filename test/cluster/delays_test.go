@@ -99,13 +99,13 @@ func TestDelays_StoredByHorizonAndListed(t *testing.T) {
 						want++
 					}
 				}
-				for m, err := range admin.Timers(t.Context(), queue) {
+				for m, err := range admin.Delayed(t.Context(), queue, "") {
 					if err != nil {
 						t.Fatal(err)
 					}
 					waiting++
 					body, ok := l.at[m.Receipt]
-					if got := m.Message.DeliverAt; !ok || l.kind[body] != core.KindTimer || got.Sub(l.due[body]).Abs() > time.Second || len(m.Message.Body) != 0 {
+					if got := m.Due; !ok || l.kind[body] != core.KindTimer || got.Sub(l.due[body]).Abs() > time.Second || len(m.Message.Body) != 0 {
 						t.Errorf("listed at %s: due %s, want %q at %s", m.Receipt, got, body, l.due[body])
 					}
 				}
@@ -136,9 +136,9 @@ func TestDelays_ListedAsTheyAreDue(t *testing.T) {
 			}
 		}
 		seen, last := make(map[core.Receipt]bool), make(map[core.ExtentID]time.Time)
-		for m, err := range w.Client.Admin().Timers(w.t.Context(), queue) {
+		for m, err := range w.Client.Admin().Delayed(w.t.Context(), queue, "") {
 			w.ok(err)
-			due := m.Message.DeliverAt
+			due := m.Due
 			if seen[m.Receipt] || due.Before(last[m.Receipt.Extent]) || !due.After(time.Now()) || l.due[l.at[m.Receipt]].Sub(due).Abs() > time.Second {
 				w.t.Fatalf("%s is due %s, after one that is due %s; listed before: %v", m.Receipt, due, last[m.Receipt.Extent], seen[m.Receipt])
 			}

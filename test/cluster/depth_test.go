@@ -44,13 +44,14 @@ func (w *world) json(into any, args ...string) {
 
 // shownDepth is a line of `columba depth -o json`.
 type shownDepth struct {
-	Ready, Delayed, Parked, Blocked, Dead uint64
-	InFlight                              uint64   `json:"in_flight"`
-	OldestReadyMs                         int64    `json:"oldest_ready_ms"`
-	AckRate                               float64  `json:"ack_rate"`
-	PublishRate                           float64  `json:"publish_rate"`
-	DrainMs                               *float64 `json:"drain_ms"`
-	UnknownExtents                        int      `json:"unknown_extents"`
+	Ready, Delayed, Blocked, Dead uint64
+	DelayedRetry                  uint64   `json:"delayed_retry"`
+	InFlight                      uint64   `json:"in_flight"`
+	OldestReadyMs                 int64    `json:"oldest_ready_ms"`
+	AckRate                       float64  `json:"ack_rate"`
+	PublishRate                   float64  `json:"publish_rate"`
+	DrainMs                       *float64 `json:"drain_ms"`
+	UnknownExtents                int      `json:"unknown_extents"`
 }
 
 // depth is a group's depth by the client.

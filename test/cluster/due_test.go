@@ -13,13 +13,13 @@ func (w *world) dueUnread(group string, ready, parked uint64, since time.Time) {
 	w.t.Helper()
 	d := w.depth(group)
 	age := time.Since(since)
-	if d.Ready != ready || d.Parked != parked || d.OldestReady < age-time.Second || d.OldestReady > age+time.Second {
-		w.t.Errorf("group %s: %d ready, %d parked, the oldest ready since %s; want %d, %d, %s", group, d.Ready, d.Parked, d.OldestReady, ready, parked, age)
+	if d.Ready != ready || d.DelayedRetry != parked || d.OldestReady < age-time.Second || d.OldestReady > age+time.Second {
+		w.t.Errorf("group %s: %d ready, %d parked, the oldest ready since %s; want %d, %d, %s", group, d.Ready, d.DelayedRetry, d.OldestReady, ready, parked, age)
 	}
 	w.eventually("the list says so", dueFresh, func() bool {
 		row := w.backlogs()[group]
 		age, told := time.Since(since), time.Duration(row.OldestReadyMs)*time.Millisecond
-		return row.Ready == ready && row.Parked == parked && told > age-fresh && told < age+fresh
+		return row.Ready == ready && row.DelayedRetry == parked && told > age-fresh && told < age+fresh
 	})
 }
 
@@ -37,8 +37,8 @@ func TestCluster_DueMessagesOfNobodyAreReady(t *testing.T) {
 		w.eventually("it is parked", 5*time.Second, func() bool { return len(w.parked("parks")) == 1 })
 		parked := w.parked("parks")[0]
 		w.close(con)
-		sleep(2*time.Minute + time.Until(parked.Until))
-		w.dueUnread("parks", 1, 0, parked.Until)
+		sleep(2*time.Minute + time.Until(parked.Due))
+		w.dueUnread("parks", 1, 0, parked.Due)
 		check := func() {
 			t.Helper()
 			why := w.stuck("parks", "no_consumer")
@@ -81,11 +81,11 @@ func TestWhyStuck_DueBehindOneThatIsNot(t *testing.T) {
 		w.eventually("both are parked", 5*time.Second, func() bool { return len(w.parked("g")) == 2 })
 		w.close(con)
 		p := w.parked("g")
-		if p[0].Receipt.Extent != p[1].Receipt.Extent || p[0].Until.Before(p[1].Until) {
+		if p[0].Receipt.Extent != p[1].Receipt.Extent || p[0].Due.Before(p[1].Due) {
 			t.Fatalf("parked are %+v", p)
 		}
 		w.stuck("g", "nothing_waits")
-		sleep(time.Minute + time.Until(p[1].Until))
+		sleep(time.Minute + time.Until(p[1].Due))
 		if m := w.stuck("g", "no_consumer").Message; m == nil || m.Receipt != p[1].Receipt || m.ID != at[1].ID || m.Attempts != 1 {
 			t.Errorf("it is stuck by %+v, want %s", m, p[1].Receipt)
 		}

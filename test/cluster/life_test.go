@@ -85,8 +85,8 @@ func TestShowMessage_ItsLife(t *testing.T) {
 			}
 			return all
 		}
-		all := states("settled", "parked", "dead_lettered", "in_flight")
-		if s := all[1]; s.Attempts != 1 || s.LastText != "later" || time.Until(s.Until) < 59*time.Minute || s.Parked.Seq != 1 {
+		all := states("settled", "delayed", "dead", "in_flight")
+		if s := all[1]; s.Attempts != 1 || s.LastText != "later" || time.Until(s.Until) < 59*time.Minute || s.RetryReceipt.Seq != 1 {
 			t.Errorf("what waits stands at %+v", s)
 		}
 		if s := all[2]; s.Attempts != 1 || s.LastText != "bad" || s.LastFailure != "rejected" || s.DeadLetter.Seq != 1 {

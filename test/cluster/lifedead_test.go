@@ -66,7 +66,7 @@ func TestShowMessage_DeadLetterThatWasTaken(t *testing.T) {
 		}
 		says("where the merged one came from", origin("000002").Detail, letters["000002"].Receipt.String(), "merged", merged)
 		says("where the purged one came from", origin("000003").Detail, letters["000003"].Receipt.String(), "purged", purged)
-		if s := origin("000001"); s.State != "dead_lettered" || s.Detail != "" {
+		if s := origin("000001"); s.State != "dead" || s.Detail != "" {
 			t.Errorf("where one came from that is there, it stands at %+v", s)
 		}
 		o, err := admin.MergeDeadLetters(w.t.Context(), queue, "g", 0)
@@ -118,11 +118,11 @@ func TestShowMessage_FindingALetterIsBounded(t *testing.T) {
 			return resp.Msg
 		}
 		page := ask(&pb.ListDeadLettersRequest{Id: last})
-		if page.Next == "" || len(page.DeadLetters) > 0 || page.Looked == 0 || page.Looked >= n {
-			t.Errorf("the first page looks at %d, finds %d, next %q", page.Looked, len(page.DeadLetters), page.Next)
+		if page.Next == "" || len(page.DeadLetters) > 0 || page.Scanned == 0 || page.Scanned >= n {
+			t.Errorf("the first page looks at %d, finds %d, next %q", page.Scanned, len(page.DeadLetters), page.Next)
 		}
 		if page = ask(&pb.ListDeadLettersRequest{Id: last, After: page.Next}); page.Next != "" || len(page.DeadLetters) != 1 {
-			t.Fatalf("the second page looks at %d, finds %d, next %q", page.Looked, len(page.DeadLetters), page.Next)
+			t.Fatalf("the second page looks at %d, finds %d, next %q", page.Scanned, len(page.DeadLetters), page.Next)
 		}
 		w.close(con)
 	})

@@ -217,7 +217,7 @@ func TestLost_Timers(t *testing.T) {
 			return slices.ContainsFunc(w.sealsOf(), func(s metadata.SealRecord) bool { return s.LostFrom == 6 && s.L == 8 })
 		})
 		listed := func() (n int) {
-			for _, err := range w.Client.Admin().Timers(w.t.Context(), queue) {
+			for _, err := range w.Client.Admin().Delayed(w.t.Context(), queue, "") {
 				w.ok(err)
 				n++
 			}

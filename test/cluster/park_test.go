@@ -13,11 +13,12 @@ import (
 )
 
 // parked lists what waits in a group's retry queue.
-func (w *world) parked(group string) (out []client.ParkedMessage) {
+func (w *world) parked(group string) (out []client.DelayedMessage) {
 	w.t.Helper()
-	for m, err := range w.Client.Admin().Parked(w.t.Context(), queue, group) {
-		w.ok(err)
-		out = append(out, m)
+	for m, err := range w.Client.Admin().Delayed(w.t.Context(), queue, group) {
+		if w.ok(err); m.Source == "retry" && !m.DelayedSince.IsZero() {
+			out = append(out, m)
+		}
 	}
 	return out
 }
@@ -25,11 +26,11 @@ func (w *world) parked(group string) (out []client.ParkedMessage) {
 // patient is a group whose consumers may send back all they get.
 func patient(g *core.GroupSpec) { g.NoSmartRetry, g.NoNackThrottle = true, true }
 
-// places counts what is ready, in flight, delayed, parked and dead.
+// places counts what is ready, in flight, delayed by the publisher or the group, delayed by a retry, and dead.
 func (w *world) places(group string) string {
 	w.t.Helper()
 	d := w.depth(group)
-	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.Delayed, d.Parked, d.Dead)
+	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.DelayedPublish+d.DelayedGroup, d.DelayedRetry, d.Dead)
 }
 
 // TestRule_LongWaits follows a message through two parkings to its dead letter. Each time it is gone from where it was within
@@ -50,10 +51,10 @@ func TestRule_LongWaits(t *testing.T) {
 					w.ok(d.Nack(client.After(wait), client.Reason("later")))
 					w.eventually("it is parked", 2*time.Second, func() bool { return len(w.parked("g")) == 1 })
 					p := w.parked("g")[0]
-					if p.ID != id || p.Origin != at.Receipt || p.Attempts != attempt || p.Error != "later" || p.Reason != "nack" || !p.FirstEnqueued.Equal(enqueued) {
+					if p.ID != id || p.Origin != at.Receipt || p.Attempts != attempt || p.Error != "later" || p.Reason != "nack" || !p.Enqueued.Equal(enqueued) {
 						t.Fatalf("parked is %+v", p)
 					}
-					if d := p.Until.Sub(began); d < wait || d > wait+time.Second {
+					if d := p.Due.Sub(began); d < wait || d > wait+time.Second {
 						t.Fatalf("it is parked for %s", d)
 					}
 					if got := w.places("g"); got != "0 0 0 1 0" {
@@ -61,17 +62,17 @@ func TestRule_LongWaits(t *testing.T) {
 					}
 					w.stuck("g", "nothing_waits")
 					life, groups := w.life(at)
-					if s := groups["g"]; s.State != "parked" || !s.Until.Equal(p.Until) || s.Parked != p.Receipt || s.Attempts != attempt || s.LastText != "later" || life.Stored != "committed" {
+					if s := groups["g"]; s.State != "delayed" || !s.Until.Equal(p.Due) || s.RetryReceipt != p.Receipt || s.Attempts != attempt || s.LastText != "later" || life.Stored != "committed" {
 						t.Fatalf("its life: %+v", s)
 					}
-					if _, groups := w.life(client.Receipt{Receipt: p.Receipt, ID: id}); len(groups) != 1 || groups["g"].State != "parked" || !groups["g"].Until.Equal(p.Until) {
+					if _, groups := w.life(client.Receipt{Receipt: p.Receipt, ID: id}); len(groups) != 1 || groups["g"].State != "delayed" || !groups["g"].Until.Equal(p.Due) {
 						t.Fatalf("the life of what is parked: %+v", groups)
 					}
 					if d := w.take(con, wait-2*time.Second-time.Since(began)); d != nil {
 						t.Fatalf("attempt %d came early", d.Attempt)
 					}
 					d = w.next(con, "a", attempt+1)
-					if late := time.Since(p.Until); late < 0 || late > time.Second || d.ID != id || !d.Enqueued.Equal(enqueued) {
+					if late := time.Since(p.Due); late < 0 || late > time.Second || d.ID != id || !d.Enqueued.Equal(enqueued) {
 						t.Fatalf("it came %s late, as %s enqueued %s", late, d.ID, d.Enqueued)
 					}
 					if _, groups := w.life(at); groups["g"].State != "in_flight" || groups["g"].Attempts != attempt+1 || groups["g"].Holder == nil {
@@ -327,7 +328,7 @@ func TestPark_GroupAndQueueGo(t *testing.T) {
 			w.ok(w.take(con, time.Minute).Nack(client.After(time.Hour)))
 			w.eventually("it is parked", 10*time.Second, func() bool {
 				d, err := w.Client.Admin().Depth(w.t.Context(), queue, "g")
-				return err == nil && d[0].Parked == 1
+				return err == nil && d[0].DelayedRetry == 1
 			})
 			w.close(con)
 		}

@@ -35,7 +35,7 @@ func TestPark_FindingOneIsBounded(t *testing.T) {
 			t.Errorf("its life: %+v", groups["g"])
 		}
 		last := ids[n-1].String()
-		if out := w.columba("list", "parked", queue, "g", "--id", last); !strings.Contains(out, last) || strings.Contains(out, ids[0].String()) {
+		if out := w.columba("list", "delayed", queue, "g", "--id", last); !strings.Contains(out, last) || strings.Contains(out, ids[0].String()) {
 			t.Errorf("listed by id: %s", out)
 		}
 		peers := w.peers()

@@ -27,7 +27,7 @@ func TestPark_MeetsOthers(t *testing.T) {
 		w.eventually("all are parked", 10*time.Second, func() bool { return len(w.parked("g")) == 4 })
 		w.close(con)
 		all := w.parked("g")
-		slices.SortFunc(all, func(a, b client.ParkedMessage) int { return int(a.Origin.Seq) - int(b.Origin.Seq) })
+		slices.SortFunc(all, func(a, b client.DelayedMessage) int { return int(a.Origin.Seq) - int(b.Origin.Seq) })
 		results, err := w.Client.Cancel(w.t.Context(), core.RetryPath(queue, "g"), all[0].Receipt)
 		w.ok(err)
 		if len(results) != 1 || results[0].Err != nil || len(results[0].Groups) != 1 || results[0].Groups[0].Outcome != client.OutcomeCancelled {

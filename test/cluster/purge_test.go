@@ -68,7 +68,7 @@ func TestCluster_PurgeTakesWhatIsStored(t *testing.T) {
 				sleep(4 * time.Minute) // retention goes in steps
 				for e, err := range w.Client.Admin().ListExtents(w.t.Context(), queue) {
 					w.ok(err)
-					if e.Home == "purged" {
+					if e.ReadScope == "purged" {
 						t.Errorf("extent %s still takes its space", e.Extent)
 					}
 				}

@@ -120,7 +120,7 @@ func (w *world) checkAction(x consumerAction, g *deliveries, bodies []string) {
 	}
 	w.t.Logf("group %s: %d deliveries of %d messages", x.group, given, len(bodies))
 	w.equal("dead letters of group "+x.group, w.listed(x.group), dead)
-	if d := w.depth(x.group); d.Ready+d.InFlight+d.Delayed+d.Parked+d.Blocked > 0 {
+	if d := w.depth(x.group); d.Ready+d.InFlight+d.Delayed+d.Blocked > 0 {
 		w.t.Errorf("group %s: depth %+v, want nothing left", x.group, d)
 	}
 }

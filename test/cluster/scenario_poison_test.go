@@ -121,7 +121,7 @@ func TestScenario_PoisonOverHostKills(t *testing.T) {
 			}
 		}
 		w.dead("g", want, most)
-		w.eventually("nothing is left", time.Minute, func() bool { d := w.depth("g"); return d.Ready+d.InFlight+d.Delayed+d.Parked == 0 })
+		w.eventually("nothing is left", time.Minute, func() bool { d := w.depth("g"); return d.Ready+d.InFlight+d.Delayed == 0 })
 		w.close(con)
 	})
 }

@@ -65,7 +65,7 @@ func TestCluster_MergeSelected(t *testing.T) {
 		merged, purged := []string{"000003", "000050", "000051", "000099"}, []string{"000004", "000052"}
 		o, err := admin.MergeSelected(w.t.Context(), queue, "g", core.Selection{IDs: w.idsOf("g", merged...)}, 0)
 		w.ok(err)
-		if o = w.ended(o.ID); o.State != "done" || o.Done != 4 || o.Selected != 4 || o.Looked != 100 || o.Total != 100 || o.Error != "" {
+		if o = w.ended(o.ID); o.State != "done" || o.Done != 4 || o.Selected != 4 || o.Scanned != 100 || o.Total != 100 || o.Error != "" {
 			t.Fatalf("the merge is %+v", o)
 		}
 		without := func(some ...string) []string {
@@ -216,7 +216,7 @@ func TestCluster_SelectionsSurviveKills(t *testing.T) {
 			w.equal("listed at last", w.listed("g"), nil)
 			for e, err := range admin.ListExtents(w.t.Context(), path) {
 				w.ok(err)
-				if strings.HasPrefix(e.Home, "staging") {
+				if strings.HasPrefix(e.ReadScope, "staging") {
 					t.Errorf("seed %d: extent %s is left staging", seed, e.Extent)
 				}
 			}
@@ -313,7 +313,7 @@ func TestCluster_SelectionIsCancelled(t *testing.T) {
 		staging := 0
 		for e, err := range admin.ListExtents(w.t.Context(), core.DLQPath(queue, "g")) {
 			w.ok(err)
-			if strings.HasPrefix(e.Home, "staging") {
+			if strings.HasPrefix(e.ReadScope, "staging") {
 				staging++
 			}
 		}
@@ -328,8 +328,8 @@ func TestCluster_SelectionIsCancelled(t *testing.T) {
 		w.equal("listed afterwards", w.listed("g"), all)
 		for e, err := range admin.ListExtents(w.t.Context(), core.DLQPath(queue, "g")) {
 			w.ok(err)
-			if e.Home != "own" {
-				t.Errorf("extent %s is left, its home is %s", e.Extent, e.Home)
+			if e.ReadScope != "own" {
+				t.Errorf("extent %s is left, its home is %s", e.Extent, e.ReadScope)
 			}
 		}
 		o, err = admin.PurgeSelected(w.t.Context(), queue, "g", core.Selection{Reasons: []string{"bad"}})

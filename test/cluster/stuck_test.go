@@ -259,7 +259,7 @@ func TestWhyStuck_DeadLetterQueueNotWritable(t *testing.T) {
 		w.Crash(Input)
 		w.ok(w.next(con, "a", 1).Reject("bad"))
 		sleep(30 * time.Second)
-		if why := w.stuck("g", "dlq_not_writable"); !names(why.Message, r[0]) || why.Message.State != "dying" || why.Detail == "" {
+		if why := w.stuck("g", "dlq_not_writable"); !names(why.Message, r[0]) || why.Message.State != "dead_lettering" || why.Detail == "" {
 			t.Errorf("held up by %+v, %q; want %s", why.Message, why.Detail, r[0])
 		}
 		w.Up(Input)

@@ -171,7 +171,7 @@ func (t *trial) depth(g core.GroupSpec) (undone, dead uint64, err error) {
 	if n := d[0].UnknownExtents; n > 0 {
 		return 0, 0, fmt.Errorf("depth of %s %s: %d extents are not counted", g.Queue, g.Name, n)
 	}
-	return d[0].Ready + d[0].InFlight + d[0].Delayed + d[0].Parked, d[0].Dead, nil
+	return d[0].Ready + d[0].InFlight + d[0].Delayed, d[0].Dead, nil
 }
 
 // judge is the verdict of the oracle.

@@ -40,7 +40,7 @@ func (w *world) homes(group string) map[core.HomeKind]uint64 {
 	out := make(map[core.HomeKind]uint64)
 	for e, err := range w.Client.Admin().ListExtents(w.t.Context(), core.DLQPath(queue, group)) {
 		w.ok(err)
-		home, err := core.ParseHome(e.Home)
+		home, err := core.ParseHome(e.ReadScope)
 		w.ok(err)
 		out[home.Kind] += uint64(e.LastSeq)
 	}
@@ -182,7 +182,7 @@ func (w *world) homesDone(group string) bool {
 	merged := 0
 	for e, err := range w.Client.Admin().ListExtents(w.t.Context(), core.DLQPath(queue, group)) {
 		w.ok(err)
-		if home, _ := core.ParseHome(e.Home); home.Kind == core.HomeMerged {
+		if home, _ := core.ParseHome(e.ReadScope); home.Kind == core.HomeMerged {
 			merged++
 		}
 	}

@@ -64,8 +64,8 @@ func wantAll(t *testing.T, who string, seen map[string]int, n int, again bool) {
 func (s *server) drain(queue, group string, seen map[string]int) {
 	s.t.Helper()
 	type depth struct {
-		Ready, Delayed, Parked int
-		InFlight               int `json:"in_flight"`
+		Ready, Delayed int
+		InFlight       int `json:"in_flight"`
 	}
 	eventually(s.t, "nothing is left for "+group, func() bool {
 		if d := decode[depth](s.t, s.must("", "depth", queue, group, "-o", "json")); d[0] == (depth{}) {

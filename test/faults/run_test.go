@@ -182,11 +182,10 @@ func (r *run) undone(group string) (undone, dead uint64) {
 		Ready    uint64 `json:"ready"`
 		InFlight uint64 `json:"in_flight"`
 		Delayed  uint64 `json:"delayed"`
-		Parked   uint64 `json:"parked"`
 		Dead     uint64 `json:"dead"`
 	}
 	d := process.Decode[depth](r.t, r.server.Ask("depth", queue, group, "-o", "json"))[0]
-	return d.Ready + d.InFlight + d.Delayed + d.Parked, d.Dead
+	return d.Ready + d.InFlight + d.Delayed, d.Dead
 }
 
 // drain waits until every group has everything and nothing is left; it gives the consumers the time to be wrong in.

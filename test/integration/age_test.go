@@ -14,7 +14,6 @@ type depth struct {
 	Ready    uint64
 	InFlight uint64 `json:"in_flight"`
 	Delayed  uint64
-	Parked   uint64
 	Blocked  uint64
 }
 

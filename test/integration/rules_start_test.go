@@ -129,7 +129,7 @@ func TestRuleByCommand_ExpireAt(t *testing.T) {
 		return d == depth{}
 	}, func() string { return fmt.Sprintf("%+v, want nothing", d) })
 	w.letters("g", 0)
-	if n := w.server.Metric(events, `group="g"`, `event="lapsed"`); n != 2 {
+	if n := w.server.Metric(events, `group="g"`, `event="expired"`); n != 2 {
 		t.Errorf("lapsed are %v, want 2", n)
 	}
 }

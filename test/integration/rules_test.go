@@ -278,22 +278,22 @@ func TestRuleByCommand_LongWaits(t *testing.T) {
 	token := w.one("g", "a", 1, "--ack", "tokens").Token
 	began := time.Now()
 	w.server.Must("", "nack", token, "--delay", wait.String(), "--reason", "later")
-	w.settles("g", depth{Parked: 1})
+	w.settles("g", depth{Delayed: 1})
 	type parked struct {
 		Attempts int    `json:"attempts"`
 		Error    string `json:"error"`
 	}
 	var got []parked
-	w.looks(func() bool { // what is on its way to the retry queue counts as parked, and is not listed
-		got = process.Decode[parked](t, w.server.Ask("list", "parked", queue, "g", "-o", "json"))
+	w.looks(func() bool { // in memory, on its way to the retry queue, or there
+		got = process.Decode[parked](t, w.server.Ask("list", "delayed", queue, "g", "-o", "json"))
 		return len(got) > 0
-	}, func() string { return "no parked message is listed" })
+	}, func() string { return "no delayed message is listed" })
 	if len(got) != 1 || got[0] != (parked{1, "later"}) {
 		t.Errorf("parked are %+v", got)
 	}
-	w.counted("g", "parked", 1)
+	w.counted("g", "retry_queued", 1)
 	w.crash() // when that is saved: else it is parked twice, and the second one settled unseen
-	w.settles("g", depth{Parked: 1})
+	w.settles("g", depth{Delayed: 1})
 	w.one("g", "a", 2)
 	w.after("it came again", began, wait)
 	w.settles("g", depth{})

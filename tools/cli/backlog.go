@@ -38,7 +38,7 @@ func (a *app) backlogText(ctx context.Context, queue, group string) string {
 	}
 	var parts []string
 	for _, d := range res.GetGroups()[:min(len(res.GetGroups()), namedBacklogs)] {
-		left := d.GetReady() + d.GetInFlight() + d.GetDelayed() + d.GetParked() + d.GetBlocked()
+		left := d.GetReady() + d.GetInFlight() + d.GetDelayed() + d.GetBlocked()
 		parts = append(parts, fmt.Sprintf("%s: %s, %s", d.GetGroup(), plural(int64(left), "message"), plural(int64(d.GetDead()), "dead letter")))
 	}
 	if more := len(res.GetGroups()) - len(parts); more > 0 {

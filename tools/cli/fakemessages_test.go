@@ -78,8 +78,8 @@ func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMess
 		Message: &pb.Message{Id: fakeID, Key: "k", DeliverAt: fakeTime, Headers: map[string]string{"b": "2", "a": "1"}, Payload: []byte("hello")},
 		Groups: []*pb.Standing{
 			{Group: "billing", State: "in_flight", Attempts: 2, Until: fakeTime, Holder: &pb.Holder{Consumer: "worker-1", Since: fakeTime}},
-			{Group: "mail", State: "dead_lettered", Attempts: 10, LastFailure: "nack", LastText: "no", DeadLetter: fakeSealed + ":1"},
-			{Group: "sms", State: "parked", Attempts: 1, LastFailure: "nack", Until: fakeTime, Parked: fakeSealed + ":2", Detail: "not among the first 7 dead letters"},
+			{Group: "mail", State: "dead", Attempts: 10, LastFailure: "nack", LastText: "no", DeadLetter: fakeSealed + ":1"},
+			{Group: "sms", State: "delayed", Attempts: 1, LastFailure: "nack", Until: fakeTime, RetryReceipt: fakeSealed + ":2", Detail: "not among the first 7 dead letters"},
 			{Group: "ledger", State: "settled"},
 		},
 	}), nil
@@ -100,17 +100,21 @@ func (s *fakeServer) ListDeadLetters(_ context.Context, r *connect.Request[pb.Li
 	return connect.NewResponse(res), nil
 }
 
-func (s *fakeServer) ListParked(_ context.Context, r *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+func (s *fakeServer) ListDelayed(_ context.Context, r *connect.Request[pb.ListDelayedRequest]) (*connect.Response[pb.ListDelayedResponse], error) {
 	if _, err := s.queue(r.Msg.Queue); err != nil {
 		return nil, err
 	}
-	res := &pb.ListParkedResponse{}
+	res := &pb.ListDelayedResponse{}
 	for i := range 3 {
-		res.Messages = append(res.Messages, &pb.ParkedMessage{
-			Id: fakeID, Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Origin: fakeExtent + ":9", Message: &pb.Message{Id: fakeID, Key: "k"}, Attempts: int32(i + 1),
-			Until: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour)), Reason: "nack", Error: "busy", LastConsumer: "host-7",
-			FirstEnqueued: fakeTime, ParkedSince: fakeTime,
-		})
+		m := &pb.DelayedMessage{
+			Id: fakeID, Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Source: "publish", Due: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour)),
+			Message: &pb.Message{Id: fakeID, Key: "k"}, Enqueued: fakeTime,
+		}
+		if r.Msg.Group != "" {
+			m.Source, m.Attempts, m.Reason, m.Error, m.LastConsumer = "retry", int32(i+1), "nack", "busy", "host-7"
+			m.Origin, m.DelayedSince = fakeExtent+":9", fakeTime
+		}
+		res.Messages = append(res.Messages, m)
 	}
 	return connect.NewResponse(res), nil
 }
@@ -120,13 +124,6 @@ func (s *fakeServer) Peek(_ context.Context, r *connect.Request[pb.PeekRequest])
 		return nil, err
 	}
 	res := &pb.PeekResponse{}
-	if r.Msg.Timers {
-		for i := range 3 {
-			m := &pb.Message{Id: fakeID, Key: "k", DeliverAt: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour))}
-			res.Messages = append(res.Messages, &pb.StoredMessage{Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: m})
-		}
-		return connect.NewResponse(res), nil
-	}
 	for i := range 3 {
 		res.Messages = append(res.Messages, &pb.StoredMessage{
 			Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: &pb.Message{Id: fakeID, Payload: fmt.Appendf(nil, "m%d\t<&>", i+1)},

@@ -118,7 +118,7 @@ func (a *app) createGroupCommand() *cobra.Command {
 		Args:    exactly(2), ValidArgsFunction: a.completeQueues,
 	}
 	flags.register(cmd)
-	cmd.Flags().BoolVar(&flags.atMostOnce, "at-most-once", false, "never deliver a message twice: it is done before it is handed out, and lost if its consumer is")
+	cmd.Flags().BoolVar(&flags.atMostOnce, "at-most-once", false, "never deliver a message twice: it is settled before it is delivered, and lost when its consumer dies")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		spec, err := flags.spec(args)
 		if err != nil {

@@ -16,7 +16,7 @@ func (a *app) showMessageCommand() *cobra.Command {
 		Use: "message RECEIPT", Short: "Show the life of a message: where it is stored, and where it stands in each group",
 		Long: "Show the life of a message, by the receipt that publish and peek print (extent:seq, its place in an extent, a part of the\n" +
 			"queue): where it is stored, what it is, and where it stands in each group of its queue: unread, ready, in_flight\n" +
-			"(who has it, since when, until when), delayed, parked (until when), blocked, dying, dead_lettered, before_start, cancelled, or settled: acked, or\n" +
+			"(who has it, since when, until when), delayed (until when), blocked, dead_lettering, dead, before_start, cancelled, or settled: acked, or\n" +
 			"skipped, expired or dropped, of which no record is kept.",
 		Example: "  columba show message 01890a5d-ac96-774b-bcce-b302099a8057:17",
 		Args:    exactly(1),
@@ -47,7 +47,7 @@ func (a *app) showLife(m *pb.MessageLife) error {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
-	out := a.fitted("SINCE", "UNTIL", "LAST_FAILURE", "PARKED", "DEAD_LETTER", "CONSUMER")
+	out := a.fitted("SINCE", "UNTIL", "LAST_FAILURE", "RETRY_RECEIPT", "DEAD_LETTER", "CONSUMER")
 	for _, g := range m.GetGroups() {
 		out.item(lifeInGroup(g))
 		if why := g.GetDetail(); why != "" {
@@ -95,5 +95,5 @@ func lifeInGroup(m *pb.Standing) []field {
 		}
 		fields = append(fields, f)
 	}
-	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()}, field{name: "parked", value: m.GetParked()}, field{name: "detail", value: m.GetDetail(), detail: true})
+	return append(fields, field{name: "dead_letter", value: m.GetDeadLetter()}, field{name: "retry_receipt", value: m.GetRetryReceipt()}, field{name: "detail", value: m.GetDetail(), detail: true})
 }

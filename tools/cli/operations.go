@@ -136,7 +136,7 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) (*pb.Operation
 			bar = a.progress(o.GetKind(), int(o.GetTotal()))
 			defer bar.finish()
 		}
-		if through := max(o.GetDone(), o.GetLooked()); bar != nil && through > shown {
+		if through := max(o.GetDone(), o.GetScanned()); bar != nil && through > shown {
 			bar.add(int(through - shown))
 			shown = through
 		}
@@ -159,7 +159,7 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) (*pb.Operation
 		}
 	}
 	if bar != nil {
-		bar.add(int(max(o.GetDone(), o.GetLooked(), shown) - shown))
+		bar.add(int(max(o.GetDone(), o.GetScanned(), shown) - shown))
 		bar.finish()
 	}
 	if err := a.printer().object(operationFields(o)); err != nil {
@@ -224,7 +224,7 @@ func (a *app) showOperationCommand() *cobra.Command {
 }
 
 func (a *app) cancelCommand() *cobra.Command {
-	cmd := a.cancelTimersCommand()
+	cmd := a.cancelMessagesCommand()
 	cmd.AddCommand(a.cancelOperationCommand())
 	return cmd
 }
@@ -268,7 +268,7 @@ func operationFields(o *pb.Operation) []field {
 	if o.GetSelection() != nil {
 		fields = append(fields,
 			field{name: "selection", value: selectionText(o.GetSelection()), detail: true},
-			field{name: "looked", value: o.GetLooked(), detail: true}, field{name: "selected", value: o.GetSelected(), detail: true})
+			field{name: "scanned", value: o.GetScanned(), detail: true}, field{name: "selected", value: o.GetSelected(), detail: true})
 	}
 	return fields
 }

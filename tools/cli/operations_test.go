@@ -34,7 +34,7 @@ func (s *fakeServer) StartOperation(_ context.Context, r *connect.Request[pb.Sta
 	s.note(asked)
 	o := operation(fakeID, r.Msg.GetKind(), "running")
 	if o.Selection = r.Msg.GetSelection(); o.Selection != nil { // it is over soon
-		o.State, o.Looked, o.Selected, o.Done = "done", 40, 7, 7
+		o.State, o.Scanned, o.Selected, o.Done = "done", 40, 7, 7
 		return connect.NewResponse(o), nil
 	}
 	o.Rate, o.Error = r.Msg.GetRate(), "fix the end of extent "+fakeExtent+": no store answers"

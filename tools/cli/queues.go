@@ -214,7 +214,7 @@ func (a *app) listQueuesCommand() *cobra.Command {
 			if !slices.Contains(depthOrders, order) {
 				return unknownOrder(order)
 			}
-			out, admin := a.fitted("CONSISTENCY", "REPLICAS", "PARKED", "PUBLISH_RATE", "STATUS", "DELAYED", "OLDEST_READY_MS", "IN_FLIGHT", "DEAD"), a.admin()
+			out, admin := a.fitted("CONSISTENCY", "REPLICAS", "PUBLISH_RATE", "STATUS", "DELAYED", "OLDEST_READY_MS", "IN_FLIGHT", "DEAD"), a.admin()
 			return a.pages(out, "queues", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after, Depths: true, Sort: order})
 				for _, q := range page.GetQueues() {

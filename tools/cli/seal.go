@@ -42,8 +42,8 @@ func (a *app) sealCommand() *cobra.Command {
 			return a.sealOne(ctx, &f, args[0], args[1])
 		}),
 	}
-	cmd.Flags().BoolVar(&f.force, "force", false, "accept the end that the reachable replicas agree on, even if others may know more; of a sealed extent: accept that what no store has any more is lost")
-	cmd.Flags().BoolVar(&f.quarantined, "give-up-quarantined", false, "with --force, of a sealed extent: accept that what only damaged copies have is lost, too")
+	cmd.Flags().BoolVar(&f.force, "force", false, "accept the end that the reachable replicas agree on, even if others may know more; of a sealed extent: skip, for good, the records that no store holds any more")
+	cmd.Flags().BoolVar(&f.quarantined, "give-up-quarantined", false, "with --force, of a sealed extent: skip also the records that only damaged copies hold")
 	cmd.Flags().StringVar(&f.store, "all-of-store", "", "with --force: declare this store gone for good, and seal all extents that wait for it")
 	f.sure.bind(cmd, "only show the extents, and where they would end")
 	return cmd

@@ -29,8 +29,8 @@ func (a *app) showCommand() *cobra.Command {
 }
 
 func (a *app) listCommand() *cobra.Command {
-	cmd := parent("list", "List queues, groups, namespaces, extents, timers, parked messages, hosts, operations or the audit",
-		a.listQueuesCommand(), a.listGroupsCommand(), a.listNamespacesCommand(), a.listExtentsCommand(), a.listTimersCommand(), a.listParkedCommand(), a.listHostsCommand(),
+	cmd := parent("list", "List queues, groups, namespaces, extents, delayed messages, hosts, operations or the audit",
+		a.listQueuesCommand(), a.listGroupsCommand(), a.listNamespacesCommand(), a.listExtentsCommand(), a.listDelayedCommand(), a.listHostsCommand(),
 		a.listOperationsCommand(), a.listAuditCommand())
 	cmd.Aliases = []string{"l", "ls"}
 	return cmd

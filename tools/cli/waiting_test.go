@@ -132,7 +132,7 @@ func TestLists_FitTheTerminal(t *testing.T) {
 	if err := s.setup("/demo/a", "billing"); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"list queues", "list groups /demo/a", "dlq list /demo/a billing", "list hosts", "list extents /demo/a", "peek /demo/a", "list parked /demo/a billing", "list timers /demo/a", "list audit", "list operations --all", "depth /demo/a", "depth", "show message " + fakeExtent + ":7"} {
+	for _, line := range []string{"list queues", "list groups /demo/a", "dlq list /demo/a billing", "list hosts", "list extents /demo/a", "peek /demo/a", "list delayed /demo/a billing", "list delayed /demo/a", "list audit", "list operations --all", "depth /demo/a", "depth", "show message " + fakeExtent + ":7"} {
 		var out, talk bytes.Buffer
 		a := &app{
 			stdin: strings.NewReader(""), stdout: &out, stderr: &talk, env: []string{"COLUMBA_ADDR=" + addr},

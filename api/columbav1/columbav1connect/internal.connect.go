@@ -139,6 +139,12 @@ const (
 	// OutputServiceListParkedProcedure is the fully-qualified name of the OutputService's ListParked
 	// RPC.
 	OutputServiceListParkedProcedure = "/columba.v1.OutputService/ListParked"
+	// OutputServiceListTimersProcedure is the fully-qualified name of the OutputService's ListTimers
+	// RPC.
+	OutputServiceListTimersProcedure = "/columba.v1.OutputService/ListTimers"
+	// OutputServiceListWaitingProcedure is the fully-qualified name of the OutputService's ListWaiting
+	// RPC.
+	OutputServiceListWaitingProcedure = "/columba.v1.OutputService/ListWaiting"
 	// OutputServiceCountSharesProcedure is the fully-qualified name of the OutputService's CountShares
 	// RPC.
 	OutputServiceCountSharesProcedure = "/columba.v1.OutputService/CountShares"
@@ -1019,7 +1025,12 @@ type OutputServiceClient interface {
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
+	// ListParked reads a group's retry queue.
 	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// ListTimers reads the messages of a queue that are not due yet, extent by extent, in each as they are due; without payloads.
+	ListTimers(context.Context, *connect.Request[columbav1.ListTimersRequest]) (*connect.Response[columbav1.PeekResponse], error)
+	// ListWaiting reads the delayed messages that the host's shares of a group hold, in the order of their receipts.
+	ListWaiting(context.Context, *connect.Request[columbav1.ListWaitingRequest]) (*connect.Response[columbav1.ListWaitingResponse], error)
 	// CountShares answers what has changed in the counts of this host's shares since an earlier answer. Controllers ask every few seconds.
 	CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error)
 }
@@ -1107,6 +1118,18 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("ListParked")),
 			connect.WithClientOptions(opts...),
 		),
+		listTimers: connect.NewClient[columbav1.ListTimersRequest, columbav1.PeekResponse](
+			httpClient,
+			baseURL+OutputServiceListTimersProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("ListTimers")),
+			connect.WithClientOptions(opts...),
+		),
+		listWaiting: connect.NewClient[columbav1.ListWaitingRequest, columbav1.ListWaitingResponse](
+			httpClient,
+			baseURL+OutputServiceListWaitingProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("ListWaiting")),
+			connect.WithClientOptions(opts...),
+		),
 		countShares: connect.NewClient[columbav1.CountSharesRequest, columbav1.CountSharesResponse](
 			httpClient,
 			baseURL+OutputServiceCountSharesProcedure,
@@ -1130,6 +1153,8 @@ type outputServiceClient struct {
 	followCancels     *connect.Client[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse]
 	selectDeadLetters *connect.Client[columbav1.SelectDeadLettersRequest, columbav1.SelectDeadLettersResponse]
 	listParked        *connect.Client[columbav1.ListParkedRequest, columbav1.ListParkedResponse]
+	listTimers        *connect.Client[columbav1.ListTimersRequest, columbav1.PeekResponse]
+	listWaiting       *connect.Client[columbav1.ListWaitingRequest, columbav1.ListWaitingResponse]
 	countShares       *connect.Client[columbav1.CountSharesRequest, columbav1.CountSharesResponse]
 }
 
@@ -1193,6 +1218,16 @@ func (c *outputServiceClient) ListParked(ctx context.Context, req *connect.Reque
 	return c.listParked.CallUnary(ctx, req)
 }
 
+// ListTimers calls columba.v1.OutputService.ListTimers.
+func (c *outputServiceClient) ListTimers(ctx context.Context, req *connect.Request[columbav1.ListTimersRequest]) (*connect.Response[columbav1.PeekResponse], error) {
+	return c.listTimers.CallUnary(ctx, req)
+}
+
+// ListWaiting calls columba.v1.OutputService.ListWaiting.
+func (c *outputServiceClient) ListWaiting(ctx context.Context, req *connect.Request[columbav1.ListWaitingRequest]) (*connect.Response[columbav1.ListWaitingResponse], error) {
+	return c.listWaiting.CallUnary(ctx, req)
+}
+
 // CountShares calls columba.v1.OutputService.CountShares.
 func (c *outputServiceClient) CountShares(ctx context.Context, req *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error) {
 	return c.countShares.CallUnary(ctx, req)
@@ -1217,7 +1252,12 @@ type OutputServiceHandler interface {
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
+	// ListParked reads a group's retry queue.
 	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// ListTimers reads the messages of a queue that are not due yet, extent by extent, in each as they are due; without payloads.
+	ListTimers(context.Context, *connect.Request[columbav1.ListTimersRequest]) (*connect.Response[columbav1.PeekResponse], error)
+	// ListWaiting reads the delayed messages that the host's shares of a group hold, in the order of their receipts.
+	ListWaiting(context.Context, *connect.Request[columbav1.ListWaitingRequest]) (*connect.Response[columbav1.ListWaitingResponse], error)
 	// CountShares answers what has changed in the counts of this host's shares since an earlier answer. Controllers ask every few seconds.
 	CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error)
 }
@@ -1301,6 +1341,18 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("ListParked")),
 		connect.WithHandlerOptions(opts...),
 	)
+	outputServiceListTimersHandler := connect.NewUnaryHandler(
+		OutputServiceListTimersProcedure,
+		svc.ListTimers,
+		connect.WithSchema(outputServiceMethods.ByName("ListTimers")),
+		connect.WithHandlerOptions(opts...),
+	)
+	outputServiceListWaitingHandler := connect.NewUnaryHandler(
+		OutputServiceListWaitingProcedure,
+		svc.ListWaiting,
+		connect.WithSchema(outputServiceMethods.ByName("ListWaiting")),
+		connect.WithHandlerOptions(opts...),
+	)
 	outputServiceCountSharesHandler := connect.NewUnaryHandler(
 		OutputServiceCountSharesProcedure,
 		svc.CountShares,
@@ -1333,6 +1385,10 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServiceSelectDeadLettersHandler.ServeHTTP(w, r)
 		case OutputServiceListParkedProcedure:
 			outputServiceListParkedHandler.ServeHTTP(w, r)
+		case OutputServiceListTimersProcedure:
+			outputServiceListTimersHandler.ServeHTTP(w, r)
+		case OutputServiceListWaitingProcedure:
+			outputServiceListWaitingHandler.ServeHTTP(w, r)
 		case OutputServiceCountSharesProcedure:
 			outputServiceCountSharesHandler.ServeHTTP(w, r)
 		default:
@@ -1390,6 +1446,14 @@ func (UnimplementedOutputServiceHandler) SelectDeadLetters(context.Context, *con
 
 func (UnimplementedOutputServiceHandler) ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListParked is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) ListTimers(context.Context, *connect.Request[columbav1.ListTimersRequest]) (*connect.Response[columbav1.PeekResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListTimers is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) ListWaiting(context.Context, *connect.Request[columbav1.ListWaitingRequest]) (*connect.Response[columbav1.ListWaitingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListWaiting is not implemented"))
 }
 
 func (UnimplementedOutputServiceHandler) CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error) {

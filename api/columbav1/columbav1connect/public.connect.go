@@ -98,8 +98,9 @@ const (
 	// AdminServiceListDeadLettersProcedure is the fully-qualified name of the AdminService's
 	// ListDeadLetters RPC.
 	AdminServiceListDeadLettersProcedure = "/columba.v1.AdminService/ListDeadLetters"
-	// AdminServiceListParkedProcedure is the fully-qualified name of the AdminService's ListParked RPC.
-	AdminServiceListParkedProcedure = "/columba.v1.AdminService/ListParked"
+	// AdminServiceListDelayedProcedure is the fully-qualified name of the AdminService's ListDelayed
+	// RPC.
+	AdminServiceListDelayedProcedure = "/columba.v1.AdminService/ListDelayed"
 	// AdminServiceStartOperationProcedure is the fully-qualified name of the AdminService's
 	// StartOperation RPC.
 	AdminServiceStartOperationProcedure = "/columba.v1.AdminService/StartOperation"
@@ -189,7 +190,9 @@ type AdminServiceClient interface {
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
 	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
-	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// ListDelayed lists the messages that wait for their time: those published for later, and with a group also those that its consumers sent back and
+	// those that its output hosts have read and the group's delay keeps back.
+	ListDelayed(context.Context, *connect.Request[columbav1.ListDelayedRequest]) (*connect.Response[columbav1.ListDelayedResponse], error)
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
@@ -369,10 +372,10 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ListDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
-		listParked: connect.NewClient[columbav1.ListParkedRequest, columbav1.ListParkedResponse](
+		listDelayed: connect.NewClient[columbav1.ListDelayedRequest, columbav1.ListDelayedResponse](
 			httpClient,
-			baseURL+AdminServiceListParkedProcedure,
-			connect.WithSchema(adminServiceMethods.ByName("ListParked")),
+			baseURL+AdminServiceListDelayedProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListDelayed")),
 			connect.WithClientOptions(opts...),
 		),
 		startOperation: connect.NewClient[columbav1.StartOperationRequest, columbav1.Operation](
@@ -471,7 +474,7 @@ type adminServiceClient struct {
 	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
 	getMessage      *connect.Client[columbav1.GetMessageRequest, columbav1.MessageLife]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
-	listParked      *connect.Client[columbav1.ListParkedRequest, columbav1.ListParkedResponse]
+	listDelayed     *connect.Client[columbav1.ListDelayedRequest, columbav1.ListDelayedResponse]
 	startOperation  *connect.Client[columbav1.StartOperationRequest, columbav1.Operation]
 	getOperation    *connect.Client[columbav1.GetOperationRequest, columbav1.Operation]
 	cancelOperation *connect.Client[columbav1.CancelOperationRequest, columbav1.Operation]
@@ -610,9 +613,9 @@ func (c *adminServiceClient) ListDeadLetters(ctx context.Context, req *connect.R
 	return c.listDeadLetters.CallUnary(ctx, req)
 }
 
-// ListParked calls columba.v1.AdminService.ListParked.
-func (c *adminServiceClient) ListParked(ctx context.Context, req *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
-	return c.listParked.CallUnary(ctx, req)
+// ListDelayed calls columba.v1.AdminService.ListDelayed.
+func (c *adminServiceClient) ListDelayed(ctx context.Context, req *connect.Request[columbav1.ListDelayedRequest]) (*connect.Response[columbav1.ListDelayedResponse], error) {
+	return c.listDelayed.CallUnary(ctx, req)
 }
 
 // StartOperation calls columba.v1.AdminService.StartOperation.
@@ -706,7 +709,9 @@ type AdminServiceHandler interface {
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
 	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
-	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// ListDelayed lists the messages that wait for their time: those published for later, and with a group also those that its consumers sent back and
+	// those that its output hosts have read and the group's delay keeps back.
+	ListDelayed(context.Context, *connect.Request[columbav1.ListDelayedRequest]) (*connect.Response[columbav1.ListDelayedResponse], error)
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
@@ -882,10 +887,10 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ListDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
-	adminServiceListParkedHandler := connect.NewUnaryHandler(
-		AdminServiceListParkedProcedure,
-		svc.ListParked,
-		connect.WithSchema(adminServiceMethods.ByName("ListParked")),
+	adminServiceListDelayedHandler := connect.NewUnaryHandler(
+		AdminServiceListDelayedProcedure,
+		svc.ListDelayed,
+		connect.WithSchema(adminServiceMethods.ByName("ListDelayed")),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceStartOperationHandler := connect.NewUnaryHandler(
@@ -1006,8 +1011,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetMessageHandler.ServeHTTP(w, r)
 		case AdminServiceListDeadLettersProcedure:
 			adminServiceListDeadLettersHandler.ServeHTTP(w, r)
-		case AdminServiceListParkedProcedure:
-			adminServiceListParkedHandler.ServeHTTP(w, r)
+		case AdminServiceListDelayedProcedure:
+			adminServiceListDelayedHandler.ServeHTTP(w, r)
 		case AdminServiceStartOperationProcedure:
 			adminServiceStartOperationHandler.ServeHTTP(w, r)
 		case AdminServiceGetOperationProcedure:
@@ -1139,8 +1144,8 @@ func (UnimplementedAdminServiceHandler) ListDeadLetters(context.Context, *connec
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListDeadLetters is not implemented"))
 }
 
-func (UnimplementedAdminServiceHandler) ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListParked is not implemented"))
+func (UnimplementedAdminServiceHandler) ListDelayed(context.Context, *connect.Request[columbav1.ListDelayedRequest]) (*connect.Response[columbav1.ListDelayedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.ListDelayed is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error) {
@@ -1195,7 +1200,7 @@ type MessageServiceClient interface {
 	Nack(context.Context, *connect.Request[columbav1.NackRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Reject(context.Context, *connect.Request[columbav1.RejectRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Extend(context.Context, *connect.Request[columbav1.ExtendRequest]) (*connect.Response[columbav1.SettleResponse], error)
-	// Cancel takes messages back that wait for their time, for every group that has not got them.
+	// Cancel takes delayed messages back, for every group that has not got them.
 	Cancel(context.Context, *connect.Request[columbav1.CancelRequest]) (*connect.Response[columbav1.CancelResponse], error)
 	PublishRoute(context.Context, *connect.Request[columbav1.PublishRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)
 	ConsumeRoute(context.Context, *connect.Request[columbav1.ConsumeRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)
@@ -1335,7 +1340,7 @@ type MessageServiceHandler interface {
 	Nack(context.Context, *connect.Request[columbav1.NackRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Reject(context.Context, *connect.Request[columbav1.RejectRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	Extend(context.Context, *connect.Request[columbav1.ExtendRequest]) (*connect.Response[columbav1.SettleResponse], error)
-	// Cancel takes messages back that wait for their time, for every group that has not got them.
+	// Cancel takes delayed messages back, for every group that has not got them.
 	Cancel(context.Context, *connect.Request[columbav1.CancelRequest]) (*connect.Response[columbav1.CancelResponse], error)
 	PublishRoute(context.Context, *connect.Request[columbav1.PublishRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)
 	ConsumeRoute(context.Context, *connect.Request[columbav1.ConsumeRouteRequest]) (*connect.Response[columbav1.RouteResponse], error)

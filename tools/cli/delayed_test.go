@@ -8,10 +8,10 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 )
 
-func TestGolden_Timers(t *testing.T) {
+func TestGolden_Cancel(t *testing.T) {
 	t.Parallel()
 	s, addr := newFakeServer(t)
-	golden(t, "timers.txt", transcript(addr, []step{
+	golden(t, "cancel.txt", transcript(addr, []step{
 		{line: "cancel " + fakeExtent + ":1"},
 		{line: "cancel /demo/a " + fakeExtent + ":1 -o json"},
 		{line: "cancel " + fakeExtent + ":2"},
