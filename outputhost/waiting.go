@@ -15,8 +15,9 @@ import (
 // waitingScan bounds the messages that one listWaiting looks at, since it keeps the group locked meanwhile.
 const waitingScan = 20_000
 
-// listWaiting lists the delayed messages that the group's shares on this host hold, in the order of their receipts: those that wait in memory after a
-// failed attempt, those on their way to the retry queue, and those that were read and wait for the group's delay.
+// listWaiting lists the delayed messages that the group's shares on this host hold, in the order of their receipts:
+// those that wait in memory after a failed attempt, those on their way to the retry queue, and those that were read and
+// wait for the group's delay.
 func (h *Host) listWaiting(ctx context.Context, req *pb.ListWaitingRequest) (*pb.ListWaitingResponse, error) {
 	g, err := h.lookUp(ctx, req.Queue, req.Group)
 	if err != nil {
@@ -54,8 +55,8 @@ func (h *Host) listWaiting(ctx context.Context, req *pb.ListWaitingRequest) (*pb
 	return out, nil
 }
 
-// lastHeldLocked is the last message that the share may hold. Those of a timer extent were not read in the order of seqs; of a log, what was restored
-// lies at most a full share beyond what was read.
+// lastHeldLocked is the last message that the share may hold. Those of a timer extent were not read in the order of
+// seqs; of a log, what was restored lies at most a full share beyond what was read.
 func (s *share) lastHeldLocked() core.Seq {
 	if s.timers() {
 		return s.last

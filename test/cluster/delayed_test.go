@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestDelayed_AllSources lists messages that wait for their time: published for later, sent back for a short and for a long time, and kept by the group's
-// delay; page by page, each once. The depth counts each by its source, and the life of each says that it is delayed.
+// TestDelayed_AllSources lists messages that wait for their time: published for later, sent back for a short and for a
+// long time, and kept by the group's delay; page by page, each once. The depth counts each by its source, and the life
+// of each says that it is delayed.
 func TestDelayed_AllSources(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.group("g", patient)
