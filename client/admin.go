@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Admin manages queues and groups and looks into them. A change whose answer was lost fails with ErrUnknownOutcome. Safe for
-// concurrent use. Iterators end after their first error.
+// Admin manages queues and groups and looks into them. A change whose answer was lost fails with ErrUnknownOutcome.
+// Safe for concurrent use. Iterators end after their first error.
 type Admin struct{ c *Client }
 
 // QueueResult is the outcome of one of many.
@@ -59,8 +59,8 @@ func (a *Admin) ListQueues(ctx context.Context, prefix string) iter.Seq2[Queue, 
 	}, func(p *pb.Queue) (Queue, error) { return queueOf(p, nil) })
 }
 
-// UpdateQueue changes the fields of spec that are named (like "consumed_retention"), also back to zero, or when none is named those that are
-// not zero; the path names the queue.
+// UpdateQueue changes the fields of spec that are named (like "consumed_retention"), also back to zero, or when none is
+// named those that are not zero; the path names the queue.
 func (a *Admin) UpdateQueue(ctx context.Context, spec core.QueueSpec, fields ...string) (Queue, error) {
 	return queueOf(change(ctx, a.c, a.c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: convert.QueueSpecToProto(spec), Fields: fields}))
 }
@@ -90,8 +90,8 @@ func (a *Admin) ListGroups(ctx context.Context, queue string) ([]Group, error) {
 	return all(res.Groups, func(p *pb.Group) (Group, error) { return groupOf(p, nil) })
 }
 
-// UpdateGroup changes the fields of spec that are named (like "skip_older"), also back to zero, or when none is named those that are not
-// zero; queue and name name the group.
+// UpdateGroup changes the fields of spec that are named (like "skip_older"), also back to zero, or when none is named
+// those that are not zero; queue and name name the group.
 func (a *Admin) UpdateGroup(ctx context.Context, spec core.GroupSpec, fields ...string) (Group, error) {
 	return groupOf(change(ctx, a.c, a.c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: convert.GroupSpecToProto(spec), Fields: fields}))
 }
@@ -128,7 +128,8 @@ func (a *Admin) SealExtent(ctx context.Context, queue, extent string, force bool
 	return extentOf(res)
 }
 
-// ListHosts is every host of the cluster, and those that the answering server saw go within the last hour, sorted by host.
+// ListHosts is every host of the cluster, and those that the answering server saw go within the last hour, sorted by
+// host.
 func (a *Admin) ListHosts(ctx context.Context) ([]HostInfo, error) {
 	res, err := read(ctx, a.c, a.c.admin.ListHosts, &pb.ListHostsRequest{})
 	if err != nil {
@@ -166,9 +167,9 @@ func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (Dea
 	return DeadLetter{}, core.Errorf(core.CodeNotFound, "message %s is not a dead letter of group %s of %s", id, group, queue)
 }
 
-// Delayed yields the messages of a queue that wait for their time, without their bodies. With group "" they are those that were published for later,
-// extent by extent, in each as they are due. With a group they are also those that its consumers sent back, and those that an output host has read and
-// the group's delay keeps back.
+// Delayed yields the messages of a queue that wait for their time, without their bodies. With group "" they are those
+// that were published for later, extent by extent, in each as they are due. With a group they are also those that its
+// consumers sent back, and those that an output host has read and the group's delay keeps back.
 func (a *Admin) Delayed(ctx context.Context, queue, group string) iter.Seq2[DelayedMessage, error] {
 	return pages(func(after string) ([]*pb.DelayedMessage, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListDelayed, &pb.ListDelayedRequest{Queue: queue, Group: group, After: after})

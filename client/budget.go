@@ -8,8 +8,9 @@ import (
 // turnTime is how long a host may be asked for messages that it does not have while another could be asked.
 const turnTime = 100 * time.Millisecond
 
-// budget is what a consumer with a limit may still ask its hosts for. What one host does not send it is told to give back, and another is asked:
-// hosts are never asked for more than the limit at once. Pure; its owner is the inbox, under its mutex.
+// budget is what a consumer with a limit may still ask its hosts for. What one host does not send it is told to give
+// back, and another is asked: hosts are never asked for more than the limit at once. Pure; its owner is the inbox,
+// under its mutex.
 //
 //	left + asked and held of all accounts + yielded = the limit
 type budget struct {
@@ -110,8 +111,8 @@ func (b *budget) recalled(a *account, n int) {
 	b.left += n
 }
 
-// plan shares out what is left. Each host that is asked for nothing is asked for one, those that wait longest first; the rest is for those that
-// sent what they were asked for, or for all when there are none such.
+// plan shares out what is left. Each host that is asked for nothing is asked for one, those that wait longest first;
+// the rest is for those that sent what they were asked for, or for all when there are none such.
 func (b *budget) plan(now time.Time) []ask {
 	var asks []ask
 	var open, fed []*account

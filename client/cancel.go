@@ -33,9 +33,10 @@ type CancelledFor struct {
 // cancelAtOnce is how many messages one call cancels.
 const cancelAtOnce = 100
 
-// Cancel takes messages back that were published for later, by their receipts: no group gets them that has not got them, and none that is made later. A
-// queue may be named, for the messages to be of that. The results are in the order of the receipts. It may be repeated, and then says the same. On
-// an error the results of the calls before it are answered.
+// Cancel takes messages back that were published for later, by their receipts: no group gets them that has not got
+// them, and none that is made later. A queue may be named, for the messages to be of that. The results are in the order
+// of the receipts. It may be repeated, and then says the same. On an error the results of the calls before it are
+// answered.
 func (c *Client) Cancel(ctx context.Context, queue string, receipts ...core.Receipt) (out []Cancelled, err error) {
 	for len(receipts) > 0 {
 		n := min(len(receipts), cancelAtOnce)

@@ -39,10 +39,11 @@ type Client struct {
 	}
 }
 
-// Dial makes a client for the cluster of the servers at addr: host:port of a server with the role frontend, or several with commas between
-// ("a:4922,b:4922"). Dial tries the addresses in turn and fails with ErrUnavailable when nobody listens at any of them. Calls go to one
-// server and move on to the next one when it is away; the client also learns the other servers of the cluster. Connections for messages are
-// made when they are needed, and made again when they are lost.
+// Dial makes a client for the cluster of the servers at addr: host:port of a server with the role frontend, or several
+// with commas between ("a:4922,b:4922"). Dial tries the addresses in turn and fails with ErrUnavailable when nobody
+// listens at any of them. Calls go to one server and move on to the next one when it is away; the client also learns
+// the other servers of the cluster. Connections for messages are made when they are needed, and made again when they
+// are lost.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	o := options{
 		name:    fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid()),

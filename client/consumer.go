@@ -54,8 +54,8 @@ const (
 	maxAsked = 1 << 20
 )
 
-// Consumer connects to the output hosts of a group. It fails at once if queue or group is not there, else it tries until ctx
-// ends (or, if ctx has no end, for the client's timeout).
+// Consumer connects to the output hosts of a group. It fails at once if queue or group is not there, else it tries
+// until ctx ends (or, if ctx has no end, for the client's timeout).
 func (c *Client) Consumer(ctx context.Context, queue, group string, opts ...ConsumerOption) (*Consumer, error) {
 	var o consumerOptions
 	for _, opt := range opts {
@@ -111,13 +111,14 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 	}
 }
 
-// Deliveries yields messages until ctx ends, the consumer is closed or has yielded its Limit (all without an error), or it fails for good. Every
-// delivery has to be settled: Ack, Nack or Reject; else it comes again after the group's lock timeout. Several goroutines may
-// range at once; each message goes to one of them. A message that waited here for a quarter of the lock timeout is given back, not
-// yielded.
+// Deliveries yields messages until ctx ends, the consumer is closed or has yielded its Limit (all without an error), or
+// it fails for good. Every delivery has to be settled: Ack, Nack or Reject; else it comes again after the group's lock
+// timeout. Several goroutines may range at once; each message goes to one of them. A message that waited here for a
+// quarter of the lock timeout is given back, not yielded.
 //
-// While the group or its queue is disabled or send-only nothing is delivered: that is yielded once as ErrDisabled. Who goes on ranging, or ranges
-// again, gets what comes when it is enabled again; what was delivered before may be settled meanwhile. Every other error is the last.
+// While the group or its queue is disabled or send-only nothing is delivered: that is yielded once as ErrDisabled. Who
+// goes on ranging, or ranges again, gets what comes when it is enabled again; what was delivered before may be settled
+// meanwhile. Every other error is the last.
 func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		for heard := c.inbox.heard(); ; {
@@ -129,19 +130,20 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// LockTimeout is the group's, as a host told it last. A change arrives within seconds; deliveries of before keep the timeout that they were locked
-// for. 0: there is none, or it is not known yet.
+// LockTimeout is the group's, as a host told it last. A change arrives within seconds; deliveries of before keep the
+// timeout that they were locked for. 0: there is none, or it is not known yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
-// Connected reports whether the consumer has a connection to an output host of its group now. Without one it receives nothing, and tries again.
+// Connected reports whether the consumer has a connection to an output host of its group now. Without one it receives
+// nothing, and tries again.
 func (c *Consumer) Connected() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.mu.streams) > 0
 }
 
-// Flush waits until every settlement made before it has been applied, or refused (see OnRefused), by the hosts of the group. Applied is known to the
-// host, which saves it within a second.
+// Flush waits until every settlement made before it has been applied, or refused (see OnRefused), by the hosts of the
+// group. Applied is known to the host, which saves it within a second.
 func (c *Consumer) Flush(ctx context.Context) error {
 	for _, s := range c.streams() {
 		if err := s.out.flush(ctx); err != nil {
@@ -159,8 +161,8 @@ func (c *Consumer) now() int64 { return c.at(time.Now()) }
 
 func (c *Consumer) at(t time.Time) int64 { return int64(t.Sub(c.epoch)) + 1 }
 
-// resettle has settlements sent again that a stream could not bring to an end, for as long as their locks last from now, at most. repeated: the host
-// may have applied them.
+// resettle has settlements sent again that a stream could not bring to an end, for as long as their locks last from
+// now, at most. repeated: the host may have applied them.
 func (c *Consumer) resettle(all []settlement, lasts time.Duration, repeated bool) {
 	if len(all) == 0 || c.inbox.once() {
 		return
@@ -172,8 +174,8 @@ func (c *Consumer) resettle(all []settlement, lasts time.Duration, repeated bool
 	c.settler.add(all...)
 }
 
-// refusedSettlement tells the application, and Work if the lock is lost with it. Of a return nobody is told: the application has not seen the message,
-// or has done with it.
+// refusedSettlement tells the application, and Work if the lock is lost with it. Of a return nobody is told: the
+// application has not seen the message, or has done with it.
 func (c *Consumer) refusedSettlement(verb wire.FrameType, at core.Receipt, attempt int, err error) {
 	c.c.opts.log.Debug("settlement refused", "queue", c.queue, "group", c.group, "receipt", at, "err", err)
 	if verb == wire.TypeReturn {
@@ -202,8 +204,8 @@ func (c *Consumer) notExtended(x settlement) {
 }
 
 // Close stops receiving, sends the settlements made so far and gives back what was never yielded, without counting an
-// attempt. Deliveries not settled by then come again after the lock timeout. It stops trying when ctx ends, at the latest
-// after 10 s.
+// attempt. Deliveries not settled by then come again after the lock timeout. It stops trying when ctx ends, at the
+// latest after 10 s.
 func (c *Consumer) Close(ctx context.Context) error {
 	c.mu.Lock()
 	again := c.mu.closed
@@ -248,7 +250,8 @@ func (c *Consumer) streams() []*consumeStream {
 // fail ends the consumer for good.
 func (c *Consumer) fail(err error) { c.inbox.end(err) }
 
-// refused takes an error that trying again does not mend: it ends the consumer, unless it has been delivered to and may be again.
+// refused takes an error that trying again does not mend: it ends the consumer, unless it has been delivered to and may
+// be again.
 func (c *Consumer) refused(err error) {
 	select {
 	case <-c.connected:
@@ -261,8 +264,8 @@ func (c *Consumer) refused(err error) {
 	c.fail(err)
 }
 
-// pause gives back what the application has not seen: the group may not be consumed for now. In a group that delivers at most once it would be lost:
-// there it is yielded first.
+// pause gives back what the application has not seen: the group may not be consumed for now. In a group that delivers
+// at most once it would be lost: there it is yielded first.
 func (c *Consumer) pause(why error) {
 	if c.inbox.pause(why) {
 		c.c.opts.log.Info("consuming pauses", "queue", c.queue, "group", c.group, "err", why)
@@ -279,8 +282,8 @@ func (c *Consumer) resume() {
 	}
 }
 
-// isGroup reports whether a host speaks of the group that the others did. One that was made under the same names since is another: it begins
-// with a consumer of its own.
+// isGroup reports whether a host speaks of the group that the others did. One that was made under the same names since
+// is another: it begins with a consumer of its own.
 func (c *Consumer) isGroup(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -84,9 +84,10 @@ func (d *Delivery) TraceParent() string {
 
 // Ack says that the message is done. ErrStale: the delivery was settled before.
 //
-// It is sent in the background: at once, or, when the connection of the delivery is lost or its host stops, as soon as another host of the cluster
-// takes it, until the lock has ended. Flush waits for that. OnRefused is told when a host refuses it, when it could not be sent in time (both
-// ErrStale: the message comes again, or another consumer has it), and when nobody knows (ErrUnknownOutcome).
+// It is sent in the background: at once, or, when the connection of the delivery is lost or its host stops, as soon as
+// another host of the cluster takes it, until the lock has ended. Flush waits for that. OnRefused is told when a host
+// refuses it, when it could not be sent in time (both ErrStale: the message comes again, or another consumer has it),
+// and when nobody knows (ErrUnknownOutcome).
 func (d *Delivery) Ack() error {
 	if err := d.settle(); err != nil {
 		return err
@@ -120,8 +121,8 @@ func (d *Delivery) Reject(reason string) error {
 	return d.giveUp(wire.TypeReject, wire.Nack{DelayMillis: -1, Reason: []byte(reason)})
 }
 
-// Release gives back a delivery that nobody has worked on: the message is delivered again at once, and the attempt is not counted. A group that
-// delivers at most once does not deliver it again. Errors as of Ack.
+// Release gives back a delivery that nobody has worked on: the message is delivered again at once, and the attempt is
+// not counted. A group that delivers at most once does not deliver it again. Errors as of Ack.
 func (d *Delivery) Release() error {
 	if err := d.settle(); err != nil {
 		return err

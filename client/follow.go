@@ -101,8 +101,8 @@ func (c *Consumer) staleEvery() time.Duration {
 	return max(100*time.Millisecond, min(c.LockTimeout()/8, core.MinLockTimeout/8)) // it may become as short as it can meanwhile
 }
 
-// end waits for Close, of the consumer or its client, and joins the senders. Until then a consumer that failed keeps its streams, for
-// the settlements of what it yielded.
+// end waits for Close, of the consumer or its client, and joins the senders. Until then a consumer that failed keeps
+// its streams, for the settlements of what it yielded.
 func (c *Consumer) end() {
 	<-c.ctx.Done()
 	c.inbox.end(core.Errorf(core.CodeUnavailable, "client is closed"))
@@ -124,7 +124,8 @@ func (c *Consumer) giveBackStale() {
 	c.inbox.forget(stale)
 }
 
-// follow makes the streams equal to the route. It does not wait for hosts that are not reached at once: one may stand still.
+// follow makes the streams equal to the route. It does not wait for hosts that are not reached at once: one may stand
+// still.
 func (c *Consumer) follow() error {
 	hosts, err := c.route()
 	if err != nil {
@@ -216,7 +217,8 @@ func (c *Consumer) route() ([]consumeHost, error) {
 	return hostsOf(res.Hosts)
 }
 
-// hostsOf is a route. Each of its hosts is connected to, by a goroutine of its own: CodeUnavailable for more than maxHosts.
+// hostsOf is a route. Each of its hosts is connected to, by a goroutine of its own: CodeUnavailable for more than
+// maxHosts.
 func hostsOf(in []*pb.HostAddress) ([]consumeHost, error) {
 	if len(in) > maxHosts {
 		return nil, core.Errorf(core.CodeUnavailable, "a route names %d output hosts; at most %d are connected to", len(in), maxHosts)

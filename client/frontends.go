@@ -25,8 +25,8 @@ const (
 	maxFrontends   = 64
 )
 
-// frontends are the servers that calls may go to: those that Dial was given, and the others of their cluster. All calls go to one of them
-// until it fails. It is the RoundTripper of the calls; safe for concurrent use.
+// frontends are the servers that calls may go to: those that Dial was given, and the others of their cluster. All calls
+// go to one of them until it fails. It is the RoundTripper of the calls; safe for concurrent use.
 type frontends struct {
 	base  http.RoundTripper
 	given []string

@@ -120,8 +120,8 @@ func (b *inbox) push(s *slab) {
 	}
 }
 
-// next waits for a delivery. nil without an error: ctx or the consumer has ended. An error with more to come is that of a pause which is not
-// among those heard of.
+// next waits for a delivery. nil without an error: ctx or the consumer has ended. An error with more to come is that of
+// a pause which is not among those heard of.
 func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, err error) {
 	for waited := 0; ; waited = 1 {
 		b.mu.Lock()
@@ -166,8 +166,9 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 	}
 }
 
-// popLocked takes the first delivery. The carrier counts deliveries that have left in steps: out is not zero
-// when a step is due, at the latest with the last delivery of a slab. A slab leaves with its last delivery: one in the inbox always has some.
+// popLocked takes the first delivery. The carrier counts deliveries that have left in steps: out is not zero when a
+// step is due, at the latest with the last delivery of a slab. A slab leaves with its last delivery: one in the inbox
+// always has some.
 func (b *inbox) popLocked() (d *Delivery, carrier *consumeStream, out taken) {
 	if len(b.mu.slabs) == 0 {
 		return nil, nil, taken{}
@@ -224,8 +225,8 @@ func (b *inbox) giveBackLocked(from *[]*slab, which func(*slab) bool) {
 	perform(asks)
 }
 
-// part takes a stream that has ended out of the inbox. One that was lost may be connected to again: what it carried and nobody saw is put apart
-// until then.
+// part takes a stream that has ended out of the inbox. One that was lost may be connected to again: what it carried and
+// nobody saw is put apart until then.
 func (b *inbox) part(s *consumeStream, lost bool) {
 	b.mu.Lock()
 	var back []*slab
@@ -266,9 +267,9 @@ func (b *inbox) moveLocked(from, to *[]*slab, s *consumeStream) {
 	*from = rest
 }
 
-// resumed: a host was connected to again, by s. What the same run of it had delivered is still locked and is yielded now; a run that ended may have
-// forgotten the locks, or left them to other hosts: that is given back. s carries what is yielded: it counts against the part of the prefetch that s
-// is given afterwards, which is most messages.
+// resumed: a host was connected to again, by s. What the same run of it had delivered is still locked and is yielded
+// now; a run that ended may have forgotten the locks, or left them to other hosts: that is given back. s carries what
+// is yielded: it counts against the part of the prefetch that s is given afterwards, which is most messages.
 func (b *inbox) resumed(s *consumeStream, most int) {
 	b.mu.Lock()
 	if s.parted != live { // lost meanwhile

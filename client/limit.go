@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// The inbox of a consumer with a limit keeps its budget: what was yielded, what waits and what was asked for change together. Without a limit
-// these do nothing.
+// The inbox of a consumer with a limit keeps its budget: what was yielded, what waits and what was asked for change
+// together. Without a limit these do nothing.
 
 // joinLocked takes the host of a new stream in, of which the consumer holds most messages at once.
 func (b *inbox) joinLocked(s *consumeStream, most int) {
@@ -25,7 +25,8 @@ func (b *inbox) setMost(s *consumeStream, most int) {
 	})
 }
 
-// leaveLocked: the host of a stream that has ended is asked for nothing any more. What is held of it may be yielded yet.
+// leaveLocked: the host of a stream that has ended is asked for nothing any more. What is held of it may be yielded
+// yet.
 func (b *inbox) leaveLocked(s *consumeStream) {
 	if b.mu.budget != nil && s.account != nil {
 		b.mu.budget.leave(s.account)

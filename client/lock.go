@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// lockTerms is the group's lock timeout as the host of one stream tells it. A host locks each message for the timeout that it knows at the delivery;
-// a change moves no lock that runs. Hosts learn of a change seconds apart. Immutable.
+// lockTerms is the group's lock timeout as the host of one stream tells it. A host locks each message for the timeout
+// that it knows at the delivery; a change moves no lock that runs. Hosts learn of a change seconds apart. Immutable.
 type lockTerms struct {
 	timeout time.Duration
 	changed int64 // on the consumer's clock: when the host told another timeout last; 0: never
@@ -14,8 +14,8 @@ type lockTerms struct {
 	least, most time.Duration
 }
 
-// relockDoubt is for how long before and after the notice of a change it is not known which timeout a delivery was locked for: a host sends the
-// notice and its deliveries in any order.
+// relockDoubt is for how long before and after the notice of a change it is not known which timeout a delivery was
+// locked for: a host sends the notice and its deliveries in any order.
 const relockDoubt = int64(10 * time.Second)
 
 // told is the terms after the host has told a timeout; t may be nil.
@@ -41,7 +41,8 @@ func (s *consumeStream) longestLock() time.Duration {
 	return 0
 }
 
-// locked bounds for how long the host has locked the slab's messages. It locks them for least at any rate; most is more around a change only.
+// locked bounds for how long the host has locked the slab's messages. It locks them for least at any rate; most is more
+// around a change only.
 func (s *slab) locked() (least, most time.Duration) {
 	if t := s.stream.terms.Load(); t != nil && t.changed > 0 {
 		if age := s.stream.con.at(s.received) - t.changed; -relockDoubt < age && age < relockDoubt {
@@ -91,8 +92,9 @@ func (l *lock) settleLocked(s *consumeStream) {
 	}
 }
 
-// lockEnds is when the lock ends by what was asked for, and by what is known to be granted. Around a change of the lock timeout until goes by the
-// shorter one, so that the lock is extended in time, and sure by the longer one: the answer to the extension tells whether it is lost.
+// lockEnds is when the lock ends by what was asked for, and by what is known to be granted. Around a change of the lock
+// timeout until goes by the shorter one, so that the lock is extended in time, and sure by the longer one: the answer
+// to the extension tells whether it is lost.
 func (d *Delivery) lockEnds() (until, sure int64) {
 	l := d.lock.Load()
 	if l == nil {

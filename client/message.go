@@ -22,16 +22,17 @@ func NewMessageID() MessageID { return MessageID{ID: core.NewID(time.Now())} }
 // Message is what a producer publishes. Only Body is usual; an empty one is allowed.
 type Message struct {
 	Body []byte
-	// Key is carried with the message; consumers see it. It gives no order, and is not used for fairness between keys yet. At most 128 bytes.
+	// Key is carried with the message; consumers see it. It gives no order, and is not used for fairness between keys
+	// yet. At most 128 bytes.
 	Key string
 	// Headers travel with the message. All attributes together are at most 64 KiB.
 	Headers map[string]string
-	// Delay or DeliverAt (at most one of them) keeps the message back until then, at most a year. It goes by the clock of the servers, and is
-	// rounded up to whole milliseconds.
+	// Delay or DeliverAt (at most one of them) keeps the message back until then, at most a year. It goes by the clock
+	// of the servers, and is rounded up to whole milliseconds.
 	Delay     time.Duration
 	DeliverAt time.Time
-	// ExpireAt is when the message is of no use any more: it is not delivered after it, to any group, for the first time or again. Whole
-	// milliseconds.
+	// ExpireAt is when the message is of no use any more: it is not delivered after it, to any group, for the first
+	// time or again. Whole milliseconds.
 	ExpireAt time.Time
 	// ID is made by the publisher when it is zero.
 	ID MessageID

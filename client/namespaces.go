@@ -35,8 +35,8 @@ func (a *Admin) ListNamespaces(ctx context.Context) iter.Seq2[Namespace, error] 
 	}, func(p *pb.Namespace) (Namespace, error) { return namespaceOf(p, nil) })
 }
 
-// UpdateNamespace changes the limits of spec that are named (like "max_queues"), also back to none, or when none is named those that are not
-// zero.
+// UpdateNamespace changes the limits of spec that are named (like "max_queues"), also back to none, or when none is
+// named those that are not zero.
 func (a *Admin) UpdateNamespace(ctx context.Context, spec core.NamespaceSpec, fields ...string) (Namespace, error) {
 	return namespaceOf(change(ctx, a.c, a.c.admin.UpdateNamespace, &pb.UpdateNamespaceRequest{Spec: convert.NamespaceSpecToProto(spec), Fields: fields}))
 }

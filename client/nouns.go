@@ -23,7 +23,8 @@ type Group struct {
 	DLQPath string
 	Created time.Time
 
-	// LastSeek is where the last seek sent the group, at LastSeekAt; both are zero for a group that begins at its Spec.Start.
+	// LastSeek is where the last seek sent the group, at LastSeekAt; both are zero for a group that begins at its
+	// Spec.Start.
 	LastSeek   core.Start
 	LastSeekAt time.Time
 }
@@ -63,8 +64,8 @@ type Depth struct {
 	Ready        uint64
 	InFlight     uint64
 	Delayed      uint64 // wait for their time: the sum of the three below
-	// DelayedPublish were published with a delay or a time; DelayedRetry wait after a failed attempt, or are on their way to the dead letter queue;
-	// DelayedGroup wait for the group's delay.
+	// DelayedPublish were published with a delay or a time; DelayedRetry wait after a failed attempt, or are on their
+	// way to the dead letter queue; DelayedGroup wait for the group's delay.
 	DelayedPublish, DelayedRetry, DelayedGroup uint64
 	Blocked                                    uint64 // exhausted, in a group that blocks
 	Dead                                       uint64
@@ -73,7 +74,8 @@ type Depth struct {
 	AckRate                                    float64       // per second, over the last ten seconds or a little more
 	PublishRate                                float64       // of the queue, the same
 	Drain                                      time.Duration // until nothing but blocked and dead ones is left, at these rates; negative: at these it does not get less
-	// UnknownExtents is of how many extents not all messages could be counted just now: the counts are the least there is.
+	// UnknownExtents is of how many extents not all messages could be counted just now: the counts are the least there
+	// is.
 	UnknownExtents int
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Operation is a long change: a merge of a group's dead letters back into it, a purge of them, or of a queue (Group is empty then).
+// Operation is a long change: a merge of a group's dead letters back into it, a purge of them, or of a queue (Group is
+// empty then).
 type Operation struct {
 	ID           core.ID
 	Kind         string // "merge" or "purge"
@@ -29,20 +30,21 @@ type Operation struct {
 // Ended reports whether nothing more is done about it.
 func (o Operation) Ended() bool { return o.State != "running" }
 
-// MergeDeadLetters gives the dead letters that a group has now back to it: they are delivered to that group only, and their attempts begin
-// anew. rate bounds how many per second, 0 does not. It answers at once, see WaitOperation; ErrConflict while another operation on them runs.
+// MergeDeadLetters gives the dead letters that a group has now back to it: they are delivered to that group only, and
+// their attempts begin anew. rate bounds how many per second, 0 does not. It answers at once, see WaitOperation;
+// ErrConflict while another operation on them runs.
 func (a *Admin) MergeDeadLetters(ctx context.Context, queue, group string, rate int) (Operation, error) {
 	return a.startOperation(ctx, "merge", queue, group, rate, core.Selection{})
 }
 
-// MergeSelected is MergeDeadLetters for some of them. They are looked for first, and then come back all at once: one that is cancelled before has changed
-// nothing, one that is decided goes on to its end.
+// MergeSelected is MergeDeadLetters for some of them. They are looked for first, and then come back all at once: one
+// that is cancelled before has changed nothing, one that is decided goes on to its end.
 func (a *Admin) MergeSelected(ctx context.Context, queue, group string, s core.Selection, rate int) (Operation, error) {
 	return a.startOperation(ctx, "merge", queue, group, rate, s)
 }
 
-// PurgeDeadLetters removes the dead letters that a group has now. It answers at once, see WaitOperation; ErrConflict while another operation on
-// them runs.
+// PurgeDeadLetters removes the dead letters that a group has now. It answers at once, see WaitOperation; ErrConflict
+// while another operation on them runs.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, group, 0, core.Selection{})
 }
@@ -52,10 +54,11 @@ func (a *Admin) PurgeSelected(ctx context.Context, queue, group string, s core.S
 	return a.startOperation(ctx, "purge", queue, group, 0, s)
 }
 
-// PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation. Messages published after the
-// operation is done stay; messages published while it runs may be deleted as well. When it is done, no deleted message is delivered any more.
-// ErrConflict while another purge of the queue runs. An operation that is done and has an Error left some messages, which another one takes, or an
-// output host that did not answer may still deliver some: the error says which.
+// PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation.
+// Messages published after the operation is done stay; messages published while it runs may be deleted as well. When it
+// is done, no deleted message is delivered any more. ErrConflict while another purge of the queue runs. An operation
+// that is done and has an Error left some messages, which another one takes, or an output host that did not answer may
+// still deliver some: the error says which.
 func (a *Admin) PurgeQueue(ctx context.Context, queue string) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, "", 0, core.Selection{})
 }
@@ -98,12 +101,14 @@ func (a *Admin) WaitOperation(ctx context.Context, id core.ID) (Operation, error
 	}
 }
 
-// CancelOperation stops an operation where it is: what it has done stays done. One that has ended, or a selection that is decided, is answered as it is.
+// CancelOperation stops an operation where it is: what it has done stays done. One that has ended, or a selection that
+// is decided, is answered as it is.
 func (a *Admin) CancelOperation(ctx context.Context, id core.ID) (Operation, error) {
 	return operationOf(read(ctx, a.c, a.c.admin.CancelOperation, &pb.CancelOperationRequest{Id: id.String()}))
 }
 
-// ListOperations is every operation that runs, and with ended also those that ended within the last days; the newest first.
+// ListOperations is every operation that runs, and with ended also those that ended within the last days; the newest
+// first.
 func (a *Admin) ListOperations(ctx context.Context, ended bool) ([]Operation, error) {
 	res, err := read(ctx, a.c, a.c.admin.ListOperations, &pb.ListOperationsRequest{Ended: ended})
 	if err != nil {
@@ -112,9 +117,10 @@ func (a *Admin) ListOperations(ctx context.Context, ended bool) ([]Operation, er
 	return all(res.Operations, func(p *pb.Operation) (Operation, error) { return operationOf(p, nil) })
 }
 
-// Seek sends a group to another place in its queue: to what is published from now on, to the earliest message that is kept, or to a time. What it
-// had consumed does not count any more; what it holds is delivered again if it lies behind that place, and settling it is refused as stale.
-// Consumers that are connected go on. What was merged into the group stays as it is.
+// Seek sends a group to another place in its queue: to what is published from now on, to the earliest message that is
+// kept, or to a time. What it had consumed does not count any more; what it holds is delivered again if it lies behind
+// that place, and settling it is refused as stale. Consumers that are connected go on. What was merged into the group
+// stays as it is.
 func (a *Admin) Seek(ctx context.Context, queue, group string, to core.Start) (Group, error) {
 	return groupOf(change(ctx, a.c, a.c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: queue, Group: group, To: to.String()}))
 }

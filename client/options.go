@@ -86,9 +86,11 @@ type workOption func(*workOptions)
 
 func (f workOption) applyWork(o *workOptions) { f(o) }
 
-// Prefetch is how many messages a consumer holds that the application has not taken yet, of all output hosts together: each of them may send an equal
-// part, at least one. A lost connection changes nothing of it. When hosts come the others send less as soon as what they were asked for before was taken.
-// Messages held are locked like those the application has. Default 2,000, at most 1,048,576 per host; PrefetchBytes bounds them when they are large, Limit over all hosts together. A consumer of slow tasks asks for few, so that others get some (Work does).
+// Prefetch is how many messages a consumer holds that the application has not taken yet, of all output hosts together:
+// each of them may send an equal part, at least one. A lost connection changes nothing of it. When hosts come the
+// others send less as soon as what they were asked for before was taken. Messages held are locked like those the
+// application has. Default 2,000, at most 1,048,576 per host; PrefetchBytes bounds them when they are large, Limit over
+// all hosts together. A consumer of slow tasks asks for few, so that others get some (Work does).
 func Prefetch(messages int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.prefetch = messages })
 }
@@ -98,9 +100,9 @@ func PrefetchBytes(bytes int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.prefetchBytes = bytes })
 }
 
-// Limit is how many messages a consumer yields in all; then Deliveries, and Work, end. No more are asked for at any time, from all hosts
-// together, so none is locked in vain, nor lost in a group that delivers at most once. Only what is given back unseen, or was on its way on a lost
-// connection, is asked for again. Default: no limit.
+// Limit is how many messages a consumer yields in all; then Deliveries, and Work, end. No more are asked for at any
+// time, from all hosts together, so none is locked in vain, nor lost in a group that delivers at most once. Only what
+// is given back unseen, or was on its way on a lost connection, is asked for again. Default: no limit.
 func Limit(messages int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.limit = messages })
 }
@@ -141,5 +143,6 @@ func After(d time.Duration) NackOption {
 // Reason says why; it is kept with the message should it become a dead letter. Cut at 1 KiB.
 func Reason(text string) NackOption { return func(o *nackOptions) { o.reason = text } }
 
-// Metadata replaces the message's metadata, at most 16 KiB, for its next deliveries. The message moves to the retry queue of its group then, however soon it comes again.
+// Metadata replaces the message's metadata, at most 16 KiB, for its next deliveries. The message moves to the retry
+// queue of its group then, however soon it comes again.
 func Metadata(b []byte) NackOption { return func(o *nackOptions) { o.metadata = b } }

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// outbox gathers what a stream has to tell its host: what comes while a write is under way goes together. It keeps what it has sent until the
-// host confirms it. What the stream was given bounds it.
+// outbox gathers what a stream has to tell its host: what comes while a write is under way goes together. It keeps what
+// it has sent until the host confirms it. What the stream was given bounds it.
 type outbox struct {
 	stream uint32
 	grant  atomic.Pointer[wire.Credit] // when this much was taken it is granted again
@@ -44,7 +44,8 @@ type outbox struct {
 	confirmed atomic.Int64 // on the consumer's clock: what was sent until then has been applied; of a host that does not confirm: for ever
 }
 
-// room is how much a host may still deliver, or be granted. The bytes go below zero with a message that is larger than what was left.
+// room is how much a host may still deliver, or be granted. The bytes go below zero with a message that is larger than
+// what was left.
 type room struct{ messages, bytes int64 }
 
 // maxOverrun bounds how far below zero: an honest host goes over by at most one message.
@@ -72,8 +73,8 @@ func newOutbox() *outbox {
 	return o
 }
 
-// setLimit changes what the host may have granted, and the consumer hold of it. Half of it is granted again when it was taken. Credit of a
-// larger limit is not taken back: the consumer first uses the excess up, and then grants again.
+// setLimit changes what the host may have granted, and the consumer hold of it. Half of it is granted again when it was
+// taken. Credit of a larger limit is not taken back: the consumer first uses the excess up, and then grants again.
 func (o *outbox) setLimit(limit wire.Credit) {
 	o.mu.Lock()
 	before := o.mu.limit
@@ -141,7 +142,8 @@ func (o *outbox) isStep(t taken) bool {
 	return uint32(t.messages) >= max(1, grant.Messages/8) || uint64(t.bytes) >= max(1, grant.Bytes/8)
 }
 
-// taken counts deliveries that left the inbox. When it is due they are granted again. Below zero it counts what the inbox holds already.
+// taken counts deliveries that left the inbox. When it is due they are granted again. Below zero it counts what the
+// inbox holds already.
 func (o *outbox) taken(messages, bytes int) {
 	if o.budget {
 		messages = 0
@@ -208,8 +210,8 @@ func (o *outbox) resumeCredit() {
 	o.taken(0, 0)
 }
 
-// end refuses everything from now on, and answers what was not sent and what was not confirmed, for how long already. The flushes are to be ended when
-// that is in other hands.
+// end refuses everything from now on, and answers what was not sent and what was not confirmed, for how long already.
+// The flushes are to be ended when that is in other hands.
 func (o *outbox) end(now int64) (unsent, unsure unconfirmed, waited time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -23,8 +23,8 @@ type Publisher struct {
 	pub   *publish.Publisher
 }
 
-// Publisher connects to the input hosts of a queue. It fails at once if the queue is not there or does not take messages,
-// else it tries until ctx ends (or, if ctx has no end, for the client's timeout).
+// Publisher connects to the input hosts of a queue. It fails at once if the queue is not there or does not take
+// messages, else it tries until ctx ends (or, if ctx has no end, for the client's timeout).
 func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherOption) (*Publisher, error) {
 	if _, err := core.ParseAnyQueuePath(queue); err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherO
 	return &Publisher{queue: queue, pub: pub}, nil
 }
 
-// Publish waits until m is durable on all replicas. A context that is over publishes nothing: ErrUnavailable. If ctx ends later the error is
-// ErrUnknownOutcome, unless m was certainly not sent.
+// Publish waits until m is durable on all replicas. A context that is over publishes nothing: ErrUnavailable. If ctx
+// ends later the error is ErrUnknownOutcome, unless m was certainly not sent.
 func (p *Publisher) Publish(ctx context.Context, m Message) (Receipt, error) {
 	var r wire.Record
 	if err := m.record(&r); err != nil {
@@ -119,10 +119,11 @@ func (f callback) Settled(id core.MessageID, at core.Receipt, err error) {
 }
 
 // PublishAsync takes m and returns; done (may be nil) is called once with the outcome. While the publisher is full it
-// waits, until ctx ends. m.Body is copied before it returns. An error means that m was not taken and done is not called.
+// waits, until ctx ends. m.Body is copied before it returns. An error means that m was not taken and done is not
+// called.
 //
-// Calls of done come one after another from one goroutine. It must not wait for this publisher. With an error its receipt
-// holds the id only.
+// Calls of done come one after another from one goroutine. It must not wait for this publisher. With an error its
+// receipt holds the id only.
 func (p *Publisher) PublishAsync(ctx context.Context, m Message, done func(Receipt, error)) error {
 	var r wire.Record
 	if err := m.record(&r); err != nil {

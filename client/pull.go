@@ -32,8 +32,8 @@ type TokenError struct {
 	Err   error
 }
 
-// PublishOnce publishes at most 1,000 messages in one call, without a Publisher and without trying again. It is for a message
-// now and then. The results come in the order of the messages.
+// PublishOnce publishes at most 1,000 messages in one call, without a Publisher and without trying again. It is for a
+// message now and then. The results come in the order of the messages.
 func (c *Client) PublishOnce(ctx context.Context, queue string, messages ...Message) ([]PublishResult, error) {
 	req := &pb.PublishRequest{Queue: queue}
 	for _, m := range messages {
@@ -64,7 +64,8 @@ func publishedOf(r *pb.PublishResponse_Result) (Receipt, error) {
 	return Receipt{ID: MessageID{ID: id}, Receipt: at}, err
 }
 
-// Pull takes up to most messages (0: one; at most 1,000), waiting up to wait (at most 60 s) for the first. None is not an error.
+// Pull takes up to most messages (0: one; at most 1,000), waiting up to wait (at most 60 s) for the first. None is not
+// an error.
 func (c *Client) Pull(ctx context.Context, queue, group string, most int, wait time.Duration) ([]Pulled, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -126,7 +127,8 @@ func (c *Client) Extend(ctx context.Context, tokens []string, by time.Duration) 
 	})
 }
 
-// settle calls with the tokens that can be sent, and lists those that were refused; one that is no text cannot be a token.
+// settle calls with the tokens that can be sent, and lists those that were refused; one that is no text cannot be a
+// token.
 func (c *Client) settle(tokens []string, call func(good []string) (*pb.SettleResponse, error)) ([]TokenError, error) {
 	var out []TokenError
 	good := make([]string, 0, len(tokens))

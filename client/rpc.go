@@ -28,8 +28,8 @@ func poll[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req 
 	return res, convert.FromRPC(err)
 }
 
-// change calls a method that changes something: at another server only when nothing was done; when the answer is lost, what it did is
-// unknown.
+// change calls a method that changes something: at another server only when nothing was done; when the answer is lost,
+// what it did is unknown.
 func change[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
 	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return undialed(err) || unserved(err) || answered(err) })
 	return changed(res, err)
@@ -56,8 +56,8 @@ func changed[Res any](res *Res, err error) (*Res, error) {
 	return nil, out
 }
 
-// invoke calls a method, at one server after another while the error says that another may do better and again allows it. Each gets
-// attempt (0: all there is) while there is another one.
+// invoke calls a method, at one server after another while the error says that another may do better and again allows
+// it. Each gets attempt (0: all there is) while there is another one.
 func invoke[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req, attempt time.Duration, again func(error) bool) (*Res, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
@@ -90,7 +90,8 @@ func elsewhere(err error) bool {
 	return false
 }
 
-// unserved reports whether the server refused a call before any service saw it: it does not serve yet, or does not any more. A server's own errors have details.
+// unserved reports whether the server refused a call before any service saw it: it does not serve yet, or does not any
+// more. A server's own errors have details.
 func unserved(err error) bool {
 	var ce *connect.Error
 	return errors.As(err, &ce) && len(ce.Details()) == 0 && ce.Message() == unservedText

@@ -13,9 +13,10 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// A settlement belongs to a delivery, not to a connection. While the stream of a delivery lives, its settlements go there; the settler takes
-// those of streams that ended, those that a stream did not confirm before it ended, and those that a host refused because another host owns the
-// extent now. It sends them with calls to a frontend, which finds the owner, and repeats them until the lock of the delivery would have ended.
+// A settlement belongs to a delivery, not to a connection. While the stream of a delivery lives, its settlements go
+// there; the settler takes those of streams that ended, those that a stream did not confirm before it ended, and those
+// that a host refused because another host owns the extent now. It sends them with calls to a frontend, which finds the
+// owner, and repeats them until the lock of the delivery would have ended.
 type settler struct {
 	con  *Consumer
 	wake chan struct{} // capacity 1
@@ -29,7 +30,8 @@ type settler struct {
 	}
 }
 
-// extentRef is an extent as a host named it. The token is the one from which core.DeliveryToken derives; "": the host gave none.
+// extentRef is an extent as a host named it. The token is the one from which core.DeliveryToken derives; "": the host
+// gave none.
 type extentRef struct {
 	id    core.ExtentID
 	token string
@@ -50,7 +52,8 @@ type settlement struct {
 }
 
 const (
-	// maxSettlements and maxSettlementBytes bound what waits for a frontend. What is above is refused as ErrUnavailable.
+	// maxSettlements and maxSettlementBytes bound what waits for a frontend. What is above is refused as
+	// ErrUnavailable.
 	maxSettlements     = 100_000
 	maxSettlementBytes = 16 << 20
 	// settleAtOnce is how many tokens a call takes, settleTimeout how long a frontend may take for it.
@@ -58,7 +61,8 @@ const (
 	settleTimeout = 5 * time.Second
 	// settleLeast is for how long a settlement is tried whose lock is about to end: an ack counts after that, too.
 	settleLeast = 10 * time.Second
-	// returnPatience is for how long a return is tried. It saves a wait for the end of the lock, so nobody waits longer for its owner.
+	// returnPatience is for how long a return is tried. It saves a wait for the end of the lock, so nobody waits longer
+	// for its owner.
 	returnPatience = 2 * time.Second
 )
 

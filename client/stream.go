@@ -21,8 +21,8 @@ type consumeHost struct {
 	addr string
 }
 
-// consumeStream is the stream of a consumer to one output host. Its frames come on the connection's reader goroutine, which alone
-// uses the fields below number.
+// consumeStream is the stream of a consumer to one output host. Its frames come on the connection's reader goroutine,
+// which alone uses the fields below number.
 type consumeStream struct {
 	con   *Consumer
 	host  consumeHost
@@ -250,8 +250,8 @@ func (s *consumeStream) refused() {
 	}
 }
 
-// moved sends all unconfirmed settlements of a handle to the extent's new owner: a host lists a bounded number of those that it refuses. Those that
-// it does not list it may have applied.
+// moved sends all unconfirmed settlements of a handle to the extent's new owner: a host lists a bounded number of those
+// that it refuses. Those that it does not list it may have applied.
 func (s *consumeStream) moved(handle uint32, ref *extentRef) {
 	ref.moved = true
 	type delivered struct {
@@ -288,7 +288,8 @@ func (s *consumeStream) moved(handle uint32, ref *extentRef) {
 // Closed is the connection's end.
 func (s *consumeStream) Closed(err error) { s.end(err) }
 
-// end makes the stream lost. What it delivered is settled by calls from now on, beginning with what it did not send, or was not confirmed.
+// end makes the stream lost. What it delivered is settled by calls from now on, beginning with what it did not send, or
+// was not confirmed.
 func (s *consumeStream) end(err error) {
 	if s.lost.Swap(true) {
 		return

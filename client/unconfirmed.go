@@ -74,7 +74,8 @@ func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *e
 	return found
 }
 
-// takeUnconfirmed takes all settlements of an extent that were sent and not confirmed: the stream answers for them no more.
+// takeUnconfirmed takes all settlements of an extent that were sent and not confirmed: the stream answers for them no
+// more.
 func (o *outbox) takeUnconfirmed(handle uint32, ref *extentRef) (found []settlement) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,8 +143,8 @@ func (u *unconfirmed) eachFrame(f func(raw []byte, handle uint32, x settlement))
 	}
 }
 
-// confirmLocked asks for a confirmation if it is time. If it is not yet, the sender is to come again after pause; none is due while an answer is
-// waited for, which wakes the sender.
+// confirmLocked asks for a confirmation if it is time. If it is not yet, the sender is to come again after pause; none
+// is due while an answer is waited for, which wakes the sender.
 func (o *outbox) confirmLocked(dst []byte, now int64) (out []byte, pause time.Duration) {
 	hurry := len(o.mu.flushes) > 0 && o.mu.confirms
 	if o.mu.waiting || o.mu.fresh.empty() && !hurry {

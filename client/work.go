@@ -16,12 +16,14 @@ import (
 // Handler does one task. nil acks the message; Retry and Reject choose what becomes of it; any other error, and a
 // panic, is a nack with its text and the group's backoff.
 //
-// Its context ends with a *LockLostError as its cause when the lock of the message is lost: another consumer may have the message from then on. It ends
-// with an ErrDraining when Work's grace is over. A lost connection ends no context: what the handler answers still counts.
+// Its context ends with a *LockLostError as its cause when the lock of the message is lost: another consumer may have
+// the message from then on. It ends with an ErrDraining when Work's grace is over. A lost connection ends no context:
+// what the handler answers still counts.
 type Handler func(ctx context.Context, d *Delivery) error
 
-// Work consumes a group with h until ctx ends or the group is gone; while the group or its queue is disabled it waits. It keeps messages locked while their handlers run. When
-// ctx ends it takes no more, waits for the handlers that run (see Grace), gives back the rest and returns nil.
+// Work consumes a group with h until ctx ends or the group is gone; while the group or its queue is disabled it waits.
+// It keeps messages locked while their handlers run. When ctx ends it takes no more, waits for the handlers that run
+// (see Grace), gives back the rest and returns nil.
 func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts ...WorkOption) error {
 	o := workOptions{concurrency: 1, grace: 30 * time.Second}
 	for _, opt := range opts {
@@ -91,8 +93,9 @@ type lockWatch interface {
 	notExtended(at core.Receipt, attempt int)
 }
 
-// LockLostError is why a handler's context ended: the lock of its message is lost, and another consumer may handle the message. Err says why:
-// ErrStale when the lock ran out or the group was rewound (seek), ErrNotFound when the group was deleted.
+// LockLostError is why a handler's context ended: the lock of its message is lost, and another consumer may handle the
+// message. Err says why: ErrStale when the lock ran out or the group was rewound (seek), ErrNotFound when the group was
+// deleted.
 type LockLostError struct {
 	Receipt core.Receipt
 	Attempt int
@@ -225,7 +228,8 @@ func settleBy(d *Delivery, err error) error {
 	return d.Nack(Reason(err.Error()))
 }
 
-// keepLocked extends the locks of the tasks under way between a quarter and a half of the lock timeout, until idle is closed. It ends the contexts of tasks whose lock has ended.
+// keepLocked extends the locks of the tasks under way between a quarter and a half of the lock timeout, until idle is
+// closed. It ends the contexts of tasks whose lock has ended.
 func (w *work) keepLocked(idle <-chan struct{}) {
 	ended := w.con.inbox.ended
 	for {

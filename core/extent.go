@@ -10,7 +10,8 @@ const (
 	KindTimer ExtentKind = "timer"
 )
 
-// MaxTimerRecords is how many records a timer extent holds at most: what a group has done of them, in any order, is a window of this width.
+// MaxTimerRecords is how many records a timer extent holds at most: what a group has done of them, in any order, is a
+// window of this width.
 const MaxTimerRecords = 131_072
 
 // Extent is the immutable tuple of an extent: a replicated append-only log with one writer for its whole life.

@@ -78,7 +78,8 @@ func (g GroupSpec) WithDefaults() GroupSpec {
 	return g
 }
 
-// OnDLQ reports whether it is a group on a dead letter queue: it has no dead letter queue of its own, and blocks what is exhausted.
+// OnDLQ reports whether it is a group on a dead letter queue: it has no dead letter queue of its own, and blocks what
+// is exhausted.
 func (g GroupSpec) OnDLQ() bool {
 	_, _, ok := SplitDLQPath(g.Queue)
 	return ok
@@ -120,8 +121,8 @@ func (g GroupSpec) Validate() error {
 	return checkStatus(g.Status)
 }
 
-// CheckChosen refuses settings that contradict each other: those of a new group, or those that an update changes beside the delivery of the group. Call it
-// before WithDefaults: only what a user has set can.
+// CheckChosen refuses settings that contradict each other: those of a new group, or those that an update changes beside
+// the delivery of the group. Call it before WithDefaults: only what a user has set can.
 func (g GroupSpec) CheckChosen() error {
 	switch {
 	case g.Delivery != AtMostOnce:
@@ -142,14 +143,15 @@ const (
 	StartTime     StartMode = "time"
 )
 
-// Start is a mode and, for StartTime, the instant: messages enqueued at or after it are delivered. StartLatest has an instant when it is resumed: see AsOf.
+// Start is a mode and, for StartTime, the instant: messages enqueued at or after it are delivered. StartLatest has an
+// instant when it is resumed: see AsOf.
 type Start struct {
 	Mode StartMode `json:"mode"`
 	At   time.Time `json:"at,omitzero"`
 }
 
-// AsOf is a start that an earlier attempt, begun at an instant, did not fix: latest is what was latest then, since publishers know nothing of a
-// second attempt. A message of the same microsecond counts as published before.
+// AsOf is a start that an earlier attempt, begun at an instant, did not fix: latest is what was latest then, since
+// publishers know nothing of a second attempt. A message of the same microsecond counts as published before.
 func (s Start) AsOf(began time.Time) Start {
 	if s.Mode == StartLatest && s.At.IsZero() {
 		s.At = began.Add(time.Microsecond)

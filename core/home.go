@@ -12,7 +12,8 @@ const (
 	HomeStaging                 // nobody, until the operation that writes it is decided
 )
 
-// Home says who reads an extent. Its queue, where it comes from, never changes; its home does, by a compare-and-set of its seal row:
+// Home says who reads an extent. Its queue, where it comes from, never changes; its home does, by a compare-and-set of
+// its seal row:
 //
 //	own ──merge──▶ merged(queue/group)      staging(operation) ──decided──▶ merged(queue/group)
 //	 └───purge──▶ purged                            └──────── rolled back ──▶ purged
@@ -30,8 +31,8 @@ func MergedInto(queue QueueID, group GroupID) Home {
 	return Home{Kind: HomeMerged, Queue: queue, Group: group}
 }
 
-// ReadBy reports whether a group reads the extent: one of the extent's own queue, or the one that it was merged into. The zero GroupID is a
-// reader of the extent's own queue.
+// ReadBy reports whether a group reads the extent: one of the extent's own queue, or the one that it was merged into.
+// The zero GroupID is a reader of the extent's own queue.
 func (h Home) ReadBy(group GroupID) bool {
 	return h.Kind == HomeOwn || h.Kind == HomeMerged && h.Group == group
 }

@@ -11,8 +11,8 @@ const InventoryBuckets = 256
 // InventoryBucket of an extent.
 func InventoryBucket(extent ExtentID) int { return int(extent.ID[15]) }
 
-// ReplicaDigest stands for what a store says about one of its replicas. The digest of a bucket is the XOR of those of its replicas,
-// so that one that changed is taken out and put in again without a look at the others.
+// ReplicaDigest stands for what a store says about one of its replicas. The digest of a bucket is the XOR of those of
+// its replicas, so that one that changed is taken out and put in again without a look at the others.
 func ReplicaDigest(extent ExtentID, sealed bool, l Seq, checksum uint32, damaged bool) uint64 {
 	var b [30]byte
 	copy(b[:16], extent.ID[:])

@@ -36,7 +36,8 @@ func ParseQueuePath(path string) (string, error) {
 	return path, nil
 }
 
-// ParseAnyQueuePath also accepts the built-in queues of a group, <queue>/<group>.dlq and <queue>/<group>.retry, whatever the length of its name.
+// ParseAnyQueuePath also accepts the built-in queues of a group, <queue>/<group>.dlq and <queue>/<group>.retry,
+// whatever the length of its name.
 func ParseAnyQueuePath(path string) (string, error) {
 	labels, err := splitPath(path)
 	if err != nil {

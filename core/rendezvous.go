@@ -10,8 +10,8 @@ import (
 // PublishHosts is how many input hosts the publishers of a queue spread over: those that rank first by the queue's id.
 const PublishHosts = 2
 
-// Rank orders items by rendezvous hashing (Thaler and Ravishankar, 1998) of key with each item's host, the winner first: when a host
-// comes or goes, only its own keys move. Every host of the cluster ranks alike.
+// Rank orders items by rendezvous hashing (Thaler and Ravishankar, 1998) of key with each item's host, the winner
+// first: when a host comes or goes, only its own keys move. Every host of the cluster ranks alike.
 func Rank[T any](key string, items []T, host func(T) HostID) []T {
 	type scored struct {
 		item  T

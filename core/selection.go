@@ -13,7 +13,8 @@ const (
 	maxSelectedReason  = 1024
 )
 
-// Selection is some of a group's dead letters: those that fit everything that is set. The zero Selection is all of them.
+// Selection is some of a group's dead letters: those that fit everything that is set. The zero Selection is all of
+// them.
 type Selection struct {
 	IDs         []MessageID `json:"ids,omitempty"`
 	DeadBefore  time.Time   `json:"dead_before,omitzero"` // dead letters since before then

@@ -2,8 +2,8 @@ package core
 
 import "time"
 
-// Horizon is how far ahead the records of a timer extent are due at most, from their append on. Each has extents of its own, so that what is
-// due in a year does not pin what is due in a minute.
+// Horizon is how far ahead the records of a timer extent are due at most, from their append on. Each has extents of its
+// own, so that what is due in a year does not pin what is due in a minute.
 type Horizon string
 
 const (

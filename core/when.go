@@ -13,7 +13,8 @@ const (
 	TimeForms     = "2026-01-02T15:04:05Z, 2026-01-02 or seconds since 1970"
 )
 
-// ParseDuration reads a duration as time.ParseDuration does, and also days of 24 hours and weeks of 7 days: "7d", "1w2d12h", "-2h".
+// ParseDuration reads a duration as time.ParseDuration does, and also days of 24 hours and weeks of 7 days: "7d",
+// "1w2d12h", "-2h".
 func ParseDuration(s string) (time.Duration, error) {
 	bad := Errorf(CodeBadArgument, "%q is not a duration like %s", clip(s), DurationForms)
 	sign, rest := time.Duration(1), s
@@ -53,8 +54,9 @@ func ParseDuration(s string) (time.Duration, error) {
 // firstSeconds is the least number that is read as seconds since 1970.
 const firstSeconds = 1_000_000_000
 
-// ParseTime reads a time: RFC 3339, a date (its first moment in UTC), or the seconds, milliseconds, microseconds or nanoseconds since 1970, which
-// the number of digits tells apart: up to 11, 14, 17 and 19. Seconds before September 2001 are refused: a small number is meant as something else.
+// ParseTime reads a time: RFC 3339, a date (its first moment in UTC), or the seconds, milliseconds, microseconds or
+// nanoseconds since 1970, which the number of digits tells apart: up to 11, 14, 17 and 19. Seconds before September
+// 2001 are refused: a small number is meant as something else.
 func ParseTime(s string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t, nil

@@ -11,15 +11,15 @@
 //		})
 //	}
 //
-// It is the server itself, all roles of `columba serve`, on a network, a disk and metadata in memory: no process, no file, no port.
-// So every rule of delivery is the real one – locks, attempts, backoff, dead letters, expiry, the order of cp queues – and a program gets of it
-// the same [client.Client] as in production, with the same errors.
+// It is the server itself, all roles of `columba serve`, on a network, a disk and metadata in memory: no process, no
+// file, no port. So every rule of delivery is the real one – locks, attempts, backoff, dead letters, expiry, the order
+// of cp queues – and a program gets of it the same [client.Client] as in production, with the same errors.
 //
-// In a testing/synctest bubble, as above, time is the bubble's: lock timeouts, backoffs and retentions pass at once when everything
-// waits, and in [Broker.Advance]. Without one it works as well, in real time.
+// In a testing/synctest bubble, as above, time is the bubble's: lock timeouts, backoffs and retentions pass at once
+// when everything waits, and in [Broker.Advance]. Without one it works as well, in real time.
 //
-// What happens to programs in production can be made to happen: [Broker.Disconnect], [Broker.LoseRequests], [Broker.LoseAnswers],
-// [Broker.RefusePublishes], [Broker.Redeliver], [Broker.Crash].
+// What happens to programs in production can be made to happen: [Broker.Disconnect], [Broker.LoseRequests],
+// [Broker.LoseAnswers], [Broker.RefusePublishes], [Broker.Redeliver], [Broker.Crash].
 package clienttest
 
 import (
@@ -37,11 +37,12 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 )
 
-// Addr is the address of every Broker, for programs that want one to dial; there is nothing at it but through [Broker.NetDial].
+// Addr is the address of every Broker, for programs that want one to dial; there is nothing at it but through
+// [Broker.NetDial].
 const Addr = "broker.test:4922"
 
-// Broker is a server in memory. Its methods may be called by several goroutines, but for Crash and Close; those that take a test fail
-// it where they fail.
+// Broker is a server in memory. Its methods may be called by several goroutines, but for Crash and Close; those that
+// take a test fail it where they fail.
 type Broker struct {
 	client  *client.Client
 	net     *network

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// gate is a process's way to the metadata. It is shut when the process has been killed: what the process still does is not saved.
+// gate is a process's way to the metadata. It is shut when the process has been killed: what the process still does is
+// not saved.
 type gate struct {
 	metadata.Store
 	shut atomic.Bool

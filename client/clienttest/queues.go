@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// CreateQueue makes a queue with the default settings, and groups of it. For other settings use [client.Admin.CreateQueue].
+// CreateQueue makes a queue with the default settings, and groups of it. For other settings use
+// [client.Admin.CreateQueue].
 func (b *Broker) CreateQueue(t testing.TB, path string, groups ...core.GroupSpec) {
 	t.Helper()
 	admin := b.client.Admin()
@@ -52,7 +53,8 @@ func (b *Broker) Publish(t testing.TB, queue string, bodies ...string) []client.
 	return receipts
 }
 
-// Work runs a handler for the messages of a group as [client.Client.Work] does, in the background, until stop or the end of the test.
+// Work runs a handler for the messages of a group as [client.Client.Work] does, in the background, until stop or the
+// end of the test.
 func (b *Broker) Work(t testing.TB, queue, group string, h client.Handler, opts ...client.WorkOption) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -95,18 +97,18 @@ func (b *Broker) DeadLetters(t testing.TB, queue, group string) []client.DeadLet
 }
 
 const (
-	// WaitEmpty looks after lookEvery, then after twice as long each time, up to lookMost or to a part of the time that it has waited, lookPart:
-	// looking each second would cost most of the time of a test with long jobs.
+	// WaitEmpty looks after lookEvery, then after twice as long each time, up to lookMost or to a part of the time that
+	// it has waited, lookPart: looking each second would cost most of the time of a test with long jobs.
 	lookEvery = 10 * time.Millisecond
 	lookMost  = time.Second
 	lookPart  = 100
-	// quiet is for how long a group must have had nothing to count as empty: what was just published is counted when its extent has been
-	// given to an output host.
+	// quiet is for how long a group must have had nothing to count as empty: what was just published is counted when
+	// its extent has been given to an output host.
 	quiet = time.Second
 )
 
-// WaitEmpty waits until a group has had nothing ready, in flight or delayed for a second: every message is acked, dead or blocked. It fails the
-// test when that takes longer than within.
+// WaitEmpty waits until a group has had nothing ready, in flight or delayed for a second: every message is acked, dead
+// or blocked. It fails the test when that takes longer than within.
 func (b *Broker) WaitEmpty(t testing.TB, queue, group string, within time.Duration) {
 	t.Helper()
 	began := time.Now()

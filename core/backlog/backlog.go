@@ -1,4 +1,5 @@
-// Package backlog owns the arithmetic of a backlog: how many messages of an extent a group has yet to settle, and about how many bytes they have.
+// Package backlog owns the arithmetic of a backlog: how many messages of an extent a group has yet to settle, and about
+// how many bytes they have.
 package backlog
 
 import (
@@ -100,7 +101,8 @@ func (d *Depth) Add(o Depth) {
 	}
 }
 
-// Unread is how many messages of an extent are neither settled nor held. An owner that has read beyond Last has left none.
+// Unread is how many messages of an extent are neither settled nor held. An owner that has read beyond Last has left
+// none.
 func Unread(e Extent, p Progress) uint64 {
 	last := uint64(e.Last)
 	// An owner counts the removed ones as settled as soon as it has heard of them.

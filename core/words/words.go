@@ -1,5 +1,5 @@
-// Package words owns the words that users read for the states of a message, for the sources of a delay and for the reasons of failures. Each is an
-// entry of the glossary, docs/concepts.md, under the same word.
+// Package words owns the words that users read for the states of a message, for the sources of a delay and for the
+// reasons of failures. Each is an entry of the glossary, docs/concepts.md, under the same word.
 package words
 
 import "github.com/columbamq/columba/core/dispatch"

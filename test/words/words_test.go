@@ -127,7 +127,8 @@ func TestGlossary_HasEachWord(t *testing.T) {
 // stateFields are fields of JSON whose values are words of the glossary.
 var stateFields = []string{"state", "source", "extent_state", "last_failure", "read_scope"}
 
-// TestGlossary_HasTheStatesOfCommands: every JSON line of the golden files of the commands says a state in a word of the glossary.
+// TestGlossary_HasTheStatesOfCommands: every JSON line of the golden files of the commands says a state in a word of
+// the glossary.
 func TestGlossary_HasTheStatesOfCommands(t *testing.T) {
 	v, seen := vocabulary{}, 0
 	for _, f := range files(t, "tools/cli/testdata/*.txt") {
@@ -242,7 +243,8 @@ func unnamed(glossary map[string]bool, name string) (out []string) {
 	return out
 }
 
-// TestWords_ReplacedOnesAreGone: no text that users read has a word that was replaced. Decisions (docs/adr) and the models keep theirs.
+// TestWords_ReplacedOnesAreGone: no text that users read has a word that was replaced. Decisions (docs/adr) and the
+// models keep theirs.
 func TestWords_ReplacedOnesAreGone(t *testing.T) {
 	texts := files(t, "README.md", "SECURITY.md", "docs/*.md", "docs/concepts/*.md", "docs/guide/*.md", "docs/operations/*.md", "docs/format/*.md", "tools/cli/testdata/*.txt")
 	texts = append(texts, "api/proto/columba/v1/public.proto", "api/proto/columba/v1/types.proto", "api/proto/columba/v1/standing.proto", "api/proto/columba/v1/operations.proto")
