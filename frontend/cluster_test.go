@@ -239,14 +239,17 @@ type fakeOutput struct {
 		sync.Mutex
 		settled []*pb.SettleRequest
 	}
-	ahead    atomic.Int64 // of its clock, a time.Duration
-	onPull   func(context.Context, *pb.PullRequest) (*pb.PullResponse, error)
-	onSettle func(*pb.SettleRequest) (*pb.SettleResponse, error)
-	onDepth  func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error)
-	onPeek   func(*pb.PeekRequest) (*pb.PeekResponse, error)
-	onDead   func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error)
-	onStuck  func(*pb.WhyStuckRequest) (*pb.WhyStuckResponse, error)
-	onStand  func(*pb.StandingRequest) (*pb.Standing, error)
+	ahead     atomic.Int64 // of its clock, a time.Duration
+	onPull    func(context.Context, *pb.PullRequest) (*pb.PullResponse, error)
+	onSettle  func(*pb.SettleRequest) (*pb.SettleResponse, error)
+	onDepth   func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error)
+	onPeek    func(*pb.PeekRequest) (*pb.PeekResponse, error)
+	onDead    func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error)
+	onStuck   func(*pb.WhyStuckRequest) (*pb.WhyStuckResponse, error)
+	onStand   func(*pb.StandingRequest) (*pb.Standing, error)
+	onWaiting func(*pb.ListWaitingRequest) (*pb.ListWaitingResponse, error)
+	onTimers  func(*pb.ListTimersRequest) (*pb.PeekResponse, error)
+	onParked  func(*pb.ListParkedRequest) (*pb.ListParkedResponse, error)
 }
 
 var errNothing = errors.New("the fake was not told what to answer")
@@ -294,6 +297,18 @@ func (f *fakeOutput) WhyStuck(_ context.Context, req *connect.Request[pb.WhyStuc
 
 func (f *fakeOutput) GetStanding(_ context.Context, req *connect.Request[pb.StandingRequest]) (*connect.Response[pb.Standing], error) {
 	return answer(f.onStand, req.Msg)
+}
+
+func (f *fakeOutput) ListWaiting(_ context.Context, req *connect.Request[pb.ListWaitingRequest]) (*connect.Response[pb.ListWaitingResponse], error) {
+	return answer(f.onWaiting, req.Msg)
+}
+
+func (f *fakeOutput) ListTimers(_ context.Context, req *connect.Request[pb.ListTimersRequest]) (*connect.Response[pb.PeekResponse], error) {
+	return answer(f.onTimers, req.Msg)
+}
+
+func (f *fakeOutput) ListParked(_ context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+	return answer(f.onParked, req.Msg)
 }
 
 func (f *fakeOutput) settled() []*pb.SettleRequest {
