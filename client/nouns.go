@@ -91,11 +91,11 @@ type DeadLetter struct {
 	FirstEnqueued time.Time
 	DeadSince     time.Time
 	LastConsumer  string
-	History       []Life // how it died before, each time until it was merged; the oldest first, the last eight
+	History       []EarlierFailure // why it was a dead letter before, each time until it was merged; the oldest first, the last eight
 }
 
-// Life is how a dead letter died before it was merged.
-type Life struct {
+// EarlierFailure is why a message was a dead letter before it was merged back into its group.
+type EarlierFailure struct {
 	Attempts     int
 	Reason       string // code
 	Error        string
@@ -208,9 +208,9 @@ func deadLetterOf(p *pb.DeadLetter) (DeadLetter, error) {
 	if err != nil {
 		return DeadLetter{}, err
 	}
-	var history []Life
+	var history []EarlierFailure
 	for _, l := range p.History {
-		history = append(history, Life{int(l.Attempts), l.Reason, l.Error, timeFromProto(l.DeadSince), l.LastConsumer})
+		history = append(history, EarlierFailure{int(l.Attempts), l.Reason, l.Error, timeFromProto(l.DeadSince), l.LastConsumer})
 	}
 	m, err := messageFromProto(p.Message)
 	return DeadLetter{

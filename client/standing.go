@@ -29,7 +29,7 @@ type Standing struct {
 	Age          time.Duration // by the server's clock, whole milliseconds
 	Attempts     int           // handed out so far, the current one included
 	LastFailure  string
-	LastText     string       // what a consumer said of it last
+	LastError    string       // what a consumer said of it last
 	Until        time.Time    // of its lock or delay
 	Holder       *Holder      // while it is in flight
 	Owner        string       // output host that has the share
@@ -114,7 +114,7 @@ func standingOf(p *pb.Standing) (Standing, error) {
 	}
 	out := Standing{
 		Group: p.Group, DeadLetter: letter, RetryReceipt: retry, State: p.State, Receipt: receipt, Enqueued: timeFromProto(p.Enqueued), Age: time.Duration(p.AgeMs) * time.Millisecond,
-		Attempts: int(p.Attempts), LastFailure: p.LastFailure, LastText: p.LastText, Until: timeFromProto(p.Until), Owner: p.Owner, Detail: p.Detail,
+		Attempts: int(p.Attempts), LastFailure: p.LastFailure, LastError: p.LastError, Until: timeFromProto(p.Until), Owner: p.Owner, Detail: p.Detail,
 	}
 	if p.Id != "" {
 		id, err := parseID(p.Id)

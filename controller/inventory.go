@@ -267,7 +267,7 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		return !r.Damaged && !r.Sealed
 	case r.Sealed && core.Seq(r.L) != e.l:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
-		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "l", r.L, "row", e.l)
+		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "end_seq", r.L, "row", e.l)
 	case e.spent:
 		return h.compareLeft(st, e, r)
 	case held && e.belies(r):

@@ -363,7 +363,7 @@ func (h *Host) refuseEnd(ctx context.Context, row metadata.SealRecord, floor cor
 	}
 	h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
 	if news {
-		h.log.Error("seal alarm", "extent", row.Extent.ID, "alarm", seal.AlarmBelowFloor, "reason", "it was sealed without its writer's word", "l", row.L, "floor", floor)
+		h.log.Error("seal alarm", "extent", row.Extent.ID, "alarm", seal.AlarmBelowFloor, "reason", "it was sealed without its writer's word", "end_seq", row.L, "floor", floor)
 	}
 	return core.Errorf(core.CodeConflict, "extent %s was sealed at %d, below the acknowledged %d; `columba seal --force` accepts the loss", row.Extent.ID, row.L, floor)
 }
@@ -392,6 +392,6 @@ func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, o order)
 		return row, core.Errorf(core.CodeOf(err), "accept the end of extent %s: %w", row.Extent.ID, err)
 	}
 	h.extents.took(row)
-	h.log.Warn("an operator accepted that an extent lacks acknowledged records", "extent", row.Extent.ID, "l", row.L, "lost", row.Lost)
+	h.log.Warn("an operator accepted that an extent lacks acknowledged records", "extent", row.Extent.ID, "end_seq", row.L, "lost", row.Lost)
 	return row, nil
 }

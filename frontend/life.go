@@ -228,7 +228,7 @@ func (s *service) explainDead(ctx context.Context, group metadata.GroupRecord, m
 		case d.GetTaken():
 			taken = d.GetReceipt()
 		default:
-			out.State, out.DeadLetter, out.Attempts, out.LastFailure, out.LastText = words.Dead, d.GetReceipt(), d.GetAttempts(), d.GetReason(), d.GetError()
+			out.State, out.DeadLetter, out.Attempts, out.LastFailure, out.LastError = words.Dead, d.GetReceipt(), d.GetAttempts(), d.GetReason(), d.GetError()
 			return true
 		}
 	}
@@ -320,10 +320,10 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 		out.Detail = joined(out.Detail, "its retry "+last.Receipt+" was cancelled")
 		return false
 	}
-	out.State, out.RetryReceipt, out.Attempts, out.LastFailure, out.LastText, out.Owner = now.GetState(), last.Receipt, last.Attempts, last.Reason, last.Error, now.GetOwner()
+	out.State, out.RetryReceipt, out.Attempts, out.LastFailure, out.LastError, out.Owner = now.GetState(), last.Receipt, last.Attempts, last.Reason, last.Error, now.GetOwner()
 	out.Until, out.Holder = now.GetUntil(), now.GetHolder()
 	if now.GetAttempts() > 0 { // it has come back
-		out.Attempts, out.LastFailure, out.LastText = now.Attempts, now.LastFailure, now.LastText
+		out.Attempts, out.LastFailure, out.LastError = now.Attempts, now.LastFailure, now.LastError
 	} else if now.State != words.Cancelled && last.GetUntil().AsTime().After(s.now()) {
 		out.State, out.Until = words.Delayed, last.Until
 	}
@@ -347,7 +347,7 @@ func (s *service) addAttempts(ctx context.Context, group metadata.GroupRecord, m
 	}
 	for _, p := range found.GetMessages() {
 		if p.GetReceipt() == m.Receipt {
-			out.Attempts, out.LastFailure, out.LastText, out.Enqueued = p.GetAttempts(), p.GetReason(), p.GetError(), p.GetFirstEnqueued()
+			out.Attempts, out.LastFailure, out.LastError, out.Enqueued = p.GetAttempts(), p.GetReason(), p.GetError(), p.GetFirstEnqueued()
 		}
 	}
 }

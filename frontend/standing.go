@@ -197,7 +197,7 @@ func (s *service) setAge(m *pb.Standing) {
 func savedStanding(extent core.ExtentID, st dispatch.Standing) *pb.Standing {
 	out := &pb.Standing{
 		State: words.StateOf(st.Place), Receipt: core.Receipt{Extent: extent, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
-		LastFailure: st.Failure.String(), LastText: strings.ToValidUTF8(st.Text, "\uFFFD"),
+		LastFailure: st.Failure.String(), LastError: strings.ToValidUTF8(st.Text, "\uFFFD"),
 	}
 	if !st.Until.IsZero() {
 		out.Until = timestamppb.New(st.Until)

@@ -139,7 +139,7 @@ func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
 		t.Errorf("settled, of before the group: %v", s)
 	}
 	letters = []*pb.DeadLetter{{Origin: "another"}, {Origin: at.String(), Receipt: "there:1", Attempts: 4, Reason: "nack", Error: "no"}}
-	if _, s := get(); s.State != "dead" || s.DeadLetter != "there:1" || s.Attempts != 4 || s.LastText != "no" {
+	if _, s := get(); s.State != "dead" || s.DeadLetter != "there:1" || s.Attempts != 4 || s.LastError != "no" {
 		t.Errorf("a dead letter stands at %v", s)
 	}
 	for receipt, code := range map[string]core.Code{

@@ -25,7 +25,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_inputhost_publisher_sessions", Help: "Connections of publishers."}),
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_inputhost_publisher_connections", Help: "Connections of publishers."}),
 		messages: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_messages_total", Help: "Messages received."}),
 		bytes:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_inputhost_message_bytes_total", Help: "Encoded bytes of the messages received."}),
 		refused:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_streams_refused_total", Help: "Publish streams ended by an error, by code."}, []string{"code"}),

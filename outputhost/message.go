@@ -77,9 +77,9 @@ func letterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, e
 	if err != nil {
 		return nil, err
 	}
-	var history []*pb.DeadLetterLife
+	var history []*pb.EarlierFailure
 	for _, l := range wire.Lives(r.Extra) {
-		history = append(history, &pb.DeadLetterLife{
+		history = append(history, &pb.EarlierFailure{
 			Attempts: int32(l.Attempts), Reason: valid(l.ReasonCode), Error: valid(l.Reason), DeadSince: convert.Time(time.UnixMicro(l.DeadSince)), LastConsumer: valid(l.LastConsumer),
 		})
 	}

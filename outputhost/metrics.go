@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return c
 	}
 	m := &metrics{
-		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_outputhost_consumer_sessions", Help: "Connections of consumers."}),
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_outputhost_consumer_connections", Help: "Connections of consumers."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "columba_outputhost_streams_refused_total", Help: "Streams of consumers that were refused or ended with an error, by its code.",
 		}, []string{"code"}),

@@ -269,7 +269,7 @@ func (s *share) standingLocked(st dispatch.Standing) *pb.Standing {
 	g := s.group
 	out := &pb.Standing{
 		State: words.StateOf(st.Place), Receipt: core.Receipt{Extent: s.extent.ID, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
-		LastFailure: st.Failure.String(), LastText: valid([]byte(st.Text)), Owner: string(g.h.deps.Members.Self().ID),
+		LastFailure: st.Failure.String(), LastError: valid([]byte(st.Text)), Owner: string(g.h.deps.Members.Self().ID),
 	}
 	if st.Record != nil {
 		s.addRecord(out, st.Record)
@@ -302,7 +302,7 @@ func (s *share) addRecord(out *pb.Standing, record []byte) {
 		out.Attempts = int32(r.Attempts - min(r.Attempts, wire.ReadPast(r.Extra).Settled))
 	}
 	if out.LastFailure == "" {
-		out.LastFailure, out.LastText = valid(r.ReasonCode), valid(r.Reason)
+		out.LastFailure, out.LastError = valid(r.ReasonCode), valid(r.Reason)
 	}
 }
 

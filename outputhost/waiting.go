@@ -72,7 +72,7 @@ func (s *share) waitingLocked(seq core.Seq) *pb.DelayedMessage {
 	}
 	x := s.standingLocked(st)
 	m := &pb.DelayedMessage{
-		Id: x.Id, Receipt: x.Receipt, Source: words.SourceRetry, Due: x.Until, Enqueued: x.Enqueued, Attempts: x.Attempts, Reason: x.LastFailure, Error: x.LastText,
+		Id: x.Id, Receipt: x.Receipt, Source: words.SourceRetry, Due: x.Until, Enqueued: x.Enqueued, Attempts: x.Attempts, Reason: x.LastFailure, Error: x.LastError,
 	}
 	if x.Attempts == 0 {
 		m.Source = words.SourceGroup

@@ -184,7 +184,7 @@ type Standing struct {
 	Enqueued      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=enqueued,proto3" json:"enqueued,omitempty"`
 	Attempts      int32                  `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`                         // handed out so far, the current one included
 	LastFailure   string                 `protobuf:"bytes,6,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"` // of the attempt before: lock_timeout, nack, rejected
-	LastText      string                 `protobuf:"bytes,7,opt,name=last_text,json=lastText,proto3" json:"last_text,omitempty"`          // what a consumer said of it last
+	LastError     string                 `protobuf:"bytes,62,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`      // what a consumer said of it last
 	Until         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`                                // of its lock or delay
 	Holder        *Holder                `protobuf:"bytes,9,opt,name=holder,proto3" json:"holder,omitempty"`                              // while it is in flight
 	Owner         string                 `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`                               // the output host that has the share
@@ -269,9 +269,9 @@ func (x *Standing) GetLastFailure() string {
 	return ""
 }
 
-func (x *Standing) GetLastText() string {
+func (x *Standing) GetLastError() string {
 	if x != nil {
-		return x.LastText
+		return x.LastError
 	}
 	return ""
 }
@@ -656,15 +656,16 @@ const file_columba_v1_standing_proto_rawDesc = "" +
 	"\x04also\x18\x05 \x03(\tR\x04also\x12\x16\n" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12.\n" +
 	"\amessage\x18\a \x01(\v2\x14.columba.v1.StandingR\amessage\x12\x18\n" +
-	"\aextents\x18\b \x01(\rR\aextents\"\xe3\x03\n" +
+	"\aextents\x18\b \x01(\rR\aextents\"\xeb\x03\n" +
 	"\bStanding\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x18\n" +
 	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x126\n" +
 	"\benqueued\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\benqueued\x12\x1a\n" +
 	"\battempts\x18\x05 \x01(\x05R\battempts\x12!\n" +
-	"\flast_failure\x18\x06 \x01(\tR\vlastFailure\x12\x1b\n" +
-	"\tlast_text\x18\a \x01(\tR\blastText\x120\n" +
+	"\flast_failure\x18\x06 \x01(\tR\vlastFailure\x12\x1d\n" +
+	"\n" +
+	"last_error\x18> \x01(\tR\tlastError\x120\n" +
 	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12*\n" +
 	"\x06holder\x18\t \x01(\v2\x12.columba.v1.HolderR\x06holder\x12\x14\n" +
 	"\x05owner\x18\n" +
@@ -674,7 +675,7 @@ const file_columba_v1_standing_proto_rawDesc = "" +
 	"\vdead_letter\x18\r \x01(\tR\n" +
 	"deadLetter\x12#\n" +
 	"\rretry_receipt\x18= \x01(\tR\fretryReceipt\x12\x16\n" +
-	"\x06detail\x18< \x01(\tR\x06detailJ\x04\b2\x103\"\xd8\x01\n" +
+	"\x06detail\x18< \x01(\tR\x06detailJ\x04\b\a\x10\bJ\x04\b2\x103\"\xd8\x01\n" +
 	"\x06Holder\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x18\n" +

@@ -1248,7 +1248,7 @@ type DeadLetter struct {
 	LastConsumer  string                 `protobuf:"bytes,9,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
 	Origin        string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"`   // receipt in the queue it came from
 	Taken         bool                   `protobuf:"varint,95,opt,name=taken,proto3" json:"taken,omitempty"`    // a selection has merged or purged it
-	History       []*DeadLetterLife      `protobuf:"bytes,60,rep,name=history,proto3" json:"history,omitempty"` // how it died before, each time until it was merged; the oldest first, the last eight
+	History       []*EarlierFailure      `protobuf:"bytes,60,rep,name=history,proto3" json:"history,omitempty"` // why it was a dead letter before, each time until it was merged; the oldest first, the last eight
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1360,14 +1360,15 @@ func (x *DeadLetter) GetTaken() bool {
 	return false
 }
 
-func (x *DeadLetter) GetHistory() []*DeadLetterLife {
+func (x *DeadLetter) GetHistory() []*EarlierFailure {
 	if x != nil {
 		return x.History
 	}
 	return nil
 }
 
-type DeadLetterLife struct {
+// EarlierFailure is why a message was a dead letter before it was merged back into its group.
+type EarlierFailure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attempts      int32                  `protobuf:"varint,1,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1378,20 +1379,20 @@ type DeadLetterLife struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DeadLetterLife) Reset() {
-	*x = DeadLetterLife{}
+func (x *EarlierFailure) Reset() {
+	*x = EarlierFailure{}
 	mi := &file_columba_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DeadLetterLife) String() string {
+func (x *EarlierFailure) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DeadLetterLife) ProtoMessage() {}
+func (*EarlierFailure) ProtoMessage() {}
 
-func (x *DeadLetterLife) ProtoReflect() protoreflect.Message {
+func (x *EarlierFailure) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1403,40 +1404,40 @@ func (x *DeadLetterLife) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DeadLetterLife.ProtoReflect.Descriptor instead.
-func (*DeadLetterLife) Descriptor() ([]byte, []int) {
+// Deprecated: Use EarlierFailure.ProtoReflect.Descriptor instead.
+func (*EarlierFailure) Descriptor() ([]byte, []int) {
 	return file_columba_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *DeadLetterLife) GetAttempts() int32 {
+func (x *EarlierFailure) GetAttempts() int32 {
 	if x != nil {
 		return x.Attempts
 	}
 	return 0
 }
 
-func (x *DeadLetterLife) GetReason() string {
+func (x *EarlierFailure) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *DeadLetterLife) GetError() string {
+func (x *EarlierFailure) GetError() string {
 	if x != nil {
 		return x.Error
 	}
 	return ""
 }
 
-func (x *DeadLetterLife) GetDeadSince() *timestamppb.Timestamp {
+func (x *EarlierFailure) GetDeadSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.DeadSince
 	}
 	return nil
 }
 
-func (x *DeadLetterLife) GetLastConsumer() string {
+func (x *EarlierFailure) GetLastConsumer() string {
 	if x != nil {
 		return x.LastConsumer
 	}
@@ -1901,8 +1902,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x06origin\x18\n" +
 	" \x01(\tR\x06origin\x12\x14\n" +
 	"\x05taken\x18_ \x01(\bR\x05taken\x124\n" +
-	"\ahistory\x18< \x03(\v2\x1a.columba.v1.DeadLetterLifeR\ahistory\"\xba\x01\n" +
-	"\x0eDeadLetterLife\x12\x1a\n" +
+	"\ahistory\x18< \x03(\v2\x1a.columba.v1.EarlierFailureR\ahistory\"\xba\x01\n" +
+	"\x0eEarlierFailure\x12\x1a\n" +
 	"\battempts\x18\x01 \x01(\x05R\battempts\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x129\n" +
@@ -1972,7 +1973,7 @@ var file_columba_v1_types_proto_goTypes = []any{
 	(*HostAddress)(nil),           // 11: columba.v1.HostAddress
 	(*Message)(nil),               // 12: columba.v1.Message
 	(*DeadLetter)(nil),            // 13: columba.v1.DeadLetter
-	(*DeadLetterLife)(nil),        // 14: columba.v1.DeadLetterLife
+	(*EarlierFailure)(nil),        // 14: columba.v1.EarlierFailure
 	(*DelayedMessage)(nil),        // 15: columba.v1.DelayedMessage
 	(*Depth)(nil),                 // 16: columba.v1.Depth
 	nil,                           // 17: columba.v1.Message.HeadersEntry
@@ -2007,8 +2008,8 @@ var file_columba_v1_types_proto_depIdxs = []int32{
 	12, // 24: columba.v1.DeadLetter.message:type_name -> columba.v1.Message
 	19, // 25: columba.v1.DeadLetter.first_enqueued:type_name -> google.protobuf.Timestamp
 	19, // 26: columba.v1.DeadLetter.dead_since:type_name -> google.protobuf.Timestamp
-	14, // 27: columba.v1.DeadLetter.history:type_name -> columba.v1.DeadLetterLife
-	19, // 28: columba.v1.DeadLetterLife.dead_since:type_name -> google.protobuf.Timestamp
+	14, // 27: columba.v1.DeadLetter.history:type_name -> columba.v1.EarlierFailure
+	19, // 28: columba.v1.EarlierFailure.dead_since:type_name -> google.protobuf.Timestamp
 	19, // 29: columba.v1.DelayedMessage.due:type_name -> google.protobuf.Timestamp
 	12, // 30: columba.v1.DelayedMessage.message:type_name -> columba.v1.Message
 	19, // 31: columba.v1.DelayedMessage.enqueued:type_name -> google.protobuf.Timestamp

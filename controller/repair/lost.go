@@ -234,7 +234,7 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 		return err
 	}
 	if r.backlog.Lost(e.ID) {
-		r.cfg.Log.Error("the end of an extent is lost: no store has it any more", "extent", e.ID, "queue", e.Queue, "l", end, "replicas", e.Replicas, "left", l.String())
+		r.cfg.Log.Error("the end of an extent is lost: no store has it any more", "extent", e.ID, "queue", e.Queue, "end_seq", end, "replicas", e.Replicas, "left", l.String())
 	}
 	return core.Errorf(core.CodeUnavailable, "no store has it up to seq %d any more, bring back a disk that had it, or give up what is lost by `columba seal --force`; %s", end, l)
 }
@@ -323,7 +323,7 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 	}
 	r.owner.Took(next)
 	r.backlog.Add(row.Extent.ID, true) // what is left may lack copies
-	r.cfg.Log.Warn("the end of an extent is given up: no store has it any more", "extent", row.Extent.ID, "queue", row.Extent.Queue, "from", from, "l", row.L, "acknowledged", !row.Unacked, "left", l.String())
+	r.cfg.Log.Warn("the end of an extent is given up: no store has it any more", "extent", row.Extent.ID, "queue", row.Extent.Queue, "from", from, "end_seq", row.L, "acknowledged", !row.Unacked, "left", l.String())
 	return next, nil
 }
 

@@ -105,7 +105,7 @@ func (s *settlement) complain(now time.Time, l core.Seq, holders int, err error)
 	s.tell = now.Add(tellEvery)
 	log := s.w.env.Log.With("extent", s.w.Extent.ID, "owed", len(s.left))
 	if err == nil {
-		log.Warn("an extent is sealed, but too few replicas hold its end yet", "l", l, "holders", holders)
+		log.Warn("an extent is sealed, but too few replicas hold its end yet", "end_seq", l, "holders", holders)
 		return
 	}
 	log.Warn("an extent is not sealed yet", "err", err)

@@ -30,7 +30,7 @@ func TestCancel_WhatIsParked(t *testing.T) {
 		cancelled := func(when string) {
 			t.Helper()
 			_, groups := w.life(first)
-			if s := groups["g"]; s.State != "cancelled" || s.RetryReceipt != parked.Receipt || s.Attempts != 1 || s.LastText != "later" || !s.Until.IsZero() {
+			if s := groups["g"]; s.State != "cancelled" || s.RetryReceipt != parked.Receipt || s.Attempts != 1 || s.LastError != "later" || !s.Until.IsZero() {
 				t.Errorf("%s its life: %+v", when, s)
 			}
 			if s := groups["other"]; s.State != "unread" && s.State != "ready" {

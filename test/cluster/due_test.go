@@ -42,12 +42,12 @@ func TestCluster_DueMessagesOfNobodyAreReady(t *testing.T) {
 		check := func() {
 			t.Helper()
 			why := w.stuck("parks", "no_consumer")
-			if m := why.Message; m == nil || m.Attempts != 1 || m.LastFailure != "nack" || m.LastText != "later" || m.State != "unread" || !m.Enqueued.Equal(first) {
+			if m := why.Message; m == nil || m.Attempts != 1 || m.LastFailure != "nack" || m.LastError != "later" || m.State != "unread" || !m.Enqueued.Equal(first) {
 				t.Errorf("it is stuck by %+v, want the message enqueued %s after its nack", m, first)
 			}
 			for _, r := range []client.Receipt{at, {Receipt: parked.Receipt, ID: parked.ID}} {
 				life, groups := w.life(r)
-				if s := groups["parks"]; s.State != "unread" || s.Attempts != 1 || s.LastFailure != "nack" || s.LastText != "later" || !s.Enqueued.Equal(first) {
+				if s := groups["parks"]; s.State != "unread" || s.Attempts != 1 || s.LastFailure != "nack" || s.LastError != "later" || !s.Enqueued.Equal(first) {
 					t.Errorf("the life of %s is %+v in %+v", r.Receipt, s, life)
 				}
 			}

@@ -19,7 +19,7 @@ type shownLife struct {
 	Groups                              []struct {
 		Group, State, Consumer string
 		Attempts               int
-		LastText               string `json:"last_text"`
+		LastError              string `json:"last_error"`
 		DeadLetter             string `json:"dead_letter"`
 	}
 }
@@ -41,7 +41,7 @@ func (w *world) life(r client.Receipt) (client.MessageLife, map[string]client.St
 	groups := make(map[string]client.Standing)
 	for i, g := range m.Groups {
 		groups[g.Group] = g
-		if s := shown.Groups[i]; s.Group != g.Group || s.State != g.State || s.Attempts != g.Attempts || s.LastText != g.LastText {
+		if s := shown.Groups[i]; s.Group != g.Group || s.State != g.State || s.Attempts != g.Attempts || s.LastError != g.LastError {
 			w.t.Errorf("it stands at %+v, the command says %+v", g, s)
 		}
 	}
@@ -86,10 +86,10 @@ func TestShowMessage_ItsLife(t *testing.T) {
 			return all
 		}
 		all := states("settled", "delayed", "dead", "in_flight")
-		if s := all[1]; s.Attempts != 1 || s.LastText != "later" || time.Until(s.Until) < 59*time.Minute || s.RetryReceipt.Seq != 1 {
+		if s := all[1]; s.Attempts != 1 || s.LastError != "later" || time.Until(s.Until) < 59*time.Minute || s.RetryReceipt.Seq != 1 {
 			t.Errorf("what waits stands at %+v", s)
 		}
-		if s := all[2]; s.Attempts != 1 || s.LastText != "bad" || s.LastFailure != "rejected" || s.DeadLetter.Seq != 1 {
+		if s := all[2]; s.Attempts != 1 || s.LastError != "bad" || s.LastFailure != "rejected" || s.DeadLetter.Seq != 1 {
 			t.Errorf("what was rejected stands at %+v", s)
 		}
 		if s := all[3]; s.Attempts != 1 || s.Holder == nil || s.Holder.Consumer != "test" || time.Since(s.Holder.Since) > 5*time.Second || s.Owner == "" {

@@ -62,7 +62,7 @@ func TestRule_LongWaits(t *testing.T) {
 					}
 					w.stuck("g", "nothing_waits")
 					life, groups := w.life(at)
-					if s := groups["g"]; s.State != "delayed" || !s.Until.Equal(p.Due) || s.RetryReceipt != p.Receipt || s.Attempts != attempt || s.LastText != "later" || life.Stored != "committed" {
+					if s := groups["g"]; s.State != "delayed" || !s.Until.Equal(p.Due) || s.RetryReceipt != p.Receipt || s.Attempts != attempt || s.LastError != "later" || life.Stored != "committed" {
 						t.Fatalf("its life: %+v", s)
 					}
 					if _, groups := w.life(client.Receipt{Receipt: p.Receipt, ID: id}); len(groups) != 1 || groups["g"].State != "delayed" || !groups["g"].Until.Equal(p.Due) {

@@ -165,7 +165,7 @@ func TestRule_Nack(t *testing.T) {
 			w.ok(con.Flush(w.t.Context()))
 			if wait > time.Second {
 				sleep(wait / 2)
-				if m := w.stuck(group, "delayed").Message; m.LastText != "no" || m.LastFailure != "nack" || m.Attempts != attempt {
+				if m := w.stuck(group, "delayed").Message; m.LastError != "no" || m.LastFailure != "nack" || m.Attempts != attempt {
 					t.Errorf("%s: it waits as %+v", group, m)
 				}
 			}

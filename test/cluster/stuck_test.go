@@ -17,7 +17,7 @@ type shownStuck struct {
 	Attempts                                                                 int
 	AgeMs                                                                    int64  `json:"age_ms"`
 	LastFailure                                                              string `json:"last_failure"`
-	LastText                                                                 string `json:"last_text"`
+	LastError                                                                string `json:"last_error"`
 	Since, Until, Connected                                                  *time.Time
 }
 
@@ -41,7 +41,7 @@ func (w *world) stuck(group, reason string) client.Stuck {
 		}
 		return why
 	}
-	if shown.Receipt != m.Receipt.String() || shown.State != m.State || shown.Attempts != m.Attempts || shown.LastFailure != m.LastFailure || shown.LastText != m.LastText {
+	if shown.Receipt != m.Receipt.String() || shown.State != m.State || shown.Attempts != m.Attempts || shown.LastFailure != m.LastFailure || shown.LastError != m.LastError {
 		w.t.Errorf("it stands at %+v, the command says %+v", m, shown)
 	}
 	if h := m.Holder; h != nil && (shown.Consumer != h.Consumer || shown.Host != h.Host || shown.Address != h.Address || (shown.Since == nil) != h.Since.IsZero()) {
@@ -135,8 +135,8 @@ func TestWhyStuck_HeldMessage(t *testing.T) {
 		since = time.Now()
 		sleep(time.Second)
 		check(2, since.Add(time.Minute))
-		if m := w.stuck("g", "in_flight").Message; m.LastFailure != "nack" || m.LastText != "cannot" {
-			t.Errorf("the attempt before failed by %q, %q", m.LastFailure, m.LastText)
+		if m := w.stuck("g", "in_flight").Message; m.LastFailure != "nack" || m.LastError != "cannot" {
+			t.Errorf("the attempt before failed by %q, %q", m.LastFailure, m.LastError)
 		}
 		w.close(con)
 		why := w.stuck("g", "in_flight")
@@ -220,13 +220,13 @@ func TestWhyStuck_DelayedRetry(t *testing.T) {
 		w.ok(w.next(con, "b", 1).Ack())
 		sleep(5 * time.Second)
 		m := w.stuck("g", "delayed").Message
-		if left := time.Until(m.Until); !names(m, r[0]) || m.LastText != "the other side is down" || m.LastFailure != "nack" || left < 20*time.Second || left > 30*time.Second {
+		if left := time.Until(m.Until); !names(m, r[0]) || m.LastError != "the other side is down" || m.LastFailure != "nack" || left < 20*time.Second || left > 30*time.Second {
 			t.Errorf("held up by %+v for %s, want %s for half a minute", m, left, r[0])
 		}
 		w.Crash(Output) // the next owner knows it from the checkpoint
 		w.Up(Output)
 		sleep(5 * time.Second)
-		if m := w.stuck("g", "delayed").Message; m.Receipt != r[0].Receipt || m.LastText != "the other side is down" || m.Attempts != 1 {
+		if m := w.stuck("g", "delayed").Message; m.Receipt != r[0].Receipt || m.LastError != "the other side is down" || m.Attempts != 1 {
 			t.Errorf("after a crash it is held up by %+v", m)
 		}
 		w.close(con)

@@ -101,7 +101,7 @@ func TestCluster_MergedMessagesBeginAnew(t *testing.T) {
 			w.ok(err)
 			if was := before[d.ID]; d.Attempts != 3 || !d.FirstEnqueued.Equal(was.FirstEnqueued) || d.Error != "for good" {
 				t.Errorf("it is %+v, was %+v", d, was)
-			} else if want := []client.Life{{Attempts: was.Attempts, Reason: was.Reason, Error: was.Error, DeadSince: was.DeadSince, LastConsumer: was.LastConsumer}}; !cmp.Equal(want, d.History) {
+			} else if want := []client.EarlierFailure{{Attempts: was.Attempts, Reason: was.Reason, Error: was.Error, DeadSince: was.DeadSince, LastConsumer: was.LastConsumer}}; !cmp.Equal(want, d.History) {
 				t.Errorf("its history is %+v, want %+v", d.History, want)
 			}
 		}

@@ -15,7 +15,7 @@ type standstill struct {
 	Attempts                                                          int
 	AgeMs                                                             int64  `json:"age_ms"`
 	LastFailure                                                       string `json:"last_failure"`
-	LastText                                                          string `json:"last_text"`
+	LastError                                                         string `json:"last_error"`
 	Since, Until                                                      *time.Time
 }
 
@@ -80,14 +80,14 @@ func TestWhyStuckNamesTheMessage(t *testing.T) {
 	token := first("waits")
 	s.Must("", "nack", token, "--delay", "29s", "--reason", "upstream is down")
 	says("waits", "delayed", func(w standstill) bool {
-		return w.Attempts == 1 && w.LastFailure == "nack" && w.LastText == "upstream is down" && w.Until != nil && time.Until(*w.Until) > 0
+		return w.Attempts == 1 && w.LastFailure == "nack" && w.LastError == "upstream is down" && w.Until != nil && time.Until(*w.Until) > 0
 	})
 
 	s.Must("", "update", "group", queue, "paused", "--status", "disabled")
 	says("paused", "disabled", func(w standstill) bool { return w.Attempts == 0 })
 
 	s.Must("", "nack", first("blocked"), "--reason", "no such trip")
-	says("blocked", "blocked", func(w standstill) bool { return w.Attempts == 1 && w.LastText == "no such trip" })
+	says("blocked", "blocked", func(w standstill) bool { return w.Attempts == 1 && w.LastError == "no such trip" })
 
 	says("nobody", "no_consumer", func(w standstill) bool { return w.Attempts == 0 && w.Consumer == "" })
 

@@ -229,7 +229,7 @@ func TestRuleByCommand_Nack(t *testing.T) {
 	token := w.one("g", "a", 1, "--ack", "tokens").Token
 	began := time.Now()
 	w.server.Must("", "nack", token, "--delay", "2s", "--reason", "upstream is down")
-	if out := w.server.Must("", "why-stuck", queue, "g", "-o", "json"); !strings.Contains(out, `"last_text":"upstream is down"`) || !strings.Contains(out, `"last_failure":"nack"`) {
+	if out := w.server.Must("", "why-stuck", queue, "g", "-o", "json"); !strings.Contains(out, `"last_error":"upstream is down"`) || !strings.Contains(out, `"last_failure":"nack"`) {
 		t.Errorf("why-stuck says %s", out)
 	}
 	token = w.one("g", "a", 2, "--ack", "tokens").Token

@@ -59,7 +59,7 @@ func newFakeServer(t *testing.T) (s *fakeServer, addr string) {
 			Message: &pb.Message{Payload: [][]byte{[]byte("hello\n" + strings.Repeat("wide ", 20)), {0xff, 0}, nil}[i], Key: "k", Headers: map[string]string{"b": "2", "a": "1"}},
 		})
 	}
-	s.letters[0].History = []*pb.DeadLetterLife{
+	s.letters[0].History = []*pb.EarlierFailure{
 		{Attempts: 3, Reason: "nack", Error: "busy", DeadSince: fakeTime, LastConsumer: "worker-2"}, {Attempts: 1, Reason: "lock_timeout", DeadSince: fakeTime},
 	}
 	mux := http.NewServeMux()

@@ -62,7 +62,7 @@ func (s *fakeServer) WhyStuck(_ context.Context, r *connect.Request[pb.WhyStuckR
 	return connect.NewResponse(&pb.WhyStuckResponse{
 		Queue: r.Msg.Queue, Group: r.Msg.Group, Reason: "outstanding_limit", Text: "too many", Also: []string{"in_flight", "no_credit"}, Extents: 2,
 		Message: &pb.Standing{
-			State: "in_flight", Receipt: fakeExtent + ":7", Id: fakeID, Enqueued: fakeTime, Attempts: 3, LastFailure: "nack", LastText: "line 1\nline 2",
+			State: "in_flight", Receipt: fakeExtent + ":7", Id: fakeID, Enqueued: fakeTime, Attempts: 3, LastFailure: "nack", LastError: "line 1\nline 2",
 			Until: fakeTime, AgeMs: 61_000, Owner: "out-1",
 			Holder: &pb.Holder{Consumer: "worker-1", Host: "out-1", Session: 9, Address: "10.0.0.7:50123", Connected: fakeTime, Since: fakeTime},
 		},
@@ -78,7 +78,7 @@ func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMess
 		Message: &pb.Message{Id: fakeID, Key: "k", DeliverAt: fakeTime, Headers: map[string]string{"b": "2", "a": "1"}, Payload: []byte("hello")},
 		Groups: []*pb.Standing{
 			{Group: "billing", State: "in_flight", Attempts: 2, Until: fakeTime, Holder: &pb.Holder{Consumer: "worker-1", Since: fakeTime}},
-			{Group: "mail", State: "dead", Attempts: 10, LastFailure: "nack", LastText: "no", DeadLetter: fakeSealed + ":1"},
+			{Group: "mail", State: "dead", Attempts: 10, LastFailure: "nack", LastError: "no", DeadLetter: fakeSealed + ":1"},
 			{Group: "sms", State: "delayed", Attempts: 1, LastFailure: "nack", Until: fakeTime, RetryReceipt: fakeSealed + ":2", Detail: "not among the first 7 dead letters"},
 			{Group: "ledger", State: "settled"},
 		},

@@ -90,7 +90,7 @@ func lifeInGroup(m *pb.Standing) []field {
 			if m.GetState() == settledState && m.GetAttempts() == 0 {
 				f.value = nil // no record of its attempts is kept
 			}
-		case "last_text", "host", "session", "address", "connected", "owner":
+		case "last_error", "host", "session", "address", "connected", "owner":
 			f.detail = true
 		}
 		fields = append(fields, f)

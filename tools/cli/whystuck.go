@@ -59,7 +59,7 @@ func standingFields(m *pb.Standing) []field {
 		{name: "age_ms", value: m.GetAgeMs()},
 		{name: "attempts", value: m.GetAttempts()},
 		{name: "last_failure", value: m.GetLastFailure()},
-		{name: "last_text", value: m.GetLastText()},
+		{name: "last_error", value: m.GetLastError()},
 		{name: "consumer", value: h.GetConsumer()},
 		{name: "host", value: h.GetHost()},
 		{name: "session", value: h.GetSession()},
