@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/bench/measure"
@@ -33,17 +34,19 @@ func TestReportCell(t *testing.T) {
 // TestTally_LastQuarter counts messages that are acknowledged in the first quarter only.
 func TestTally_LastQuarter(t *testing.T) {
 	for _, early := range []bool{true, false} {
-		var tally measure.Tally
-		o, err := tally.Over(measure.Job{For: 200 * time.Millisecond}, func(ctx context.Context) error {
-			for began := time.Now(); ctx.Err() == nil; {
-				if !early || time.Since(began) < 50*time.Millisecond {
-					tally.Answered(began, false, nil)
+		synctest.Test(t, func(t *testing.T) {
+			var tally measure.Tally
+			o, err := tally.Over(measure.Job{For: 200 * time.Millisecond}, func(ctx context.Context) error {
+				for began := time.Now(); ctx.Err() == nil; time.Sleep(time.Millisecond) {
+					if !early || time.Since(began) < 50*time.Millisecond {
+						tally.Answered(began, false, nil)
+					}
 				}
+				return nil
+			})
+			if err != nil || early != (o.LastQuarter == 0) || o.Total == 0 {
+				t.Errorf("early %v: %+v, %v", early, o, err)
 			}
-			return nil
 		})
-		if err != nil || early != (o.LastQuarter == 0) || o.Total == 0 {
-			t.Errorf("early %v: %+v, %v", early, o, err)
-		}
 	}
 }

@@ -61,6 +61,8 @@ func (t *Tally) Over(j Job, f func(ctx context.Context) error) (Outcome, error) 
 	var before int64
 	var began time.Time
 	warm := time.AfterFunc(j.Warm, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		before, began = t.acked.Load(), time.Now()
 		t.counting.Store(true)
 	})
@@ -71,10 +73,10 @@ func (t *Tally) Over(j Job, f func(ctx context.Context) error) (Outcome, error) 
 	failed := make(chan error, 1)
 	go func() { failed <- f(ctx) }()
 	<-ctx.Done()
+	t.mu.Lock()
 	o := Outcome{Messages: t.acked.Load() - before, Seconds: time.Since(began).Seconds()}
 	o.LastQuarter = float64(before+o.Messages-late.Load()) / (j.For.Seconds() / 4)
 	t.counting.Store(false)
-	t.mu.Lock()
 	if t.mu.last.IsZero() {
 		t.mu.last = began
 	}

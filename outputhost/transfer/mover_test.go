@@ -15,19 +15,20 @@ import (
 	"github.com/columbamq/columba/internal/publish/publishtest"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
-	"github.com/columbamq/columba/outputhost/past"
+	"github.com/columbamq/columba/outputhost/transfer/past"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
 
 var now = time.UnixMilli(1_700_000_000_000)
 
-// bench is a mover with a group, whose queues have what the input host stored and what is put there.
-type bench struct {
+// harness is a mover with a group, whose queues have what the input host stored and what is put there.
+type harness struct {
 	t       *testing.T
 	host    *publishtest.Host
 	mover   *Mover
 	outbox  Outbox
+	pumped  chan struct{} // the group was pumped since it was read last
 	record  metadata.GroupRecord
 	dead    []*wire.Record // that look-ups find
 	delayed []*wire.Record
@@ -43,8 +44,8 @@ type bench struct {
 	}
 }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{t: t, host: publishtest.Start(t, &publishtest.Host{})}
+func newHarness(t *testing.T) *harness {
+	b := &harness{t: t, pumped: make(chan struct{}, 1), host: publishtest.Start(t, &publishtest.Host{})}
 	b.mu.now, b.mu.outcomes = now, make(map[core.Seq]error)
 	b.record = metadata.GroupRecord{
 		ID: core.GroupID{ID: core.NewID(now)}, Queue: core.QueueID{ID: core.NewID(now)}, DLQ: core.QueueID{ID: core.NewID(now)}, Retry: core.QueueID{ID: core.NewID(now)}, Started: true,
@@ -81,30 +82,34 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) Now() time.Time {
+func (b *harness) Now() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.mu.now
 }
 
-func (b *bench) Record() metadata.GroupRecord               { return b.record }
-func (b *bench) Sender(dispatch.SessionID) (string, uint64) { return "worker", 3 }
-func (b *bench) Owns(dispatch.Transfer) (time.Time, bool)   { return now.Add(-time.Hour), !b.lost }
-func (b *bench) Outbox() *Outbox                            { return &b.outbox }
+func (b *harness) Record() metadata.GroupRecord               { return b.record }
+func (b *harness) Sender(dispatch.SessionID) (string, uint64) { return "worker", 3 }
+func (b *harness) Owns(dispatch.Transfer) (time.Time, bool)   { return now.Add(-time.Hour), !b.lost }
+func (b *harness) Outbox() *Outbox                            { return &b.outbox }
 
-func (b *bench) Settle(t dispatch.Transfer, err error, retryAt, at time.Time) {
+func (b *harness) Settle(t dispatch.Transfer, err error, retryAt, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.outcomes[t.Seq] = err
 }
 
-func (b *bench) Pump() {
+func (b *harness) Pump() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.pumps++
+	select {
+	case b.pumped <- struct{}{}:
+	default:
+	}
 }
 
-func (b *bench) EachSince(_ context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) bool) error {
+func (b *harness) EachSince(_ context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) bool) error {
 	if b.since = since; queue != b.record.DLQ {
 		b.t.Errorf("dead letters are looked for in queue %s", queue)
 	}
@@ -116,7 +121,7 @@ func (b *bench) EachSince(_ context.Context, queue core.QueueID, since time.Time
 	return b.lookErr
 }
 
-func (b *bench) EachDue(_ context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
+func (b *harness) EachDue(_ context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
 	if queue != b.record.Retry || group != b.record.ID {
 		b.t.Errorf("a retry is looked for in queue %s of group %s", queue, group)
 	}
@@ -129,7 +134,7 @@ func (b *bench) EachDue(_ context.Context, queue core.QueueID, group core.GroupI
 }
 
 // message is one that leaves with seq, also the one it looks like in the queue.
-func (b *bench) message(to dispatch.Destination, seq core.Seq, again bool) dispatch.Transfer {
+func (b *harness) message(to dispatch.Destination, seq core.Seq, again bool) dispatch.Transfer {
 	record, err := wire.AppendRecord(nil, &wire.Record{ID: core.MessageID{ID: core.NewID(now)}, Key: []byte("k"), Payload: []byte{byte('a' + seq)}})
 	if err != nil {
 		b.t.Fatal(err)
@@ -142,7 +147,7 @@ func (b *bench) message(to dispatch.Destination, seq core.Seq, again bool) dispa
 }
 
 // there is the record that an earlier append of a message would have made.
-func (b *bench) there(t dispatch.Transfer) *wire.Record {
+func (b *harness) there(t dispatch.Transfer) *wire.Record {
 	r, err := past.Record(t, "another", 3)
 	if err != nil {
 		b.t.Fatal(err)
@@ -151,18 +156,21 @@ func (b *bench) there(t dispatch.Transfer) *wire.Record {
 }
 
 // send sends messages and waits for their outcomes.
-func (b *bench) send(some ...dispatch.Transfer) map[core.Seq]error {
+func (b *harness) send(some ...dispatch.Transfer) map[core.Seq]error {
 	b.t.Helper()
 	clear(b.mu.outcomes)
 	b.mover.Begin(b, time.Now(), some)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	deadline := time.After(10 * time.Second)
+	for {
 		b.mu.Lock()
 		out, pumps := len(b.mu.outcomes), b.mu.pumps
 		b.mu.Unlock()
 		if out == len(some) && pumps > 0 && !b.outbox.Busy() {
 			return b.mu.outcomes
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-b.pumped:
+		case <-deadline:
 			b.t.Fatalf("%d of %d outcomes came", out, len(some))
 		}
 	}
@@ -174,7 +182,7 @@ var destinations = []dispatch.Destination{dispatch.DeadLetterQueue, dispatch.Ret
 // appended.
 func TestMover_LooksBeforeItAppendsAgain(t *testing.T) {
 	for _, to := range destinations {
-		b := newBench(t)
+		b := newHarness(t)
 		first, again, missing := b.message(to, 1, false), b.message(to, 2, true), b.message(to, 3, true)
 		b.dead, b.delayed = []*wire.Record{b.there(again)}, []*wire.Record{b.there(again)}
 		for seq, err := range b.send(again, missing, first) {
@@ -199,7 +207,7 @@ func TestMover_LooksBeforeItAppendsAgain(t *testing.T) {
 // one, since its reader drops the second of two.
 func TestMover_LookUpFails(t *testing.T) {
 	for _, to := range destinations {
-		b := newBench(t)
+		b := newHarness(t)
 		b.lookErr = core.Errorf(core.CodeUnavailable, "no store is there")
 		waits := to == dispatch.DeadLetterQueue
 		err := b.send(b.message(to, 1, true))[1]
@@ -221,7 +229,7 @@ func TestMover_LookUpFails(t *testing.T) {
 // TestMover_OfAnotherOwner appends nothing of a share that was given up: its next owner does.
 func TestMover_OfAnotherOwner(t *testing.T) {
 	for _, to := range destinations {
-		b := newBench(t)
+		b := newHarness(t)
 		b.lost = true
 		if err := b.send(b.message(to, 1, false))[1]; core.CodeOf(err) != core.CodeMoved || len(b.host.Stored()) > 0 {
 			t.Errorf("%s: %v, %q are appended", to, err, b.host.Stored())
@@ -231,7 +239,7 @@ func TestMover_OfAnotherOwner(t *testing.T) {
 
 // TestMover_NoRetryQueue cannot make the queue of a group that is gone: nothing is appended, whatever the error says.
 func TestMover_NoRetryQueue(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	b.outbox = Outbox{}
 	if err := b.send(b.message(dispatch.RetryQueue, 1, false))[1]; core.CodeOf(err) != core.CodeUnavailable || len(b.host.Stored()) > 0 {
 		t.Errorf("%v, %q are appended", err, b.host.Stored())

@@ -7,7 +7,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/past"
+	"github.com/columbamq/columba/outputhost/transfer/past"
 	"github.com/columbamq/columba/outputhost/transfer/retryqueue"
 	"github.com/columbamq/columba/wire"
 )

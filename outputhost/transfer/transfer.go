@@ -13,7 +13,7 @@ import (
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/publish"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/past"
+	"github.com/columbamq/columba/outputhost/transfer/past"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
