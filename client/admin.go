@@ -167,9 +167,9 @@ func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (Dea
 	return DeadLetter{}, core.Errorf(core.CodeNotFound, "message %s is not a dead letter of group %s of %s", id, group, queue)
 }
 
-// Delayed yields the messages of a queue that wait for their time, without their bodies. With group "" they are those
-// that were published for later, extent by extent, in each as they are due. With a group they are also those that its
-// consumers sent back, and those that an output host has read and the group's delay keeps back.
+// Delayed yields the delayed messages of a queue, without their bodies. With group "" they are the messages that were
+// published for later: one extent after another, within an extent by due time. With a group they are also the messages
+// that its consumers sent back, and those that an output host has read and the group's delay holds back.
 func (a *Admin) Delayed(ctx context.Context, queue, group string) iter.Seq2[DelayedMessage, error] {
 	return pages(func(after string) ([]*pb.DelayedMessage, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListDelayed, &pb.ListDelayedRequest{Queue: queue, Group: group, After: after})

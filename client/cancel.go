@@ -17,14 +17,14 @@ const (
 	OutcomeDue       = core.CancelDue       // too late: it was due, and may have been delivered; it goes on, too
 )
 
-// Cancelled is what came of cancelling one message.
+// Cancelled is the outcome of cancelling one message.
 type Cancelled struct {
 	Receipt core.Receipt
-	Err     error // nothing was cancelled; with ErrUnknownOutcome it may be: ask again
+	Err     error // the message was not cancelled; with ErrUnknownOutcome it may be: ask again
 	Groups  []CancelledFor
 }
 
-// CancelledFor is what came of it for one group of the queue.
+// CancelledFor is the outcome for one group of the queue.
 type CancelledFor struct {
 	Group   string
 	Outcome CancelOutcome
@@ -33,10 +33,10 @@ type CancelledFor struct {
 // cancelAtOnce is how many messages one call cancels.
 const cancelAtOnce = 100
 
-// Cancel takes messages back that were published for later, by their receipts: no group gets them that has not got
-// them, and none that is made later. A queue may be named, for the messages to be of that. The results are in the order
-// of the receipts. It may be repeated, and then says the same. On an error the results of the calls before it are
-// answered.
+// Cancel takes back messages that were published for later, by their receipts. Groups that have not received them will
+// not, and groups created later will not. A message of a retry queue is taken back for the group of that queue. If
+// queue is not "", the messages have to be of that queue. The results are in the order of the receipts. A repeated call
+// answers the same. On an error the results of the calls before it are returned as well.
 func (c *Client) Cancel(ctx context.Context, queue string, receipts ...core.Receipt) (out []Cancelled, err error) {
 	for len(receipts) > 0 {
 		n := min(len(receipts), cancelAtOnce)

@@ -39,11 +39,12 @@ type Client struct {
 	}
 }
 
-// Dial makes a client for the cluster of the servers at addr: host:port of a server with the role frontend, or several
-// with commas between ("a:4922,b:4922"). Dial tries the addresses in turn and fails with ErrUnavailable when nobody
-// listens at any of them. Calls go to one server and move on to the next one when it is away; the client also learns
-// the other servers of the cluster. Connections for messages are made when they are needed, and made again when they
-// are lost.
+// Dial makes a client for a cluster. addr is host:port of a server with the role frontend, or several separated by
+// commas ("a:4922,b:4922"). Dial tries the addresses in turn and fails with ErrUnavailable when no server listens at
+// any of them. Calls go to one server and move on to the next one when it is away; the client also learns the other
+// servers of the cluster. The client makes connections for messages when they are needed, and makes lost ones again.
+//
+// There is no TLS and no authentication yet. WithNetDial can replace the TCP connections by others.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	o := options{
 		name:    fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid()),
@@ -100,8 +101,9 @@ func probe(ctx context.Context, o options, addrs []string) (first int, err error
 // Admin manages queues and groups and looks into them.
 func (c *Client) Admin() *Admin { return &Admin{c: c} }
 
-// Close ends every connection and waits for the client's goroutines. Close publishers and consumers first: what they
-// still hold fails with ErrUnknownOutcome or ErrUnavailable, and is delivered again after its lock timeout.
+// Close ends every connection and waits for the client's goroutines. Close publishers and consumers first. Otherwise
+// messages that a publisher still holds fail with ErrUnknownOutcome or ErrUnavailable, and messages that a consumer
+// holds are delivered again after the lock timeout.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.mu.closed = true

@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Consumer receives the messages of one group of a queue from all output hosts that serve it. Lost connections are made
-// again without the caller noticing, and what they had delivered is settled all the same. Safe for concurrent use.
+// Consumer receives the messages of one group of a queue from all output hosts that serve it. It makes lost connections
+// again without the caller noticing, and deliveries of a lost connection can still be settled. Safe for concurrent use.
 type Consumer struct {
 	c            *Client
 	queue, group string
@@ -54,8 +54,8 @@ const (
 	maxAsked = 1 << 20
 )
 
-// Consumer connects to the output hosts of a group. It fails at once if queue or group is not there, else it tries
-// until ctx ends (or, if ctx has no end, for the client's timeout).
+// Consumer connects to the output hosts of a group. It fails at once if queue or group does not exist. Otherwise it
+// retries until ctx ends; if ctx has no deadline, until the client's timeout.
 func (c *Client) Consumer(ctx context.Context, queue, group string, opts ...ConsumerOption) (*Consumer, error) {
 	var o consumerOptions
 	for _, opt := range opts {
@@ -112,13 +112,15 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 }
 
 // Deliveries yields messages until ctx ends, the consumer is closed or has yielded its Limit (all without an error), or
-// it fails for good. Every delivery has to be settled: Ack, Nack or Reject; else it comes again after the group's lock
-// timeout. Several goroutines may range at once; each message goes to one of them. A message that waited here for a
-// quarter of the lock timeout is given back, not yielded.
+// it fails for good. Settle every delivery with Ack, Nack, Reject or Release; otherwise it is delivered again after the
+// group's lock timeout. Several goroutines may range at once; each message goes to one of them.
 //
-// While the group or its queue is disabled or send-only nothing is delivered: that is yielded once as ErrDisabled. Who
-// goes on ranging, or ranges again, gets what comes when it is enabled again; what was delivered before may be settled
-// meanwhile. Every other error is the last.
+// A message that waited in the prefetch for a quarter of the lock timeout (15 s of the default 60 s) is released, not
+// yielded. If the loop needs longer than that for its prefetched messages, use a smaller Prefetch.
+//
+// While the group or its queue is disabled or send-only, no message is delivered: that is yielded once as ErrDisabled.
+// A caller that keeps ranging, or ranges again, gets the messages when the group is enabled again. Earlier deliveries
+// may be settled meanwhile. Every other error is the last.
 func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		for heard := c.inbox.heard(); ; {
@@ -130,8 +132,9 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// LockTimeout is the group's, as a host told it last. A change arrives within seconds; deliveries of before keep the
-// timeout that they were locked for. 0: there is none, or it is not known yet.
+// LockTimeout is the lock timeout of the group, as a host told it last. A change arrives within seconds; earlier
+// deliveries keep the timeout with which they were locked. 0: the group is at-most-once, or the timeout is not known
+// yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
 // Connected reports whether the consumer has a connection to an output host of its group now. Without one it receives
@@ -142,8 +145,8 @@ func (c *Consumer) Connected() bool {
 	return len(c.mu.streams) > 0
 }
 
-// Flush waits until every settlement made before it has been applied, or refused (see OnRefused), by the hosts of the
-// group. Applied is known to the host, which saves it within a second.
+// Flush waits until the hosts of the group have applied every settlement made before it, or refused it (see OnRefused).
+// A host saves applied settlements within about a second. It fails with ErrUnavailable when ctx ends first.
 func (c *Consumer) Flush(ctx context.Context) error {
 	for _, s := range c.streams() {
 		if err := s.out.flush(ctx); err != nil {
@@ -203,9 +206,9 @@ func (c *Consumer) notExtended(x settlement) {
 	}
 }
 
-// Close stops receiving, sends the settlements made so far and gives back what was never yielded, without counting an
-// attempt. Deliveries not settled by then come again after the lock timeout. It stops trying when ctx ends, at the
-// latest after 10 s.
+// Close stops receiving, sends the settlements made so far and releases the messages that were never yielded: their
+// attempts do not count. Deliveries not settled by then come again after the lock timeout. It stops trying when ctx
+// ends, at the latest after 10 s.
 func (c *Consumer) Close(ctx context.Context) error {
 	c.mu.Lock()
 	again := c.mu.closed

@@ -38,7 +38,7 @@ func attributesOf(r *wire.Record) *attributes {
 	return &attributes{r.Key, r.Headers, r.Metadata, r.TraceParent}
 }
 
-// Refusal is a settlement that a host refused.
+// Refusal is a settlement that could not be applied.
 type Refusal struct {
 	Receipt core.Receipt
 	Attempt int
@@ -66,7 +66,7 @@ func (d *Delivery) Headers() map[string]string {
 	return out
 }
 
-// Metadata is what an earlier Nack left with the message.
+// Metadata is the metadata that an earlier Nack gave the message; nil without any.
 func (d *Delivery) Metadata() []byte {
 	if d.attributes == nil {
 		return nil
@@ -82,12 +82,19 @@ func (d *Delivery) TraceParent() string {
 	return string(d.attributes.traceParent)
 }
 
-// Ack says that the message is done. ErrStale: the delivery was settled before.
+// Ack marks the message as done for the group. It returns at once. It returns ErrStale if this delivery was settled
+// before, or if its connection is lost and the ack cannot be sent through another host, for instance because the
+// consumer is closed.
 //
-// It is sent in the background: at once, or, when the connection of the delivery is lost or its host stops, as soon as
-// another host of the cluster takes it, until the lock has ended. Flush waits for that. OnRefused is told when a host
-// refuses it, when it could not be sent in time (both ErrStale: the message comes again, or another consumer has it),
-// and when nobody knows (ErrUnknownOutcome).
+// The client sends the ack in the background. If the connection is lost, the client sends it through another host,
+// until the lock ends and for at least 10 seconds. Flush waits until the host has applied it. OnRefused is called when
+// it could not be applied:
+//
+//   - ErrStale: the host refused it, or it could not be sent in time. The message is delivered again, or another
+//     consumer has it.
+//   - ErrUnavailable: it could not be sent on another connection, or too many settlements are waiting (100,000, or 16
+//     MiB). The message is delivered again.
+//   - ErrUnknownOutcome: the answer was lost. The ack may or may not have been applied.
 func (d *Delivery) Ack() error {
 	if err := d.settle(); err != nil {
 		return err
@@ -98,7 +105,9 @@ func (d *Delivery) Ack() error {
 	return nil
 }
 
-// Nack gives the message back: it is delivered again by the group's backoff or as After says. Errors as of Ack.
+// Nack reports that the attempt failed. The message is delivered again after the group's backoff, or after the delay of
+// After, unless this was its last attempt. Errors as of Ack; also ErrTooLarge for metadata above 16 KiB and
+// ErrBadArgument for a delay that is negative or above 12 h.
 func (d *Delivery) Nack(opts ...NackOption) error {
 	o := nackOptions{delay: -1}
 	for _, opt := range opts {
@@ -116,13 +125,15 @@ func (d *Delivery) Nack(opts ...NackOption) error {
 	return d.giveUp(wire.TypeNack, n)
 }
 
-// Reject sends the message to the dead letter queue at once. Errors as of Ack.
+// Reject ends the message at once, whatever attempts are left: it becomes a dead letter, or is dropped or blocked as
+// the group says. Errors as of Ack.
 func (d *Delivery) Reject(reason string) error {
 	return d.giveUp(wire.TypeReject, wire.Nack{DelayMillis: -1, Reason: []byte(reason)})
 }
 
-// Release gives back a delivery that nobody has worked on: the message is delivered again at once, and the attempt is
-// not counted. A group that delivers at most once does not deliver it again. Errors as of Ack.
+// Release undoes a delivery that the application has not worked on: the message is ready again at once, and the attempt
+// does not count. An at-most-once group does not deliver it again. The client tries for 2 seconds if the connection is
+// lost; OnRefused is not called. Errors as of Ack.
 func (d *Delivery) Release() error {
 	if err := d.settle(); err != nil {
 		return err
@@ -144,7 +155,8 @@ func (d *Delivery) giveUp(t wire.FrameType, n wire.Nack) error {
 	return nil
 }
 
-// Extend keeps the message locked for this long from now. Errors as of Ack.
+// Extend moves the end of the lock to this long from now, at most 12 h. Errors as of Ack; also ErrBadArgument for a
+// longer time.
 func (d *Delivery) Extend(by time.Duration) error {
 	if by < 0 || by > core.MaxLockTimeout {
 		return core.Errorf(core.CodeBadArgument, "lock of %s is not in 0 … %s", by, core.MaxLockTimeout)

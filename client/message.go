@@ -27,12 +27,12 @@ type Message struct {
 	Key string
 	// Headers travel with the message. All attributes together are at most 64 KiB.
 	Headers map[string]string
-	// Delay or DeliverAt (at most one of them) keeps the message back until then, at most a year. It goes by the clock
-	// of the servers, and is rounded up to whole milliseconds.
+	// Delay or DeliverAt (at most one of them) sets the earliest delivery, at most a year (366 days) ahead. The clocks
+	// of the servers decide. Rounded up to whole milliseconds.
 	Delay     time.Duration
 	DeliverAt time.Time
-	// ExpireAt is when the message is of no use any more: it is not delivered after it, to any group, for the first
-	// time or again. Whole milliseconds.
+	// ExpireAt is when the message becomes useless: after it, no group gets the message, neither as a first delivery
+	// nor as a retry. Whole milliseconds.
 	ExpireAt time.Time
 	// ID is made by the publisher when it is zero.
 	ID MessageID

@@ -17,7 +17,7 @@ type Namespace struct {
 	Queues  int64 // that it has; set by GetNamespace only
 }
 
-// CreateNamespace gives a namespace limits; zero ones are none. ErrExists if it has some.
+// CreateNamespace gives a namespace limits. A limit of zero means no limit. ErrExists if the namespace has limits.
 func (a *Admin) CreateNamespace(ctx context.Context, spec core.NamespaceSpec) (Namespace, error) {
 	return namespaceOf(change(ctx, a.c, a.c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: convert.NamespaceSpecToProto(spec)}))
 }
@@ -27,7 +27,7 @@ func (a *Admin) GetNamespace(ctx context.Context, name string) (Namespace, error
 	return namespaceOf(read(ctx, a.c, a.c.admin.GetNamespace, &pb.GetNamespaceRequest{Name: name}))
 }
 
-// ListNamespaces yields those with limits, in order of name.
+// ListNamespaces yields the namespaces with limits, in order of name.
 func (a *Admin) ListNamespaces(ctx context.Context) iter.Seq2[Namespace, error] {
 	return pages(func(after string) ([]*pb.Namespace, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListNamespaces, &pb.ListNamespacesRequest{After: after})
@@ -35,8 +35,8 @@ func (a *Admin) ListNamespaces(ctx context.Context) iter.Seq2[Namespace, error] 
 	}, func(p *pb.Namespace) (Namespace, error) { return namespaceOf(p, nil) })
 }
 
-// UpdateNamespace changes the limits of spec that are named (like "max_queues"), also back to none, or when none is
-// named those that are not zero.
+// UpdateNamespace changes the limits of spec that fields names (like "max_queues"); zero means no limit. Without fields
+// it changes the limits that are not zero.
 func (a *Admin) UpdateNamespace(ctx context.Context, spec core.NamespaceSpec, fields ...string) (Namespace, error) {
 	return namespaceOf(change(ctx, a.c, a.c.admin.UpdateNamespace, &pb.UpdateNamespaceRequest{Spec: convert.NamespaceSpecToProto(spec), Fields: fields}))
 }

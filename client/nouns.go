@@ -58,7 +58,7 @@ type HostInfo struct {
 	Run   string
 }
 
-// Depth counts what a group has before it.
+// Depth is the number of messages of a group in each state.
 type Depth struct {
 	Queue, Group string
 	Ready        uint64
@@ -70,16 +70,15 @@ type Depth struct {
 	Blocked                                    uint64 // exhausted, in a group that blocks
 	Dead                                       uint64
 	OldestReady                                time.Duration // age, whole milliseconds
-	Stalled                                    time.Duration // for how long nothing has succeeded in a stalled group; 0: it is not stalled
+	Stalled                                    time.Duration // for how long no message has succeeded in a stalled group; 0: it is not stalled
 	AckRate                                    float64       // per second, over the last ten seconds or a little more
 	PublishRate                                float64       // of the queue, the same
-	Drain                                      time.Duration // until nothing but blocked and dead ones is left, at these rates; negative: at these it does not get less
-	// UnknownExtents is of how many extents not all messages could be counted just now: the counts are the least there
-	// is.
+	Drain                                      time.Duration // until only blocked and dead messages are left, at these rates; negative: at these rates the backlog does not shrink
+	// UnknownExtents is the number of extents that could not be counted fully; the counts are then lower bounds.
 	UnknownExtents int
 }
 
-// DeadLetter is a message that its group gave up, with its history.
+// DeadLetter is a message that exhausted its attempts in a group, was rejected or expired, with its history.
 type DeadLetter struct {
 	ID            MessageID
 	Receipt       core.Receipt // in the dead letter queue
@@ -91,10 +90,10 @@ type DeadLetter struct {
 	FirstEnqueued time.Time
 	DeadSince     time.Time
 	LastConsumer  string
-	History       []EarlierFailure // why it was a dead letter before, each time until it was merged; the oldest first, the last eight
+	History       []EarlierFailure // earlier deaths, each ended by a merge: the last eight, the oldest first
 }
 
-// EarlierFailure is why a message was a dead letter before it was merged back into its group.
+// EarlierFailure is an earlier time that the message became a dead letter, before it was merged.
 type EarlierFailure struct {
 	Attempts     int
 	Reason       string // code

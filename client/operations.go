@@ -18,7 +18,7 @@ type Operation struct {
 	Rate         int    // messages per second; 0: no bound
 	State        string // "running", "done", "cancelled" or "failed"
 	Done, Total  uint64 // messages; a Total of 0 is not known yet
-	Error        string // why it failed, what a running one waits for, or what one that is done has left
+	Error        string // why it failed, why a running one waits, or what an operation that is done did not remove
 	Who          string // asked for it
 	Created      time.Time
 	Changed      time.Time
@@ -27,38 +27,42 @@ type Operation struct {
 	Scanned, Selected uint64         // of a selection: how many of Total were compared with it, and how many of those it takes
 }
 
-// Ended reports whether nothing more is done about it.
+// Ended reports whether the operation has ended: done, cancelled or failed.
 func (o Operation) Ended() bool { return o.State != "running" }
 
-// MergeDeadLetters gives the dead letters that a group has now back to it: they are delivered to that group only, and
-// their attempts begin anew. rate bounds how many per second, 0 does not. It answers at once, see WaitOperation;
-// ErrConflict while another operation on them runs.
+// MergeDeadLetters gives the dead letters that a group has now back to it. They are delivered to that group only, and
+// their attempts begin anew. rate is the most messages per second; 0 means no limit. It starts the operation and
+// returns; use WaitOperation. ErrConflict: another operation on them is running.
 func (a *Admin) MergeDeadLetters(ctx context.Context, queue, group string, rate int) (Operation, error) {
 	return a.startOperation(ctx, "merge", queue, group, rate, core.Selection{})
 }
 
-// MergeSelected is MergeDeadLetters for some of them. They are looked for first, and then come back all at once: one
-// that is cancelled before has changed nothing, one that is decided goes on to its end.
+// MergeSelected merges the dead letters that s selects. It first finds all of them and then gives them back together.
+// Cancelling before that changes nothing; afterwards the operation cannot be cancelled. Otherwise as MergeDeadLetters.
 func (a *Admin) MergeSelected(ctx context.Context, queue, group string, s core.Selection, rate int) (Operation, error) {
 	return a.startOperation(ctx, "merge", queue, group, rate, s)
 }
 
-// PurgeDeadLetters removes the dead letters that a group has now. It answers at once, see WaitOperation; ErrConflict
-// while another operation on them runs.
+// PurgeDeadLetters removes the dead letters that a group has now. It starts the operation and returns; use
+// WaitOperation. ErrConflict: another operation on them is running.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, group, 0, core.Selection{})
 }
 
-// PurgeSelected is PurgeDeadLetters for some of them, which go all at once.
+// PurgeSelected removes the dead letters that s selects, all of them together. Otherwise as PurgeDeadLetters.
 func (a *Admin) PurgeSelected(ctx context.Context, queue, group string, s core.Selection) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, group, 0, s)
 }
 
-// PurgeQueue takes every message that a queue has now from all of its groups. It answers at once, see WaitOperation.
-// Messages published after the operation is done stay; messages published while it runs may be deleted as well. When it
-// is done, no deleted message is delivered any more. ErrConflict while another purge of the queue runs. An operation
-// that is done and has an Error left some messages, which another one takes, or an output host that did not answer may
-// still deliver some: the error says which.
+// PurgeQueue removes the messages that the queue has now, for all of its groups. It starts the operation and returns;
+// use WaitOperation.
+//
+// Messages published before the purge starts are removed. Messages published while it runs may be removed. Messages
+// whose publish is acknowledged after it has ended stay. After it has ended, no removed message is delivered.
+//
+// If the ended operation has an Error, it did not remove everything, or an output host that did not answer may still
+// deliver removed messages. Error says which. Run another purge for the rest. ErrConflict: another purge of the queue
+// is running.
 func (a *Admin) PurgeQueue(ctx context.Context, queue string) (Operation, error) {
 	return a.startOperation(ctx, "purge", queue, "", 0, core.Selection{})
 }
@@ -101,14 +105,14 @@ func (a *Admin) WaitOperation(ctx context.Context, id core.ID) (Operation, error
 	}
 }
 
-// CancelOperation stops an operation where it is: what it has done stays done. One that has ended, or a selection that
-// is decided, is answered as it is.
+// CancelOperation stops an operation. Messages that it has merged or purged stay so. If the operation has ended, or its
+// selection has been applied, CancelOperation changes nothing and returns it.
 func (a *Admin) CancelOperation(ctx context.Context, id core.ID) (Operation, error) {
 	return operationOf(read(ctx, a.c, a.c.admin.CancelOperation, &pb.CancelOperationRequest{Id: id.String()}))
 }
 
-// ListOperations is every operation that runs, and with ended also those that ended within the last days; the newest
-// first.
+// ListOperations returns the running operations, and with ended also those that ended within the last seven days; the
+// newest first.
 func (a *Admin) ListOperations(ctx context.Context, ended bool) ([]Operation, error) {
 	res, err := read(ctx, a.c, a.c.admin.ListOperations, &pb.ListOperationsRequest{Ended: ended})
 	if err != nil {
@@ -117,15 +121,15 @@ func (a *Admin) ListOperations(ctx context.Context, ended bool) ([]Operation, er
 	return all(res.Operations, func(p *pb.Operation) (Operation, error) { return operationOf(p, nil) })
 }
 
-// Seek sends a group to another place in its queue: to what is published from now on, to the earliest message that is
-// kept, or to a time. What it had consumed does not count any more; what it holds is delivered again if it lies behind
-// that place, and settling it is refused as stale. Consumers that are connected go on. What was merged into the group
-// stays as it is.
+// Seek sends a group to another place in its queue: to messages published from now on, to the earliest message that is
+// kept, or to a time. The group forgets which messages it had consumed. Messages that its consumers hold are delivered
+// again if they lie after the new place; settling them is refused with ErrStale. Connected consumers go on at the new
+// place. Merged messages and messages in the retry queue stay as they are.
 func (a *Admin) Seek(ctx context.Context, queue, group string, to core.Start) (Group, error) {
 	return groupOf(change(ctx, a.c, a.c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: queue, Group: group, To: to.String()}))
 }
 
-// SeekPreview is what a seek would do.
+// SeekPreview is the effect that a seek would have.
 type SeekPreview struct {
 	Messages     uint64 // of the queue that the group would get; those merged into it, and those in its retry queue, stay as they are and are not counted
 	Extents      int    // that these messages are in

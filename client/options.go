@@ -86,23 +86,25 @@ type workOption func(*workOptions)
 
 func (f workOption) applyWork(o *workOptions) { f(o) }
 
-// Prefetch is how many messages a consumer holds that the application has not taken yet, of all output hosts together:
-// each of them may send an equal part, at least one. A lost connection changes nothing of it. When hosts come the
-// others send less as soon as what they were asked for before was taken. Messages held are locked like those the
-// application has. Default 2,000, at most 1,048,576 per host; PrefetchBytes bounds them when they are large, Limit over
-// all hosts together. A consumer of slow tasks asks for few, so that others get some (Work does).
+// Prefetch sets how many messages the consumer keeps ready for the application. Default 2,000; Work: four for each
+// handler, at least 16. At most 1,048,576: more is taken as that. The number is divided among the output hosts, at
+// least one for each. When a host joins, the others reduce their part once the application has taken the messages that
+// they had already been asked for.
+//
+// Prefetched messages are locked: their lock timeout runs. Use a small number for slow handlers, so that other
+// consumers get messages, too. PrefetchBytes limits the same in bytes.
 func Prefetch(messages int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.prefetch = messages })
 }
 
-// PrefetchBytes bounds the same in bytes of messages. Default 8 MiB; one larger message is still delivered.
+// PrefetchBytes limits the prefetched messages in bytes. Default 8 MiB; a single larger message is still delivered.
 func PrefetchBytes(bytes int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.prefetchBytes = bytes })
 }
 
-// Limit is how many messages a consumer yields in all; then Deliveries, and Work, end. No more are asked for at any
-// time, from all hosts together, so none is locked in vain, nor lost in a group that delivers at most once. Only what
-// is given back unseen, or was on its way on a lost connection, is asked for again. Default: no limit.
+// Limit ends Deliveries, or Work, after this many messages. The consumer never asks the hosts together for more than
+// that. So no message is locked without need, and an at-most-once group loses none. Messages that the client released
+// without showing them to the application, or that were on a lost connection, are asked for again. Default: no limit.
 func Limit(messages int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.limit = messages })
 }
@@ -112,17 +114,19 @@ func WithTokens() ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.tokens = true })
 }
 
-// OnRefused is told when a host refused an acknowledgement after Ack, Nack, Reject or Extend had returned nil.
-// It is called on a goroutine of the consumer and must not block.
+// OnRefused sets a function that is called when a settlement or an extension could not be applied after Ack, Nack,
+// Reject or Extend had returned nil. Delivery.Ack lists the errors. f is called on a goroutine of the consumer and must
+// not block.
 func OnRefused(f func(Refusal)) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.refused = f })
 }
 
-// Concurrency is how many handlers Work runs at once. Default 1.
+// Concurrency is how many handlers Work runs at once. Default 1. Unless Prefetch is given, Work prefetches four
+// messages for each handler, at least 16.
 func Concurrency(n int) WorkOption { return workOption(func(o *workOptions) { o.concurrency = n }) }
 
-// Grace is how long Work waits, once its context has ended, for handlers that still run. Then their contexts end
-// too. Default 30 s.
+// Grace is how long Work waits, once its context has ended, for handlers that still run. Then it ends their contexts.
+// Default 30 s.
 func Grace(d time.Duration) WorkOption { return workOption(func(o *workOptions) { o.grace = d }) }
 
 // NackOption changes a Nack.
@@ -143,6 +147,6 @@ func After(d time.Duration) NackOption {
 // Reason says why; it is kept with the message should it become a dead letter. Cut at 1 KiB.
 func Reason(text string) NackOption { return func(o *nackOptions) { o.reason = text } }
 
-// Metadata replaces the message's metadata, at most 16 KiB, for its next deliveries. The message moves to the retry
-// queue of its group then, however soon it comes again.
+// Metadata replaces the message's metadata, at most 16 KiB, for its next deliveries. The message then moves to the
+// group's retry queue, however short its delay.
 func Metadata(b []byte) NackOption { return func(o *nackOptions) { o.metadata = b } }

@@ -15,16 +15,16 @@ import (
 
 // Publisher publishes to one queue. Safe for concurrent use.
 //
-// What gathers while a write is under way travels together; there is no linger. A message is tried until it is
-// durable on all replicas or its time is up. A message that was sent again because an answer was lost may be stored
-// twice, under the same id.
+// It sends messages in batches: while one batch is being written, new messages form the next one; it adds no delay. A
+// message is sent again until it is durable on all replicas or its timeout is over. A message that was sent again
+// because an answer was lost may be stored twice, under the same id.
 type Publisher struct {
 	queue string
 	pub   *publish.Publisher
 }
 
-// Publisher connects to the input hosts of a queue. It fails at once if the queue is not there or does not take
-// messages, else it tries until ctx ends (or, if ctx has no end, for the client's timeout).
+// Publisher connects to the input hosts of a queue. It fails at once if the queue does not exist or does not accept
+// messages. Otherwise it retries until ctx ends; if ctx has no deadline, until the client's timeout.
 func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherOption) (*Publisher, error) {
 	if _, err := core.ParseAnyQueuePath(queue); err != nil {
 		return nil, err
@@ -67,8 +67,9 @@ func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherO
 	return &Publisher{queue: queue, pub: pub}, nil
 }
 
-// Publish waits until m is durable on all replicas. A context that is over publishes nothing: ErrUnavailable. If ctx
-// ends later the error is ErrUnknownOutcome, unless m was certainly not sent.
+// Publish waits until m is durable on all replicas. If ctx has already ended, m is not sent, and the error is
+// ErrUnavailable (it wraps the cause of ctx). If ctx ends later the error is ErrUnknownOutcome, unless m was certainly
+// not sent. After any error but ErrUnknownOutcome, m is not stored.
 func (p *Publisher) Publish(ctx context.Context, m Message) (Receipt, error) {
 	var r wire.Record
 	if err := m.record(&r); err != nil {
@@ -118,12 +119,12 @@ func (f callback) Settled(id core.MessageID, at core.Receipt, err error) {
 	f(Receipt{ID: id, Receipt: at}, err)
 }
 
-// PublishAsync takes m and returns; done (may be nil) is called once with the outcome. While the publisher is full it
-// waits, until ctx ends. m.Body is copied before it returns. An error means that m was not taken and done is not
-// called.
+// PublishAsync accepts m and returns; done (may be nil) is called once with the outcome. While the publisher is full
+// (see MaxInFlight) it waits, until ctx ends. m.Body is copied before it returns. An error means that m was not
+// accepted and done is not called.
 //
-// Calls of done come one after another from one goroutine. It must not wait for this publisher. With an error its
-// receipt holds the id only.
+// Calls of done come one after another from one goroutine. done must not wait for this publisher. With an error the
+// receipt of done holds the id only.
 func (p *Publisher) PublishAsync(ctx context.Context, m Message, done func(Receipt, error)) error {
 	var r wire.Record
 	if err := m.record(&r); err != nil {
@@ -135,8 +136,10 @@ func (p *Publisher) PublishAsync(ctx context.Context, m Message, done func(Recei
 	return p.pub.Append(ctx, &r, 0, callback(done))
 }
 
-// Flush waits until every message taken before it has its outcome and done has returned for it.
+// Flush waits until every message accepted before it has its outcome and done has returned for it. If ctx ends first
+// the error is ErrUnknownOutcome.
 func (p *Publisher) Flush(ctx context.Context) error { return p.pub.Flush(ctx) }
 
-// Close flushes and releases the publisher. What is still under way when ctx ends fails.
+// Close flushes and releases the publisher. Messages that have no outcome when ctx ends fail: with ErrUnknownOutcome if
+// they may have been sent, otherwise with ErrUnavailable.
 func (p *Publisher) Close(ctx context.Context) error { return p.pub.Close(ctx) }

@@ -13,42 +13,43 @@ type Stuck struct {
 	Queue, Group string
 	Reason       string    // "nothing_waits", "in_flight", "no_consumer", …: docs/cli.md lists them
 	Text         string    // what it means, and what to do about it
-	Also         []string  // further reasons, for the message or what lies behind it
+	Also         []string  // further reasons, for this message or for those behind it
 	Detail       string    // the error behind the reason, if there is one
 	Message      *Standing // the oldest message that is not settled; nil when nothing waits
 	Extents      int       // in which messages are not settled
 }
 
-// Standing is where a message stands in a group. What is not known is zero.
+// Standing is the state of a message in one group. Unknown fields are zero.
 type Standing struct {
-	Group        string // that it stands in, where a message's life is told
-	State        string // unread, ready, in_flight, delayed, blocked, dead_lettering; in a life also settled, dead, before_start, cancelled
+	Group        string // set in MessageLife.Groups only
+	State        string // unread, ready, in_flight, delayed, blocked, dead_lettering; in MessageLife also settled, dead, before_start, cancelled
 	Receipt      core.Receipt
 	ID           MessageID
 	Enqueued     time.Time
 	Age          time.Duration // by the server's clock, whole milliseconds
-	Attempts     int           // handed out so far, the current one included
+	Attempts     int           // deliveries so far, the current one included
 	LastFailure  string
-	LastError    string       // what a consumer said of it last
+	LastError    string       // text of the last nack or reject
 	Until        time.Time    // of its lock or delay
 	Holder       *Holder      // while it is in flight
 	Owner        string       // output host that has the share
 	DeadLetter   core.Receipt // in the dead letter queue, of one that is there
 	RetryReceipt core.Receipt // in the retry queue of the group, of one that waits there
-	Detail       string       // what could not be told of it, and why
+	Detail       string       // what is not known of the message, and why
 }
 
-// Holder is who has a message in flight. What is not known, after the share has moved or by a pull, is zero.
+// Holder is the consumer that has a message in flight. Fields that are not known, after the share has moved or by a
+// pull, are zero.
 type Holder struct {
 	Consumer  string // the name it gave itself
 	Host      string // output host that it is connected to
 	Session   uint32
 	Address   string // its end of the connection; "": it is not connected any more
 	Connected time.Time
-	Since     time.Time // when it was handed the message
+	Since     time.Time // when it got the message
 }
 
-// MessageLife is where a message is stored, what it is, and where it stands in each group.
+// MessageLife says where a message is stored, its contents, and its state in each group.
 type MessageLife struct {
 	Receipt     core.Receipt
 	Queue       string
@@ -61,7 +62,7 @@ type MessageLife struct {
 	Groups      []Standing // of every group of the queue
 }
 
-// GetMessage tells the life of a message by its receipt; ErrNotFound if there never was one.
+// GetMessage looks a message up by its receipt, and its state in each group; ErrNotFound if there never was one.
 func (a *Admin) GetMessage(ctx context.Context, receipt core.Receipt) (MessageLife, error) {
 	p, err := read(ctx, a.c, a.c.admin.GetMessage, &pb.GetMessageRequest{Receipt: receipt.String()})
 	if err != nil {

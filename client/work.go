@@ -13,17 +13,18 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Handler does one task. nil acks the message; Retry and Reject choose what becomes of it; any other error, and a
-// panic, is a nack with its text and the group's backoff.
+// Handler does one task. If it returns nil, Work acks the message. Retry and Reject choose another end. Any other
+// error, and a panic, is a nack with its text as the reason and the group's backoff as the delay.
 //
 // Its context ends with a *LockLostError as its cause when the lock of the message is lost: another consumer may have
-// the message from then on. It ends with an ErrDraining when Work's grace is over. A lost connection ends no context:
-// what the handler answers still counts.
+// the message from then on. When Work's grace is over, the cause is an error with the code draining (it matches
+// core.ErrDraining). A lost connection does not end the context: the result of the handler is still sent.
 type Handler func(ctx context.Context, d *Delivery) error
 
-// Work consumes a group with h until ctx ends or the group is gone; while the group or its queue is disabled it waits.
-// It keeps messages locked while their handlers run. When ctx ends it takes no more, waits for the handlers that run
-// (see Grace), gives back the rest and returns nil.
+// Work consumes a group with h until ctx ends or the group is deleted; while the group or its queue is disabled it
+// waits. Work extends the lock of each message for as long as its handler runs, so a handler that hangs keeps its
+// message: give it a timeout of its own. When ctx ends, Work takes no more messages, waits for the handlers that run
+// (see Grace), releases the rest and returns nil.
 func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts ...WorkOption) error {
 	o := workOptions{concurrency: 1, grace: 30 * time.Second}
 	for _, opt := range opts {
