@@ -24,7 +24,7 @@ func (a *Admin) CreateQueue(ctx context.Context, spec core.QueueSpec) (Queue, er
 	return queueOf(change(ctx, a.c, a.c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: convert.QueueSpecToProto(spec)}))
 }
 
-// CreateQueues makes many, at most 1,000; the results come in the order asked.
+// CreateQueues makes several queues, at most 1,000. The results are in the order of specs.
 func (a *Admin) CreateQueues(ctx context.Context, specs []core.QueueSpec) ([]QueueResult, error) {
 	req := &pb.CreateQueuesRequest{}
 	for _, s := range specs {
@@ -59,8 +59,8 @@ func (a *Admin) ListQueues(ctx context.Context, prefix string) iter.Seq2[Queue, 
 	}, func(p *pb.Queue) (Queue, error) { return queueOf(p, nil) })
 }
 
-// UpdateQueue changes the fields of spec that are named (like "consumed_retention"), also back to zero, or when none is
-// named those that are not zero; the path names the queue.
+// UpdateQueue changes the fields of spec that fields names (like "consumed_retention"), also back to zero. Without
+// fields it changes those that are not zero. spec.Path names the queue.
 func (a *Admin) UpdateQueue(ctx context.Context, spec core.QueueSpec, fields ...string) (Queue, error) {
 	return queueOf(change(ctx, a.c, a.c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: convert.QueueSpecToProto(spec), Fields: fields}))
 }
@@ -81,7 +81,7 @@ func (a *Admin) GetGroup(ctx context.Context, queue, name string) (Group, error)
 	return groupOf(read(ctx, a.c, a.c.admin.GetGroup, &pb.GetGroupRequest{Queue: queue, Name: name}))
 }
 
-// ListGroups is every group of a queue.
+// ListGroups returns the groups of a queue.
 func (a *Admin) ListGroups(ctx context.Context, queue string) ([]Group, error) {
 	res, err := read(ctx, a.c, a.c.admin.ListGroups, &pb.ListGroupsRequest{Queue: queue})
 	if err != nil {
@@ -90,13 +90,14 @@ func (a *Admin) ListGroups(ctx context.Context, queue string) ([]Group, error) {
 	return all(res.Groups, func(p *pb.Group) (Group, error) { return groupOf(p, nil) })
 }
 
-// UpdateGroup changes the fields of spec that are named (like "skip_older"), also back to zero, or when none is named
-// those that are not zero; queue and name name the group.
+// UpdateGroup changes the fields of spec that fields names (like "skip_older"), also back to zero. Without fields it
+// changes those that are not zero. spec.Queue and spec.Name name the group.
 func (a *Admin) UpdateGroup(ctx context.Context, spec core.GroupSpec, fields ...string) (Group, error) {
 	return groupOf(change(ctx, a.c, a.c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: convert.GroupSpecToProto(spec), Fields: fields}))
 }
 
-// DeleteGroup deletes a group and what it had not consumed.
+// DeleteGroup deletes a group with its dead letter queue and retry queue. The group gets no more messages; the queue
+// and its other groups stay.
 func (a *Admin) DeleteGroup(ctx context.Context, queue, name string) error {
 	_, err := change(ctx, a.c, a.c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: queue, Name: name})
 	return err
@@ -119,7 +120,8 @@ func (a *Admin) GetExtent(ctx context.Context, extent string) (ExtentInfo, error
 	return extentOf(res)
 }
 
-// SealExtent fixes an extent's last seq; the queue goes on in another one. force decides from the replicas that answer.
+// SealExtent fixes the last seq of an extent; the queue goes on in another one. With force the extent ends at the
+// position that the answering replicas agree on: acknowledged messages may be lost.
 func (a *Admin) SealExtent(ctx context.Context, queue, extent string, force bool) (ExtentInfo, error) {
 	res, err := change(ctx, a.c, a.c.admin.SealExtent, &pb.SealExtentAdminRequest{Queue: queue, Extent: extent, Force: force})
 	if err != nil {
@@ -128,8 +130,8 @@ func (a *Admin) SealExtent(ctx context.Context, queue, extent string, force bool
 	return extentOf(res)
 }
 
-// ListHosts is every host of the cluster, and those that the answering server saw go within the last hour, sorted by
-// host.
+// ListHosts returns the hosts of the cluster, and those that left or failed within the last hour as far as the
+// answering server saw it, sorted by host.
 func (a *Admin) ListHosts(ctx context.Context) ([]HostInfo, error) {
 	res, err := read(ctx, a.c, a.c.admin.ListHosts, &pb.ListHostsRequest{})
 	if err != nil {
@@ -138,7 +140,7 @@ func (a *Admin) ListHosts(ctx context.Context) ([]HostInfo, error) {
 	return all(res.Hosts, hostOf)
 }
 
-// Depth counts what a group, or with group "" each group of the queue, has before it.
+// Depth counts the messages of a group in each state, or with group "" of each group of the queue.
 func (a *Admin) Depth(ctx context.Context, queue, group string) ([]Depth, error) {
 	res, err := read(ctx, a.c, a.c.admin.GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
 	if err != nil {
@@ -155,7 +157,7 @@ func (a *Admin) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[
 	}, deadLetterOf)
 }
 
-// GetDeadLetter is one dead letter of a group by its message id; ErrNotFound if there is none.
+// GetDeadLetter returns one dead letter of a group by its message id; ErrNotFound if there is none.
 func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (DeadLetter, error) {
 	found := pages(func(after string) ([]*pb.DeadLetter, string, error) { // each is a part of a large dead letter queue
 		res, err := read(ctx, a.c, a.c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after, Id: id, Limit: 1})

@@ -8,13 +8,13 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// CancelOutcome is what came of cancelling a message, for one group.
+// CancelOutcome is the outcome of cancelling a message, for one group.
 type CancelOutcome = core.CancelOutcome
 
 const (
 	OutcomeCancelled = core.CancelDone      // the group never gets it
-	OutcomeDelivered = core.CancelDelivered // too late: it was delivered, and goes on as if nothing had been said
-	OutcomeDue       = core.CancelDue       // too late: it was due, and may have been delivered; it goes on, too
+	OutcomeDelivered = core.CancelDelivered // it was delivered or settled before: not cancelled
+	OutcomeDue       = core.CancelDue       // it was due, and may have been delivered: not cancelled
 )
 
 // Cancelled is the outcome of cancelling one message.

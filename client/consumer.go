@@ -132,9 +132,9 @@ func (c *Consumer) Deliveries(ctx context.Context) iter.Seq2[*Delivery, error] {
 	}
 }
 
-// LockTimeout is the lock timeout of the group, as a host told it last. A change arrives within seconds; earlier
-// deliveries keep the timeout with which they were locked. 0: the group is at-most-once, or the timeout is not known
-// yet.
+// LockTimeout is the lock timeout of the group, as a host told it last. A change arrives within seconds (output hosts
+// read settings every 2 s); earlier deliveries keep the timeout with which they were locked. 0: the group is
+// at-most-once, or the timeout is not known yet.
 func (c *Consumer) LockTimeout() time.Duration { return time.Duration(c.lockTimeout.Load()) }
 
 // Connected reports whether the consumer has a connection to an output host of its group now. Without one it receives

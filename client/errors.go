@@ -4,10 +4,12 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Error is a failure from the catalogue: a stable code, a class, a text that says what to do.
+// Error is every error of this package's calls: a stable code, the class of the code, and a text that says what to do.
 type Error = core.Error
 
-// Sentinels for errors.Is. An ErrUnknownOutcome is neither success nor failure: the message may or may not be stored.
+// Sentinels for errors.Is. ErrUnknownOutcome is neither success nor failure: the message may or may not be stored, or
+// the change may or may not be made. After an error whose Code.Class is not unknown, nothing was stored or changed.
+// ErrUnavailable and ErrThrottled: try again later. The others: change the call.
 var (
 	ErrNotFound       = core.ErrNotFound
 	ErrExists         = core.ErrExists

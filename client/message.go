@@ -22,10 +22,11 @@ func NewMessageID() MessageID { return MessageID{ID: core.NewID(time.Now())} }
 // Message is what a producer publishes. Only Body is usual; an empty one is allowed.
 type Message struct {
 	Body []byte
-	// Key is carried with the message; consumers see it. It gives no order, and is not used for fairness between keys
-	// yet. At most 128 bytes.
+	// Key is carried with the message to its consumers, at most 128 bytes. It gives no order, and is not used for
+	// fairness between keys yet.
 	Key string
-	// Headers travel with the message. All attributes together are at most 64 KiB.
+	// Headers travel with the message. Headers, Key, TraceParent and the other attributes together are at most 65,535
+	// bytes.
 	Headers map[string]string
 	// Delay or DeliverAt (at most one of them) sets the earliest delivery, at most a year (366 days) ahead. The clocks
 	// of the servers decide. Rounded up to whole milliseconds.
@@ -34,7 +35,7 @@ type Message struct {
 	// ExpireAt is when the message becomes useless: after it, no group gets the message, neither as a first delivery
 	// nor as a retry. Whole milliseconds.
 	ExpireAt time.Time
-	// ID is made by the publisher when it is zero.
+	// ID is the id of the message; if it is zero the publisher makes one.
 	ID MessageID
 	// TraceParent is the W3C trace context of the producer.
 	TraceParent string

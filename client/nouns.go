@@ -102,7 +102,7 @@ type EarlierFailure struct {
 	LastConsumer string
 }
 
-// DelayedMessage is a message that waits for its time. What is not known is zero.
+// DelayedMessage is a message that waits for its time. Fields that are not known are zero.
 type DelayedMessage struct {
 	ID           MessageID
 	Receipt      core.Receipt // Client.Cancel takes it
@@ -112,7 +112,7 @@ type DelayedMessage struct {
 	Enqueued     time.Time    // when it was published
 	Attempts     int          // of the group so far
 	Reason       string       // of the last failed attempt: "nack", "lock_timeout"
-	Error        string       // what the consumer said
+	Error        string       // text of the last nack
 	LastConsumer string
 	Origin       core.Receipt // in the queue, of a message in the group's retry queue
 	DelayedSince time.Time    // of a message in the group's retry queue: since when it is there

@@ -21,7 +21,7 @@ type options struct {
 // WithName is the name by which the servers' logs know this client. Default: the program's name and process id.
 func WithName(name string) Option { return func(o *options) { o.name = name } }
 
-// WithLogger tells about lost connections and refused acknowledgements. Default: nothing is logged.
+// WithLogger sets a logger for lost connections and refused settlements. Default: none.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
 // WithNetDial replaces the TCP dialer for everything this client does.
@@ -41,14 +41,14 @@ type publisherOptions struct {
 	bytes    int
 }
 
-// PublishTimeout is how long a message is tried before its publish fails. Default 30 s; a context that ends
+// PublishTimeout is how long a Publisher tries to publish a message before it fails. Default 30 s; a context that ends
 // sooner shortens it.
 func PublishTimeout(d time.Duration) PublisherOption {
 	return func(o *publisherOptions) { o.timeout = d }
 }
 
-// MaxInFlight bounds the messages and encoded bytes a Publisher holds; above it PublishAsync waits.
-// Default 65,536 messages, 32 MiB.
+// MaxInFlight limits the messages without an outcome, and their bytes as stored, that a Publisher holds; above it
+// PublishAsync waits. Default 65,536 messages, 32 MiB.
 func MaxInFlight(messages, bytes int) PublisherOption {
 	return func(o *publisherOptions) { o.messages, o.bytes = messages, bytes }
 }
@@ -139,12 +139,12 @@ type nackOptions struct {
 	metadata []byte
 }
 
-// After delivers the message again this much later instead of by the group's backoff. Whole milliseconds.
+// After delivers the message again after this delay instead of the group's backoff: 0 to 12 h, in whole milliseconds.
 func After(d time.Duration) NackOption {
 	return func(o *nackOptions) { o.delay, o.hasDelay = d, true }
 }
 
-// Reason says why; it is kept with the message should it become a dead letter. Cut at 1 KiB.
+// Reason is the text of a nack. The group keeps it with the message, also if it becomes a dead letter. Cut at 1 KiB.
 func Reason(text string) NackOption { return func(o *nackOptions) { o.reason = text } }
 
 // Metadata replaces the message's metadata, at most 16 KiB, for its next deliveries. The message then moves to the

@@ -16,14 +16,14 @@ type PublishResult struct {
 	Err     error
 }
 
-// Pulled is a message that Pull took. Its token settles it, from any process.
+// Pulled is a message that Pull delivered. Its token settles it, from any process.
 type Pulled struct {
 	Token    string
 	Receipt  core.Receipt
 	Attempt  int
 	Enqueued time.Time
 	Message  Message
-	Metadata []byte // that an earlier Nack left with the message
+	Metadata []byte // that an earlier Nack gave the message
 }
 
 // TokenError is a token that was refused, and why.
@@ -32,8 +32,9 @@ type TokenError struct {
 	Err   error
 }
 
-// PublishOnce publishes at most 1,000 messages in one call, without a Publisher and without trying again. It is for a
-// message now and then. The results come in the order of the messages.
+// PublishOnce publishes at most 1,000 messages in one call, without a Publisher and without trying again. Use it for
+// single messages. The results are in the order of the messages. ErrUnknownOutcome: the answer was lost, and the
+// messages may or may not be stored.
 func (c *Client) PublishOnce(ctx context.Context, queue string, messages ...Message) ([]PublishResult, error) {
 	req := &pb.PublishRequest{Queue: queue}
 	for _, m := range messages {
@@ -64,8 +65,8 @@ func publishedOf(r *pb.PublishResponse_Result) (Receipt, error) {
 	return Receipt{ID: MessageID{ID: id}, Receipt: at}, err
 }
 
-// Pull takes up to most messages (0: one; at most 1,000), waiting up to wait (at most 60 s) for the first. None is not
-// an error.
+// Pull delivers up to most messages (0: one; at most 1,000), and waits up to wait (at most 60 s) for the first. No
+// message is not an error.
 func (c *Client) Pull(ctx context.Context, queue, group string, most int, wait time.Duration) ([]Pulled, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -90,14 +91,16 @@ func pulledOf(p *pb.PulledMessage) (Pulled, error) {
 	return Pulled{Token: p.Token, Receipt: at, Attempt: int(p.Attempt), Enqueued: timeFromProto(p.Enqueued), Message: m, Metadata: p.Metadata}, err
 }
 
-// Ack settles deliveries by their tokens. The tokens that were refused are listed; the others were applied.
+// Ack acks deliveries by their tokens, at most 1,000. The tokens that were refused are returned; the others were
+// applied.
 func (c *Client) Ack(ctx context.Context, tokens ...string) ([]TokenError, error) {
 	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
 		return change(ctx, c, c.msgs.Ack, &pb.AckRequest{Tokens: good})
 	})
 }
 
-// Nack gives deliveries back by their tokens: with the options of Delivery.Nack.
+// Nack reports by their tokens that attempts failed, with the options of Delivery.Nack. The tokens that were refused
+// are returned.
 func (c *Client) Nack(ctx context.Context, tokens []string, opts ...NackOption) ([]TokenError, error) {
 	var o nackOptions
 	for _, opt := range opts {
@@ -113,14 +116,16 @@ func (c *Client) Nack(ctx context.Context, tokens []string, opts ...NackOption) 
 	})
 }
 
-// Reject makes deliveries dead letters by their tokens, for a reason that must be given.
+// Reject rejects deliveries by their tokens, for a reason that must be given. The tokens that were refused are
+// returned.
 func (c *Client) Reject(ctx context.Context, tokens []string, reason string) ([]TokenError, error) {
 	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
 		return change(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: good, Reason: reason})
 	})
 }
 
-// Extend keeps deliveries locked for this long from now, by their tokens.
+// Extend moves the ends of the locks of deliveries, by their tokens, to this long from now: 1 s to 12 h. The tokens
+// that were refused are returned.
 func (c *Client) Extend(ctx context.Context, tokens []string, by time.Duration) ([]TokenError, error) {
 	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
 		return change(ctx, c, c.msgs.Extend, &pb.ExtendRequest{Tokens: good, By: delayToProto(by)})

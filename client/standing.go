@@ -83,7 +83,7 @@ func (a *Admin) GetMessage(ctx context.Context, receipt core.Receipt) (MessageLi
 	return out, err
 }
 
-// WhyStuck names the oldest message that a group has not settled, and says why that is so.
+// WhyStuck returns the oldest message that a group has not settled, and the reason why it is not.
 func (a *Admin) WhyStuck(ctx context.Context, queue, group string) (Stuck, error) {
 	p, err := read(ctx, a.c, a.c.admin.WhyStuck, &pb.WhyStuckRequest{Queue: queue, Group: group})
 	if err != nil {

@@ -55,14 +55,16 @@ func (c *Client) Work(ctx context.Context, queue, group string, h Handler, opts 
 	return errors.Join(err, con.Close(end))
 }
 
-// Retry makes a handler's message come again after the given time.
+// Retry is the error of a handler whose message is to be delivered again after the given time (0 to 12 h; other values
+// are moved into that range). The attempt counts as failed.
 func Retry(after time.Duration) error { return retryError{after} }
 
 type retryError struct{ after time.Duration }
 
 func (e retryError) Error() string { return fmt.Sprintf("retry after %s", e.after) }
 
-// Reject makes a handler's message a dead letter at once.
+// Reject is the error of a handler whose message is to be exhausted at once: it becomes a dead letter, or is dropped or
+// blocked as the group says.
 func Reject(reason string) error { return rejectError{reason} }
 
 type rejectError struct{ reason string }
@@ -107,7 +109,7 @@ func (e *LockLostError) Error() string {
 	return fmt.Sprintf("the lock of message %s, attempt %d, is lost; another consumer may handle it: %v", e.Receipt, e.Attempt, e.Err)
 }
 
-// Unwrap is why.
+// Unwrap returns Err.
 func (e *LockLostError) Unwrap() error { return e.Err }
 
 // lose ends the task's context.
