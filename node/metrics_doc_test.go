@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -93,6 +94,40 @@ func TestMetricsDoc_Mentions(t *testing.T) {
 	}
 	if seen < len(code) {
 		t.Errorf("%d mentions of %d metrics were found", seen, len(code))
+	}
+}
+
+// errorLine is a line at level error: its message up to the first colon or semicolon.
+var errorLine = regexp.MustCompile(`(?:[lL]og|limited)\.Error\("([^":;]+)`)
+
+// TestMetricsDoc_Errors: the page has every line at level error that the server writes.
+func TestMetricsDoc_Errors(t *testing.T) {
+	page, err := os.ReadFile(metricsDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "\nA line at level `error`")
+	seen := 0
+	for _, folder := range []string{"controller", "core", "frontend", "inputhost", "internal", "membership", "metadata", "node", "outputhost", "storehost", "wire"} {
+		err := filepath.WalkDir(filepath.Join("..", folder), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			for _, m := range errorLine.FindAllStringSubmatch(string(source), -1) {
+				seen++
+				if !strings.Contains(table, "`"+m[1]) {
+					t.Errorf("%s logs %q at level error, which the table of %s lacks", path, m[1], metricsDoc)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !found || seen < 20 {
+		t.Errorf("%d lines at level error were found, the table: %v", seen, found)
 	}
 }
 
