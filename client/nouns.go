@@ -90,10 +90,10 @@ type DeadLetter struct {
 	FirstEnqueued time.Time
 	DeadSince     time.Time
 	LastConsumer  string
-	History       []EarlierFailure // earlier deaths, each ended by a merge: the last eight, the oldest first
+	History       []EarlierFailure // earlier failures, each ended by a merge: the last eight, the oldest first
 }
 
-// EarlierFailure is an earlier time that the message became a dead letter, before it was merged.
+// EarlierFailure says why the message was a dead letter before it was merged back into its group.
 type EarlierFailure struct {
 	Attempts     int
 	Reason       string // code
