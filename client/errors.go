@@ -23,4 +23,5 @@ var (
 	ErrBadName        = &core.Error{Code: core.CodeBadName, Text: "bad name"}
 	ErrBadArgument    = &core.Error{Code: core.CodeBadArgument, Text: "bad argument"}
 	ErrDisabled       = &core.Error{Code: core.CodeDisabled, Text: "disabled"}
+	ErrDraining       = core.ErrDraining
 )

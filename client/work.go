@@ -18,7 +18,7 @@ import (
 //
 // Its context ends with a *LockLostError as its cause when the lock of the message is lost: another consumer may have
 // the message from then on. When Work's grace is over, the cause is an error with the code draining (it matches
-// core.ErrDraining). A lost connection does not end the context: the result of the handler is still sent.
+// ErrDraining). A lost connection does not end the context: the result of the handler is still sent.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // Work consumes a group with h until ctx ends or the group is deleted; while the group or its queue is disabled it

@@ -289,7 +289,7 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantine
 		return row, core.Errorf(core.CodeConflict, "all of it is there: %s", l)
 	case len(l.away) > 0:
 		return row, core.Errorf(core.CodeConflict, "extent %s goes up to %d of %d on the stores that answer, and nothing is given up: %w: %v; start them, or, where a disk is gone for good, "+
-			"start a store of that name with an empty directory, then give the command again", e.ID, l.upTo(), row.L, ErrAway, l.away)
+			"start a store with its old host.json and without store/, then give the command again", e.ID, l.upTo(), row.L, ErrAway, l.away)
 	case !quarantined && len(l.quarantined()) > 0:
 		return row, core.Errorf(core.CodeConflict, "%w, which ends at seq %d: %s; stop a store and look with `columba inspect` at what it has, it is removed when this is given up by --give-up-quarantined",
 			ErrQuarantined, l.upTo(), strings.Join(l.quarantined(), ", "))
