@@ -12,7 +12,7 @@ import (
 )
 
 // TestForce_WhileAStoreIsAway: an operator hears which store may have what is lacking and what to do about it, also when he has forced the extent before; and the
-// store with an empty directory of its name is enough.
+// store with a new disk is enough.
 func TestForce_WhileAStoreIsAway(t *testing.T) {
 	for name, before := range map[string]bool{"for the first time": false, "forced before": true} {
 		t.Run(name, func(t *testing.T) {
