@@ -142,8 +142,8 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 const badMark = 8
 
 // handleFailing publishes, at a rate or as fast as it goes, while one consumer acks the good messages, and nacks the
-// bad ones at every delivery or acks them, too. What it counts and times are good messages, each from its publish to
-// its ack.
+// bad ones at every delivery or acks them, too. It counts the good messages, and times each
+// from its publish to its ack.
 func handleFailing(j measure.Job) (measure.Outcome, error) {
 	c, pub, err := publisher(context.Background(), j)
 	if err != nil {

@@ -25,8 +25,8 @@ func (b *inbox) setMost(s *consumeStream, most int) {
 	})
 }
 
-// leaveLocked: the host of a stream that has ended is asked for nothing any more. What is held of it may be yielded
-// yet.
+// leaveLocked removes the host of an ended stream: the client asks it for no more messages. The application may
+// still get those that the client already holds.
 func (b *inbox) leaveLocked(s *consumeStream) {
 	if b.mu.budget != nil && s.account != nil {
 		b.mu.budget.leave(s.account)

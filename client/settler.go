@@ -52,8 +52,8 @@ type settlement struct {
 }
 
 const (
-	// maxSettlements and maxSettlementBytes bound what waits for a frontend. What is above is refused as
-	// ErrUnavailable.
+	// maxSettlements and maxSettlementBytes bound the settlements that wait for a frontend. Further ones
+	// are refused as ErrUnavailable.
 	maxSettlements     = 100_000
 	maxSettlementBytes = 16 << 20
 	// settleAtOnce is how many tokens a call takes, settleTimeout how long a frontend may take for it.

@@ -8,17 +8,17 @@ import (
 // diskLook is after how long the store has looked at its disk again: it does once a second.
 const diskLook = 1100 * time.Millisecond
 
-// Disconnect breaks every connection of clients. They connect again by themselves. What was published and not answered
-// is sent again, under the same id; what was delivered stays locked, and is settled and extended all the same.
+// Disconnect breaks every connection of clients. They connect again by themselves. Publishers send
+// unanswered messages again, under the same ids. Delivered messages stay locked: they can be settled and extended.
 func (b *Broker) Disconnect() { b.net.reset(func(*conn) bool { return true }) }
 
 // LoseRequests has what clients send not arrive, until heal. The broker takes no publish and hears of no ack; what it
 // sends arrives. heal breaks the connections, which then are made again.
 func (b *Broker) LoseRequests() (heal func()) { return b.net.lose(requests) }
 
-// LoseAnswers has what the broker sends not arrive, until heal. What was published is stored, and its publisher does
-// not learn it: by the end of its time it has [client.ErrUnknownOutcome], and if heal comes before it sends the message
-// again. heal breaks the connections, which then are made again.
+// LoseAnswers drops all that the broker sends, until heal. The broker stores published messages, and their
+// publishers do not learn it. A publisher whose time ends before heal gets [client.ErrUnknownOutcome]; after heal
+// it sends the message again. heal breaks the connections, which then are made again.
 func (b *Broker) LoseAnswers() (heal func()) { return b.net.lose(answers) }
 
 // RefusePublishes has the broker store nothing more until accept, as one does whose disk is full. Publishers go on
@@ -46,9 +46,9 @@ func (b *Broker) Redeliver(t testing.TB, queue, group string) {
 	heal()
 }
 
-// Crash kills the broker as kill -9 does, and starts it again. What it had acknowledged is there; acks and first
-// attempts of about the last second may be forgotten, so that those messages come again; a publish under way is sent
-// again or has [client.ErrUnknownOutcome].
+// Crash kills the broker as kill -9 does, and starts it again. Acknowledged messages are kept. The broker may
+// forget acks and first attempts of about the last second, and delivers those messages again. A publish under way
+// is sent again, or gets [client.ErrUnknownOutcome].
 func (b *Broker) Crash(t testing.TB) {
 	t.Helper()
 	old := b.process

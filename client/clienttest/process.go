@@ -152,8 +152,7 @@ func (p *process) stop() error {
 	return errors.Join(append(errs, p.release())...)
 }
 
-// kill ends the process without letting it finish anything. What it does while it ends reaches neither metadata nor
-// clients.
+// kill ends the process without letting it finish anything. Its last actions reach neither metadata nor clients.
 func (p *process) kill() {
 	p.meta.shut.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
