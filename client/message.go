@@ -47,9 +47,10 @@ type Receipt struct {
 	core.Receipt
 }
 
-// record fills r; its slices alias m.
+// record fills r, which is zero; its slices alias m.
 func (m *Message) record(r *wire.Record) error {
-	*r = wire.Record{ID: m.ID, Payload: m.Body, Delay: core.Millis(max(m.Delay, 0))}
+	// A composite literal would clear and copy the whole record once more, which costs as much as encoding it.
+	r.ID, r.Payload, r.Delay = m.ID, m.Body, core.Millis(max(m.Delay, 0))
 	if m.Key != "" {
 		r.Key = []byte(m.Key)
 	}

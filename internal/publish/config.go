@@ -58,6 +58,7 @@ const (
 	// maxThrottle bounds the pause that a host may ask for: the publisher pauses for all its hosts. Input hosts ask for ten seconds at most.
 	maxThrottle = 30 * time.Second
 	tick        = 250 * time.Millisecond // of the look for hosts that do not answer
+	clockShares = 16                     // records for each reading of the clock
 	// greetTimeout is how long one host has to connect and to greet before the next is tried. It doubles with each round that failed.
 	greetTimeout    = time.Second
 	maxGreetTimeout = 4 * time.Second

@@ -71,6 +71,7 @@ type turn struct {
 
 func (p *Publisher) turn(now int64) turn {
 	p.mu.Lock()
+	p.mu.shares = 0
 	p.expireLocked(now)
 	look := now >= p.mu.nextTick
 	var sessions []*session

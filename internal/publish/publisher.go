@@ -75,6 +75,8 @@ type Publisher struct {
 		lastErr     error
 		nextExpiry  int64
 		nextTick    int64
+		clock       int64 // as last read for a record
+		shares      int   // how many more records may use it; 0 after each turn of the loop
 	}
 }
 
@@ -113,7 +115,7 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 		return core.Errorf(core.CodeTooLarge, "message has %d bytes; queue %s takes at most %d", len(r.Payload), p.cfg.Queue, most)
 	}
 	b := p.gatheringLocked()
-	now := p.now()
+	now := p.clockLocked(timeout)
 	if r.ID.IsZero() {
 		r.ID = p.mu.ids.next(b.epoch + now/int64(time.Millisecond))
 	}
@@ -133,7 +135,7 @@ func (p *Publisher) AppendEncoded(ctx context.Context, record []byte, id core.Me
 	if err := p.lockWithRoom(ctx); err != nil {
 		return err
 	}
-	b, now := p.gatheringLocked(), p.now()
+	b, now := p.gatheringLocked(), p.clockLocked(timeout)
 	urgent := p.addLocked(b, append(b.buf, record...), id, now, p.deadline(ctx, now, timeout), done)
 	p.unlockAndWake(urgent)
 	return nil
@@ -146,9 +148,9 @@ func (p *Publisher) lockWithRoom(ctx context.Context) error {
 	}
 	for {
 		p.mu.Lock()
-		if p.mu.closed != nil {
-			defer p.mu.Unlock()
-			return p.mu.closed
+		if err := p.mu.closed; err != nil {
+			p.mu.Unlock()
+			return err
 		}
 		if p.mu.records < p.cfg.MaxRecords && p.mu.bytes < p.cfg.MaxBytes {
 			return nil
@@ -175,6 +177,18 @@ func (p *Publisher) gatheringLocked() *batch {
 		p.mu.live = append(p.mu.live, p.mu.current)
 	}
 	return p.mu.current
+}
+
+// clockLocked is the time of a record that is taken now, with a timeout of its own or 0.
+//
+// Reading the clock costs a twentieth of what a small message costs altogether, so neighbours share a reading. The loop takes a turn at least once a
+// tick while records wait, and ends the sharing: a reading is at most that old. Nobody notices that in a timeout of 100 ticks; a shorter one is exact.
+func (p *Publisher) clockLocked(timeout time.Duration) int64 {
+	if p.mu.shares == 0 || timeout > 0 || p.cfg.Timeout < 100*tick {
+		p.mu.clock, p.mu.shares = p.now(), clockShares
+	}
+	p.mu.shares--
+	return p.mu.clock
 }
 
 // dropEmptyLocked undoes gatheringLocked for a batch that stayed empty.

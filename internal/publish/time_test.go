@@ -149,6 +149,51 @@ func TestPublisher_NoHostIsUnavailableAfterTheTimeout(t *testing.T) {
 	})
 }
 
+// Records that come slowly share readings of the clock with neighbours of the last tick only. A timeout of its own is exact.
+func TestPublisher_SharedReadingsAreATickOldAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		m.serve("unused", &publishtest.Host{})
+		defer m.stop()
+		p := m.publisher(func() []Host { return nil })
+		var owners sync.WaitGroup
+		var early atomic.Int64
+		send := func(timeout time.Duration, by time.Duration) {
+			owners.Add(1)
+			began := time.Now()
+			want := timeout
+			if timeout == 0 {
+				want = defaultTimeout
+			}
+			err := p.Append(t.Context(), &wire.Record{Payload: []byte("a")}, timeout, DoneFunc(func(core.MessageID, core.Receipt, error) {
+				defer owners.Done()
+				took := time.Since(began)
+				if took < want-by || took > want+tick {
+					t.Errorf("a record with a timeout of %s failed after %s", want, took)
+				}
+				if took < want {
+					early.Add(1)
+				}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 400 {
+			if i%3 == 0 {
+				send(time.Duration(1+i)*100*time.Millisecond, 0)
+			} else {
+				send(0, tick)
+			}
+			time.Sleep(70 * time.Millisecond)
+		}
+		owners.Wait()
+		if early.Load() == 0 {
+			t.Error("no record used a reading of a neighbour")
+		}
+	})
+}
+
 func TestPublisher_UnansweredIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory
