@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -21,8 +22,9 @@ type Limits struct {
 // fewStreams is how many streams any connection may open while its address has any left.
 const fewStreams = 16
 
-// openingsAtOnce is how many streams of one kind are opened at once on a host. Each may wait for the metadata.
-const openingsAtOnce = 1024
+// openingsAtOnce is how many streams of one kind are opened at once on a host. Openings that wait for the metadata need many, to be opened by the
+// thousand a second. Openings that compute need few: the scheduler serves all goroutines in turn, so more keep everybody else from the processors.
+const openingsAtOnce = 64
 
 // refusedFor is how long an address gets no connection after one was ended for a flood.
 const refusedFor = time.Second
@@ -229,6 +231,7 @@ func (p *place) do(f func(ctx context.Context)) error {
 func (a *Admission) work(ctx context.Context) {
 	for f := a.next(); f != nil; f = a.next() {
 		f(ctx)
+		runtime.Gosched() // to those who have waited: openings that compute would take ten milliseconds each time
 	}
 }
 
