@@ -202,8 +202,8 @@ func ParseStart(s string, now time.Time) (Start, error) {
 	return Start{}, Errorf(CodeBadArgument, "start %q is not earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d", clip(s))
 }
 
-// Backoff is the delay of a failed message when the nack names none: Min × Factor^(attempt-1), at most Max,
-// moved at random by up to ± Jitter of itself. The zero Backoff retries at once.
+// Backoff is the delay of a failed message when the nack names none: Min × Factor^(attempt-1), moved at random by up to
+// ± Jitter of itself, and never more than Max. The zero Backoff retries at once.
 type Backoff struct {
 	Min    time.Duration `json:"min"`
 	Factor float64       `json:"factor"`
@@ -255,7 +255,8 @@ func (b Backoff) Delay(attempt int, random float64) time.Duration {
 			break
 		}
 	}
-	d = min(d, float64(b.Max))
-	d += d * b.Jitter * (2*random - 1)
-	return time.Duration(d)
+	most := float64(b.Max)
+	d = min(d, most)
+	low, high := d*(1-b.Jitter), min(d*(1+b.Jitter), most) // not cut off after the draw: half of all delays would be exactly Max
+	return time.Duration(low + (high-low)*random)
 }

@@ -106,6 +106,12 @@ func TestBackoff_Delay(t *testing.T) {
 			t.Errorf("attempt %d: got %s, want %s", attempt, got, want)
 		}
 	}
+	b.Jitter = 0.2
+	for random, want := range map[float64]time.Duration{0: 8 * time.Second, 0.5: 9 * time.Second, 0.999999999999: 10 * time.Second} {
+		if got := b.Delay(1000, random); got.Round(time.Microsecond) != want {
+			t.Errorf("at the cap with a jitter, random %g: got %s, want %s", random, got, want)
+		}
+	}
 	if got := (core.Backoff{}).Delay(3, 0.9); got != 0 {
 		t.Errorf("the zero backoff waits %s", got)
 	}
@@ -118,7 +124,7 @@ func TestBackoff_Delay(t *testing.T) {
 		b.Max = time.Duration(rapid.Int64Range(int64(b.Min), int64(core.MaxNackDelay)).Draw(t, "max"))
 		attempt := rapid.IntRange(1, 70000).Draw(t, "attempt")
 		got := b.Delay(attempt, rapid.Float64Range(0, 0.999999).Draw(t, "random"))
-		if got < 0 || float64(got) > float64(b.Max)*(1+b.Jitter)+1 {
+		if got < 0 || got > b.Max {
 			t.Fatalf("%+v: attempt %d waits %s", b, attempt, got)
 		}
 	})
