@@ -273,6 +273,13 @@ func TestHost_ThrottlesWithATime(t *testing.T) {
 		if n := r.host.inFlight.Load(); n != 0 {
 			t.Errorf("%d bytes in flight when everything is answered", n)
 		}
+		throttled := r.counter("columba_inputhost_throttled_messages_total", "host")
+		if n := r.counter("columba_inputhost_answers_total", "throttled"); n == 0 || n != throttled {
+			t.Errorf("%g messages were answered as throttled, %g throttled", n, throttled)
+		}
+		if n := r.counter("columba_inputhost_answers_total", "refused"); n != 0 {
+			t.Errorf("%g messages that were only throttled count as refused", n)
+		}
 	})
 }
 

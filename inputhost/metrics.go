@@ -5,20 +5,25 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/wire"
 )
 
+// limitHost is the label value for Config.MaxInFlight, beside those of tenant.Limit.
+const limitHost = "host"
+
 type metrics struct {
-	sessions prometheus.Gauge
-	messages prometheus.Counter
-	bytes    prometheus.Counter
-	outcomes [3]prometheus.Counter // by wire.AckStatus
-	refused  *prometheus.CounterVec
-	seals    *prometheus.CounterVec
-	evicted  *prometheus.CounterVec
-	latency  prometheus.Histogram
+	sessions  prometheus.Gauge
+	messages  prometheus.Counter
+	bytes     prometheus.Counter
+	outcomes  [3]prometheus.Counter // by wire.AckStatus
+	overLimit prometheus.Counter    // refused because of a limit, which outcomes leaves out
+	refused   *prometheus.CounterVec
+	seals     *prometheus.CounterVec
+	evicted   *prometheus.CounterVec
+	latency   prometheus.Histogram
 
 	throttled *prometheus.CounterVec
 }
@@ -36,13 +41,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: telemetry.LatencyBuckets(),
 		}),
 	}
-	m.throttled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_throttled_messages_total", Help: "Messages refused for now, by the limit of their namespace or queue."}, []string{"limit"})
+	m.throttled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_throttled_messages_total", Help: "Messages refused for now, by the limit of their namespace, their queue or the host."}, []string{"limit"})
 	reg.MustRegister(m.throttled, m.sessions, m.messages, m.bytes, m.refused, m.seals, m.evicted, m.latency)
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_inputhost_answers_total", Help: "Messages answered, by outcome."}, []string{"outcome"})
 	reg.MustRegister(outcomes)
 	for status, name := range map[wire.AckStatus]string{wire.AckOK: "ok", wire.AckRefused: "refused", wire.AckUnknown: "unknown"} {
 		m.outcomes[status] = outcomes.WithLabelValues(name)
 	}
+	m.overLimit = outcomes.WithLabelValues("throttled")
 	return m
 }
 
@@ -51,7 +57,11 @@ func (m *metrics) received(count, bytes int) {
 	m.bytes.Add(float64(bytes))
 }
 
-func (m *metrics) answered(s wire.AckStatus, c writer.Chunk, now time.Time) {
-	m.outcomes[s].Add(float64(c.Count))
+func (m *metrics) answered(o writer.Outcome, c writer.Chunk, now time.Time) {
+	counter := m.outcomes[o.Status]
+	if o.Status == wire.AckRefused && o.Code == core.CodeThrottled {
+		counter = m.overLimit
+	}
+	counter.Add(float64(c.Count))
 	m.latency.Observe(now.Sub(c.Arrived).Seconds())
 }

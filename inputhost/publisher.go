@@ -163,6 +163,7 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	c := writer.Chunk{Records: records, Hold: hold, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
 	p.queue.gate.Hold(bytes)
 	if h.inFlight.Add(bytes)-bytes >= h.cfg.MaxInFlight {
+		h.metrics.throttled.WithLabelValues(limitHost).Add(float64(c.Count))
 		p.throttle(c.Arrived, throttleMin)
 		p.Answer(c, writer.Refused(core.CodeThrottled))
 		return
@@ -267,7 +268,7 @@ func (p *publisher) Answer(c writer.Chunk, o writer.Outcome) {
 	p.s.h.inFlight.Add(-bytes)
 	p.queue.gate.Settle(bytes)
 	c.Hold.Release()
-	p.s.h.metrics.answered(o.Status, c, p.s.h.deps.now())
+	p.s.h.metrics.answered(o, c, p.s.h.deps.now())
 	if p.away() {
 		return
 	}

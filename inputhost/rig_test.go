@@ -31,22 +31,23 @@ import (
 
 // rig is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual time.
 type rig struct {
-	t       testing.TB
-	listen  func(addr string) net.Listener      // nil: in memory
-	over    func(metadata.Store) metadata.Store // nil: the host uses meta itself
-	ahead   atomic.Int64                        // ns, of the host's clock
-	host    *Host
-	ctl     *controller
-	stores  []*store
-	members *static.Monitor
-	meta    metadata.Store
-	self    membership.Host
-	pool    *peer.Pool
-	ctx     context.Context
-	cancel  context.CancelFunc
-	ran     chan struct{}
-	wg      sync.WaitGroup
-	mu      struct {
+	t        testing.TB
+	listen   func(addr string) net.Listener      // nil: in memory
+	over     func(metadata.Store) metadata.Store // nil: the host uses meta itself
+	ahead    atomic.Int64                        // ns, of the host's clock
+	host     *Host
+	ctl      *controller
+	stores   []*store
+	members  *static.Monitor
+	meta     metadata.Store
+	self     membership.Host
+	pool     *peer.Pool
+	registry *prometheus.Registry
+	ctx      context.Context
+	cancel   context.CancelFunc
+	ran      chan struct{}
+	wg       sync.WaitGroup
+	mu       struct {
 		sync.Mutex
 		listeners map[string]net.Listener
 		lines     []*line // that were dialled
@@ -77,7 +78,7 @@ func bubble(t *testing.T, stores int, edit func(*Config), f func(r *rig)) {
 }
 
 func (r *rig) start(stores int, edit func(*Config)) {
-	r.meta, r.ran = memory.New(), make(chan struct{})
+	r.meta, r.registry, r.ran = memory.New(), prometheus.NewRegistry(), make(chan struct{})
 	r.mu.listeners = make(map[string]net.Listener)
 	r.mu.acked = make(map[core.ExtentID]core.Seq)
 	r.mu.outcomes = make(map[string]outcome)
@@ -108,7 +109,7 @@ func (r *rig) start(stores int, edit func(*Config)) {
 	if r.over != nil {
 		meta = r.over(meta)
 	}
-	r.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: meta, Peers: r.pool, Members: r.members, Now: r.now})
+	r.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: r.registry, Meta: meta, Peers: r.pool, Members: r.members, Now: r.now})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -121,6 +122,23 @@ func (r *rig) start(stores int, edit func(*Config)) {
 			r.t.Errorf("run: %v", err)
 		}
 	})
+}
+
+// counter reads a counter of the host that has one label, with this value.
+func (r *rig) counter(name, label string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
 }
 
 // now is the host's clock.
