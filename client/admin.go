@@ -120,10 +120,22 @@ func (a *Admin) GetExtent(ctx context.Context, extent string) (ExtentInfo, error
 	return extentOf(res)
 }
 
-// SealExtent fixes the last seq of an extent; the queue goes on in another one. With force the extent ends at the
-// position that the answering replicas agree on: acknowledged messages may be lost.
-func (a *Admin) SealExtent(ctx context.Context, queue, extent string, force bool) (ExtentInfo, error) {
-	res, err := change(ctx, a.c, a.c.admin.SealExtent, &pb.SealExtentAdminRequest{Queue: queue, Extent: extent, Force: force})
+// SealOptions say what a seal may give up. The zero SealOptions gives nothing up.
+type SealOptions struct {
+	// Force ends an unsealed extent at the position that the answering replicas agree on, and has groups skip, for good,
+	// the records of a sealed extent that no store has any more. Acknowledged messages may be lost.
+	Force bool
+
+	// GiveUpQuarantined also skips the records of a sealed extent that only quarantined replicas have. It needs Force.
+	GiveUpQuarantined bool
+}
+
+// SealExtent fixes the last seq of an extent; the queue goes on in another one. The extent of a forced seal may be
+// sealed already.
+func (a *Admin) SealExtent(ctx context.Context, queue, extent string, o SealOptions) (ExtentInfo, error) {
+	res, err := change(ctx, a.c, a.c.admin.SealExtent, &pb.SealExtentAdminRequest{
+		Queue: queue, Extent: extent, Force: o.Force, GiveUpQuarantined: o.GiveUpQuarantined,
+	})
 	if err != nil {
 		return ExtentInfo{}, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
@@ -67,6 +68,11 @@ func (f *adminFake) ListQueues(_ context.Context, r *connect.Request[pb.ListQueu
 		res.Next = "0"
 	}
 	return connect.NewResponse(res), nil
+}
+
+func (f *adminFake) SealExtent(_ context.Context, r *connect.Request[pb.SealExtentAdminRequest]) (*connect.Response[pb.ExtentInfo], error) {
+	f.got = r.Msg
+	return connect.NewResponse(&pb.ExtentInfo{Extent: r.Msg.Extent}), nil
 }
 
 func (f *adminFake) ListDeadLetters(_ context.Context, r *connect.Request[pb.ListDeadLettersRequest]) (*connect.Response[pb.ListDeadLettersResponse], error) {
@@ -125,6 +131,21 @@ func TestAdmin_CreateQueue(t *testing.T) {
 	}
 	if _, err := a.GetQueue(limited(t), "/t/q"); core.CodeOf(err) != core.CodeUnimplemented {
 		t.Errorf("a call the server does not know: %v", err)
+	}
+}
+
+func TestAdmin_SealExtent(t *testing.T) {
+	f := &adminFake{}
+	a := startAdmin(t, f).Admin()
+	extent := core.ID{1}.String()
+	for _, o := range []SealOptions{{}, {Force: true}, {Force: true, GiveUpQuarantined: true}} {
+		if _, err := a.SealExtent(limited(t), "/t/q", extent, o); err != nil {
+			t.Fatal(err)
+		}
+		want := &pb.SealExtentAdminRequest{Queue: "/t/q", Extent: extent, Force: o.Force, GiveUpQuarantined: o.GiveUpQuarantined}
+		if got, is := f.got.(*pb.SealExtentAdminRequest); !is || !proto.Equal(got, want) {
+			t.Errorf("%+v: the server got %v", o, f.got)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ type ExtentInfo struct {
 	State     core.ExtentState
 	Input     string
 	Replicas  []string
-	Holders   []string
+	Copies    []string // stores that have the whole extent, once it is sealed
 	LastSeq   core.Seq
 	LostFrom  core.Seq // from here to LastSeq no store has it any more, and readers skip it; 0: nothing is known to be lost
 	Bytes     uint64
@@ -171,7 +171,7 @@ func extentOf(p *pb.ExtentInfo) (ExtentInfo, error) {
 	id, err := parseID(p.Extent)
 	return ExtentInfo{
 		Extent: core.ExtentID{ID: id}, Queue: p.Queue, Kind: core.ExtentKind(p.Kind), Horizon: core.Horizon(p.Horizon), Due: timeFromProto(p.Due), State: core.ExtentState(p.State),
-		Input: p.Input, Replicas: p.Replicas, Holders: p.Holders, LastSeq: core.Seq(p.LastSeq), LostFrom: core.Seq(p.LostFrom), Bytes: p.Bytes,
+		Input: p.Input, Replicas: p.Replicas, Copies: p.Copies, LastSeq: core.Seq(p.LastSeq), LostFrom: core.Seq(p.LostFrom), Bytes: p.Bytes,
 		Created: timeFromProto(p.Created), ReadScope: p.ReadScope,
 	}, err
 }

@@ -11,18 +11,18 @@ import (
 // Stuck says why a group does not go on.
 type Stuck struct {
 	Queue, Group string
-	Reason       string    // "nothing_waits", "in_flight", "no_consumer", …: docs/cli.md lists them
-	Text         string    // what it means, and what to do about it
-	Also         []string  // further reasons, for this message or for those behind it
-	Detail       string    // the error behind the reason, if there is one
-	Message      *Standing // the oldest message that is not settled; nil when nothing waits
-	Extents      int       // in which messages are not settled
+	Reason       string        // "nothing_waits", "in_flight", "no_consumer", …: docs/cli.md lists them
+	Text         string        // what the reason means, and what to do about it
+	Also         []string      // further reasons, for this message or for those behind it
+	Detail       string        // the error behind the reason, if there is one
+	Message      *MessageState // the oldest message that is not settled; nil when nothing waits
+	Extents      int           // extents with messages that are not settled
 }
 
-// Standing is the state of a message in one group. Unknown fields are zero.
-type Standing struct {
-	Group        string // set in MessageLife.Groups only
-	State        string // unread, ready, in_flight, delayed, blocked, dead_lettering; in MessageLife also settled, dead, before_start, cancelled
+// MessageState is the state of a message in one group. Unknown fields are zero.
+type MessageState struct {
+	Group        string // set in MessageInfo.Groups only
+	State        string // unread, ready, in_flight, delayed, blocked, dead_lettering; in MessageInfo also settled, dead, before_start, cancelled
 	Receipt      core.Receipt
 	ID           MessageID
 	Enqueued     time.Time
@@ -30,52 +30,52 @@ type Standing struct {
 	Attempts     int           // deliveries so far, the current one included
 	LastFailure  string
 	LastError    string       // text of the last nack or reject
-	Until        time.Time    // of its lock or delay
-	Holder       *Holder      // while it is in flight
-	Owner        string       // output host that has the share
-	DeadLetter   core.Receipt // in the dead letter queue, of one that is there
-	RetryReceipt core.Receipt // in the retry queue of the group, of one that waits there
+	Until        time.Time    // the end of its lock or delay
+	Holder       *Holder      // the consumer, while the message is in flight
+	Owner        string       // the output host that delivers it
+	DeadLetter   core.Receipt // its place in the dead letter queue, if it is there
+	RetryReceipt core.Receipt // its place in the group's retry queue, if it waits there
 	Detail       string       // what is not known of the message, and why
 }
 
-// Holder is the consumer that has a message in flight. Fields that are not known, after the share has moved or by a
-// pull, are zero.
+// Holder is the consumer that has a message in flight. Unknown fields are zero: those of a connection when the message
+// was pulled, and all but Since after another output host took over.
 type Holder struct {
-	Consumer  string // the name it gave itself
-	Host      string // output host that it is connected to
-	Session   uint32
-	Address   string // its end of the connection; "": it is not connected any more
-	Connected time.Time
+	Consumer  string    // the name that it gave itself (WithName)
+	Host      string    // the output host that it is connected to
+	Session   uint32    // the number of its stream on that host
+	Address   string    // its end of the connection; "": it is not connected any more
+	Connected time.Time // when it connected
 	Since     time.Time // when it got the message
 }
 
-// MessageLife says where a message is stored, its contents, and its state in each group.
-type MessageLife struct {
+// MessageInfo says where a message is stored, its contents, and its state in each group.
+type MessageInfo struct {
 	Receipt     core.Receipt
 	Queue       string
 	ExtentState core.ExtentState
-	Stored      string     // "committed", "not_committed", "gone" (retention took it), "unknown" (no store tells)
-	Stores      []string   // that have it, as far as is known
-	Enqueued    time.Time  // zero when it cannot be read
-	Message     *Message   // nil when it cannot be read
-	Detail      string     // why it cannot be read
-	Groups      []Standing // of every group of the queue
+	Stored      string         // "committed", "not_committed", "gone" (retention removed it), "unknown" (no store answers)
+	Stores      []string       // stores that have it, as far as is known
+	Enqueued    time.Time      // zero when the message cannot be read
+	Message     *Message       // nil when the message cannot be read
+	Detail      string         // why the message cannot be read
+	Groups      []MessageState // one of each group of the queue
 }
 
 // GetMessage looks a message up by its receipt, and its state in each group; ErrNotFound if there never was one.
-func (a *Admin) GetMessage(ctx context.Context, receipt core.Receipt) (MessageLife, error) {
+func (a *Admin) GetMessage(ctx context.Context, receipt core.Receipt) (MessageInfo, error) {
 	p, err := read(ctx, a.c, a.c.admin.GetMessage, &pb.GetMessageRequest{Receipt: receipt.String()})
 	if err != nil {
-		return MessageLife{}, err
+		return MessageInfo{}, err
 	}
-	out := MessageLife{
+	out := MessageInfo{
 		Receipt: receipt, Queue: p.Queue, ExtentState: core.ExtentState(p.ExtentState), Stored: p.Stored, Stores: p.Stores,
 		Enqueued: timeFromProto(p.Enqueued), Detail: p.Detail,
 	}
 	if p.Message != nil {
 		m, err := messageFromProto(p.Message)
 		if err != nil {
-			return MessageLife{}, err
+			return MessageInfo{}, err
 		}
 		out.Message = &m
 	}
@@ -100,27 +100,27 @@ func (a *Admin) WhyStuck(ctx context.Context, queue, group string) (Stuck, error
 	return out, nil
 }
 
-func standingOf(p *pb.Standing) (Standing, error) {
+func standingOf(p *pb.Standing) (MessageState, error) {
 	receipt, err := ParseReceipt(p.Receipt)
 	if err != nil {
-		return Standing{}, err
+		return MessageState{}, err
 	}
 	letter, err := ParseReceipt(p.DeadLetter)
 	if err != nil {
-		return Standing{}, err
+		return MessageState{}, err
 	}
 	retry, err := ParseReceipt(p.RetryReceipt)
 	if err != nil {
-		return Standing{}, err
+		return MessageState{}, err
 	}
-	out := Standing{
+	out := MessageState{
 		Group: p.Group, DeadLetter: letter, RetryReceipt: retry, State: p.State, Receipt: receipt, Enqueued: timeFromProto(p.Enqueued), Age: time.Duration(p.AgeMs) * time.Millisecond,
 		Attempts: int(p.Attempts), LastFailure: p.LastFailure, LastError: p.LastError, Until: timeFromProto(p.Until), Owner: p.Owner, Detail: p.Detail,
 	}
 	if p.Id != "" {
 		id, err := parseID(p.Id)
 		if err != nil {
-			return Standing{}, err
+			return MessageState{}, err
 		}
 		out.ID = MessageID{ID: id}
 	}

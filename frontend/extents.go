@@ -89,6 +89,9 @@ func (s *service) pathOf(ctx context.Context, id core.QueueID) (string, error) {
 
 // SealExtent has the controller fix an extent's end.
 func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealExtentAdminRequest]) (*connect.Response[pb.ExtentInfo], error) {
+	if req.Msg.GetGiveUpQuarantined() && !req.Msg.GetForce() {
+		return nil, core.Errorf(core.CodeBadArgument, "give_up_quarantined goes with force")
+	}
 	path, err := core.ParseAnyQueuePath(req.Msg.GetQueue())
 	if err != nil {
 		return nil, err
@@ -228,7 +231,7 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 		info.State = string(seal.State)
 		info.ReadScope = seal.Home.String()
 		for _, h := range seal.Holders {
-			info.Holders = append(info.Holders, string(h))
+			info.Copies = append(info.Copies, string(h))
 		}
 		if seal.State.HasEnd() {
 			info.LastSeq, info.Bytes, info.Due, info.LostFrom = uint64(seal.L), seal.Bytes, convert.Time(seal.LastDue()), uint64(seal.LostFrom)
@@ -312,7 +315,7 @@ func parkedFor(path string) string {
 
 // timer reads a message that is to be cancelled. One that was acknowledged a moment ago may take a moment to be readable.
 func (s *service) timer(ctx context.Context, path string, l *lengths.Length, at core.Receipt) (m cancels.Message, err error) {
-	life := &pb.MessageLife{Receipt: at.String(), Queue: path}
+	info := &pb.MessageInfo{Receipt: at.String(), Queue: path}
 	for pause := settlePause; ; pause *= 2 {
 		last, known := l.Last, l.Known
 		if !known {
@@ -320,14 +323,14 @@ func (s *service) timer(ctx context.Context, path string, l *lengths.Length, at 
 		}
 		switch {
 		case at.Seq > 0 && at.Seq <= last:
-			if s.readMessage(ctx, at, life); life.Message == nil {
-				return m, core.Errorf(core.CodeUnavailable, "message %s cannot be read: %s", at, life.Detail)
+			if s.readMessage(ctx, at, info); info.Message == nil {
+				return m, core.Errorf(core.CodeUnavailable, "message %s cannot be read: %s", at, info.Detail)
 			}
-			due := life.Message.GetDeliverAt().AsTime()
-			if life.Message.DeliverAt == nil {
-				due = life.Enqueued.AsTime()
+			due := info.Message.GetDeliverAt().AsTime()
+			if info.Message.DeliverAt == nil {
+				due = info.Enqueued.AsTime()
 			}
-			return cancels.Message{Seq: at.Seq, Due: due, Enqueued: life.Enqueued.AsTime()}, nil
+			return cancels.Message{Seq: at.Seq, Due: due, Enqueued: info.Enqueued.AsTime()}, nil
 		case at.Seq == 0 || l.Known || known && pause > settleRetry/2 && s.gauge().Beyond(ctx, l.Extent, at.Seq):
 			return m, core.Errorf(core.CodeNotFound, "message %s does not exist: extent %s goes up to %d", at, l.ID, last)
 		case pause > settleRetry/2:

@@ -48,7 +48,7 @@ func TestExtents_OpenAndSealed(t *testing.T) {
 	if e := got[open.ID.String()]; e.GetState() != "open" || e.LastSeq != 7 || e.Bytes != 700 || e.ReadScope != "own" || len(e.Replicas) != 1 || e.Wanted != 3 || e.Chain != 0 {
 		t.Errorf("open extent is %v", e)
 	}
-	if e := got[sealed.ID.String()]; e.GetState() != "sealed" || e.LastSeq != 42 || e.Bytes != 4200 || len(e.Holders) != 1 || e.Queue != "/t/a" || e.Wanted != 3 || e.Chain != 5 {
+	if e := got[sealed.ID.String()]; e.GetState() != "sealed" || e.LastSeq != 42 || e.Bytes != 4200 || len(e.Copies) != 1 || e.Queue != "/t/a" || e.Wanted != 3 || e.Chain != 5 {
 		t.Errorf("sealed extent is %v", e)
 	}
 	for _, id := range []core.ExtentID{open.ID, sealed.ID} {
@@ -77,6 +77,7 @@ func TestSealExtent(t *testing.T) {
 		"another queue's": {&pb.SealExtentAdminRequest{Queue: other.Spec.Path, Extent: e.ID.String()}, core.CodeNotFound},
 		"no such extent":  {&pb.SealExtentAdminRequest{Queue: "/t/a", Extent: none}, core.CodeNotFound},
 		"no such queue":   {&pb.SealExtentAdminRequest{Queue: "/t/none", Extent: e.ID.String()}, core.CodeNotFound},
+		"quarantined":     {&pb.SealExtentAdminRequest{Queue: "/t/a", Extent: e.ID.String(), GiveUpQuarantined: true}, core.CodeBadArgument},
 		"bad extent":      {&pb.SealExtentAdminRequest{Queue: "/t/a", Extent: "x"}, core.CodeBadID},
 		"bad queue":       {&pb.SealExtentAdminRequest{Queue: "x", Extent: none}, core.CodeBadName},
 	} {

@@ -26,8 +26,8 @@ const (
 	storedUnknown   = "unknown"
 )
 
-// GetMessage tells the life of a message: where it is stored, what it is, and where it stands in each group of its queue.
-func (s *service) GetMessage(ctx context.Context, req *connect.Request[pb.GetMessageRequest]) (*connect.Response[pb.MessageLife], error) {
+// GetMessage answers where a message is stored, its contents, and its state in each group of its queue.
+func (s *service) GetMessage(ctx context.Context, req *connect.Request[pb.GetMessageRequest]) (*connect.Response[pb.MessageInfo], error) {
 	at, err := core.ParseReceipt(req.Msg.GetReceipt())
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *service) GetMessage(ctx context.Context, req *connect.Request[pb.GetMes
 	if at.Seq == 0 || l.Seal.State.HasEnd() && at.Seq > l.Last {
 		return nil, core.Errorf(core.CodeNotFound, "message %s does not exist: extent %s ends at %d", at, e.ID, l.Last)
 	}
-	out := &pb.MessageLife{Receipt: at.String(), Queue: path, ExtentState: string(core.ExtentOpen), Stored: storedIn(l, at.Seq)}
+	out := &pb.MessageInfo{Receipt: at.String(), Queue: path, ExtentState: string(core.ExtentOpen), Stored: storedIn(l, at.Seq)}
 	set(&out.ExtentState, string(l.Seal.State))
 	for _, id := range l.Readers() {
 		out.Stores = append(out.Stores, string(id))
@@ -81,7 +81,7 @@ func storedIn(l *lengths.Length, seq core.Seq) string {
 }
 
 // readMessage has an output host read the message.
-func (s *service) readMessage(ctx context.Context, at core.Receipt, out *pb.MessageLife) {
+func (s *service) readMessage(ctx context.Context, at core.Receipt, out *pb.MessageInfo) {
 	before := core.Receipt{Extent: at.Extent, Seq: at.Seq - 1}
 	req := &pb.PeekRequest{Queue: out.Queue, After: before.String(), Limit: 1}
 	resp, err := ask(ctx, s.ranked(roleOutput, at.Extent.ID), roleOutput, req, func(addr string) rpc[pb.PeekRequest, pb.PeekResponse] { return s.peers.Output(addr).Peek })
@@ -96,7 +96,7 @@ func (s *service) readMessage(ctx context.Context, at core.Receipt, out *pb.Mess
 }
 
 // standings are where a message stands in each group of its queue; none when the queue was deleted.
-func (s *service) standings(ctx context.Context, at core.Receipt, l *lengths.Length, m *pb.MessageLife) ([]*pb.Standing, error) {
+func (s *service) standings(ctx context.Context, at core.Receipt, l *lengths.Length, m *pb.MessageInfo) ([]*pb.Standing, error) {
 	groups, err := s.readersOf(ctx, m.Queue, l.Queue)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at c
 }
 
 // explainSettled finds out what became of a message that a group has settled, as far as that can be told.
-func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) {
+func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) {
 	out.State = words.Settled
 	if s.explainDead(ctx, group, m, out) {
 		return
@@ -208,7 +208,7 @@ func beforeStart(group metadata.GroupRecord, published time.Time) bool {
 }
 
 // explainDead finds out whether a message is a dead letter of the group, which it reports, or was one that an operation took.
-func (s *service) explainDead(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) bool {
+func (s *service) explainDead(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) bool {
 	id := m.GetMessage().GetId()
 	if id == "" || group.Spec.OnDLQ() {
 		return false
@@ -283,7 +283,7 @@ func (s *service) readersOf(ctx context.Context, path string, queue core.QueueID
 }
 
 // explainParked finds out where a message stands that is in a group's retry queue, the last time, and reports whether there is one.
-func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) bool {
+func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) bool {
 	id := m.GetMessage().GetId()
 	if id == "" || group.Retry.IsZero() {
 		return false
@@ -331,7 +331,7 @@ func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord,
 }
 
 // addAttempts adds to the standing of a message of the retry queue that was not delivered since how its attempts before ended, and when it was published.
-func (s *service) addAttempts(ctx context.Context, group metadata.GroupRecord, m *pb.MessageLife, out *pb.Standing) {
+func (s *service) addAttempts(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) {
 	at, err := core.ParseReceipt(m.Receipt)
 	if err != nil {
 		return

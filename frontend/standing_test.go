@@ -110,7 +110,7 @@ func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
 	c.out.onDead = func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
 		return &pb.ListDeadLettersResponse{DeadLetters: letters}, nil
 	}
-	get := func() (*pb.MessageLife, *pb.Standing) {
+	get := func() (*pb.MessageInfo, *pb.Standing) {
 		t.Helper()
 		m := must(call(t, c.admin.GetMessage, &pb.GetMessageRequest{Receipt: at.String()}))(t)
 		if len(m.Groups) != 1 || m.Groups[0].Group != "g" || m.Groups[0].Receipt != at.String() {

@@ -4306,7 +4306,7 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"ListDepths\x12\x1d.columba.v1.ListDepthsRequest\x1a\x1e.columba.v1.ListDepthsResponse\x12E\n" +
 	"\bWhyStuck\x12\x1b.columba.v1.WhyStuckRequest\x1a\x1c.columba.v1.WhyStuckResponse\x12D\n" +
 	"\n" +
-	"GetMessage\x12\x1d.columba.v1.GetMessageRequest\x1a\x17.columba.v1.MessageLife\x12Z\n" +
+	"GetMessage\x12\x1d.columba.v1.GetMessageRequest\x1a\x17.columba.v1.MessageInfo\x12Z\n" +
 	"\x0fListDeadLetters\x12\".columba.v1.ListDeadLettersRequest\x1a#.columba.v1.ListDeadLettersResponse\x12N\n" +
 	"\vListDelayed\x12\x1e.columba.v1.ListDelayedRequest\x1a\x1f.columba.v1.ListDelayedResponse\x12J\n" +
 	"\x0eStartOperation\x12!.columba.v1.StartOperationRequest\x1a\x15.columba.v1.Operation\x12F\n" +
@@ -4442,7 +4442,7 @@ var file_columba_v1_public_proto_goTypes = []any{
 	(*ListOperationsRequest)(nil),       // 94: columba.v1.ListOperationsRequest
 	(*SeekPreview)(nil),                 // 95: columba.v1.SeekPreview
 	(*WhyStuckResponse)(nil),            // 96: columba.v1.WhyStuckResponse
-	(*MessageLife)(nil),                 // 97: columba.v1.MessageLife
+	(*MessageInfo)(nil),                 // 97: columba.v1.MessageInfo
 	(*Operation)(nil),                   // 98: columba.v1.Operation
 	(*ListOperationsResponse)(nil),      // 99: columba.v1.ListOperationsResponse
 }
@@ -4563,7 +4563,7 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	33, // 113: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
 	35, // 114: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
 	96, // 115: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	97, // 116: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageLife
+	97, // 116: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageInfo
 	37, // 117: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
 	43, // 118: columba.v1.AdminService.ListDelayed:output_type -> columba.v1.ListDelayedResponse
 	98, // 119: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation

@@ -522,8 +522,8 @@ func (x *StandingRequest) GetReceipt() string {
 	return ""
 }
 
-// MessageLife is where a message is stored, what it is, and where it stands in each group.
-type MessageLife struct {
+// MessageInfo is where a message is stored, what it is, and where it stands in each group.
+type MessageInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Receipt       string                 `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -539,20 +539,20 @@ type MessageLife struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MessageLife) Reset() {
-	*x = MessageLife{}
+func (x *MessageInfo) Reset() {
+	*x = MessageInfo{}
 	mi := &file_columba_v1_standing_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MessageLife) String() string {
+func (x *MessageInfo) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MessageLife) ProtoMessage() {}
+func (*MessageInfo) ProtoMessage() {}
 
-func (x *MessageLife) ProtoReflect() protoreflect.Message {
+func (x *MessageInfo) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_standing_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -564,75 +564,75 @@ func (x *MessageLife) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MessageLife.ProtoReflect.Descriptor instead.
-func (*MessageLife) Descriptor() ([]byte, []int) {
+// Deprecated: Use MessageInfo.ProtoReflect.Descriptor instead.
+func (*MessageInfo) Descriptor() ([]byte, []int) {
 	return file_columba_v1_standing_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *MessageLife) GetReceipt() string {
+func (x *MessageInfo) GetReceipt() string {
 	if x != nil {
 		return x.Receipt
 	}
 	return ""
 }
 
-func (x *MessageLife) GetQueue() string {
+func (x *MessageInfo) GetQueue() string {
 	if x != nil {
 		return x.Queue
 	}
 	return ""
 }
 
-func (x *MessageLife) GetExtentState() string {
+func (x *MessageInfo) GetExtentState() string {
 	if x != nil {
 		return x.ExtentState
 	}
 	return ""
 }
 
-func (x *MessageLife) GetStored() string {
+func (x *MessageInfo) GetStored() string {
 	if x != nil {
 		return x.Stored
 	}
 	return ""
 }
 
-func (x *MessageLife) GetStores() []string {
+func (x *MessageInfo) GetStores() []string {
 	if x != nil {
 		return x.Stores
 	}
 	return nil
 }
 
-func (x *MessageLife) GetEnqueued() *timestamppb.Timestamp {
+func (x *MessageInfo) GetEnqueued() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Enqueued
 	}
 	return nil
 }
 
-func (x *MessageLife) GetBytes() uint64 {
+func (x *MessageInfo) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
 	}
 	return 0
 }
 
-func (x *MessageLife) GetMessage() *Message {
+func (x *MessageInfo) GetMessage() *Message {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-func (x *MessageLife) GetDetail() string {
+func (x *MessageInfo) GetDetail() string {
 	if x != nil {
 		return x.Detail
 	}
 	return ""
 }
 
-func (x *MessageLife) GetGroups() []*Standing {
+func (x *MessageInfo) GetGroups() []*Standing {
 	if x != nil {
 		return x.Groups
 	}
@@ -689,7 +689,7 @@ const file_columba_v1_standing_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x18\n" +
 	"\areceipt\x18\x03 \x01(\tR\areceipt\"\xd3\x02\n" +
-	"\vMessageLife\x12\x18\n" +
+	"\vMessageInfo\x12\x18\n" +
 	"\areceipt\x18\x01 \x01(\tR\areceipt\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12!\n" +
 	"\fextent_state\x18\x03 \x01(\tR\vextentState\x12\x16\n" +
@@ -722,7 +722,7 @@ var file_columba_v1_standing_proto_goTypes = []any{
 	(*Holder)(nil),                // 3: columba.v1.Holder
 	(*GetMessageRequest)(nil),     // 4: columba.v1.GetMessageRequest
 	(*StandingRequest)(nil),       // 5: columba.v1.StandingRequest
-	(*MessageLife)(nil),           // 6: columba.v1.MessageLife
+	(*MessageInfo)(nil),           // 6: columba.v1.MessageInfo
 	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 	(*Message)(nil),               // 8: columba.v1.Message
 }
@@ -733,9 +733,9 @@ var file_columba_v1_standing_proto_depIdxs = []int32{
 	3, // 3: columba.v1.Standing.holder:type_name -> columba.v1.Holder
 	7, // 4: columba.v1.Holder.connected:type_name -> google.protobuf.Timestamp
 	7, // 5: columba.v1.Holder.since:type_name -> google.protobuf.Timestamp
-	7, // 6: columba.v1.MessageLife.enqueued:type_name -> google.protobuf.Timestamp
-	8, // 7: columba.v1.MessageLife.message:type_name -> columba.v1.Message
-	2, // 8: columba.v1.MessageLife.groups:type_name -> columba.v1.Standing
+	7, // 6: columba.v1.MessageInfo.enqueued:type_name -> google.protobuf.Timestamp
+	8, // 7: columba.v1.MessageInfo.message:type_name -> columba.v1.Message
+	2, // 8: columba.v1.MessageInfo.groups:type_name -> columba.v1.Standing
 	9, // [9:9] is the sub-list for method output_type
 	9, // [9:9] is the sub-list for method input_type
 	9, // [9:9] is the sub-list for extension type_name

@@ -865,7 +865,7 @@ type ExtentInfo struct {
 	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	Input         string                 `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
 	Replicas      []string               `protobuf:"bytes,6,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Holders       []string               `protobuf:"bytes,7,rep,name=holders,proto3" json:"holders,omitempty"`
+	Copies        []string               `protobuf:"bytes,7,rep,name=copies,proto3" json:"copies,omitempty"` // stores that have the whole extent, once it is sealed
 	LastSeq       uint64                 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created,proto3" json:"created,omitempty"`
@@ -951,9 +951,9 @@ func (x *ExtentInfo) GetReplicas() []string {
 	return nil
 }
 
-func (x *ExtentInfo) GetHolders() []string {
+func (x *ExtentInfo) GetCopies() []string {
 	if x != nil {
-		return x.Holders
+		return x.Copies
 	}
 	return nil
 }
@@ -1846,7 +1846,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05disks\x18\t \x03(\fR\x05disks\x12\x14\n" +
 	"\x05chain\x18\n" +
 	" \x01(\x04R\x05chain\x12\x18\n" +
-	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\xcf\x03\n" +
+	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\xcd\x03\n" +
 	"\n" +
 	"ExtentInfo\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
@@ -1854,8 +1854,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x14\n" +
 	"\x05input\x18\x05 \x01(\tR\x05input\x12\x1a\n" +
-	"\breplicas\x18\x06 \x03(\tR\breplicas\x12\x18\n" +
-	"\aholders\x18\a \x03(\tR\aholders\x12\x19\n" +
+	"\breplicas\x18\x06 \x03(\tR\breplicas\x12\x16\n" +
+	"\x06copies\x18\a \x03(\tR\x06copies\x12\x19\n" +
 	"\blast_seq\x18\b \x01(\x04R\alastSeq\x12\x14\n" +
 	"\x05bytes\x18\t \x01(\x04R\x05bytes\x124\n" +
 	"\acreated\x18\n" +

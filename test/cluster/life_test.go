@@ -25,7 +25,7 @@ type shownLife struct {
 }
 
 // life asks for the life of a message by the client and by the command, which have to agree; what it answers is by group.
-func (w *world) life(r client.Receipt) (client.MessageLife, map[string]client.Standing) {
+func (w *world) life(r client.Receipt) (client.MessageInfo, map[string]client.MessageState) {
 	w.t.Helper()
 	m, err := w.Client.Admin().GetMessage(w.t.Context(), r.Receipt)
 	w.ok(err)
@@ -38,7 +38,7 @@ func (w *world) life(r client.Receipt) (client.MessageLife, map[string]client.St
 	if m.Message != nil && (m.Message.ID != r.ID || shown.ID != r.ID.String() || shown.Payload != string(m.Message.Body) || shown.Bytes != len(m.Message.Body)) {
 		w.t.Errorf("the message is %+v, by the command %+v, want %s", m.Message, shown, r.ID)
 	}
-	groups := make(map[string]client.Standing)
+	groups := make(map[string]client.MessageState)
 	for i, g := range m.Groups {
 		groups[g.Group] = g
 		if s := shown.Groups[i]; s.Group != g.Group || s.State != g.State || s.Attempts != g.Attempts || s.LastError != g.LastError {
@@ -73,9 +73,9 @@ func TestShowMessage_ItsLife(t *testing.T) {
 		w.next(con, "held", 1)
 		w.ok(con.Flush(w.t.Context()))
 		sleep(3 * time.Second)
-		states := func(want ...string) []client.Standing {
+		states := func(want ...string) []client.MessageState {
 			t.Helper()
-			var all []client.Standing
+			var all []client.MessageState
 			for i, state := range want {
 				_, groups := w.life(r[i])
 				if got := groups["work"].State; got != state {

@@ -52,7 +52,7 @@ func TestShowMessage_DeadLetterThatWasTaken(t *testing.T) {
 		purge := func(s core.Selection) (client.Operation, error) {
 			return admin.PurgeSelected(w.t.Context(), queue, "g", s)
 		}
-		origin := func(body string) client.Standing {
+		origin := func(body string) client.MessageState {
 			t.Helper()
 			_, groups := w.life(client.Receipt{ID: letters[body].ID, Receipt: letters[body].Origin})
 			return groups["g"]

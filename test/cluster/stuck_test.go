@@ -64,7 +64,7 @@ func (w *world) receipts(bodies ...string) (out []client.Receipt) {
 }
 
 // names reports whether a standing is of that message.
-func names(m *client.Standing, r client.Receipt) bool {
+func names(m *client.MessageState, r client.Receipt) bool {
 	return m != nil && m.Receipt == r.Receipt && m.ID == r.ID
 }
 

@@ -133,7 +133,7 @@ func (x *timerExtent) commit() {
 // seal has the controller fix the end.
 func (x *timerExtent) seal() {
 	x.w.t.Helper()
-	_, err := x.w.Client.Admin().SealExtent(x.w.t.Context(), queue, x.ID.String(), false)
+	_, err := x.w.Client.Admin().SealExtent(x.w.t.Context(), queue, x.ID.String(), client.SealOptions{})
 	x.w.ok(err)
 }
 

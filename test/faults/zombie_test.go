@@ -16,7 +16,7 @@ type extent struct {
 	State    core.ExtentState
 	Input    string
 	Replicas []string
-	Holders  []string
+	Copies   []string
 	LastSeq  core.Seq `json:"last_seq"`
 }
 
@@ -120,13 +120,13 @@ func (l *load) compareReplicas(c *process.Cluster) (replicas int) {
 			continue
 		}
 		args := []string{"inspect", "extent", "-o", "json"}
-		for _, h := range e.Holders {
+		for _, h := range e.Copies {
 			if stores[h] == nil {
 				l.t.Fatalf("extent %s is held by %s, which is no store of the cluster", e.Extent, h)
 			}
 			args = append(args, stores[h].Data)
 		}
-		if len(e.Holders) < 2 {
+		if len(e.Copies) < 2 {
 			l.t.Errorf("extent %s has one copy", e.Extent)
 			continue
 		}

@@ -241,7 +241,7 @@ func (s *fakeServer) ConsumeRoute(ctx context.Context, r *connect.Request[pb.Con
 
 func extent(state string) *pb.ExtentInfo {
 	return &pb.ExtentInfo{
-		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Holders: []string{"h1", "h2"},
+		Extent: fakeExtent, Queue: "/demo/a", Kind: "log", State: state, Input: "h1", Replicas: []string{"h1", "h2"}, Copies: []string{"h1", "h2"},
 		LastSeq: 42, Bytes: 4096, Created: fakeTime, ReadScope: "own", Wanted: 3, Chain: 4,
 	}
 }

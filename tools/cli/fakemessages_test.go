@@ -69,11 +69,11 @@ func (s *fakeServer) WhyStuck(_ context.Context, r *connect.Request[pb.WhyStuckR
 	}), nil
 }
 
-func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMessageRequest]) (*connect.Response[pb.MessageLife], error) {
+func (s *fakeServer) GetMessage(_ context.Context, r *connect.Request[pb.GetMessageRequest]) (*connect.Response[pb.MessageInfo], error) {
 	if r.Msg.Receipt != fakeExtent+":7" {
 		return nil, fail(core.CodeNotFound, "message %s does not exist", r.Msg.Receipt)
 	}
-	return connect.NewResponse(&pb.MessageLife{
+	return connect.NewResponse(&pb.MessageInfo{
 		Receipt: r.Msg.Receipt, Queue: "/demo/a", ExtentState: "sealed", Stored: "committed", Stores: []string{"store-1", "store-2"}, Enqueued: fakeTime, Bytes: 5,
 		Message: &pb.Message{Id: fakeID, Key: "k", DeliverAt: fakeTime, Headers: map[string]string{"b": "2", "a": "1"}, Payload: []byte("hello")},
 		Groups: []*pb.Standing{

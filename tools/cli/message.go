@@ -34,7 +34,7 @@ func (a *app) showMessageCommand() *cobra.Command {
 }
 
 // showLife prints the groups as a part of the object, or in a table below it.
-func (a *app) showLife(m *pb.MessageLife) error {
+func (a *app) showLife(m *pb.MessageInfo) error {
 	fields := lifeFields(m)
 	if a.format != formatTable {
 		groups := make([]json.RawMessage, 0, len(m.GetGroups()))
@@ -57,7 +57,7 @@ func (a *app) showLife(m *pb.MessageLife) error {
 	return out.close()
 }
 
-func lifeFields(m *pb.MessageLife) []field {
+func lifeFields(m *pb.MessageInfo) []field {
 	fields := []field{
 		{name: "receipt", value: m.GetReceipt()},
 		{name: "queue", value: m.GetQueue()},

@@ -62,7 +62,7 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 				dead += d.GetDead()
 			}
 			a.say("would %s %d dead letters of group %s of %s; nothing was changed", kind, dead, group, queue)
-			return a.wouldTake(kind, queue, group, dead, dead)
+			return a.printDryRun(kind, queue, group, dead, dead)
 		}
 		unsure := false
 		if kind == "purge" {

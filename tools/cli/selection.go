@@ -89,16 +89,16 @@ func (a *app) countSelected(ctx context.Context, kind, queue, group string, s co
 		}
 	}
 	a.say("would %s %d of %d dead letters of group %s of %s; nothing was changed", kind, found, all, group, queue)
-	return a.wouldTake(kind, queue, group, found, all)
+	return a.printDryRun(kind, queue, group, found, all)
 }
 
-// wouldTake prints the numbers of a dry run for scripts; people have read them in a sentence.
-func (a *app) wouldTake(kind, queue, group string, found, all uint64) error {
+// printDryRun prints the numbers of a dry run for scripts; people have read them in a sentence.
+func (a *app) printDryRun(kind, queue, group string, found, all uint64) error {
 	if a.format == formatTable {
 		return nil
 	}
 	return a.printer().object([]field{
-		{name: "kind", value: kind}, {name: "queue", value: queue}, {name: "group", value: group}, {name: "would_take", value: found}, {name: "dead", value: all},
+		{name: "kind", value: kind}, {name: "queue", value: queue}, {name: "group", value: group}, {name: "selected", value: found}, {name: "dead", value: all},
 	})
 }
 

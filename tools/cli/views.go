@@ -104,7 +104,7 @@ func extentFields(e *pb.ExtentInfo) []field {
 		{name: "state", value: e.GetState()},
 		{name: "input", value: e.GetInput()},
 		{name: "replicas", value: e.GetReplicas()},
-		{name: "holders", value: e.GetHolders()},
+		{name: "copies", value: e.GetCopies()},
 		{name: "last_seq", value: e.GetLastSeq()},
 		{name: "bytes", value: e.GetBytes()},
 		{name: "created", value: instant(e.GetCreated())},
@@ -117,18 +117,18 @@ func extentFields(e *pb.ExtentInfo) []field {
 	}
 }
 
-// listedExtent is extentFields for a table: it counts the holders, and says how many of them are not among the stores that are there; with
-// nil that is not known.
+// listedExtent is extentFields for a table. It counts the copies, and those on stores that are not there; with nil stores the latter are not
+// known.
 func listedExtent(e *pb.ExtentInfo, stores []string) []field {
-	holders := ""
-	if n := len(e.GetHolders()); n > 0 {
-		holders = fmt.Sprintf("%d of %d", n, max(n, int(e.GetWanted())))
-		away := slices.DeleteFunc(slices.Clone(e.GetHolders()), func(h string) bool { return stores == nil || slices.Contains(stores, h) })
+	copies := ""
+	if n := len(e.GetCopies()); n > 0 {
+		copies = fmt.Sprintf("%d of %d", n, max(n, int(e.GetWanted())))
+		away := slices.DeleteFunc(slices.Clone(e.GetCopies()), func(h string) bool { return stores == nil || slices.Contains(stores, h) })
 		if len(away) > 0 {
-			holders += fmt.Sprintf(", %d away", len(away))
+			copies += fmt.Sprintf(", %d away", len(away))
 		}
 		if e.GetLostFrom() > 0 {
-			holders += fmt.Sprintf(", lost from %d", e.GetLostFrom())
+			copies += fmt.Sprintf(", lost from %d", e.GetLostFrom())
 		}
 	}
 	chain := ""
@@ -145,7 +145,7 @@ func listedExtent(e *pb.ExtentInfo, stores []string) []field {
 		{name: "state", value: e.GetState()},
 		{name: "input", value: e.GetInput()},
 		{name: "replicas", value: e.GetReplicas()},
-		{name: "holders", value: holders},
+		{name: "copies", value: copies},
 		{name: "last_seq", value: e.GetLastSeq()},
 		{name: "bytes", value: e.GetBytes()},
 		{name: "created", value: instant(e.GetCreated())},

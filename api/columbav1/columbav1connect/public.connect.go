@@ -188,7 +188,7 @@ type AdminServiceClient interface {
 	// WhyStuck names the message that holds a group up, and says why.
 	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
-	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
+	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageInfo], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
 	// ListDelayed lists the messages that wait for their time: those published for later, and with a group also those that its consumers sent back and
 	// those that its output hosts have read and the group's delay keeps back.
@@ -360,7 +360,7 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("WhyStuck")),
 			connect.WithClientOptions(opts...),
 		),
-		getMessage: connect.NewClient[columbav1.GetMessageRequest, columbav1.MessageLife](
+		getMessage: connect.NewClient[columbav1.GetMessageRequest, columbav1.MessageInfo](
 			httpClient,
 			baseURL+AdminServiceGetMessageProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("GetMessage")),
@@ -472,7 +472,7 @@ type adminServiceClient struct {
 	getDepth        *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
 	listDepths      *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
 	whyStuck        *connect.Client[columbav1.WhyStuckRequest, columbav1.WhyStuckResponse]
-	getMessage      *connect.Client[columbav1.GetMessageRequest, columbav1.MessageLife]
+	getMessage      *connect.Client[columbav1.GetMessageRequest, columbav1.MessageInfo]
 	listDeadLetters *connect.Client[columbav1.ListDeadLettersRequest, columbav1.ListDeadLettersResponse]
 	listDelayed     *connect.Client[columbav1.ListDelayedRequest, columbav1.ListDelayedResponse]
 	startOperation  *connect.Client[columbav1.StartOperationRequest, columbav1.Operation]
@@ -604,7 +604,7 @@ func (c *adminServiceClient) WhyStuck(ctx context.Context, req *connect.Request[
 }
 
 // GetMessage calls columba.v1.AdminService.GetMessage.
-func (c *adminServiceClient) GetMessage(ctx context.Context, req *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error) {
+func (c *adminServiceClient) GetMessage(ctx context.Context, req *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageInfo], error) {
 	return c.getMessage.CallUnary(ctx, req)
 }
 
@@ -707,7 +707,7 @@ type AdminServiceHandler interface {
 	// WhyStuck names the message that holds a group up, and says why.
 	WhyStuck(context.Context, *connect.Request[columbav1.WhyStuckRequest]) (*connect.Response[columbav1.WhyStuckResponse], error)
 	// GetMessage tells the life of a message: where it is stored, and where it stands in each group.
-	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error)
+	GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageInfo], error)
 	ListDeadLetters(context.Context, *connect.Request[columbav1.ListDeadLettersRequest]) (*connect.Response[columbav1.ListDeadLettersResponse], error)
 	// ListDelayed lists the messages that wait for their time: those published for later, and with a group also those that its consumers sent back and
 	// those that its output hosts have read and the group's delay keeps back.
@@ -1136,7 +1136,7 @@ func (UnimplementedAdminServiceHandler) WhyStuck(context.Context, *connect.Reque
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.WhyStuck is not implemented"))
 }
 
-func (UnimplementedAdminServiceHandler) GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageLife], error) {
+func (UnimplementedAdminServiceHandler) GetMessage(context.Context, *connect.Request[columbav1.GetMessageRequest]) (*connect.Response[columbav1.MessageInfo], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.AdminService.GetMessage is not implemented"))
 }
 
