@@ -15,17 +15,22 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Parts of a listing of delayed messages, in their order. A page is of one part, and its token begins with it.
+// Parts of a listing of delayed messages, in their order. A page token begins with the part in which it goes on.
 const (
-	partWaiting = "waiting:" // what the output hosts of the group hold; the token goes on with a receipt
-	partPublish = "publish:" // what was published for later; a receipt, "@", and when it is due
-	partRetry   = "retry:"   // the retry queue of the group; a receipt
+	partWaiting = "waiting:" // messages that the output hosts of the group hold; the token goes on with a receipt
+	partPublish = "publish:" // messages that were published for later; a receipt, "@", and when it is due
+	partRetry   = "retry:"   // messages of the group's retry queue; a receipt
 )
 
-// ListDelayed answers a page of the messages that wait for their time. Output hosts read them.
+// ListDelayed answers a page of the delayed messages. A page goes on in the next part when one ends before the page is
+// full. It has at most one call's worth of each part: so a page with a filter may be short, or empty, before the last.
 func (s *service) ListDelayed(ctx context.Context, req *connect.Request[pb.ListDelayedRequest]) (*connect.Response[pb.ListDelayedResponse], error) {
 	m := req.Msg
 	part, after, err := delayedPart(m)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := pageLimit(m.GetLimit())
 	if err != nil {
 		return nil, err
 	}
@@ -37,22 +42,35 @@ func (s *service) ListDelayed(ctx context.Context, req *connect.Request[pb.ListD
 		}
 		group = &g
 	}
-	var out *pb.ListDelayedResponse
+	out := &pb.ListDelayedResponse{}
+	for {
+		page, err := s.delayedPage(ctx, m, group, part, after, int32(limit-len(out.Messages)))
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range page.GetMessages() {
+			if m.GetId() == "" || x.GetId() == m.GetId() {
+				out.Messages = append(out.Messages, x)
+			}
+		}
+		out.Next = page.GetNext()
+		partEnded := out.Next == partPublish || out.Next == partRetry
+		if !partEnded || len(out.Messages) >= limit {
+			return connect.NewResponse(out), nil
+		}
+		part, after = out.Next, ""
+	}
+}
+
+// delayedPage answers up to limit messages of one part. Its token is of the same part, or the beginning of the next one.
+func (s *service) delayedPage(ctx context.Context, m *pb.ListDelayedRequest, group *metadata.GroupRecord, part, after string, limit int32) (*pb.ListDelayedResponse, error) {
 	switch part {
 	case partWaiting:
-		out, err = s.delayedHeld(ctx, m, group, after)
+		return s.delayedHeld(ctx, group, after, limit)
 	case partPublish:
-		out, err = s.delayedByPublish(ctx, m, group, after)
-	default:
-		out, err = s.delayedByRetry(ctx, m, group, after)
+		return s.delayedByPublish(ctx, m.GetQueue(), group, after, limit)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if m.GetId() != "" {
-		out.Messages = slices.DeleteFunc(out.Messages, func(x *pb.DelayedMessage) bool { return x.GetId() != m.GetId() })
-	}
-	return connect.NewResponse(out), nil
+	return s.delayedByRetry(ctx, group, m.GetId(), after, limit)
 }
 
 // delayedPart checks the page that is asked for, and answers its part and where it goes on.
@@ -82,8 +100,8 @@ func delayedPart(m *pb.ListDelayedRequest) (part, after string, err error) {
 	return "", "", core.Errorf(core.CodeBadArgument, "the page token is none of this list; begin with an empty one")
 }
 
-// delayedHeld are those that the owners of the group's shares hold: each page is of all owners.
-func (s *service) delayedHeld(ctx context.Context, m *pb.ListDelayedRequest, group *metadata.GroupRecord, after string) (*pb.ListDelayedResponse, error) {
+// delayedHeld answers messages that the owners of the group's shares hold: each page is of all owners.
+func (s *service) delayedHeld(ctx context.Context, group *metadata.GroupRecord, after string, limit int32) (*pb.ListDelayedResponse, error) {
 	q, err := s.lookUp(ctx, group.Spec.Queue)
 	if err != nil {
 		return nil, err
@@ -96,7 +114,7 @@ func (s *service) delayedHeld(ctx context.Context, m *pb.ListDelayedRequest, gro
 	if err != nil {
 		return nil, err
 	}
-	req := &pb.ListWaitingRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: after, Limit: m.GetLimit()}
+	req := &pb.ListWaitingRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: after, Limit: limit}
 	var mu sync.Mutex
 	out, upTo := &pb.ListDelayedResponse{}, ""
 	g, gctx := errgroup.WithContext(ctx)
@@ -125,13 +143,17 @@ func (s *service) delayedHeld(ctx context.Context, m *pb.ListDelayedRequest, gro
 		return nil, err
 	}
 	slices.SortFunc(out.Messages, func(a, b *pb.DelayedMessage) int { return compareReceipts(a.GetReceipt(), b.GetReceipt()) })
-	if upTo == "" {
-		out.Next = partPublish
-		return out, nil
+	if upTo != "" { // An owner has more behind upTo. What others have there comes with the next page.
+		out.Messages = slices.DeleteFunc(out.Messages, func(x *pb.DelayedMessage) bool { return compareReceipts(x.GetReceipt(), upTo) > 0 })
 	}
-	// An owner has more behind upTo. What others have there comes with the next page.
-	out.Messages = slices.DeleteFunc(out.Messages, func(x *pb.DelayedMessage) bool { return compareReceipts(x.GetReceipt(), upTo) > 0 })
-	out.Next = partWaiting + upTo
+	if len(out.Messages) > int(limit) { // each owner answered up to the limit
+		out.Messages = out.Messages[:limit]
+		upTo = out.Messages[limit-1].GetReceipt()
+	}
+	out.Next = partPublish
+	if upTo != "" {
+		out.Next = partWaiting + upTo
+	}
 	return out, nil
 }
 
@@ -151,9 +173,9 @@ func compareReceipts(a, b string) int {
 	return 0
 }
 
-// delayedByPublish are those of the queue that were published for later, without those that a group does not get.
-func (s *service) delayedByPublish(ctx context.Context, m *pb.ListDelayedRequest, group *metadata.GroupRecord, after string) (*pb.ListDelayedResponse, error) {
-	path, err := core.ParseAnyQueuePath(m.GetQueue())
+// delayedByPublish answers messages of the queue that were published for later, without those that the group does not get.
+func (s *service) delayedByPublish(ctx context.Context, queue string, group *metadata.GroupRecord, after string, limit int32) (*pb.ListDelayedResponse, error) {
+	path, err := core.ParseAnyQueuePath(queue)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +183,7 @@ func (s *service) delayedByPublish(ctx context.Context, m *pb.ListDelayedRequest
 	if err != nil {
 		return nil, err
 	}
-	req := &pb.ListTimersRequest{Queue: path, After: after, Limit: m.GetLimit()}
+	req := &pb.ListTimersRequest{Queue: path, After: after, Limit: limit}
 	page, err := ask(ctx, s.ranked(roleOutput, q.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListTimersRequest, pb.PeekResponse] {
 		return s.peers.Output(addr).ListTimers
 	})
@@ -193,9 +215,9 @@ func (s *service) delayedByPublish(ctx context.Context, m *pb.ListDelayedRequest
 	return out, nil
 }
 
-// delayedByRetry are those of the group's retry queue.
-func (s *service) delayedByRetry(ctx context.Context, m *pb.ListDelayedRequest, group *metadata.GroupRecord, after string) (*pb.ListDelayedResponse, error) {
-	req := &pb.ListParkedRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: after, Limit: m.GetLimit(), Id: m.GetId()}
+// delayedByRetry answers messages of the group's retry queue.
+func (s *service) delayedByRetry(ctx context.Context, group *metadata.GroupRecord, id, after string, limit int32) (*pb.ListDelayedResponse, error) {
+	req := &pb.ListParkedRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: after, Limit: limit, Id: id}
 	page, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
 		return s.peers.Output(addr).ListParked
 	})

@@ -35,12 +35,15 @@ func TestListDelayed_AllParts(t *testing.T) {
 				if r.After != "" && compareReceipts(receipt, r.After) <= 0 {
 					continue
 				}
-				out.Messages = append(out.Messages, &pb.DelayedMessage{Receipt: receipt, Source: "retry"})
+				if len(out.Messages) == int(r.Limit) {
+					return out, nil
+				}
+				out.Messages, out.Next = append(out.Messages, &pb.DelayedMessage{Receipt: receipt, Source: "retry"}), receipt
 				if receipt == next {
-					out.Next = next
 					return out, nil
 				}
 			}
+			out.Next = ""
 			return out, nil
 		}
 	}
@@ -58,16 +61,29 @@ func TestListDelayed_AllParts(t *testing.T) {
 		return &pb.PeekResponse{}, nil
 	}
 	retries := func(r *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
-		m := &pb.ParkedMessage{Receipt: laterExtent + ":30", Until: due, Attempts: 2, Message: &pb.Message{DeliverAt: due}}
-		return &pb.ListParkedResponse{Messages: []*pb.ParkedMessage{m}}, nil
+		out := &pb.ListParkedResponse{}
+		for _, receipt := range []string{laterExtent + ":30", laterExtent + ":31"} {
+			if r.After != "" && compareReceipts(receipt, r.After) <= 0 {
+				continue
+			}
+			if len(out.Messages) == int(r.Limit) {
+				out.Next = out.Messages[len(out.Messages)-1].Receipt
+				break
+			}
+			out.Messages = append(out.Messages, &pb.ParkedMessage{Receipt: receipt, Until: due, Attempts: 2, Message: &pb.Message{DeliverAt: due}})
+		}
+		return out, nil
 	}
 	for _, out := range []*fakeOutput{c.out, b} {
 		out.onTimers, out.onParked = timers, retries
 	}
 	walk := func(req *pb.ListDelayedRequest) (out []string) {
 		t.Helper()
-		for range 10 {
+		for range 20 {
 			page := must(call(t, c.admin.ListDelayed, req))(t)
+			if req.Limit > 0 && len(page.Messages) > int(req.Limit) {
+				t.Errorf("a page of %d has %d messages", req.Limit, len(page.Messages))
+			}
 			for _, m := range page.Messages {
 				out = append(out, m.Source+" "+strings.TrimPrefix(strings.TrimPrefix(m.Receipt, earlierExtent), laterExtent))
 				if m.GetMessage().GetDeliverAt() != nil || m.Source == "publish" && !m.GetDue().AsTime().Equal(due.AsTime()) {
@@ -81,9 +97,11 @@ func TestListDelayed_AllParts(t *testing.T) {
 		t.Fatal("the listing does not end")
 		return nil
 	}
-	want := "retry :9, retry :10, retry :11, retry :2, retry :4, publish :20, retry :30"
-	if got := strings.Join(walk(&pb.ListDelayedRequest{Queue: "/t/a", Group: "g"}), ", "); got != want {
-		t.Errorf("listed are %s, want %s", got, want)
+	want := "retry :9, retry :10, retry :11, retry :2, retry :4, publish :20, retry :30, retry :31"
+	for limit := range int32(10) {
+		if got := strings.Join(walk(&pb.ListDelayedRequest{Queue: "/t/a", Group: "g", Limit: limit}), ", "); got != want {
+			t.Errorf("in pages of %d are listed %s, want %s", limit, got, want)
+		}
 	}
 	if got := strings.Join(walk(&pb.ListDelayedRequest{Queue: "/t/a"}), ", "); got != "publish :20" {
 		t.Errorf("without a group are listed %s", got)

@@ -19,7 +19,7 @@ func (a *app) dlqCommand() *cobra.Command {
 
 func (a *app) dlqListCommand() *cobra.Command {
 	var id string
-	var limit int
+	var list paging
 	cmd := &cobra.Command{
 		Use: "list PATH GROUP", Aliases: []string{"ls", "l"}, Short: "List dead letters with their history, oldest first",
 		Example: "  columba dlq list /demo/trips billing\n" +
@@ -30,25 +30,25 @@ func (a *app) dlqListCommand() *cobra.Command {
 			if a.format == formatTable {
 				view = listedDeadLetter
 			}
-			return a.deadLetters(ctx, args, id, limit, view)
+			return a.deadLetters(ctx, args, id, list, view)
 		}),
 	}
 	cmd.Flags().StringVar(&id, "id", "", "only the message with this id")
-	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 for all")
+	list.register(cmd, 0)
 	return cmd
 }
 
 func (a *app) dlqPeekCommand() *cobra.Command {
-	var limit int
+	var list paging
 	cmd := &cobra.Command{
 		Use: "peek PATH GROUP", Short: "Show the payloads of the first dead letters",
 		Example: "  columba dlq peek /demo/trips billing --limit 3",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			return a.deadLetters(ctx, args, "", limit, peekedDeadLetter)
+			return a.deadLetters(ctx, args, "", list, peekedDeadLetter)
 		}),
 	}
-	cmd.Flags().IntVar(&limit, "limit", defaultPeek, "at most this many; 0 for all")
+	list.register(cmd, defaultPeek)
 	return cmd
 }
 
@@ -100,8 +100,8 @@ func (a *app) dlqShowCommand() *cobra.Command {
 	return cmd
 }
 
-// deadLetters lists at most limit (0: all) dead letters of the group args[0] args[1].
-func (a *app) deadLetters(ctx context.Context, args []string, id string, limit int, view func(*pb.DeadLetter) []field) error {
+// deadLetters lists dead letters of the group args[0] args[1].
+func (a *app) deadLetters(ctx context.Context, args []string, id string, list paging, view func(*pb.DeadLetter) []field) error {
 	queue, group, err := groupName(args)
 	if err != nil {
 		return err
@@ -112,32 +112,12 @@ func (a *app) deadLetters(ctx context.Context, args []string, id string, limit i
 		}
 	}
 	out, admin := a.fitted("RECEIPT", "FIRST_ENQUEUED", "LAST_CONSUMER", "DEAD_SINCE", "ERROR", "ATTEMPTS", "REASON"), a.admin()
-	return a.limitedPages(out, "dead letters; a message that was rejected a moment ago may still be on its way", limit, func(after string, most int32) (string, error) {
+	return list.print(a, out, "dead letters; a message that was rejected a moment ago may still be on its way", func(after string, most int32) (string, error) {
 		page, err := ask(ctx, a, admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after, Limit: most, Id: id})
 		for _, d := range page.GetDeadLetters() {
-			if limit == 0 || out.items < limit {
-				out.item(view(d))
-			}
+			out.item(view(d))
 		}
 		return page.GetNext(), err
-	})
-}
-
-// limitedPages is pages for at most limit items; 0 means all. fetch is told how many are still wanted, 0 for a full page.
-func (a *app) limitedPages(out *printer, what string, limit int, fetch func(after string, most int32) (string, error)) error {
-	if limit < 0 {
-		return core.Errorf(core.CodeBadArgument, "limit %d is negative; use 0 for all", limit)
-	}
-	return a.pages(out, what, func(after string) (string, error) {
-		most := 0
-		if limit > 0 {
-			most = min(limit-out.items, 1000)
-		}
-		next, err := fetch(after, int32(most))
-		if limit > 0 && out.items >= limit {
-			next = ""
-		}
-		return next, err
 	})
 }
 
@@ -173,7 +153,7 @@ func (a *app) showDLQCommand() *cobra.Command {
 }
 
 func (a *app) peekCommand() *cobra.Command {
-	var limit int
+	var list paging
 	cmd := &cobra.Command{
 		Use: "peek PATH", Short: "Show stored messages of a queue, oldest first, without consuming them",
 		Example: "  columba peek /demo/trips --limit 3",
@@ -190,17 +170,15 @@ func (a *app) peekCommand() *cobra.Command {
 			case a.format == formatTable:
 				view = listedStored
 			}
-			return a.limitedPages(out, "messages", limit, func(after string, most int32) (string, error) {
+			return list.print(a, out, "messages", func(after string, most int32) (string, error) {
 				page, err := ask(ctx, a, admin.Peek, &pb.PeekRequest{Queue: queue, After: after, Limit: most})
 				for _, m := range page.GetMessages() {
-					if limit == 0 || out.items < limit {
-						out.item(view(m))
-					}
+					out.item(view(m))
 				}
 				return page.GetNext(), err
 			})
 		}),
 	}
-	cmd.Flags().IntVar(&limit, "limit", defaultPeek, "at most this many; 0 for all")
+	list.register(cmd, defaultPeek)
 	return cmd
 }

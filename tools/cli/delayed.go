@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) listDelayedCommand() *cobra.Command {
-	var limit int
+	var list paging
 	var id string
 	cmd := &cobra.Command{
 		Use: "delayed PATH [GROUP]", Short: "List the messages that wait for their time",
@@ -33,20 +33,18 @@ func (a *app) listDelayedCommand() *cobra.Command {
 				}
 			}
 			out, admin := a.fitted("ID", "ERROR", "ATTEMPTS"), a.admin()
-			return a.limitedPages(out, "delayed messages; a message that was sent back a moment ago is listed after two seconds or so", limit, func(after string, most int32) (string, error) {
+			return list.print(a, out, "delayed messages; a message that was sent back a moment ago is listed after two seconds or so", func(after string, most int32) (string, error) {
 				req.After, req.Limit = after, most
 				page, err := ask(ctx, a, admin.ListDelayed, req)
 				for _, m := range page.GetMessages() {
-					if limit == 0 || out.items < limit {
-						out.item(delayedFields(m))
-					}
+					out.item(delayedFields(m))
 				}
 				return page.GetNext(), err
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&id, "id", "", "only the message with this id")
-	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 for all")
+	list.register(cmd, 0)
 	return cmd
 }
 

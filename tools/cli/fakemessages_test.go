@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,8 +92,8 @@ func (s *fakeServer) ListDeadLetters(_ context.Context, r *connect.Request[pb.Li
 		if d.Receipt <= r.Msg.After || r.Msg.Id != "" && r.Msg.Id != d.Id {
 			continue
 		}
-		if len(res.DeadLetters) == 2 {
-			res.Next = res.DeadLetters[1].Receipt
+		if n := len(res.DeadLetters); n == 2 || n > 0 && n == int(r.Msg.Limit) {
+			res.Next = res.DeadLetters[n-1].Receipt
 			break
 		}
 		res.DeadLetters = append(res.DeadLetters, d)
@@ -100,12 +101,26 @@ func (s *fakeServer) ListDeadLetters(_ context.Context, r *connect.Request[pb.Li
 	return connect.NewResponse(res), nil
 }
 
+// fakePage bounds a page of a list of three, whose tokens are receipts in fakeExtent.
+func fakePage(after string, limit int32) (first, last int, next string) {
+	if _, seq, ok := strings.Cut(after, ":"); ok {
+		first, _ = strconv.Atoi(seq)
+	}
+	if last = 3; limit > 0 && first+int(limit) < last {
+		last = first + int(limit)
+		next = fmt.Sprintf("%s:%d", fakeExtent, last)
+	}
+	return first, last, next
+}
+
 func (s *fakeServer) ListDelayed(_ context.Context, r *connect.Request[pb.ListDelayedRequest]) (*connect.Response[pb.ListDelayedResponse], error) {
 	if _, err := s.queue(r.Msg.Queue); err != nil {
 		return nil, err
 	}
 	res := &pb.ListDelayedResponse{}
-	for i := range 3 {
+	first, last, next := fakePage(r.Msg.After, r.Msg.Limit)
+	res.Next = next
+	for i := first; i < last; i++ {
 		m := &pb.DelayedMessage{
 			Id: fakeID, Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Source: "publish", Due: timestamppb.New(fakeTime.AsTime().Add(time.Duration(i+1) * time.Hour)),
 			Message: &pb.Message{Id: fakeID, Key: "k"}, Enqueued: fakeTime,
@@ -124,7 +139,9 @@ func (s *fakeServer) Peek(_ context.Context, r *connect.Request[pb.PeekRequest])
 		return nil, err
 	}
 	res := &pb.PeekResponse{}
-	for i := range 3 {
+	first, last, next := fakePage(r.Msg.After, r.Msg.Limit)
+	res.Next = next
+	for i := first; i < last; i++ {
 		res.Messages = append(res.Messages, &pb.StoredMessage{
 			Receipt: fmt.Sprintf("%s:%d", fakeExtent, i+1), Enqueued: fakeTime, Message: &pb.Message{Id: fakeID, Payload: fmt.Appendf(nil, "m%d\t<&>", i+1)},
 		})

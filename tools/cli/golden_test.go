@@ -198,6 +198,8 @@ func TestGolden(t *testing.T) {
 			{line: "peek /demo/a --limit 2"},
 			{line: "list delayed /demo/a"},
 			{line: "list delayed /demo/a --limit 1 -o json"},
+			{line: "list delayed /demo/a --limit 1 -o json --after " + fakeExtent + ":1"},
+			{line: "list delayed /demo/a --after " + fakeExtent + ":2 -o json"},
 			{line: "list delayed /demo/none"},
 			{line: "list delayed /demo/a billing"},
 			{line: "list delayed /demo/a billing --limit 1 -o json"},
