@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
+	"github.com/columbamq/columba/outputhost/inspect"
 	"github.com/columbamq/columba/wire/ws"
 )
 
@@ -129,7 +130,7 @@ func TestCountShares_Refuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	look := &pb.CountSharesRequest_Look{Group: record.ID.ID[:], Extent: a.Extent.Id, Last: 5}
-	most := make([]*pb.CountSharesRequest_Look, maxLooks)
+	most := make([]*pb.CountSharesRequest_Look, inspect.MaxLooks)
 	for i := range most {
 		most[i] = look
 	}

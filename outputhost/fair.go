@@ -2,9 +2,11 @@ package outputhost
 
 import (
 	"math"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/outputhost/inspect"
 )
 
 // Consumers of a group that grant much must not starve those that grant little: consumers take turns, which are short while several have credit, and one
@@ -77,6 +79,26 @@ func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
 	// A consumer that holds nothing gets a message that is larger than its window. A window of twice what is taken at once has room for any.
 	oversize := c.held == 0 || c.credit.bytes < 2*takeBytesAtOnce && g.holdsLocked(c) == 0
 	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Oversize: oversize}
+}
+
+// takersLocked are the consumers and pulls, and one pull more shortly after the last.
+func (g *group) takersLocked(now time.Time) inspect.Takers {
+	t := inspect.Takers{All: len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Throttled: true}
+	if g.h.elapsed(now)-g.mu.pulled < pullAgain {
+		t.All, t.Credit = t.All+1, t.Credit+1
+	}
+	if t.Credit > 0 {
+		t.Throttled = g.mu.rules.Throttled(pullSession)
+	}
+	most := g.mostHeldLocked()
+	for _, c := range g.mu.consumers {
+		if c.credit.messages > 0 && c.credit.bytes > 0 && !c.s.mux.Conn.Full() && g.mayHoldLocked(c, most) > 0 {
+			t.Credit++
+			t.Throttled = t.Throttled && g.mu.rules.Throttled(c.id)
+		}
+	}
+	t.Throttled = t.Throttled && t.Credit > 0
+	return t
 }
 
 // takeTurnsLocked gives each consumer one turn, as their credits allow.

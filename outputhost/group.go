@@ -10,6 +10,7 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/inspect"
 	"github.com/columbamq/columba/outputhost/rate"
 	"github.com/columbamq/columba/outputhost/transfer"
 )
@@ -40,7 +41,7 @@ type group struct {
 		dropped   uint64                   // shares that were taken out of the group
 		settled   int                      // messages since the last checkpoint
 		acks      rate.Meter               // of what the rules have counted as acked
-		told      toldGroup                // what controllers were told of the group
+		counted   inspect.CountedGroup     // what controllers were told of the group
 		gap       uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
 		ordered   []*share                 // of shares, oldest extent first; nil when they changed
 		consumers []*consumer              // in turn
@@ -86,6 +87,18 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	h.mu.groups[record.ID] = g
 	g.users.Add(1)
 	return g, nil
+}
+
+// measure notes how much the group has acknowledged so far.
+func (g *group) measure(now time.Time) {
+	g.mu.Lock()
+	g.mu.acks.Note(g.mu.rules.Counters().Acked, now)
+	g.mu.Unlock()
+}
+
+// ackRateLocked is how many messages are acked per second.
+func (g *group) ackRateLocked(now time.Time) float64 {
+	return g.mu.acks.PerSecond(g.mu.rules.Counters().Acked, now)
 }
 
 // release lets go of a group that was found.

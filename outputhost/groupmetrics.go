@@ -71,7 +71,7 @@ func (g *group) series(now time.Time) groupSeries {
 	counters := g.mu.rules.Counters()
 	x := groupSeries{
 		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(), events: eventsOf(counters),
-		rate: g.mu.acks.PerSecond(counters.Acked, now),
+		rate: g.ackRateLocked(now),
 	}
 	if since, stalled := g.mu.rules.Stalled(); stalled {
 		x.stalled = now.Sub(since).Seconds()

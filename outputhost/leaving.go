@@ -14,7 +14,7 @@ import (
 
 func newMover(h *Host) *transfer.Mover {
 	return transfer.New(transfer.Config{
-		Meta: h.deps.Meta, Reader: builtIn{h}, Tasks: h.tasks, Client: string(h.deps.Members.Self().ID), Now: h.deps.Now, Log: h.log,
+		Meta: h.deps.Meta, Reader: h.inspector, Tasks: h.tasks, Client: string(h.deps.Members.Self().ID), Now: h.deps.Now, Log: h.log,
 		Hosts: func() (out []publish.Host) {
 			for _, m := range h.deps.Members.Hosts("inputhost") {
 				out = append(out, publish.Host{ID: m.ID, Address: m.Address})

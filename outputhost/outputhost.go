@@ -25,6 +25,7 @@ import (
 	"github.com/columbamq/columba/outputhost/budget"
 	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/deadlines"
+	"github.com/columbamq/columba/outputhost/inspect"
 	"github.com/columbamq/columba/outputhost/lease"
 	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/outputhost/transfer"
@@ -98,7 +99,7 @@ type Host struct {
 	notes     *budget.Budget // the part of the memory for texts and metadata of nacks
 	lease     *lease.Lease
 	cancels   *cancels.Desk
-	counts    counts
+	inspector *inspect.Inspector
 	mu        struct {
 		sync.Mutex
 		groups   map[core.GroupID]*group
@@ -146,6 +147,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.assigning = make(chan struct{}, 1)
 	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)
+	h.inspector = newInspector(h)
 	h.mover = newMover(h)
 	h.sources = sources.New(deps.Members)
 	h.memory = budget.New(cfg.HoldMemory)

@@ -12,6 +12,7 @@ import (
 	"github.com/columbamq/columba/core/acktoken"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/inspect"
 )
 
 // Limits of a unary pull, and of a unary settlement.
@@ -119,7 +120,7 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := shareOf(run.Share)
 		g.h.metrics.handedOut(run, now)
-		err := eachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {
+		err := inspect.EachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {
 			m, err := s.pulledLocked(seq, record, run)
 			if err != nil {
 				failed = cmp.Or(failed, err)
@@ -141,7 +142,7 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 
 // pulledLocked is the answer of a pull for one record of a run.
 func (s *share) pulledLocked(seq core.Seq, record []byte, run dispatch.Run) (*pb.PulledMessage, error) {
-	m, r, err := messageOf(record)
+	m, r, err := inspect.Message(record)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -75,7 +74,7 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 		if err != nil {
 			return nil, convert.RPCError(err)
 		}
-		d, err := g.depth(ctx)
+		d, err := s.h.inspector.Depth(ctx, inspectedGroup{g})
 		g.release()
 		if err != nil {
 			return nil, convert.RPCError(err)
@@ -91,11 +90,7 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 		return nil, convert.RPCError(err)
 	}
 	defer g.release()
-	out, err := g.whyStuck(ctx)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(out), nil
+	return respond(s.h.inspector.WhyStuck(ctx, inspectedGroup{g}))
 }
 
 func (s *service) GetStanding(ctx context.Context, req *connect.Request[pb.StandingRequest]) (*connect.Response[pb.Standing], error) {
@@ -108,23 +103,39 @@ func (s *service) GetStanding(ctx context.Context, req *connect.Request[pb.Stand
 		return nil, convert.RPCError(err)
 	}
 	defer g.release()
-	out, err := g.standing(at)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(out), nil
+	return respond(s.h.inspector.Status(inspectedGroup{g}, at))
+}
+
+func (s *service) CountShares(ctx context.Context, req *connect.Request[pb.CountSharesRequest]) (*connect.Response[pb.CountSharesResponse], error) {
+	return respond(s.h.inspector.CountShares(ctx, req.Msg))
 }
 
 func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
-	out, err := s.h.peek(ctx, req.Msg)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(out), nil
+	return respond(s.h.inspector.Peek(ctx, req.Msg))
 }
 
 func (s *service) ListDeadLetters(ctx context.Context, req *connect.Request[pb.ListDeadLettersRequest]) (*connect.Response[pb.ListDeadLettersResponse], error) {
-	out, err := s.h.listLetters(ctx, req.Msg)
+	return respond(s.h.inspector.ListDeadLetters(ctx, req.Msg))
+}
+
+func (s *service) SelectDeadLetters(ctx context.Context, req *connect.Request[pb.SelectDeadLettersRequest]) (*connect.Response[pb.SelectDeadLettersResponse], error) {
+	return respond(s.h.inspector.SelectDeadLetters(ctx, req.Msg))
+}
+
+func (s *service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
+	return respond(s.h.inspector.ListParked(ctx, req.Msg))
+}
+
+func (s *service) ListTimers(ctx context.Context, req *connect.Request[pb.ListTimersRequest]) (*connect.Response[pb.PeekResponse], error) {
+	return respond(s.h.inspector.ListTimers(ctx, req.Msg))
+}
+
+func (s *service) ListWaiting(ctx context.Context, req *connect.Request[pb.ListWaitingRequest]) (*connect.Response[pb.ListWaitingResponse], error) {
+	return respond(s.h.inspector.ListWaiting(ctx, req.Msg))
+}
+
+// respond is the answer of a call.
+func respond[T any](out *T, err error) (*connect.Response[T], error) {
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -233,37 +244,3 @@ func (h *Host) followAllCancels(ctx context.Context, groups []*group) error {
 	}
 	return nil
 }
-
-func (s *service) SelectDeadLetters(ctx context.Context, req *connect.Request[pb.SelectDeadLettersRequest]) (*connect.Response[pb.SelectDeadLettersResponse], error) {
-	out, err := s.h.selectLetters(ctx, req.Msg)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(out), nil
-}
-
-func (s *service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
-	out, err := s.h.listParked(ctx, req.Msg)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(out), nil
-}
-
-func (s *service) ListTimers(ctx context.Context, req *connect.Request[pb.ListTimersRequest]) (*connect.Response[pb.PeekResponse], error) {
-	out, err := s.h.peekTimers(ctx, req.Msg)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(out), nil
-}
-
-func (s *service) ListWaiting(ctx context.Context, req *connect.Request[pb.ListWaitingRequest]) (*connect.Response[pb.ListWaitingResponse], error) {
-	out, err := s.h.listWaiting(ctx, req.Msg)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(out), nil
-}
-
-func unixMicro(us int64) *timestamppb.Timestamp { return convert.Time(time.UnixMicro(us)) }

@@ -12,6 +12,7 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/cancels"
+	"github.com/columbamq/columba/outputhost/inspect"
 	"github.com/columbamq/columba/outputhost/once"
 	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
@@ -19,34 +20,32 @@ import (
 
 // share is a group's part of one extent on this host. Its fields are the group's mutex's.
 type share struct {
-	group                   *group
-	extent                  core.Extent
-	generation              uint64 // counter of the assignment
-	rules                   *dispatch.Share
-	reader                  *reader
-	misses                  int                       // failures to read in a row
-	failed                  map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
-	holders                 []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
-	trouble                 error                     // the last failure to read, for those who ask why it does not go on
-	lookedAt                time.Duration             // when its seal row was read because reading failed, see elapsed
-	l                       core.Seq                  // the end, once it is known
-	last                    core.Seq                  // committed, as far as heard
-	next                    next                      // as read for its age while nobody reads the share
-	told                    toldCounts                // what controllers were told of its counts
-	watch                   dispatch.Watch            // of the watchdog
-	gone                    uint64                    // how many messages selections took of the extent, as far as known here
-	began                   time.Time                 // when it was resumed here
-	announced               int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages that leave for the dead letter queue; 0: none did
-	claim                   *once.Claim               // of a group that delivers at most once, else nil
-	held                    int                       // bytes it holds, as counted in the host's memory
-	noted                   int                       // of these, texts and metadata of nacks, as counted there
-	others                  map[metadata.Key]*other   // checkpoints of other owners
-	late                    *late                     // of a share that was given away: what is still settled here
-	end                     bool                      // sealed: l is known
-	retired                 bool                      // retention has taken it: nothing more is read, and the next list lacks it
-	removed                 bool
-	saved                   bool // a checkpoint of this owner is durable
-	toldAsleep, toldReading bool // with told: beside the other flags, for every idle group has a share
+	group      *group
+	extent     core.Extent
+	generation uint64 // counter of the assignment
+	rules      *dispatch.Share
+	reader     *reader
+	misses     int                       // failures to read in a row
+	failed     map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
+	holders    []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
+	trouble    error                     // the last failure to read, for those who ask why it does not go on
+	lookedAt   time.Duration             // when its seal row was read because reading failed, see elapsed
+	l          core.Seq                  // the end, once it is known
+	last       core.Seq                  // committed, as far as heard
+	counted    inspect.CountedShare      // what controllers were told of its counts
+	watch      dispatch.Watch            // of the watchdog
+	gone       uint64                    // how many messages selections took of the extent, as far as known here
+	began      time.Time                 // when it was resumed here
+	announced  int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages that leave for the dead letter queue; 0: none did
+	claim      *once.Claim               // of a group that delivers at most once, else nil
+	held       int                       // bytes it holds, as counted in the host's memory
+	noted      int                       // of these, texts and metadata of nacks, as counted there
+	others     map[metadata.Key]*other   // checkpoints of other owners
+	late       *late                     // of a share that was given away: what is still settled here
+	end        bool                      // sealed: l is known
+	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
+	removed    bool
+	saved      bool // a checkpoint of this owner is durable
 }
 
 // shareOf is the share of this host that has the rules; nil once it was dropped. The caller holds the group's mutex.

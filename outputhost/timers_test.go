@@ -44,7 +44,7 @@ func dueBody(t *testing.T, seqs ...core.Seq) []byte {
 
 func depthOf(t *testing.T, g *group) *pb.Depth {
 	t.Helper()
-	d, err := g.depth(t.Context())
+	d, err := g.h.inspector.Depth(t.Context(), inspectedGroup{g})
 	if err != nil {
 		t.Fatal(err)
 	}

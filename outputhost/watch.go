@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/outputhost/inspect"
 	"github.com/columbamq/columba/outputhost/sources"
 )
 
@@ -164,7 +165,7 @@ func (r *reader) ask(ctx context.Context) {
 		var resp *connect.Response[pb.Replica]
 		asked = true
 		if resp, answer = g.h.deps.Peers.Store(o.Address).GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: s.extent.ID.ID[:]})); answer == nil {
-			last = readableOf(resp.Msg)
+			last = inspect.ReadableTo(resp.Msg)
 		} else if silent(convert.FromRPC(answer)) {
 			g.h.sources.Shun(o.ID, g.h.deps.Now())
 		}

@@ -1,4 +1,4 @@
-package outputhost
+package inspect
 
 import (
 	"testing"
@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestMessages_OfBytesThatAreNoText reads a record of which nothing is text, as a client may publish and nack it: it must not make a listing, or a pull, fail.
+// TestMessages_OfBytesThatAreNoText reads a record of which nothing is text, as a client may publish and nack it: it
+// must not make a listing, or a pull, fail.
 func TestMessages_OfBytesThatAreNoText(t *testing.T) {
 	no := []byte("a\xff")
 	headers, err := wire.AppendHeaders(nil, [2]string{string(no), string(no)})
@@ -21,7 +22,7 @@ func TestMessages_OfBytesThatAreNoText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letter, err := letterOf(record, core.Receipt{}, 1)
+	letter, err := deadLetterOf(record, core.Receipt{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,16 @@
-package outputhost
+package inspect
 
 import (
 	"context"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/outputhost/cancels"
+)
+
+// Limits of a page of messages.
+const (
+	MaxPage      = 1000
+	MaxPageBytes = 8 << 20
 )
 
 // stored is a message that a listing comes by.
@@ -25,10 +30,10 @@ type listing struct {
 }
 
 // newListing goes on after a receipt; with an id it looks for one message, and has more to read.
-func (h *Host) newListing(after core.Receipt, limit int, id string) listing {
-	l := listing{limit: limit, most: maxPullBytes, last: after}
+func (x *Inspector) newListing(after core.Receipt, limit int, id string) listing {
+	l := listing{limit: limit, most: MaxPageBytes, last: after}
 	if id != "" {
-		l.most = h.cfg.SearchBytes
+		l.most = x.cfg.SearchBytes
 	}
 	return l
 }
@@ -43,22 +48,22 @@ func (l *listing) take(s stored, page int) (next string, more bool) {
 	return "", true
 }
 
-// peek lists stored messages of a queue.
-func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse, error) {
-	queue, after, limit, err := h.page(ctx, req.Queue, req.After, req.Limit)
+// Peek lists stored messages of a queue.
+func (x *Inspector) Peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse, error) {
+	queue, after, limit, err := x.page(ctx, req.Queue, req.After, req.Limit)
 	if err != nil {
 		return nil, err
 	}
-	reader, err := h.readerOf(ctx, req.Queue)
+	reader, err := x.readerOf(ctx, req.Queue)
 	if err != nil {
 		return nil, err
 	}
-	out, l := &pb.PeekResponse{}, listing{limit: limit, most: maxPullBytes, last: after}
-	err = h.scan(ctx, queue, reader, after, nil, func(s stored) (more bool, err error) {
+	out, l := &pb.PeekResponse{}, listing{limit: limit, most: MaxPageBytes, last: after}
+	err = x.scan(ctx, queue, reader, after, nil, func(s stored) (more bool, err error) {
 		if out.Next, more = l.take(s, len(out.Messages)); !more || s.taken {
 			return more, nil
 		}
-		m, _, err := messageOf(s.record)
+		m, _, err := Message(s.record)
 		if err != nil {
 			return false, err
 		}
@@ -68,18 +73,18 @@ func (h *Host) peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResponse,
 	return out, err
 }
 
-// listLetters lists a group's dead letters.
-func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
-	queue, after, limit, err := h.page(ctx, core.DLQPath(req.Queue, req.Group), req.After, req.Limit)
+// ListDeadLetters lists a group's dead letters.
+func (x *Inspector) ListDeadLetters(ctx context.Context, req *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
+	queue, after, limit, err := x.page(ctx, core.DLQPath(req.Queue, req.Group), req.After, req.Limit)
 	if err != nil {
 		return nil, err
 	}
-	out, l := &pb.ListDeadLettersResponse{}, h.newListing(after, limit, req.Id)
-	err = h.scan(ctx, queue, core.GroupID{}, after, nil, func(s stored) (more bool, err error) {
+	out, l := &pb.ListDeadLettersResponse{}, x.newListing(after, limit, req.Id)
+	err = x.scan(ctx, queue, core.GroupID{}, after, nil, func(s stored) (more bool, err error) {
 		if out.Next, more = l.take(s, len(out.DeadLetters)); !more || s.taken && !req.Taken {
 			return more, nil
 		}
-		d, err := letterOf(s.record, s.at, s.enqueued)
+		d, err := deadLetterOf(s.record, s.at, s.enqueued)
 		if err == nil && (req.Id == "" || d.Id == req.Id) {
 			d.Taken = s.taken
 			out.DeadLetters = append(out.DeadLetters, d)
@@ -90,15 +95,15 @@ func (h *Host) listLetters(ctx context.Context, req *pb.ListDeadLettersRequest) 
 	return out, err
 }
 
-// listParked lists what waits in a group's retry queue. There is none before a message is parked first.
-func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
-	g, err := h.lookUp(ctx, req.Queue, req.Group)
+// ListParked lists the messages that wait in a group's retry queue. The queue is not there before the first one.
+func (x *Inspector) ListParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
+	g, release, err := x.host.Group(ctx, req.Queue, req.Group)
 	if err != nil {
 		return nil, err
 	}
-	defer g.release()
+	defer release()
 	out := &pb.ListParkedResponse{}
-	queue, after, limit, err := h.page(ctx, core.RetryPath(req.Queue, req.Group), req.After, req.Limit)
+	queue, after, limit, err := x.page(ctx, core.RetryPath(req.Queue, req.Group), req.After, req.Limit)
 	if core.CodeOf(err) == core.CodeNotFound {
 		return out, nil
 	}
@@ -106,7 +111,7 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 		return nil, err
 	}
 	if req.Until != nil {
-		return out, h.lookUpDue(ctx, queue, g.id, req.Until.AsTime(), func(at core.Receipt, enqueued int64, record []byte) error {
+		return out, x.lookUpDue(ctx, queue, g.ID(), req.Until.AsTime(), func(at core.Receipt, enqueued int64, record []byte) error {
 			out.Looked++
 			m, err := parkedOf(record, at, enqueued)
 			if err == nil && (req.Id == "" || m.Id == req.Id) && len(out.Messages) < limit {
@@ -115,24 +120,24 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 			return err
 		})
 	}
-	now, l := h.deps.Now(), h.newListing(after, limit, req.Id)
-	var decided cancels.Decided // of the extent that is looked through
+	now, l := x.host.Now(), x.newListing(after, limit, req.Id)
+	var cancelled func(core.Seq) bool // in the extent that is looked through
 	var of core.ExtentID
-	skip := func(e core.Extent) (bool, error) { return h.allDue(ctx, e, now) }
+	skip := func(e core.Extent) (bool, error) { return x.allDue(ctx, e, now) }
 	if req.Due {
 		skip = nil
 	}
-	err = h.scan(ctx, queue, g.id, after, skip, func(s stored) (more bool, err error) {
+	err = x.scan(ctx, queue, g.ID(), after, skip, func(s stored) (more bool, err error) {
 		if out.Next, more = l.take(s, len(out.Messages)); !more || s.taken {
 			return more, nil
 		}
 		if of != s.at.Extent {
-			if decided, err = h.cancels.Read(ctx, s.at.Extent); err != nil {
+			if cancelled, err = x.host.Cancelled(ctx, s.at.Extent); err != nil {
 				return false, err
 			}
 			of = s.at.Extent
 		}
-		if !req.Due && decided.ForAll(s.at.Seq) {
+		if !req.Due && cancelled(s.at.Seq) {
 			return true, nil
 		}
 		m, err := parkedOf(s.record, s.at, s.enqueued)
@@ -147,14 +152,14 @@ func (h *Host) listParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.L
 }
 
 // page reads the common parts of a listing.
-func (h *Host) page(ctx context.Context, path, after string, limit int32) (core.QueueID, core.Receipt, int, error) {
+func (x *Inspector) page(ctx context.Context, path, after string, limit int32) (core.QueueID, core.Receipt, int, error) {
 	var at core.Receipt
-	id, err := h.queueID(ctx, path)
+	id, err := x.host.QueueID(ctx, path)
 	if err == nil && after != "" {
 		at, err = core.ParseReceipt(after)
 	}
-	if limit <= 0 || limit > maxPull {
-		limit = maxPull
+	if limit <= 0 || limit > MaxPage {
+		limit = MaxPage
 	}
 	return id, at, int(limit), err
 }

@@ -1,5 +1,6 @@
-// Package sift picks the dead letters of a selection out of an extent's batches, and makes the batches of a staging extent of them.
-package sift
+// Package selection picks the dead letters of a selection out of an extent's batches, and makes the batches of a
+// staging extent of them.
+package selection
 
 import (
 	"github.com/columbamq/columba/core"
@@ -14,10 +15,13 @@ type Position struct {
 	AppendTime int64  // of the batch of Last, unix µs
 }
 
-// Sieve takes the batches of an extent, in their order. What it makes of them depends on them, the selection, what was removed before and the
-// position that it begins at, and on nothing else: whoever does it again makes the same. A batch becomes one batch of those of its records that
-// fit, byte for byte, with its append time, or that of the one before where that was later.
-type Sieve struct {
+// Filter makes the batches of a staging extent from the batches of an extent, given in their order. Each batch becomes
+// one batch of the records that match, byte for byte, with its append time, or the append time of the batch before it
+// if that is later.
+//
+// Filter is deterministic: a second run with the same selection, the same removed dead letters and the same position
+// makes identical batches.
+type Filter struct {
 	Selection core.Selection
 	Removed   *acklevel.Window // what selections of before have taken
 	At        Position         // of the staging extent
@@ -28,7 +32,7 @@ type Sieve struct {
 }
 
 // Batch takes the next batch; its records were verified.
-func (s *Sieve) Batch(b wire.Batch) error {
+func (s *Filter) Batch(b wire.Batch) error {
 	head := len(s.Out)
 	s.Out = append(s.Out, make([]byte, wire.BatchHeaderLen)...)
 	count := uint32(0)
@@ -64,7 +68,7 @@ func (s *Sieve) Batch(b wire.Batch) error {
 	return nil
 }
 
-func (s *Sieve) fits(record []byte, since int64) (bool, error) {
+func (s *Filter) fits(record []byte, since int64) (bool, error) {
 	var r wire.Record
 	if _, err := wire.DecodeRecord(record, &r); err != nil {
 		return false, err

@@ -1,4 +1,4 @@
-package outputhost
+package inspect
 
 import (
 	"context"
@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
+	"go.uber.org/goleak"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
@@ -19,9 +21,13 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
 	"github.com/columbamq/columba/wire"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // heldTo is a store that has an extent up to a seq, one record in a batch.
 type heldTo struct {
@@ -47,13 +53,54 @@ func (s *heldTo) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeR
 	return connect.NewResponse(out), nil
 }
 
-// serveStores makes stores members that answer; nil is one whose address refuses.
-func (b *bench) serveStores(stores map[core.HostID]*heldTo) {
-	b.t.Helper()
-	zones := make(map[core.HostID]string)
+// testHost is a host with stores and metadata, and without groups.
+type testHost struct {
+	Host
+	t      *testing.T
+	meta   metadata.Store
+	stores []core.HostID // that are live
+	peers  *peer.Pool
+}
+
+func newTestHost(t *testing.T) *testHost {
+	meta := memory.New()
+	t.Cleanup(func() { meta.Close() })
+	return &testHost{t: t, meta: meta}
+}
+
+func (h *testHost) Now() time.Time       { return time.Now() }
+func (h *testHost) Meta() metadata.Store { return h.meta }
+func (h *testHost) Store(address string) columbav1connect.StoreServiceClient {
+	return h.peers.Store(address)
+}
+
+func (h *testHost) Replicas(e core.Extent) []membership.Host { return h.Holders(e, nil) }
+
+func (h *testHost) Holders(e core.Extent, holders []core.HostID) (out []membership.Host) {
+	others := slices.DeleteFunc(slices.Clone(e.Replicas), func(id core.HostID) bool { return slices.Contains(holders, id) })
+	for _, id := range append(slices.Clone(holders), others...) {
+		if slices.Contains(h.stores, id) {
+			out = append(out, membership.Host{ID: id, Address: string(id) + ":1"})
+		}
+	}
+	return out
+}
+
+// sealed writes the seal row of an extent.
+func (h *testHost) sealed(row metadata.SealRecord) {
+	h.t.Helper()
+	if err := metadata.Create(h.t.Context(), h.meta, metadata.Seals, metadata.SealKey(row.Extent.ID), row); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// serve makes stores live that answer; nil is one whose address refuses.
+func (h *testHost) serve(stores map[core.HostID]*heldTo) {
+	h.t.Helper()
+	h.stores = nil
 	listeners := make(map[string]*netmem.Listener)
 	for id, s := range stores {
-		zones[id] = ""
+		h.stores = append(h.stores, id)
 		if s == nil {
 			continue
 		}
@@ -65,25 +112,23 @@ func (b *bench) serveStores(stores map[core.HostID]*heldTo) {
 		server := &http.Server{Handler: mux}
 		var serving sync.WaitGroup
 		serving.Go(func() { server.Serve(l) })
-		b.t.Cleanup(func() {
+		h.t.Cleanup(func() {
 			server.Close()
 			serving.Wait()
 		})
 	}
-	b.stores(zones)
-	pool := peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler), NetDial: func(ctx context.Context, _, addr string) (net.Conn, error) {
+	h.peers = peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler), NetDial: func(ctx context.Context, _, addr string) (net.Conn, error) {
 		if l := listeners[addr]; l != nil {
 			return l.Dial(ctx)
 		}
 		return nil, errors.New("refused")
 	}})
-	b.t.Cleanup(pool.Close)
-	b.deps.Peers = pool
+	h.t.Cleanup(h.peers.Close)
 }
 
 // seqsOf are what a listing of an extent shows.
-func (b *bench) seqsOf(e core.Extent) (seqs []core.Seq, err error) {
-	_, err = b.scanExtent(b.t.Context(), e, core.GroupID{}, 1, func(m stored) (bool, error) {
+func (h *testHost) seqsOf(e core.Extent) (seqs []core.Seq, err error) {
+	_, err = New(Config{}, h).scanExtent(h.t.Context(), e, core.GroupID{}, 1, func(m stored) (bool, error) {
 		seqs = append(seqs, m.at.Seq)
 		return true, nil
 	})
@@ -92,47 +137,47 @@ func (b *bench) seqsOf(e core.Extent) (seqs []core.Seq, err error) {
 
 // TestScan_AsFarAsAnyReplicaLetsItBeRead has one that is damaged, one that is behind, and one that is down.
 func TestScan_AsFarAsAnyReplicaLetsItBeRead(t *testing.T) {
-	b := newBench(t)
+	h := newTestHost(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b", "c", "d"}}
-	b.serveStores(map[core.HostID]*heldTo{"a": {last: 9, damaged: true}, "b": {last: 2}, "c": {last: 5}, "d": nil})
-	if seqs, err := b.seqsOf(e); err != nil || len(seqs) != 5 {
+	h.serve(map[core.HostID]*heldTo{"a": {last: 9, damaged: true}, "b": {last: 2}, "c": {last: 5}, "d": nil})
+	if seqs, err := h.seqsOf(e); err != nil || len(seqs) != 5 {
 		t.Errorf("%v, %v; want 1 to 5", seqs, err)
 	}
-	b.serveStores(map[core.HostID]*heldTo{"b": {last: 2}, "a": nil, "c": nil, "d": nil})
-	if seqs, err := b.seqsOf(e); err != nil || len(seqs) != 2 {
+	h.serve(map[core.HostID]*heldTo{"b": {last: 2}, "a": nil, "c": nil, "d": nil})
+	if seqs, err := h.seqsOf(e); err != nil || len(seqs) != 2 {
 		t.Errorf("%v, %v; want 1 and 2", seqs, err)
 	}
-	b.serveStores(map[core.HostID]*heldTo{"a": nil, "b": nil, "c": nil, "d": nil})
-	if seqs, err := b.seqsOf(e); err == nil {
+	h.serve(map[core.HostID]*heldTo{"a": nil, "b": nil, "c": nil, "d": nil})
+	if seqs, err := h.seqsOf(e); err == nil {
 		t.Errorf("%v although no replica answers", seqs)
 	}
 }
 
 // TestScan_HolderThatIsBehindIsNotTheEnd lists a sealed extent.
 func TestScan_HolderThatIsBehindIsNotTheEnd(t *testing.T) {
-	b := newBench(t)
+	h := newTestHost(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
-	b.write(metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: e.Replicas})
+	h.sealed(metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: e.Replicas})
 	for behind, whole := range map[core.HostID]core.HostID{"a": "b", "b": "a"} {
-		b.serveStores(map[core.HostID]*heldTo{behind: {last: 2}, whole: {last: 5}})
-		if seqs, err := b.seqsOf(e); err != nil || len(seqs) != 5 {
+		h.serve(map[core.HostID]*heldTo{behind: {last: 2}, whole: {last: 5}})
+		if seqs, err := h.seqsOf(e); err != nil || len(seqs) != 5 {
 			t.Errorf("with %s behind: %v, %v; want 1 to 5", behind, seqs, err)
 		}
 	}
-	b.serveStores(map[core.HostID]*heldTo{"a": {last: 2}, "b": nil})
-	if seqs, err := b.seqsOf(e); err == nil {
+	h.serve(map[core.HostID]*heldTo{"a": {last: 2}, "b": nil})
+	if seqs, err := h.seqsOf(e); err == nil {
 		t.Errorf("%v without an error, want one: there are 5", seqs)
 	}
 }
 
 // TestScan_RetiredExtentIsEmpty: it counts no more, though its stores may not have removed it yet.
 func TestScan_RetiredExtentIsEmpty(t *testing.T) {
-	b := newBench(t)
+	h := newTestHost(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
-	b.write(metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentRetired, L: 5, Holders: e.Replicas})
+	h.sealed(metadata.SealRecord{Extent: e, State: core.ExtentRetired, L: 5, Holders: e.Replicas})
 	for _, a := range []*heldTo{{last: 5}, nil} {
-		b.serveStores(map[core.HostID]*heldTo{"a": a, "b": nil})
-		if seqs, err := b.seqsOf(e); err != nil || len(seqs) > 0 {
+		h.serve(map[core.HostID]*heldTo{"a": a, "b": nil})
+		if seqs, err := h.seqsOf(e); err != nil || len(seqs) > 0 {
 			t.Errorf("%v, %v; want nothing", seqs, err)
 		}
 	}
@@ -141,16 +186,16 @@ func TestScan_RetiredExtentIsEmpty(t *testing.T) {
 // TestScan_GivenUpExtentEndsWhereItIsLost: nobody waits for what no store has any more.
 func TestScan_GivenUpExtentEndsWhereItIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		h := newTestHost(t)
 		e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
 		row := metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: []core.HostID{"c"}, Home: core.Home{Kind: core.HomeOwn}}
 		if err := row.GiveUp(4, 0, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		b.write(metadata.Seals, metadata.SealKey(e.ID), row)
-		b.serveStores(map[core.HostID]*heldTo{"a": {last: 2}, "b": {last: 3}, "c": {}})
+		h.sealed(row)
+		h.serve(map[core.HostID]*heldTo{"a": {last: 2}, "b": {last: 3}, "c": {}})
 		began := time.Now()
-		if seqs, err := b.seqsOf(e); err != nil || len(seqs) != 3 || time.Since(began) > 2*time.Second {
+		if seqs, err := h.seqsOf(e); err != nil || len(seqs) != 3 || time.Since(began) > 2*time.Second {
 			t.Errorf("%v, %v after %s; want 1 to 3 at once", seqs, err, time.Since(began))
 		}
 	})
@@ -164,12 +209,13 @@ func (s *heldTo) ListDue(_ context.Context, req *connect.Request[pb.ListDueReque
 	return connect.NewResponse(&pb.ListDueResponse{}), nil
 }
 
-// TestListDue_OneIsBehind: whoever asks tries again while a holder has not heard of its end, whatever stores say that are no holders.
+// TestListDue_OneIsBehind: whoever asks tries again while a holder has not heard of its end, whatever stores say that
+// are no holders.
 func TestListDue_OneIsBehind(t *testing.T) {
-	b := newBench(t)
+	h := newTestHost(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b", "c"}}
-	b.serveStores(map[core.HostID]*heldTo{"a": {last: 2}, "b": nil, "c": nil})
-	_, err := b.listDue(t.Context(), b.sources.All(e, []core.HostID{"a"}, time.Now()), &pb.ListDueRequest{Extent: e.ID.ID[:], UpTo: 5})
+	h.serve(map[core.HostID]*heldTo{"a": {last: 2}, "b": nil, "c": nil})
+	_, err := New(Config{}, h).listDue(t.Context(), h.Holders(e, []core.HostID{"a"}), &pb.ListDueRequest{Extent: e.ID.ID[:], UpTo: 5})
 	if core.CodeOf(err) != core.CodeIncomplete {
 		t.Errorf("%v, want that one is behind", err)
 	}

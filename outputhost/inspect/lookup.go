@@ -1,4 +1,4 @@
-package outputhost
+package inspect
 
 import (
 	"context"
@@ -10,27 +10,23 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/intake"
-	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
 
 // lookBytes bounds what one look-up of EachSince reads.
 const lookBytes = 256 << 20
 
-// builtIn reads built-in queues for transfers.
-type builtIn struct{ h *Host }
-
 // EachSince implements transfer.Reader.
-func (b builtIn) EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error {
+func (x *Inspector) EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error {
 	left := lookBytes
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, b.h.deps.Meta, metadata.Extents, queue.String(), metadata.One) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.One) {
 		if err != nil {
 			return err
 		}
 		e := r.Value.Extent
-		more, err := b.h.eachSinceIn(ctx, e, since, &left, f)
+		more, err := x.eachSinceIn(ctx, e, since, &left, f)
 		switch {
 		case err != nil:
 			return core.Errorf(core.CodeOf(err), "look for messages in extent %s: %w", e.ID, err)
@@ -42,8 +38,8 @@ func (b builtIn) EachSince(ctx context.Context, queue core.QueueID, since time.T
 }
 
 // EachDue implements transfer.Reader.
-func (b builtIn) EachDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
-	return b.h.lookUpDue(ctx, queue, group, due, func(_ core.Receipt, _ int64, record []byte) error {
+func (x *Inspector) EachDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
+	return x.lookUpDue(ctx, queue, group, due, func(_ core.Receipt, _ int64, record []byte) error {
 		var r wire.Record
 		if _, err := wire.DecodeRecord(record, &r); err != nil {
 			return err
@@ -54,15 +50,15 @@ func (b builtIn) EachDue(ctx context.Context, queue core.QueueID, group core.Gro
 }
 
 // eachSinceIn calls f for the records of an extent, whoever reads it, until it answers false.
-func (h *Host) eachSinceIn(ctx context.Context, e core.Extent, since time.Time, left *int, f func(*wire.Record) (more bool)) (more bool, err error) {
-	upTo, stores, err := h.appendedTo(ctx, e, since)
+func (x *Inspector) eachSinceIn(ctx context.Context, e core.Extent, since time.Time, left *int, f func(*wire.Record) (more bool)) (more bool, err error) {
+	upTo, stores, err := x.appendedTo(ctx, e, since)
 	if err != nil || upTo == 0 {
 		return true, err
 	}
 	more = true
-	from := h.seekSoon(ctx, stores, e.ID, since)
+	from := x.seekSoon(ctx, stores, e.ID, since)
 	for more && from <= upTo {
-		batches, err := h.readSoon(ctx, stores, e.ID, from, upTo)
+		batches, err := x.readSoon(ctx, stores, e.ID, from, upTo)
 		switch {
 		case core.CodeOf(err) == core.CodeNotFound: // its stores have removed it meanwhile
 			return true, nil
@@ -73,12 +69,12 @@ func (h *Host) eachSinceIn(ctx context.Context, e core.Extent, since time.Time, 
 		}
 		*left -= len(batches)
 		for len(batches) > 0 {
-			batch, _, rest, err := intake.Batch(batches)
+			batch, rest, err := nextBatch(batches)
 			if err != nil {
 				return false, err
 			}
 			batches = rest
-			err = eachRecord(batch.Records, batch.Base, func(_ core.Seq, record []byte) error {
+			err = EachRecord(batch.Records, batch.Base, func(_ core.Seq, record []byte) error {
 				var r wire.Record
 				if _, err := wire.DecodeRecord(record, &r); err != nil {
 					return err
@@ -97,9 +93,8 @@ func (h *Host) eachSinceIn(ctx context.Context, e core.Extent, since time.Time, 
 
 // appendedTo is how far an extent was appended to, acknowledged or not, and the stores to read it from; 0: nothing that
 // was appended since an instant is left of it.
-func (h *Host) appendedTo(ctx context.Context, e core.Extent, since time.Time) (upTo core.Seq, from []sources.Source, err error) {
-	now := h.deps.Now()
-	seal, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+func (x *Inspector) appendedTo(ctx context.Context, e core.Extent, since time.Time) (upTo core.Seq, from []membership.Host, err error) {
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, x.host.Meta(), metadata.Seals, metadata.SealKey(e.ID), metadata.One)
 	switch {
 	case err != nil && core.CodeOf(err) != core.CodeNotFound:
 		return 0, nil, err
@@ -107,23 +102,23 @@ func (h *Host) appendedTo(ctx context.Context, e core.Extent, since time.Time) (
 		if !seal.Ended.IsZero() && seal.Ended.Before(since) {
 			return 0, nil, nil
 		}
-		if from = h.sources.All(e, seal.Holders, now); len(from) == 0 && seal.ReadableTo() > 0 && seal.State != core.ExtentRetired {
+		if from = x.host.Holders(e, seal.Holders); len(from) == 0 && seal.ReadableTo() > 0 && seal.State != core.ExtentRetired {
 			return 0, nil, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
 		}
 		return seal.ReadableTo(), from, nil
 	}
 	// What is acknowledged is durable on every replica, so one that answers is enough. It may not know yet that it is
 	// committed: reads wait for that.
-	all := h.sources.Of(e, nil, nil, now)
+	all := x.host.Replicas(e)
 	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
 	without := 0
 	for _, s := range all {
 		cctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-		resp, rerr := h.deps.Peers.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
+		resp, rerr := x.host.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
 		cancel()
 		switch rerr = convert.FromRPC(rerr); {
 		case rerr == nil && !resp.Msg.Damaged:
-			return core.Seq(resp.Msg.Last), []sources.Source{s}, nil
+			return core.Seq(resp.Msg.Last), []membership.Host{s}, nil
 		case core.CodeOf(rerr) == core.CodeNotFound:
 			without++
 		case rerr != nil:
@@ -137,10 +132,10 @@ func (h *Host) appendedTo(ctx context.Context, e core.Extent, since time.Time) (
 }
 
 // seekSoon is the first seq that was appended since an instant, or 1 when no store says.
-func (h *Host) seekSoon(ctx context.Context, stores []sources.Source, extent core.ExtentID, since time.Time) core.Seq {
+func (x *Inspector) seekSoon(ctx context.Context, stores []membership.Host, extent core.ExtentID, since time.Time) core.Seq {
 	for _, s := range stores {
 		cctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-		resp, err := h.deps.Peers.Store(s.Address).Seek(cctx, connect.NewRequest(&pb.SeekRequest{Extent: extent.ID[:], Time: timestamppb.New(since)}))
+		resp, err := x.host.Store(s.Address).Seek(cctx, connect.NewRequest(&pb.SeekRequest{Extent: extent.ID[:], Time: timestamppb.New(since)}))
 		cancel()
 		if err == nil {
 			return core.Seq(max(resp.Msg.Seq, 1))

@@ -1,4 +1,4 @@
-package sift
+package selection
 
 import (
 	"bytes"
@@ -37,20 +37,20 @@ func stored(t *rapid.T) (batches []byte, last core.Seq) {
 	return batches, last
 }
 
-// through has sieves take the batches, a new one wherever cut says so, and answers what all of them made.
+// through has filters take the batches, a new one wherever cut says so, and answers what all of them made.
 func through(t *rapid.T, batches []byte, removed *acklevel.Window, s core.Selection, from Position, cut func() bool) (out []byte, at Position, matched acklevel.Window, looked uint64) {
-	sieve := Sieve{Selection: s, Removed: removed, At: from}
+	filter := Filter{Selection: s, Removed: removed, At: from}
 	flush := func() {
-		out, looked = append(out, sieve.Out...), looked+sieve.Looked
-		matched.Merge(&sieve.Matched)
-		sieve = Sieve{Selection: s, Removed: removed, At: sieve.At}
+		out, looked = append(out, filter.Out...), looked+filter.Looked
+		matched.Merge(&filter.Matched)
+		filter = Filter{Selection: s, Removed: removed, At: filter.At}
 	}
 	for len(batches) > 0 {
 		b, rest, err := wire.NextBatch(batches)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := sieve.Batch(b); err != nil {
+		if err := filter.Batch(b); err != nil {
 			t.Fatal(err)
 		}
 		if batches = rest; cut() {
@@ -58,11 +58,12 @@ func through(t *rapid.T, batches []byte, removed *acklevel.Window, s core.Select
 		}
 	}
 	flush()
-	return out, sieve.At, matched, looked
+	return out, filter.At, matched, looked
 }
 
-// TestSieve_Properties: what comes out is what fits, in order, as batches that continue each other, the same wherever the work is cut.
-func TestSieve_Properties(t *testing.T) {
+// TestFilter_Properties: what comes out is what fits, in order, as batches that continue each other, the same wherever
+// the work is cut.
+func TestFilter_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batches, last := stored(t)
 		var removed acklevel.Window
@@ -127,13 +128,13 @@ func TestSieve_Properties(t *testing.T) {
 	})
 }
 
-// TestSieve_Ages: the time of its batch is since when a letter is dead.
-func TestSieve_Ages(t *testing.T) {
+// TestFilter_Ages: the time of its batch is since when a letter is dead.
+func TestFilter_Ages(t *testing.T) {
 	records, err := wire.AppendRecord(nil, &wire.Record{Payload: []byte("x")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Sieve{Selection: core.Selection{DeadBefore: time.UnixMicro(20)}, Removed: &acklevel.Window{}}
+	s := Filter{Selection: core.Selection{DeadBefore: time.UnixMicro(20)}, Removed: &acklevel.Window{}}
 	for i, at := range []int64{19, 20, 10} {
 		if err := s.Batch(wire.Batch{BatchHeader: wire.BatchHeader{Base: core.Seq(i + 1), Count: 1, AppendTime: at}, Records: records}); err != nil {
 			t.Fatal(err)

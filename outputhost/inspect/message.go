@@ -1,0 +1,97 @@
+package inspect
+
+import (
+	"strings"
+	"time"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
+)
+
+// EachRecord calls f for every record of a run.
+func EachRecord(records []byte, base core.Seq, f func(seq core.Seq, record []byte) error) error {
+	for seq := base; len(records) > 0; seq++ {
+		record, rest, err := wire.NextRecord(records)
+		if err != nil {
+			return err
+		}
+		if err := f(seq, record); err != nil {
+			return err
+		}
+		records = rest
+	}
+	return nil
+}
+
+// Message copies a record into the form of the unary API; r is what there is besides, it aliases the record.
+func Message(record []byte) (m *pb.Message, r wire.Record, err error) {
+	if _, err := wire.DecodeRecord(record, &r); err != nil {
+		return nil, r, err
+	}
+	m, err = recordMessage(&r)
+	return m, r, err
+}
+
+func recordMessage(r *wire.Record) (*pb.Message, error) {
+	m := &pb.Message{Payload: append([]byte{}, r.Payload...), Key: ValidText(r.Key), TraceParent: ValidText(r.TraceParent)}
+	if !r.ID.IsZero() {
+		m.Id = r.ID.String()
+	}
+	if r.DeliverAt > 0 {
+		m.DeliverAt = convert.Time(time.UnixMilli(r.DeliverAt))
+	}
+	if r.ExpireAt > 0 {
+		m.ExpireAt = convert.Time(time.UnixMilli(r.ExpireAt))
+	}
+	err := wire.EachHeader(r.Headers, func(name, value []byte) bool {
+		if m.Headers == nil {
+			m.Headers = make(map[string]string)
+		}
+		m.Headers[ValidText(name)] = ValidText(value)
+		return true
+	})
+	return m, err
+}
+
+// ValidText is text of a client, with a replacement character for bytes that are no text: a client may have cut a
+// character in the middle. One message must not make a listing, or a pull of many, fail.
+func ValidText(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+
+// deadLetterOf reads a record of a dead letter queue.
+func deadLetterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, error) {
+	var r wire.Record
+	if _, err := wire.DecodeRecord(record, &r); err != nil {
+		return nil, err
+	}
+	m, err := recordMessage(&r)
+	if err != nil {
+		return nil, err
+	}
+	var history []*pb.EarlierFailure
+	for _, l := range wire.Lives(r.Extra) {
+		history = append(history, &pb.EarlierFailure{
+			Attempts: int32(l.Attempts), Reason: ValidText(l.ReasonCode), Error: ValidText(l.Reason), DeadSince: convert.Time(time.UnixMicro(l.DeadSince)), LastConsumer: ValidText(l.LastConsumer),
+		})
+	}
+	return &pb.DeadLetter{
+		History: history,
+		Id:      m.Id, Receipt: at.String(), Message: m, Attempts: int32(r.Attempts), Reason: ValidText(r.ReasonCode), Error: ValidText(r.Reason),
+		FirstEnqueued: convert.Time(time.UnixMicro(r.FirstEnqueue)), DeadSince: convert.Time(time.UnixMicro(enqueued)),
+		LastConsumer: ValidText(r.LastConsumer), Origin: r.Origin.String(),
+	}, nil
+}
+
+// parkedOf reads a record of a retry queue. Its payload is left out.
+func parkedOf(record []byte, at core.Receipt, parked int64) (*pb.ParkedMessage, error) {
+	m, r, err := Message(record)
+	if err != nil {
+		return nil, err
+	}
+	m.Payload = nil
+	return &pb.ParkedMessage{
+		Id: m.Id, Receipt: at.String(), Origin: r.Origin.String(), Message: m, Until: m.DeliverAt, Attempts: int32(r.Attempts), Reason: ValidText(r.ReasonCode),
+		Error: ValidText(r.Reason), LastConsumer: ValidText(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), ParkedSince: unixMicro(parked),
+	}, nil
+}
