@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/outputhost/growth"
 	"github.com/columbamq/columba/outputhost/inspect"
-	"github.com/columbamq/columba/outputhost/rate"
 	"github.com/columbamq/columba/outputhost/transfer"
 )
 
@@ -40,7 +40,7 @@ type group struct {
 		byToken   uint64                   // settlements by token
 		dropped   uint64                   // shares that were taken out of the group
 		settled   int                      // messages since the last checkpoint
-		acks      rate.Meter               // of what the rules have counted as acked
+		acks      growth.Meter             // of what the rules have counted as acked
 		counted   inspect.CountedGroup     // what controllers were told of the group
 		gap       uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
 		ordered   []*share                 // of shares, oldest extent first; nil when they changed

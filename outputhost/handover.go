@@ -10,11 +10,11 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/once"
+	"github.com/columbamq/columba/outputhost/claims"
 )
 
-// late is what stays of a share that was given to another host: messages that were handed out here may still be settled here. It is saved
-// in this host's own row, where the new owner finds it. The group's mutex's.
+// late is what stays of a share that was given to another host: messages that were handed out here may still be settled
+// here. It is saved in this host's own row, where the new owner finds it. The group's mutex's.
 type late struct {
 	state   dispatch.State
 	changed bool // since it was saved
@@ -45,13 +45,13 @@ func (g *group) giveAway(s *share, now time.Time) {
 	g.h.saver.note(g, saveNow)
 }
 
-// saveGiven makes durable where the shares stand that were given away. The controller tells their new owner after that, so that it resumes from what
-// this host did last, with the locks of what is in flight.
+// saveGiven makes durable where the shares stand that were given away. The controller tells their new owner after that,
+// so that it resumes from what this host did last, with the locks of what is in flight.
 func (h *Host) saveGiven(ctx context.Context) error {
 	run, now := h.deps.Members.Self().Run, h.deps.Now()
 	var rows []metadata.Row
 	var saved []*share
-	var claims []released
+	var ended []released
 	for _, g := range h.groupList() {
 		g.mu.Lock()
 		for id, s := range g.mu.given {
@@ -59,7 +59,7 @@ func (h *Host) saveGiven(ctx context.Context) error {
 				row := metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: s.late.state.Append(nil), Written: h.saver.stamp(now)}
 				rows, saved = append(rows, row), append(saved, s)
 				if s.claim != nil {
-					claims = append(claims, released{s.claim, row.Value})
+					ended = append(ended, released{s.claim, row.Value})
 				}
 			}
 		}
@@ -71,7 +71,7 @@ func (h *Host) saveGiven(ctx context.Context) error {
 	if err := h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
 		return core.Errorf(core.CodeOf(err), "save %d shares that were given away: %w", len(rows), err)
 	}
-	if err := releaseClaims(ctx, claims); err != nil {
+	if err := releaseClaims(ctx, ended); err != nil {
 		return core.Errorf(core.CodeOf(err), "give back what was claimed of shares that were given away: %w", err)
 	}
 	for _, s := range saved {
@@ -86,15 +86,15 @@ func (h *Host) saveGiven(ctx context.Context) error {
 
 // released is a claim of a share that was given away, and what is done of the share.
 type released struct {
-	claim *once.Claim
+	claim *claims.Claim
 	state []byte
 }
 
 // releaseClaims ends claims, several at a time. One that another owner has taken is ended already.
-func releaseClaims(ctx context.Context, claims []released) error {
+func releaseClaims(ctx context.Context, ended []released) error {
 	var all errgroup.Group
 	all.SetLimit(settledAtOnce)
-	for _, c := range claims {
+	for _, c := range ended {
 		all.Go(func() error {
 			if err := c.claim.Release(ctx, c.state); core.CodeOf(err) != core.CodeStale {
 				return err
@@ -105,7 +105,8 @@ func releaseClaims(ctx context.Context, claims []released) error {
 	return all.Wait()
 }
 
-// ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away; what is refused is appended to bad.
+// ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away; what is refused
+// is appended to bad.
 func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, bad []dispatch.Refusal) []dispatch.Refusal {
 	for i := range count {
 		seq := base + core.Seq(i)
@@ -132,7 +133,8 @@ func (g *group) forgetGivenLocked(now time.Time) {
 	}
 }
 
-// other is another owner's checkpoint of a share, as last seen. That owner may live on and settle what it had handed out.
+// other is another owner's checkpoint of a share, as last seen. That owner may live on and settle what it had handed
+// out.
 type other struct {
 	value string
 	since time.Time // unchanged
@@ -144,8 +146,8 @@ const (
 	settledAfter = 30 * time.Second
 )
 
-// mergeOthers takes over what other owners of the group's shares have settled meanwhile, and removes the checkpoints of those that will
-// not write again once ours, which holds all of them, is durable.
+// mergeOthers takes over what other owners of the group's shares have settled meanwhile, and removes the checkpoints of
+// those that will not write again once ours, which holds all of them, is durable.
 func (g *group) mergeOthers(ctx context.Context) error {
 	now := g.h.deps.Now()
 	var shares []*share

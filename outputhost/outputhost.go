@@ -1,5 +1,12 @@
 // Package outputhost owns the consume path: it reads the shares it was given, hands messages to competing consumers, tracks locks,
 // acks, redelivery and dead letters, and checkpoints how far each group is.
+//
+// Groups, shares and consumers of a group are guarded by one mutex, the group's. The files, in the order to read them:
+//
+//	flow        reader.go, receive.go, watch.go: read streams of extents; pump.go: what follows from an event
+//	delivery    group.go, connection.go, consume.go, consumer.go, credit.go, chain.go, pull.go; settlement.go; transfers.go
+//	assignment  assign.go, share.go, handover.go; checkpoint.go, finish.go; refresh.go, route.go: changes of settings and hosts
+//	answers     rpc.go, inspected.go; metrics.go, groupmetrics.go
 package outputhost
 
 import (

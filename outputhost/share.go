@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/cancels"
+	"github.com/columbamq/columba/outputhost/claims"
 	"github.com/columbamq/columba/outputhost/inspect"
-	"github.com/columbamq/columba/outputhost/once"
 	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
@@ -37,7 +37,7 @@ type share struct {
 	gone       uint64                    // how many messages selections took of the extent, as far as known here
 	began      time.Time                 // when it was resumed here
 	announced  int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages that leave for the dead letter queue; 0: none did
-	claim      *once.Claim               // of a group that delivers at most once, else nil
+	claim      *claims.Claim             // of a group that delivers at most once, else nil
 	held       int                       // bytes it holds, as counted in the host's memory
 	noted      int                       // of these, texts and metadata of nacks, as counted there
 	others     map[metadata.Key]*other   // checkpoints of other owners
@@ -166,7 +166,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 }
 
 // claim makes the share of a group that delivers at most once this host's own: what owners before it claimed is done.
-func (g *group) claim(ctx context.Context, e core.Extent, epoch uint64, state *dispatch.State) (*once.Claim, error) {
+func (g *group) claim(ctx context.Context, e core.Extent, epoch uint64, state *dispatch.State) (*claims.Claim, error) {
 	g.mu.Lock()
 	delivery := g.mu.record.Spec.Delivery
 	g.mu.Unlock()
@@ -177,7 +177,7 @@ func (g *group) claim(ctx context.Context, e core.Extent, epoch uint64, state *d
 		epoch = 0
 	}
 	now := g.h.deps.Now()
-	claim, blob, err := once.Take(ctx, g.h.deps.Meta, metadata.ClaimKey(g.id, e.ID, epoch), g.h.deps.Members.Self().Run, core.NewID(now))
+	claim, blob, err := claims.Take(ctx, g.h.deps.Meta, metadata.ClaimKey(g.id, e.ID, epoch), g.h.deps.Members.Self().Run, core.NewID(now))
 	if err != nil || blob == nil {
 		return claim, err
 	}

@@ -1,6 +1,6 @@
-// Package once owns the claims of groups that deliver at most once: who may say what is done of a share, so that nothing is handed out by two
-// owners.
-package once
+// Package claims owns the claims of groups that deliver at most once: who may say what is done of a share, so that
+// nothing is handed out by two owners.
+package claims
 
 import (
 	"context"
@@ -20,7 +20,8 @@ type Claim struct {
 	term core.ID
 }
 
-// Take makes the record of a share this run's own, and answers what the owners before it have claimed: a checkpoint's blob, or nothing.
+// Take makes the record of a share this run's own, and answers what the owners before it have claimed: a checkpoint's
+// blob, or nothing.
 func Take(ctx context.Context, meta metadata.Store, key metadata.Key, run core.RunID, term core.ID) (*Claim, []byte, error) {
 	c := &Claim{meta: meta, key: key, term: term}
 	mine := metadata.ClaimRecord{Owner: run, Term: term}
@@ -41,8 +42,8 @@ func Take(ctx context.Context, meta metadata.Store, key metadata.Key, run core.R
 	return c, r.State, nil
 }
 
-// Save makes durable what is done, and with it what may be handed out. CodeStale when the share has another owner: nothing more may be handed
-// out here that was not before. After any other error it may be saved.
+// Save makes durable what is done, and with it what may be handed out. CodeStale when the share has another owner:
+// nothing more may be handed out here that was not before. After any other error it may be saved.
 func (c *Claim) Save(ctx context.Context, state []byte) error {
 	return c.change(ctx, func(r *metadata.ClaimRecord) { r.State = state })
 }
@@ -65,8 +66,9 @@ func (c *Claim) change(ctx context.Context, alter func(r *metadata.ClaimRecord))
 	return err
 }
 
-// Release makes durable what is done of a share that is given away, without what was claimed and not handed out: the next owner hands that out. It ends the
-// claim, so that a Save that is still under way is refused or comes before it. CodeStale when the claim has ended before: then what is stored stays.
+// Release makes durable what is done of a share that is given away, without what was claimed and not handed out: the
+// next owner hands that out. It ends the claim, so that a Save that is still under way is refused or comes before it.
+// CodeStale when the claim has ended before: then what is stored stays.
 func (c *Claim) Release(ctx context.Context, state []byte) error {
 	return c.change(ctx, func(r *metadata.ClaimRecord) { r.State, r.Term = state, core.ID{} })
 }

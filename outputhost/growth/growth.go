@@ -1,5 +1,5 @@
-// Package rate owns how fast a counter has grown lately.
-package rate
+// Package growth measures how fast a counter has grown lately.
+package growth
 
 import "time"
 
@@ -10,8 +10,8 @@ const (
 	samples = int(window/spacing) + 1
 )
 
-// Meter remembers what a counter showed at the beginning of the window and since. The zero Meter has seen nothing. It is not safe for
-// concurrent use.
+// Meter remembers what a counter showed at the beginning of the window and since. The zero Meter has seen nothing. It
+// is not safe for concurrent use.
 type Meter struct {
 	began time.Time // of the first sample there was
 	seen  [samples]sample
@@ -41,8 +41,9 @@ func (m *Meter) Note(total uint64, now time.Time) {
 	m.n++
 }
 
-// PerSecond is the rate up to now, when the counter shows total: over the window, or since the counter began to grow within it, if that is
-// less, but over a second at least. A counter that went back, and one that was not noted for longer than the window, have the rate 0.
+// PerSecond is the rate up to now, when the counter shows total: over the window, or since the counter began to grow
+// within it, if that is less, but over a second at least. A counter that went back, and one that was not noted for
+// longer than the window, have the rate 0.
 func (m *Meter) PerSecond(total uint64, now time.Time) float64 {
 	at := now.Sub(m.began)
 	for i, s := range m.seen[:m.n] {

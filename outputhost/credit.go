@@ -7,13 +7,16 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/outputhost/inspect"
+	"github.com/columbamq/columba/wire"
 )
 
-// Consumers of a group that grant much must not starve those that grant little: consumers take turns, which are short while several have credit, and one
-// consumer may not hold so much of what the group's shares may have outstanding that nothing is left for the others.
+// Consumers of a group that grant much must not starve those that grant little: consumers take turns, which are short
+// while several have credit, and one consumer may not hold so much of what the group's shares may have outstanding that
+// nothing is left for the others.
 
 const (
-	// takeAtOnce and takeBytesAtOnce are what one consumer gets at most before the next one's turn, while nobody else has credit …
+	// takeAtOnce and takeBytesAtOnce are what one consumer gets at most before the next one's turn, while nobody else
+	// has credit …
 	takeAtOnce      = 1000
 	takeBytesAtOnce = 1 << 20
 	// … and while others have.
@@ -23,13 +26,40 @@ const (
 	leastHeld = 100
 )
 
+// window is what a consumer may still be sent. One message that is larger than the bytes left takes them below zero:
+// what is granted then makes up for that first.
+type window struct{ messages, bytes int }
+
+// maxWindow bounds the messages of a window.
+const maxWindow = 1 << 20
+
+// grant adds what a consumer takes on top, up to mostBytes. The rest is forgotten.
+func (w *window) grant(more wire.Credit, mostBytes int) {
+	w.messages = int(min(int64(w.messages)+int64(more.Messages), maxWindow))
+	w.bytes += int(min(more.Bytes, uint64(max(mostBytes-w.bytes, 0))))
+}
+
+// spend takes what was sent.
+func (w *window) spend(messages, bytes int) {
+	w.messages -= messages
+	w.bytes -= bytes
+}
+
+// recall takes back the messages, and says how many those are.
+func (w *window) recall() wire.Credit {
+	back := wire.Credit{Messages: uint32(max(0, w.messages))}
+	w.messages = 0
+	return back
+}
+
 // holding is what tells how many messages a consumer holds under a lock. The group's mutex's.
 type holding struct {
 	lapsed  int    // of those handed out and not settled, how many are not locked any more
 	changes uint64 // of the group when they were counted, see changesLocked
 }
 
-// changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, settlements by token, and shares that are here no more.
+// changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, settlements by
+// token, and shares that are here no more.
 func (g *group) changesLocked() uint64 {
 	return g.mu.rules.Counters().Expired + g.mu.byToken + g.mu.dropped
 }
@@ -53,8 +83,8 @@ func (g *group) admitLocked() error {
 	return nil
 }
 
-// mostHeldLocked is how many messages a consumer may hold: an equal part for each consumer, and one for those that come. Who is alone may hold all, and so
-// may those of a group that delivers at most once: they settle nothing.
+// mostHeldLocked is how many messages a consumer may hold: an equal part for each consumer, and one for those that
+// come. Who is alone may hold all, and so may those of a group that delivers at most once: they settle nothing.
 func (g *group) mostHeldLocked() int {
 	n := len(g.mu.consumers)
 	if n < 2 || g.mu.record.Spec.Delivery == core.AtMostOnce {
@@ -76,7 +106,8 @@ func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
 	if c.credit.messages <= 0 || c.credit.bytes <= 0 || c.s.full(g) {
 		return dispatch.Credit{}
 	}
-	// A consumer that holds nothing gets a message that is larger than its window. A window of twice what is taken at once has room for any.
+	// A consumer that holds nothing gets a message that is larger than its window. A window of twice what is taken at
+	// once has room for any.
 	oversize := c.held == 0 || c.credit.bytes < 2*takeBytesAtOnce && g.holdsLocked(c) == 0
 	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Oversize: oversize}
 }

@@ -1,4 +1,4 @@
-package once
+package claims
 
 import (
 	"fmt"
@@ -84,8 +84,8 @@ func TestClaim_OfADeletedGroup(t *testing.T) {
 	}
 }
 
-// Of owners that take over and save at the same time, over metadata that loses answers: whatever one was told is saved is known to all that
-// take over after it.
+// Of owners that take over and save at the same time, over metadata that loses answers: whatever one was told is saved
+// is known to all that take over after it.
 func TestClaim_Contended(t *testing.T) {
 	behind := memory.New()
 	meta := faulty.New(behind, faulty.Faults{Seed: 1, Before: 0.05, Lost: 0.1})
@@ -124,7 +124,8 @@ func TestClaim_Contended(t *testing.T) {
 	}
 }
 
-// TestClaim_Release: what an owner that gives the share away says last stays, whatever it has under way, and the next owner begins with it.
+// TestClaim_Release: what an owner that gives the share away says last stays, whatever it has under way, and the next
+// owner begins with it.
 func TestClaim_Release(t *testing.T) {
 	meta := memory.New()
 	first, _ := take(t, meta)

@@ -1,0 +1,90 @@
+// Package records verifies the frames of a store, and brings their records into the form in which a share takes them.
+package records
+
+import (
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/wire"
+)
+
+// Batch splits the first batch off, verifies its records, finds where each begins, when it expires and what it says of
+// its past, all in one pass.
+func Batch(b []byte) (batch wire.Batch, out dispatch.Records, rest []byte, err error) {
+	if batch, err = wire.DecodeBatch(b); err != nil {
+		return batch, out, nil, err
+	}
+	out = dispatch.Records{Base: batch.Base, Offsets: make([]uint32, 0, batch.Count+1), Enqueued: batch.AppendTime}
+	at := 0
+	var r wire.Record
+	for i := range batch.Count {
+		out.Offsets = append(out.Offsets, uint32(at))
+		n, err := wire.DecodeRecord(batch.Records[at:], &r)
+		if err != nil {
+			return batch, out, nil, err
+		}
+		at += n
+		if r.Origin.Seq > 0 {
+			if out.Past == nil {
+				out.Past = make([]dispatch.Past, batch.Count)
+			}
+			out.Past[i] = pastOf(&r)
+		}
+		if r.ExpireAt == 0 {
+			continue
+		}
+		if out.Expire == nil {
+			out.Expire = make([]int64, batch.Count)
+		}
+		out.Expire[i] = r.ExpireAt
+	}
+	end := wire.BatchHeaderLen + at
+	batch.Bytes, batch.Records = b[:end:end], b[wire.BatchHeaderLen:end:end]
+	out.Offsets, out.Bytes = append(out.Offsets, uint32(at)), batch.Records
+	return batch, out, b[end:], nil
+}
+
+// Due verifies the body of a due frame; the records' bytes are its own.
+func Due(body []byte) (out dispatch.DueRecords, err error) {
+	var d wire.Due
+	if err := d.Decode(body); err != nil {
+		return out, err
+	}
+	n := len(d.Entries)
+	times := make([]int64, 2*n)
+	out = dispatch.DueRecords{
+		Seqs: make([]core.Seq, n), Offsets: make([]uint32, n+1), Bytes: d.Records, DeliverAt: times[:n:n], Enqueued: times[n:],
+	}
+	at := 0
+	var r wire.Record
+	for i, e := range d.Entries {
+		size, err := wire.DecodeRecord(d.Records[at:], &r)
+		if err != nil {
+			return out, core.Errorf(core.CodeOf(err), "due record of seq %d: %w", e.Seq, err)
+		}
+		at += size
+		out.Seqs[i], out.Offsets[i+1], out.DeliverAt[i], out.Enqueued[i] = e.Seq, uint32(at), r.DeliverAt, e.Enqueued
+		if r.Origin.Seq > 0 {
+			if out.Past == nil {
+				out.Past = make([]dispatch.Past, n)
+			}
+			out.Past[i] = pastOf(&r)
+		}
+		if r.ExpireAt == 0 {
+			continue
+		}
+		if out.Expire == nil {
+			out.Expire = make([]int64, n)
+		}
+		out.Expire[i] = r.ExpireAt
+	}
+	if at != len(d.Records) {
+		return out, core.Errorf(core.CodeBadFrame, "%d bytes follow %d due records", len(d.Records)-at, n)
+	}
+	return out, nil
+}
+
+// pastOf is what a record says of a message that was parked, or is a dead letter.
+func pastOf(r *wire.Record) dispatch.Past {
+	p := wire.ReadPast(r.Extra)
+	return dispatch.Past{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Epoch: p.Epoch}
+}
