@@ -55,7 +55,7 @@ func TestGroup_Delay(t *testing.T) {
 	}
 	g.Update(core.GroupSpec{Delay: time.Hour}.WithDefaults(), second(6))
 	save(s, second(6))
-	want(t, "what was handed out bypasses the delay", take(g, 9, second(6)), "4+1@1", "3+1@2")
+	want(t, "what was handed out bypasses the delay", take(g, 9, second(6)), "3+1@2", "4+1@1")
 	deadline(t, g, second(60))
 	g.Update(core.GroupSpec{}.WithDefaults(), second(60))
 	want(t, "the delay was taken away", take(g, 9, second(60)), "6+1@1")

@@ -37,16 +37,23 @@ func (g *Group) check() error {
 			cover(t.share, t.seq)
 		}
 	}
-	turns := map[*Share]bool{}
-	for _, s := range slices.Concat(g.turn.all(), g.mergedTurn.all()) {
-		if turns[s] || !s.inTurn {
-			return fmt.Errorf("a share has two turns, or does not know of one")
+	var inTurn [turnKinds]map[*Share]bool
+	for kind := range turnKinds {
+		inTurn[kind] = map[*Share]bool{}
+		var merged []*Share
+		if g.mergedTurns != nil {
+			merged = g.mergedTurns.waiting[kind].all()
 		}
-		turns[s] = true
-	}
-	for _, s := range g.mergedTurn.all() {
-		if !s.merged {
-			return fmt.Errorf("a share takes its turn among the merged ones")
+		for _, s := range slices.Concat(g.turns.waiting[kind].all(), merged) {
+			if inTurn[kind][s] || !s.inTurn[kind] {
+				return fmt.Errorf("a share has two turns of kind %d, or does not know of one", kind)
+			}
+			inTurn[kind][s] = true
+		}
+		for _, s := range merged {
+			if !s.merged {
+				return fmt.Errorf("a share takes its turn among the merged ones")
+			}
 		}
 	}
 	for _, s := range g.shares {
@@ -56,8 +63,10 @@ func (g *Group) check() error {
 		if (s.opens > 0 || s.alarm > 0) && !covered[s][0] {
 			return fmt.Errorf("a share that has to look at the age of its messages has no deadline")
 		}
-		if s.hasWork() && !turns[s] {
-			return fmt.Errorf("a share with work has no turn")
+		for kind := range turnKinds {
+			if s.hasTurn(kind) && !inTurn[kind][s] {
+				return fmt.Errorf("a share with work of kind %d has no turn", kind)
+			}
 		}
 		flying += s.of(inFlight)
 		postponed += s.lasts.len()
@@ -81,6 +90,9 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 		waiting[seq]++
 	}
 	for _, seq := range s.retries.all() {
+		retries[seq] = true
+	}
+	for _, seq := range s.firsts.all() {
 		retries[seq] = true
 	}
 	for _, seq := range s.lasts.all() {

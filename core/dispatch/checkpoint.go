@@ -190,7 +190,7 @@ func (s *Share) Saved(token uint64) {
 		if m := s.table.get(p.seq); m != nil && m.phase == unsaved {
 			s.move(m, ready)
 			if m.batch != nil && !s.group.alone.isNext(s, p.seq) {
-				s.retries.push(p.seq)
+				s.queueReady(p.seq, m)
 			}
 		}
 	}

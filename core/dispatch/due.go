@@ -122,7 +122,7 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 		}
 		switch m.phase {
 		case ready:
-			s.retries.push(seq)
+			s.queueReady(seq, m)
 		case lone:
 			s.waitAlone(seq)
 		case transferring:

@@ -13,11 +13,11 @@ import (
 //	inFlight == Σ shares' messages in flight;  every one of them is under a live lock or timer
 //	a share with something to hand out is in turn
 type Group struct {
-	spec       core.GroupSpec
-	shares     map[core.ExtentID]*Share
-	turn       queue[*Share] // shares that may have something to hand out, each at most once
-	mergedTurn queue[*Share] // the same for those of merged messages
-	owed       int           // messages that go before the next merged one
+	spec        core.GroupSpec
+	shares      map[core.ExtentID]*Share
+	turns       turns
+	mergedTurns *turns // of shares of merged messages; nil until there is one
+	owed        int    // messages that go before the next merged one
 
 	base       time.Time // the first instant given
 	last       time.Time // the one given last
@@ -138,8 +138,7 @@ func (g *Group) RemoveShare(s *Share) {
 	g.inFlight -= s.of(inFlight)
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
-	g.turn.filter(func(t **Share) bool { return !(*t).gone })
-	g.mergedTurn.filter(func(t **Share) bool { return !(*t).gone })
+	s.turns().forget(s)
 	for to := range g.transfers {
 		g.transfers[to].filter(func(d *deadRef) bool { return !d.share.gone })
 	}
@@ -174,17 +173,7 @@ func (g *Group) Ready() bool {
 	if g.loneReady() {
 		return true
 	}
-	for _, turns := range [...]*queue[*Share]{&g.turn, &g.mergedTurn} {
-		for turns.len() > 0 {
-			s := *turns.front()
-			if s.hasWork() {
-				return true
-			}
-			turns.pop()
-			s.inTurn = false
-		}
-	}
-	return false
+	return g.turns.ready() || g.mergedTurns.ready()
 }
 
 // InFlightOf counts the messages that a session holds under a lock. It looks at all messages of the group that were handed out.

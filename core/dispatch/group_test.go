@@ -320,8 +320,8 @@ func TestGroup_RetriesDoNotStarveFirstDeliveries(t *testing.T) {
 		}
 		save(s, start)
 	}
-	if first < 200 {
-		t.Errorf("got %d first deliveries of 400, want at least 200", first)
+	if first < 320 {
+		t.Errorf("got %d first deliveries of 400, want at least 320", first)
 	}
 }
 

@@ -14,52 +14,46 @@ const (
 // time, 0: no bound.
 func (s *Share) Merged(rate int) {
 	s.merged, s.rate = true, rate
+	if s.group.mergedTurns == nil {
+		s.group.mergedTurns = new(turns)
+	}
 }
 
 // IsMerged reports whether the share's messages were merged into the group.
 func (s *Share) IsMerged() bool { return s.merged }
 
-// turns is where the share waits for its turn.
-func (s *Share) turns() *queue[*Share] {
-	if s.merged {
-		return &s.group.mergedTurn
-	}
-	return &s.group.turn
-}
-
 // nextInTurn takes the share out that has its turn, nil when none is in turn. Merged ones wait while they owe others.
-func (g *Group) nextInTurn() *Share {
-	turns := &g.turn
-	if g.mergedTurn.len() > 0 && (g.turn.len() == 0 || g.owed <= 0) {
-		turns = &g.mergedTurn
+func (g *Group) nextInTurn() (*Share, turn) {
+	t := &g.turns
+	if g.mergedTurns.waits() && (!g.turns.waits() || g.owed <= 0) {
+		t = g.mergedTurns
 	}
-	if turns.len() == 0 {
-		return nil
+	if !t.waits() {
+		return nil, firstTurn
 	}
-	s := turns.pop()
-	s.inTurn = false
-	return s
+	return t.next()
 }
 
 // handedOf counts the messages that a share handed out in its turn: each merged one owes the others so many that it is its part of all.
-func (g *Group) handedOf(s *Share, n int) {
+func (g *Group) handedOf(s *Share, kind turn, n int) {
+	s.turns().handed(kind, n)
 	switch {
 	case !s.merged:
 		g.owed = max(g.owed-n, 0)
-	case g.turn.len() > 0:
+	case g.turns.waits():
 		g.owed += (mergedPart - 1) * n
 	}
 }
 
 // turnOf bounds the messages of a share's turn: while both kinds wait, a merged one has a short turn, and the others until nothing is owed.
-func (g *Group) turnOf(s *Share, most int) int {
+func (g *Group) turnOf(s *Share, kind turn, most int) int {
 	switch {
-	case s.merged && g.turn.len() > 0:
-		return min(most, mergedTurn)
-	case !s.merged && g.mergedTurn.len() > 0 && g.owed > 0:
-		return min(most, turnMessages, g.owed)
+	case s.merged && g.turns.waits():
+		most = min(most, mergedTurn)
+	case !s.merged && g.mergedTurns.waits() && g.owed > 0:
+		most = min(most, g.owed)
 	}
-	return min(most, turnMessages)
+	return s.turns().admit(kind, most)
 }
 
 // A share with a rate hands out a tenth of a second's messages at once, at most.

@@ -114,7 +114,7 @@ func (s *Share) unclaim() {
 			s.pending.push(saving{seq: seq})
 		}
 	})
-	s.retries = queue[core.Seq]{}
+	s.retries, s.firsts = queue[core.Seq]{}, queue[core.Seq]{}
 }
 
 // claimed is what is done, and with it what may be handed out once the checkpoint that says so is durable: if all is set also what waits

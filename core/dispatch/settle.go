@@ -303,7 +303,7 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 	default:
 		s.move(m, ready)
 		if m.batch != nil {
-			s.retries.push(seq)
+			s.queueReady(seq, m)
 		}
 	}
 	m.session = 0

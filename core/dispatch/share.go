@@ -22,7 +22,7 @@ type Share struct {
 	extent core.ExtentID
 	timers bool // see due.go
 	gone   bool
-	inTurn bool
+	inTurn [turnKinds]bool
 
 	done      acklevel.Window
 	next      core.Seq // everything below was read, or is done
@@ -50,6 +50,7 @@ type Share struct {
 	withholds uint64
 
 	retries   queue[core.Seq] // phase ready, with bytes; others are skipped
+	firsts    queue[core.Seq] // the same, of what no application has seen
 	unbegun   queue[core.Seq] // phase unbegun; others are skipped
 	lasts     queue[core.Seq] // the same, that wait while the group is undecided
 	pending   queue[saving]   // phase unsaved; others are skipped
@@ -175,7 +176,7 @@ func (s *Share) admit(b *batch) (fresh int) {
 		s.missing--
 		switch m.phase {
 		case ready:
-			s.retries.push(seq)
+			s.queueReady(seq, m)
 		case lone:
 			s.waitAlone(seq)
 		case transferring:
@@ -206,11 +207,6 @@ func (s *Share) of(in ...phase) (n int) {
 		n += int(s.count[p])
 	}
 	return n
-}
-
-// hasWork reports whether there may be something to hand out.
-func (s *Share) hasWork() bool {
-	return s.retries.len() > 0 || s.canBegin()
 }
 
 // canBegin reports whether a first delivery is possible.
@@ -246,6 +242,7 @@ func (s *Share) rest() {
 	s.skipBatches()
 	s.batches.trim()
 	s.retries.trim()
+	s.firsts.trim()
 	s.unbegun.trim()
 	s.pending.trim()
 	s.table = newTable()
@@ -253,15 +250,6 @@ func (s *Share) rest() {
 	s.records, s.transfers = nil, nil
 	s.texts, s.noted = nil, 0
 	s.forgetLasts()
-}
-
-// wake gives the share its turn if it has something to hand out.
-func (s *Share) wake() {
-	s.look()
-	if !s.inTurn && s.hasWork() {
-		s.inTurn = true
-		s.turns().push(s)
-	}
 }
 
 // Frontier is the ack level: every seq up to it is settled.
@@ -323,6 +311,7 @@ func (s *Share) Depth() Depth {
 	}
 	_ = slices.ContainsFunc(s.unbegun.all(), older)
 	_ = slices.ContainsFunc(s.retries.all(), older)
+	_ = slices.ContainsFunc(s.firsts.all(), older)
 	_ = slices.ContainsFunc(s.lasts.all(), older)
 	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
 	return d

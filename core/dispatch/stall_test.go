@@ -261,7 +261,7 @@ func TestStall_OneSuccessEndsIt(t *testing.T) {
 		w.now = at
 		g.Tick(at)
 		before := s.cursor
-		if n := w.work(100, all); n != stallProbes || g.Ready() || s.cursor-before != stallProbes/2 {
+		if n := w.work(100, all); n != stallProbes || g.Ready() || s.cursor-before < stallProbes-1 {
 			t.Fatalf("%d probes, %d of them first deliveries", n, s.cursor-before)
 		}
 	}

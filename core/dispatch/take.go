@@ -39,13 +39,13 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		due: now64 + int64(g.spec.LockTimeout), runs: runs,
 	}
 	for over := g.takeAlone(&h); !over && h.messages > 0 && !h.stopped; {
-		s := g.nextInTurn()
+		s, kind := g.nextInTurn()
 		if s == nil {
 			break
 		}
 		left := h.messages
-		s.take(&h)
-		g.handedOf(s, left-h.messages)
+		s.take(&h, kind)
+		g.handedOf(s, kind, left-h.messages)
 		s.wake()
 	}
 	g.probed(h.runs[len(runs):])
@@ -53,23 +53,23 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	return h.runs
 }
 
-// take hands out one turn's worth: up to half of it retries, if there is something else. In a chain what came back goes before it.
-func (s *Share) take(h *handout) {
+// take hands out one turn's worth. What has to be claimed first is claimed as the credit goes, since each claim takes a checkpoint.
+func (s *Share) take(h *handout, kind turn) {
 	s.look()
-	messages := s.group.turnOf(s, h.messages)
-	part := messages
-	if s.canBegin() && !s.chained {
-		part = (messages + 1) / 2
+	left := s.group.turnOf(s, kind, h.messages)
+	if kind == retryTurn {
+		left -= s.takeReady(&s.retries, h, left)
+	} else {
+		left -= s.takeReady(&s.firsts, h, left)
 	}
-	left := messages - s.takeRetries(h, part)
 	if s.claims() {
 		if left > 0 && !h.stopped && s.canBegin() {
-			s.claim(left, min(h.bytes, turnBytes))
+			s.claim(min(h.messages, turnMessages), min(h.bytes, turnBytes))
 		}
 		return
 	}
 	bytes := turnBytes
-	for left > 0 && bytes > 0 && !h.stopped && s.canBegin() {
+	for kind == firstTurn && left > 0 && bytes > 0 && !h.stopped && s.mayBegin() {
 		var n, size int
 		if s.timers {
 			n, size = s.takeDue(h)
@@ -82,28 +82,28 @@ func (s *Share) take(h *handout) {
 	}
 }
 
-// takeRetries hands out up to most messages whose next attempt is counted durably.
-func (s *Share) takeRetries(h *handout, most int) (n int) {
-	for n < most && s.retries.len() > 0 {
-		seq := *s.retries.front()
+// takeReady hands out up to most messages in phase ready: the next attempt of each is counted durably.
+func (s *Share) takeReady(waiting *queue[core.Seq], h *handout, most int) (n int) {
+	for n < most && waiting.len() > 0 {
+		seq := *waiting.front()
 		m := s.table.get(seq)
 		if m == nil || m.phase != ready || m.batch == nil {
-			s.retries.pop()
+			waiting.pop()
 			continue
 		}
 		if s.lapsed(m.batch, seq) {
-			s.retries.pop()
+			waiting.pop()
 			s.lapse(seq, m)
 			continue
 		}
 		if s.isLast(seq, m) && s.group.undecided() {
-			s.postpone(s.retries.pop())
+			s.postpone(waiting.pop())
 			continue
 		}
 		if !h.fits(s.size(m.batch, seq)) {
 			break
 		}
-		s.again(h, s.retries.pop(), m)
+		s.again(h, waiting.pop(), m)
 		n++
 	}
 	return n

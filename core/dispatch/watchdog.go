@@ -73,7 +73,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
-		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.lasts.all(), seq) || s.group.alone.isNext(s, seq)
+		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.firsts.all(), seq) || slices.Contains(s.lasts.all(), seq) || s.group.alone.isNext(s, seq)
 	case lone:
 		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
 	case unbegun:
@@ -127,8 +127,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	s.forgetLasts()
 	g.leaveAlone(s)
 	g.locks.filter(func(l *lock) bool { return l.share != s })
-	g.turn.filter(func(t **Share) bool { return *t != s })
-	g.mergedTurn.filter(func(t **Share) bool { return *t != s })
+	s.turns().forget(s)
 	for to := range g.transfers {
 		g.transfers[to].filter(func(d *deadRef) bool { return d.share != s })
 	}

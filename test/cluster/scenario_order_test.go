@@ -12,7 +12,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-const stalledProbes = "known fault: a stalled group probes with messages that have failed before, so the one that is needed is never delivered"
+const stalledProbes = "known fault: a stalled group probes with four messages a round, and comes to the one that is needed only after many rounds"
 
 // inOrder are workers that apply messages in order.
 var inOrder = []struct {
@@ -24,7 +24,7 @@ var inOrder = []struct {
 }{
 	{name: "30 waiting", waiting: 30},
 	{name: "200 waiting", waiting: 200, fault: stalledProbes},
-	{name: "30 waiting, prefetch 1", waiting: 30, opts: []client.WorkOption{client.Prefetch(1)}, fault: stalledProbes},
+	{name: "30 waiting, prefetch 1", waiting: 30, opts: []client.WorkOption{client.Prefetch(1)}},
 	{name: "200 waiting, prefetch 1", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, fault: stalledProbes},
 	{name: "200 waiting, prefetch 1, no smart retry", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, plain: true},
 }

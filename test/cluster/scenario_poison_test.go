@@ -190,7 +190,6 @@ func TestScenario_LoneConsumerWithPoison(t *testing.T) {
 // TestScenario_PoisonWithCreditOfOne gives the only consumer of a group one message at a time. Five messages fail at
 // every delivery, come again at once and may do so for ever: a failed message does not hold up those behind it.
 func TestScenario_PoisonWithCreditOfOne(t *testing.T) {
-	t.Skip("known fault: when a consumer has credit for one message, a retry that is ready always comes before a first delivery")
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = core.UnlimitedDeliveries })
 		bodies := numbers(1, 200)
@@ -225,7 +224,6 @@ func TestScenario_PoisonWithCreditOfOne(t *testing.T) {
 // takes one message at a time: the outage makes no dead letters, and when the service is back everything is done within
 // minutes.
 func TestScenario_OutageWithCreditOfOne(t *testing.T) {
-	t.Skip("known fault: when a consumer has credit for one message, a stalled group probes with retries alone, takes them for poison and counts attempts")
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.NoNackThrottle = true })
 		bodies := numbers(1, 300)

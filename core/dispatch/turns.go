@@ -1,0 +1,131 @@
+package dispatch
+
+import "github.com/columbamq/columba/core"
+
+// Turns say which share hands out next, and how much. First deliveries and retries wait for their turns apart: while both wait, retries get at most one
+// delivery in retryPart, those that come back from the retry queue included. Each retry that is handed out meanwhile owes first deliveries the rest of its
+// part, and the debt belongs to the group: it outlives a take, so a consumer with credit for one message gets the same mix as one with credit for a thousand.
+// While one kind does not wait, the other gets all. Merged shares have turns of their own, see merged.go: what they hand out has failed before, and pays no
+// debt of the others.
+const retryPart = 5
+
+// turn is a kind of delivery.
+type turn uint8
+
+const (
+	firstTurn turn = iota // never seen by an application; in a group that delivers at most once every delivery is
+	retryTurn             // any other
+	turnKinds
+)
+
+// turns are the shares of a class that may have something to hand out, each at most once in a kind.
+type turns struct {
+	waiting [turnKinds]queue[*Share]
+	owed    int // first deliveries that go before the next retry
+}
+
+// waits reports whether some share may have something to hand out.
+func (t *turns) waits() bool {
+	return t != nil && t.waiting[firstTurn].len()+t.waiting[retryTurn].len() > 0
+}
+
+// next takes the share out that has its turn; one must wait.
+func (t *turns) next() (*Share, turn) {
+	kind := firstTurn
+	if t.waiting[retryTurn].len() > 0 && (t.owed == 0 || t.waiting[firstTurn].len() == 0) {
+		kind = retryTurn
+	}
+	s := t.waiting[kind].pop()
+	s.inTurn[kind] = false
+	return s, kind
+}
+
+// admit bounds the messages of a turn.
+func (t *turns) admit(kind turn, most int) int {
+	switch {
+	case kind == retryTurn && t.waiting[firstTurn].len() > 0:
+		return max(1, min(most, turnMessages)/retryPart)
+	case kind == firstTurn && t.waiting[retryTurn].len() > 0 && t.owed > 0:
+		return min(most, turnMessages, t.owed)
+	}
+	return min(most, turnMessages)
+}
+
+// handed counts n messages of a turn.
+func (t *turns) handed(kind turn, n int) {
+	switch {
+	case kind == firstTurn:
+		t.owed = max(t.owed-n, 0)
+	case t.waiting[firstTurn].len() > 0:
+		t.owed += (retryPart - 1) * n
+	}
+}
+
+// ready reports whether a share has something to hand out; it drops those in front that have not.
+func (t *turns) ready() bool {
+	if t == nil {
+		return false
+	}
+	for kind := range t.waiting {
+		for q := &t.waiting[kind]; q.len() > 0; {
+			s := *q.front()
+			if s.hasTurn(turn(kind)) {
+				return true
+			}
+			q.pop()
+			s.inTurn[kind] = false
+		}
+	}
+	return false
+}
+
+// forget drops a share.
+func (t *turns) forget(s *Share) {
+	for kind := range t.waiting {
+		t.waiting[kind].filter(func(x **Share) bool { return *x != s })
+	}
+}
+
+// hasTurn reports whether there may be something of a kind to hand out.
+func (s *Share) hasTurn(kind turn) bool {
+	if kind == firstTurn {
+		return s.firsts.len() > 0 || s.mayBegin()
+	}
+	return s.retries.len() > 0 || s.returning && s.canBegin()
+}
+
+// hasWork reports whether there may be something to hand out.
+func (s *Share) hasWork() bool { return s.hasTurn(firstTurn) || s.hasTurn(retryTurn) }
+
+// mayBegin reports whether it is the turn of what nobody was handed yet: in a chain what came back goes before it.
+func (s *Share) mayBegin() bool {
+	return s.canBegin() && !s.returning && !(s.chained && s.retries.len() > 0)
+}
+
+// turns is where the share waits for its turn.
+func (s *Share) turns() *turns {
+	if s.merged {
+		return s.group.mergedTurns
+	}
+	return &s.group.turns
+}
+
+// wake gives the share its turns if it has something to hand out.
+func (s *Share) wake() {
+	s.look()
+	for kind := range turnKinds {
+		if !s.inTurn[kind] && s.hasTurn(kind) {
+			s.inTurn[kind] = true
+			s.turns().waiting[kind].push(s)
+		}
+	}
+}
+
+// queueReady has a message in phase ready, with bytes, wait for its turn.
+func (s *Share) queueReady(seq core.Seq, m *message) {
+	if m.attempts == 0 && !s.returning {
+		s.firsts.push(seq)
+	} else {
+		s.retries.push(seq)
+	}
+}
