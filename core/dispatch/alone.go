@@ -144,13 +144,13 @@ func (g *Group) patience(x *loner) int64 {
 // impatient reports whether the time that lone messages wait counts: not while nobody takes messages, nor while they hold up nothing, since only a few
 // messages probe, and no attempt counts. A round of which no probe is handed out may be held up by them.
 func (g *Group) impatient() bool {
-	k := g.streak
-	return !g.unwanted && (k == nil || !k.stalled || k.rounds >= stallRounds || k.next == 0)
+	b := &g.breaker
+	return !g.unwanted && (!b.open || b.counting() || b.next == 0)
 }
 
 // chooseNext has the next attempt of one lone message counted.
 func (g *Group) chooseNext() {
-	if !g.tidy() || g.alone.counted.share != nil || g.unwanted || g.undecided() {
+	if !g.tidy() || g.alone.counted.share != nil || g.unwanted {
 		return
 	}
 	a := g.alone
@@ -181,7 +181,7 @@ func (g *Group) nextAlone() (at int64, ok bool) {
 
 // loneReady reports whether a session that holds nothing would be handed a lone message.
 func (g *Group) loneReady() bool {
-	if !g.tidy() || g.alone.counted.share == nil || g.undecided() {
+	if !g.tidy() || g.alone.counted.share == nil {
 		return false
 	}
 	x := g.alone.counted
@@ -205,10 +205,10 @@ func (g *Group) takeAlone(h *handout) (over bool) {
 		}
 		delete(a.given, h.session)
 	}
-	if !waits || g.undecided() {
+	if !waits {
 		return false
 	}
-	if g.streak.probing() && a.draining == h.session && h.session != 0 && g.othersWork() { // some of the probes are to be others
+	if g.breaker.open && a.draining == h.session && h.session != 0 && g.othersWork() { // some of the probes are to be others
 		a.draining = 0
 		return false
 	}

@@ -133,16 +133,19 @@ func TestAlone_OnlyTheGuiltyDies(t *testing.T) {
 // TestAlone_NobodyIsIdle has workers that always hold something, for ever: what is to be handed out alone is given to one of them nevertheless, and the
 // rest goes on meanwhile.
 func TestAlone_NobodyIsIdle(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 1)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 3)
 	take(g, 1, start)
 	now := start.Add(10 * time.Second)
+	long := map[SessionID]Run{} // what each session holds, and extends
+	for _, session := range []SessionID{7, 8} {
+		r := g.Take(session, Credit{Messages: 1, Bytes: 1 << 20}, start, nil)[0]
+		if long[session] = r; s.Extend(r.Base, r.Attempt, time.Minute, start) != nil {
+			t.Fatal("its lock is not extended")
+		}
+	}
 	g.Tick(now)
 	save(s, now)
 	offerAt(t, s, 5000, now, now)
-	long := map[SessionID]Run{} // what each session holds, and extends
-	for _, session := range []SessionID{7, 8} {
-		long[session] = g.Take(session, Credit{Messages: 1, Bytes: 1 << 20}, now, nil)[0]
-	}
 	done := 0
 	for at := now; at.Before(now.Add(2 * patient)); at = at.Add(time.Second) {
 		g.Tick(at)
@@ -203,7 +206,7 @@ func TestAlone_StalledBesideOneThatHangs(t *testing.T) {
 	now = start.Add(10 * time.Second)
 	g.Tick(now)
 	save(s, now)
-	g.failing().begin(g.now) // of another share, which has left since
+	g.breaker.begin(g.now) // of another share, which has left since
 	for end := now.Add(10 * time.Minute); now.Before(end); now = now.Add(time.Second) {
 		g.Tick(now)
 		if err := s.Extend(hangs.Base, hangs.Attempt, 10*time.Second, now); err != nil {

@@ -28,10 +28,11 @@ func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
 	s.step(m, x, leaving)
 	s.queueUp(seq, x)
 	m.due = x.due
-	if s.stays(x) {
-		m.due = min(m.due, x.failed+int64(r.patience))
+	stays := s.stays(x)
+	if until := x.failed + int64(r.patience); stays && (m.due == 0 || until < m.due) {
+		m.due = until
 	}
-	if x.due > 0 && (m.due > now || x.mayReturn()) { // else it only waits for the checkpoint
+	if stays || x.due > 0 && (m.due > now || x.mayReturn()) { // else it only waits for the checkpoint
 		s.group.wakeAt(s, seq, m.due)
 	}
 }
@@ -53,7 +54,13 @@ func reasonOf(to Destination, m *message) Reason {
 // it leaves.
 func (s *Share) stays(x *transfer) bool {
 	until := x.failed + int64(routes[x.to].patience)
-	return s.group.streak.gathers() && s.group.now < until && x.due > until
+	if s.group.now >= until {
+		return false
+	}
+	if x.to == DeadLetterQueue {
+		return x.reason == Exhausted && s.group.breaker.gathers() > 0
+	}
+	return s.group.breaker.gathers() > 1 && x.due > until
 }
 
 // room is how many more messages the next checkpoint may announce for a destination.
@@ -90,7 +97,7 @@ func (s *Share) LeavingMany() bool {
 // goes reports whether none of the first n messages that are leaving stays until it is known whether its attempt
 // counts.
 func (s *Share) goes(to Destination, n int) bool {
-	if routes[to].patience == 0 || !s.group.streak.gathers() {
+	if s.group.breaker.gathers() == 0 {
 		return true
 	}
 	for _, b := range s.transfers[to].waiting.all() { // in the order in which they failed

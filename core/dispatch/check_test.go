@@ -9,7 +9,7 @@ import (
 
 // check verifies the equations of Group and Share, and that every seq that was read stands in exactly one place.
 func (g *Group) check() error {
-	flying, postponed := 0, 0
+	flying := 0
 	covered := map[*Share]map[core.Seq]bool{}
 	cover := func(s *Share, seq core.Seq) {
 		if covered[s] == nil {
@@ -69,10 +69,9 @@ func (g *Group) check() error {
 			}
 		}
 		flying += s.of(inFlight)
-		postponed += s.lasts.len()
 	}
-	if postponed != g.postponed {
-		return fmt.Errorf("group counts %d postponed, shares %d", g.postponed, postponed)
+	if err := g.breaker.check(); err != nil {
+		return err
 	}
 	if flying != g.inFlight {
 		return fmt.Errorf("group counts %d in flight, shares %d", g.inFlight, flying)
@@ -93,9 +92,6 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 		retries[seq] = true
 	}
 	for _, seq := range s.firsts.all() {
-		retries[seq] = true
-	}
-	for _, seq := range s.lasts.all() {
 		retries[seq] = true
 	}
 	if a := s.group.alone; a != nil && a.counted.share == s {
@@ -218,6 +214,28 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	}
 	if bytes != s.heldBytes {
 		return fmt.Errorf("%d bytes held, counted %d", bytes, s.heldBytes)
+	}
+	return nil
+}
+
+// check verifies the equations of a breaker.
+func (b *breaker) check() error {
+	row := 0
+	for row < len(b.latest) && b.latest[len(b.latest)-1-row].fails > 0 {
+		row++
+	}
+	seen := map[deadRef]bool{}
+	for _, o := range b.latest {
+		if o.fails > 0 && seen[o.of] {
+			return fmt.Errorf("the breaker counts one message twice")
+		}
+		seen[o.of] = true
+	}
+	switch {
+	case len(b.latest) > breakerWindow || row != int(b.row):
+		return fmt.Errorf("the breaker remembers %d outcomes, %d failures in a row, and counts %d", len(b.latest), row, b.row)
+	case b.open && (b.percent == 0 || len(b.latest) > 0 || b.left > breakerMost || b.left == 0 && b.next == 0):
+		return fmt.Errorf("the breaker is open: %+v", *b)
 	}
 	return nil
 }

@@ -75,7 +75,6 @@ func (s *Share) uncount() {
 	if s.count[ready] == 0 {
 		return
 	}
-	s.forgetLasts()
 	s.uncountAlone()
 	s.retries.filter(func(seq *core.Seq) bool {
 		m := s.table.get(*seq)
@@ -210,7 +209,6 @@ func (s *Share) restore(st State) {
 		m.attempts, m.failure = e.attempts, e.failure
 		if e.excused > 0 {
 			s.excuse(seq, m, e.excused)
-			s.group.failing().inherited++
 		}
 		if e.text != "" && e.failure != NoFailure {
 			s.keep(seq, e.text)

@@ -258,14 +258,14 @@ func TestDead_StallTakesBackWhatDidNotLeave(t *testing.T) {
 	spec := core.GroupSpec{MaxDeliveries: 1}
 	g, s := newShare(t, spec, 60)
 	var away []core.Seq
-	for seq := core.Seq(1); seq <= stallMessages+2; seq++ {
+	for seq := core.Seq(1); seq <= breakerLeast+2; seq++ {
 		now := start.Add(time.Duration(seq) * time.Second)
 		take(g, 1, now)
 		if s.table.get(seq).phase != inFlight {
 			t.Fatalf("seq %d was not handed out", seq)
 		}
 		s.Nack(seq, 1, 0, nil, 0, now)
-		if seq == 3 {
+		if seq == 8 { // the first ones have waited for a success for long enough
 			save(s, now)
 			for _, d := range g.TakeTransfers(DeadLetterQueue, 1, nil) {
 				away = append(away, d.Seq)

@@ -140,7 +140,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if len(g.timers) > 0 {
 		consider(g.timers[0].due)
 	}
-	if at, wants := g.nextProbe(); wants {
+	if at, wants := g.breaker.nextDeadline(); wants {
 		consider(at)
 	}
 	if at, waits := g.nextAlone(); waits {
@@ -153,7 +153,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 }
 
 // Tick applies every deadline up to now: locks expire, delays end, messages come to the age of the group's delay
-// or are too old, failed transfers are offered again, a stalled group probes.
+// or are too old, failed transfers are offered again, an open breaker begins a round of probes.
 func (g *Group) Tick(now time.Time) {
 	t := g.at(now)
 	g.settleGiven()
@@ -173,7 +173,7 @@ func (g *Group) Tick(now time.Time) {
 			w.share.due(w.seq, w.share.table.get(w.seq))
 		}
 	}
-	g.tickStall()
+	g.tickBreaker()
 	g.tickAlone()
 }
 

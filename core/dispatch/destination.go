@@ -44,20 +44,20 @@ type route struct {
 	// doubt is for how long a message is held before it is looked for, after an append whose outcome is not known and
 	// at a new owner.
 	doubt time.Duration
-	// patience is for how long a message stays leaving while it is not the only one that failed and nothing has
-	// succeeded since: when the group turns out to be stalled, the attempt does not count, and what is appended says
-	// so.
+	// patience is for how long a message stays leaving while nothing has succeeded since it failed: when the breaker
+	// opens meanwhile, the attempt does not count. One for the retry queue stays only while others failed, too, and
+	// what is appended says that the attempt does not count; a dead letter stays only if it is exhausted.
 	patience time.Duration
 	// returns: while the message is here only, it is handed out from here when its time comes.
 	returns bool
 	// expires: what expires before it is appended does not go there.
 	expires bool
-	// recalled: a stall takes the message back while it is here only.
+	// recalled: a breaker that opens takes the message back while it is here only.
 	recalled bool
 }
 
 var routes = [Destinations]route{
-	DeadLetterQueue: {atOnce: transfersAtOnce, doubt: TransferDoubt, recalled: true},
+	DeadLetterQueue: {atOnce: transfersAtOnce, doubt: TransferDoubt, patience: 5 * time.Second, recalled: true},
 	RetryQueue:      {atOnce: transfersAtOnce, patience: 2 * time.Second, returns: true, expires: true},
 }
 

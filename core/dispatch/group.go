@@ -31,9 +31,8 @@ type Group struct {
 	transfers  [Destinations]queue[deadRef] // what TakeTransfers yields next, if it is transferring still
 	copies     *copies                      // nil until a message comes back from the retry queue
 	policies   policyStates
-	given      []given                // in a group that delivers at most once
-	streak     *streak                // nil until something fails
-	postponed  int                    // retries in the shares' lasts
+	given      []given // in a group that delivers at most once
+	breaker    breaker
 	present    map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
 	gaveTo     SessionID              // the session in present that was handed something last; 0: none
 	paces      map[SessionID]pace     // of those that nack
@@ -43,7 +42,9 @@ type Group struct {
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
+	g := &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
+	g.breaker.set(breakerPercent(spec), spec.LockTimeout)
+	return g
 }
 
 // at is now in ns, never before an instant given earlier.
@@ -71,9 +72,8 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
 	redelay := spec.Delay != g.spec.Delay
 	g.spec = spec
-	if spec.NoSmartRetry {
-		g.succeeded()
-	}
+	g.breaker.set(breakerPercent(spec), spec.LockTimeout)
+	g.keepBreaker()
 	if spec.NoNackThrottle {
 		clear(g.paces)
 	}
@@ -120,7 +120,10 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	g.shares[extent] = s
 	s.restore(state)
 	g.recount()
-	g.inherit()
+	if g.breaker.restore(state.Policy(PolicyBreaker), g.now) {
+		g.counters.Stalls++
+		g.keepBreaker()
+	}
 	return s
 }
 
@@ -132,7 +135,6 @@ func (g *Group) RemoveShare(s *Share) {
 	}
 	g.settleGiven()
 	s.gone = true
-	s.forgetLasts()
 	g.leaveAlone(s)
 	delete(g.shares, s.extent)
 	g.inFlight -= s.of(inFlight)
@@ -166,10 +168,9 @@ func (g *Group) Want(wanted bool) {
 
 // Ready reports whether Take has something to hand out.
 func (g *Group) Ready() bool {
-	if g.streak.shut() {
+	if g.breaker.admit() == 0 {
 		return false
 	}
-	g.resume()
 	if g.loneReady() {
 		return true
 	}

@@ -185,6 +185,9 @@ func TestGroup_ExactlyMaxDeliveries(t *testing.T) {
 			if deliveries != 3 {
 				t.Fatalf("got %d deliveries, want 3", deliveries)
 			}
+			now = now.Add(routes[DeadLetterQueue].patience)
+			g.Tick(now)
+			save(s, now)
 			dead := takeDead(g, 10)
 			switch policy {
 			case core.ExhaustedDLQ:
@@ -354,6 +357,8 @@ func TestGroup_LowerMaxDeliveries(t *testing.T) {
 	}
 	g.Update(core.GroupSpec{MaxDeliveries: 2}.WithDefaults(), start)
 	want(t, "what had its last attempt", take(g, 9, start))
+	g.Tick(second(5))
+	save(s, second(5))
 	if dead := takeDead(g, 9); len(dead) != 2 {
 		t.Fatalf("got %d dead, want 2", len(dead))
 	}

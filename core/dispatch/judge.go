@@ -13,9 +13,9 @@ const ParkAfter = 30 * time.Second
 func (s *Share) failed(seq core.Seq, m *message, until int64) {
 	s.changed = true
 	if m.failure == Rejected { // a verdict on the message, by a worker that does its work
-		s.group.succeeded()
+		s.group.succeeded(1)
 	} else {
-		s.strike(seq, m)
+		s.attemptFailed(seq, m)
 	}
 	s.judge(seq, m, until)
 }

@@ -139,7 +139,7 @@ func (m *machine) take(t *rapid.T) {
 // hand checks what a session is handed out.
 func (m *machine) hand(t *rapid.T, session SessionID, credit Credit) {
 	idle := !m.g.Ready()
-	probes := m.g.streak.most()
+	probes := m.g.breaker.admit()
 	runs := m.g.Take(session, credit, m.now, nil)
 	if idle && len(runs) > 0 {
 		t.Fatalf("not ready, but took %v", runs)
@@ -167,7 +167,7 @@ func (m *machine) hand(t *rapid.T, session SessionID, credit Credit) {
 		t.Fatalf("took %d messages, %d bytes for %+v", n, size, credit)
 	}
 	if n > probes {
-		t.Fatalf("a stalled group handed out %d messages, %d probes are left", n, probes)
+		t.Fatalf("an open breaker handed out %d messages, %d probes are left", n, probes)
 	}
 	m.pace(t, session, n)
 }
@@ -196,6 +196,9 @@ func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - int(
 // stalls checks that attempts are excused only while the group is stalled, and takes over which messages that saved.
 func (m *machine) stalls(t *rapid.T) {
 	since, stalled := m.g.Stalled()
+	if kept := string(m.g.breaker.save()); kept != m.g.policies[PolicyBreaker-1] {
+		t.Fatalf("checkpoints tell of a breaker %x, it is %x", m.g.policies[PolicyBreaker-1], kept)
+	}
 	for seq, n := range m.s.excused {
 		f := m.fate(seq)
 		if n == m.excused[seq] {

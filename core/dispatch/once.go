@@ -30,7 +30,7 @@ type given struct {
 func (s *Share) claims() bool { return s.group.once() || s.returning }
 
 // claiming reports whether messages of the share are claimed and not handed out.
-func (s *Share) claiming() bool { return s.of(unsaved, ready) > s.lasts.len() }
+func (s *Share) claiming() bool { return s.of(unsaved, ready) > 0 }
 
 // claim has up to a credit of buffered messages wait for the checkpoint that says that they are done.
 func (s *Share) claim(messages, bytes int) {

@@ -120,15 +120,20 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 // is worth its cost at once.
 func TestPark_ManyStay(t *testing.T) {
 	const n = transfersAtOnce
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true}, n)
-	for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
-		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
-			if err := s.Nack(seq, r.Attempt, time.Hour, nil, 0, start); err != nil {
-				t.Fatal(err)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true, NoSmartRetry: true}, n)
+	fail := func(delay time.Duration) {
+		for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
+			for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
+				if err := s.Nack(seq, r.Attempt, delay, nil, 0, start); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
+		save(s, start)
 	}
-	save(s, start)
+	fail(0)
+	g.Update(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true}.WithDefaults(), start)
+	fail(time.Hour) // none for the first time: the breaker stays closed
 	if parting, many := s.Leaving(), s.LeavingMany(); parting > 0 || many {
 		t.Errorf("a checkpoint that can tell of none is to be saved: %d, at once %v", parting, many)
 	}

@@ -77,7 +77,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 func (s *Share) doneRun(from, end core.Seq) {
 	if from < end {
 		s.changed = true
-		s.group.succeeded()
+		s.group.succeeded(int(end - from))
 		s.group.counters.Acked += s.done.AckRange(from, uint64(end-from))
 	}
 }
@@ -144,7 +144,7 @@ func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
 		return false
 	}
 	s.group.counters.Acked++
-	s.group.succeeded()
+	s.group.succeeded(1)
 	if m := s.table.get(seq); m != nil {
 		s.group.acked(m.session)
 		s.settle(seq, m)

@@ -34,7 +34,7 @@ type Share struct {
 	top       core.Seq // highest restored message: below it the table may hold what is not yet delivered here
 	count     [phases]int32
 	texts     map[core.Seq]string      // what consumers said of failed messages
-	excused   map[core.Seq]uint16      // attempts that do not count; see stall.go
+	excused   map[core.Seq]uint16      // attempts that do not count; see breaker.go
 	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
 	transfers *[Destinations]transfers // nil while records is
 	noted     int                      // bytes of texts, and of metadata in records
@@ -52,7 +52,6 @@ type Share struct {
 	retries   queue[core.Seq] // phase ready, with bytes; others are skipped
 	firsts    queue[core.Seq] // the same, of what no application has seen
 	unbegun   queue[core.Seq] // phase unbegun; others are skipped
-	lasts     queue[core.Seq] // the same, that wait while the group is undecided
 	pending   queue[saving]   // phase unsaved; others are skipped
 	token     uint64          // of the last checkpoint
 	saved     uint64          // token of the last one that is durable
@@ -249,7 +248,6 @@ func (s *Share) rest() {
 	s.excused = nil
 	s.records, s.transfers = nil, nil
 	s.texts, s.noted = nil, 0
-	s.forgetLasts()
 }
 
 // Frontier is the ack level: every seq up to it is settled.
@@ -312,7 +310,6 @@ func (s *Share) Depth() Depth {
 	_ = slices.ContainsFunc(s.unbegun.all(), older)
 	_ = slices.ContainsFunc(s.retries.all(), older)
 	_ = slices.ContainsFunc(s.firsts.all(), older)
-	_ = slices.ContainsFunc(s.lasts.all(), older)
 	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
 	return d
 }

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -21,7 +20,6 @@ const (
 	PlaceUnsaved  Place = "unsaved"   // waits for a checkpoint that counts its next attempt
 	PlaceReady    Place = "ready"     // may be handed out again
 	PlaceAlone    Place = "alone"     // waits to be handed out to a consumer that holds nothing else
-	PlaceHeld     Place = "held"      // has its last attempt, which waits until it is known whether the workers are to blame
 	PlaceDying    Place = "dying"     // on its way to the dead letter queue
 	PlaceBlocked  Place = "blocked"   // exhausted in a group that blocks
 )
@@ -82,8 +80,8 @@ func (s *Share) placeOf(seq core.Seq, m *message) Place {
 // standing describes a message that has a phase.
 func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.texts[seq], m.session
-	if m.phase == ready && slices.Contains(s.lasts.all(), seq) {
-		st.Place = PlaceHeld
+	if m.phase == ready && s.group.alone.isNext(s, seq) {
+		st.Place = PlaceAlone
 	}
 	if b := m.batch; b != nil {
 		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)

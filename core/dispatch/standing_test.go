@@ -104,25 +104,44 @@ func TestState_Standing(t *testing.T) {
 	}
 }
 
-// TestShare_BlockingHeld: a last attempt that waits until it is known whether the workers are to blame stands as such, and not as ready.
-func TestShare_BlockingHeld(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 1)
-	take(g, 9, start)
-	if err := s.Nack(1, 1, 0, nil, 0, start); err != nil {
-		t.Fatal(err)
-	}
-	save(s, start)
-	place := func(want Place) {
-		t.Helper()
-		if got := s.Blocking().Place; got != want {
-			t.Fatalf("it stands at %s, want %s", got, want)
+// TestShare_LastAttemptIsNotHeld: a last attempt goes out like any other, although nothing has succeeded. Once it failed, too, the message waits for five
+// seconds, in which something may succeed, or the breaker open.
+func TestShare_LastAttemptIsNotHeld(t *testing.T) {
+	for name, x := range map[string]struct {
+		then  func(g *Group, s *Share)
+		until time.Duration
+	}{
+		"nothing happens":        {until: 5 * time.Second},
+		"another one succeeds":   {then: func(_ *Group, s *Share) { s.Ack(2, 1, 1, start, nil) }},
+		"another one is refused": {then: func(_ *Group, s *Share) { _ = s.Reject(2, 1, nil, start) }},
+	} {
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 2)
+		take(g, 9, start)
+		nack := func(attempt uint16) {
+			if err := s.Nack(1, attempt, 0, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+			save(s, start)
+		}
+		nack(1)
+		want(t, "the last attempt", take(g, 9, start), "1+1@2")
+		nack(2)
+		if n := s.Leaving(); n != 0 || takeDead(g, 9) != nil {
+			t.Fatalf("%s: %d leave at once", name, n)
+		}
+		now := start.Add(x.until)
+		if x.then != nil {
+			x.then(g, s)
+		} else {
+			deadline(t, g, now)
+		}
+		g.Tick(now)
+		if n := s.Leaving(); n == 0 {
+			t.Errorf("%s: none leaves after %s", name, x.until)
+		}
+		save(s, now)
+		if dead := takeDead(g, 9); len(dead) == 0 || dead[0].Seq != 1 || dead[0].Attempts != 2 {
+			t.Errorf("%s: dead letters are %+v", name, dead)
 		}
 	}
-	place(PlaceReady)
-	want(t, "while it is not known", take(g, 9, start))
-	place(PlaceHeld)
-	g.Tick(start.Add(stallPatience))
-	place(PlaceReady)
-	want(t, "afterwards", take(g, 9, start.Add(stallPatience)), "1+1@2")
-	place(PlaceInFlight)
 }

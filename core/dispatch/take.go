@@ -32,8 +32,7 @@ type handout struct {
 func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
 	now64 := g.at(now)
 	g.settleGiven()
-	g.resume()
-	most := g.most(session, min(credit.Messages, g.streak.most()))
+	most := g.most(session, min(credit.Messages, g.breaker.admit()))
 	h := handout{
 		session: session, messages: most, bytes: credit.Bytes, oversize: credit.Oversize,
 		due: now64 + int64(g.spec.LockTimeout), runs: runs,
@@ -48,7 +47,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		g.handedOf(s, kind, left-h.messages)
 		s.wake()
 	}
-	g.probed(h.runs[len(runs):])
+	g.probed(most - h.messages)
 	g.gave(session, most-h.messages)
 	return h.runs
 }
@@ -94,10 +93,6 @@ func (s *Share) takeReady(waiting *queue[core.Seq], h *handout, most int) (n int
 		if s.lapsed(m.batch, seq) {
 			waiting.pop()
 			s.lapse(seq, m)
-			continue
-		}
-		if s.isLast(seq, m) && s.group.undecided() {
-			s.postpone(waiting.pop())
 			continue
 		}
 		if !h.fits(s.size(m.batch, seq)) {

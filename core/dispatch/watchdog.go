@@ -73,7 +73,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
-		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.firsts.all(), seq) || slices.Contains(s.lasts.all(), seq) || s.group.alone.isNext(s, seq)
+		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.firsts.all(), seq) || s.group.alone.isNext(s, seq)
 	case lone:
 		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
 	case unbegun:
@@ -104,13 +104,13 @@ func (s *Share) holding(seq core.Seq) *batch {
 
 // mayGo reports whether a message waits for nothing but credit of so many bytes.
 func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
-	if s.group.streak.shut() { // it waits for the next probes
+	if s.group.breaker.admit() == 0 { // it waits for the next probes
 		return false
 	}
 	if m == nil {
 		return s.canBegin() && s.size(s.holding(seq), seq) <= bytes
 	}
-	may := m.phase == ready && !slices.Contains(s.lasts.all(), seq) && !s.group.alone.isNext(s, seq) || m.phase == unbegun && s.canBegin()
+	may := m.phase == ready && !s.group.alone.isNext(s, seq) || m.phase == unbegun && s.canBegin()
 	return may && m.batch != nil && s.size(m.batch, seq) <= bytes
 }
 
@@ -124,7 +124,6 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	}
 	old := s.table
 	s.releaseAll()
-	s.forgetLasts()
 	g.leaveAlone(s)
 	g.locks.filter(func(l *lock) bool { return l.share != s })
 	s.turns().forget(s)

@@ -221,11 +221,11 @@ func TestShare_WatchdogKnowsDoubt(t *testing.T) {
 	watched := make(map[*Share]*Watch)
 	for i := range byte(12) {
 		s := g.AddShare(extent(i+1), State{}, start)
-		offer(t, s, 2*stallMessages)
+		offer(t, s, 2*breakerLeast)
 		watched[s] = &Watch{}
 	}
 	now := start
-	for _, r := range g.Take(1, Credit{Messages: stallMessages, Bytes: 1 << 20}, now, nil) {
+	for _, r := range g.Take(1, Credit{Messages: breakerLeast, Bytes: 1 << 20}, now, nil) {
 		for i := range core.Seq(r.Count) {
 			if err := r.Share.Nack(r.Base+i, 1, 0, nil, 0, now); err != nil {
 				t.Fatal(err)

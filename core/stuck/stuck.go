@@ -28,7 +28,6 @@ const (
 	Stalled            Reason = "stalled"
 	Throttled          Reason = "throttled"
 	Isolated           Reason = "isolated"
-	Held               Reason = "last_attempt_held"
 	NoReplica          Reason = "no_readable_replica"
 	OutstandingLimit   Reason = "outstanding_limit"
 	CheckpointFull     Reason = "checkpoint_full"
@@ -61,7 +60,6 @@ var texts = map[Reason]string{
 	Stalled:            "nothing that the group hands out succeeds: no attempt counts, and a few messages at a time probe until one is acked. Look after the workers and what they depend on",
 	Throttled:          "the consumers nacked every message lately, so each gets the next ones after a pause. An ack ends the pauses; `columba update group --no-nack-throttle` switches them off",
 	Isolated:           "the lock of the attempt before timed out, and this is the last attempt: it is made by a consumer that holds nothing else. One consumer gets nothing more until it is idle. After the lock timeout (30 s at least, 5 min at most) the message is delivered like any other",
-	Held:               "messages fail and none has succeeded since, so it may be the workers: it has one attempt left, which waits until one is acked, or enough have failed to tell; 5 s at least after a message failed for the first time, and until what was never tried is. Look after the workers and what they depend on",
 	NoReplica:          "no store that has the message can be read; bring one of them back. If their disks are lost for good, `columba seal --force` gives up the records that no store holds any more",
 	OutstandingLimit:   "the group has as many unsettled messages of this extent as it may have, and reads no more of it until some are settled",
 	CheckpointFull:     "so many messages are settled out of order that the checkpoint of this extent is full; nothing more of it is read until older messages are settled",
@@ -209,8 +207,6 @@ func (v *View) waits() Reason {
 		return CheckpointNotSaved
 	case v.Place == dispatch.PlaceAlone: // whoever is to have it may be kept without credit until then
 		return Isolated
-	case v.Place == dispatch.PlaceHeld:
-		return Held
 	case v.Credit == 0:
 		return NoCredit
 	case v.Stalled:

@@ -69,8 +69,6 @@ func TestView_Reasons(t *testing.T) {
 		"ready, lapsed":            {with(ready, func(v *View) { v.Lapsed, v.Takers = true, 0 }), []Reason{LeaseExpired}},
 		"ready is not ordered":     {with(ready, func(v *View) { v.ChainWaits = true }), []Reason{Ready}},
 		"alone":                    {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Credit, v.Stalled = 0, true }), []Reason{Isolated}},
-		"held":                     {with(at(dispatch.PlaceHeld, 2, 1), func(v *View) { v.Credit, v.Throttled = 0, true }), []Reason{Held}},
-		"held, nobody":             {with(at(dispatch.PlaceHeld, 2, 1), func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"alone, nobody":            {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, nobody":         {with(buffered, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, out of order":   {with(buffered, func(v *View) { v.ChainWaits = true }), []Reason{ChainOrder}},
@@ -90,7 +88,7 @@ func TestView_Reasons(t *testing.T) {
 func TestView_ThereIsAlwaysAReason(t *testing.T) {
 	places := []dispatch.Place{
 		dispatch.PlaceDone, dispatch.PlaceUnread, dispatch.PlaceBuffered, dispatch.PlaceInFlight, dispatch.PlaceDelayed,
-		dispatch.PlaceUnsaved, dispatch.PlaceReady, dispatch.PlaceAlone, dispatch.PlaceHeld, dispatch.PlaceDying, dispatch.PlaceBlocked,
+		dispatch.PlaceUnsaved, dispatch.PlaceReady, dispatch.PlaceAlone, dispatch.PlaceDying, dispatch.PlaceBlocked,
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		is := func() bool { return rapid.Bool().Draw(t, "is") }

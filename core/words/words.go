@@ -47,7 +47,7 @@ func Reasons() (all []string) {
 
 var states = map[dispatch.Place]string{
 	dispatch.PlaceDone: Settled, dispatch.PlaceUnread: Unread, dispatch.PlaceInFlight: InFlight, dispatch.PlaceBlocked: Blocked, dispatch.PlaceDying: DeadLettering,
-	dispatch.PlaceBuffered: Ready, dispatch.PlaceUnsaved: Ready, dispatch.PlaceReady: Ready, dispatch.PlaceAlone: Ready, dispatch.PlaceHeld: Ready,
+	dispatch.PlaceBuffered: Ready, dispatch.PlaceUnsaved: Ready, dispatch.PlaceReady: Ready, dispatch.PlaceAlone: Ready,
 	dispatch.PlaceDelayed: Delayed, dispatch.PlaceParked: Delayed,
 }
 

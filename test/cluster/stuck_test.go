@@ -371,20 +371,23 @@ func TestWhyStuck_CheckpointsCannotBeSaved(t *testing.T) {
 	})
 }
 
-// TestWhyStuck_LastAttemptHeld: while it is not known whether the workers are to blame, a last attempt waits, and why-stuck says so.
-func TestWhyStuck_LastAttemptHeld(t *testing.T) {
+// TestWhyStuck_LastAttemptFailed: nothing holds a last attempt back; once it failed, too, the message waits a few seconds for anything to succeed, and
+// why-stuck says that it is on its way to the dead letters.
+func TestWhyStuck_LastAttemptFailed(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoNackThrottle = 2, true })
 		con := w.consumer("g")
 		r := w.receipts("a")[0]
 		w.ok(w.next(con, "a", 1).Nack())
+		w.ok(w.next(con, "a", 2).Nack())
 		sleep(2 * time.Second)
-		if why := w.stuck("g", "last_attempt_held"); !names(why.Message, r) || why.Message.State != "ready" || why.Message.Attempts != 1 {
+		if why := w.stuck("g", "dead_lettering"); !names(why.Message, r) || why.Message.Attempts != 2 {
 			t.Errorf("it stands at %+v, want %s", why.Message, r)
 		}
-		d := w.next(con, "a", 2)
-		w.stuck("g", "in_flight")
-		w.ok(d.Ack())
+		if n := w.letters("g"); n != 0 {
+			t.Errorf("%d dead letters, although something may succeed yet", n)
+		}
+		w.eventually("it is a dead letter", 10*time.Second, func() bool { return w.letters("g") == 1 })
 		w.close(con)
 	})
 }

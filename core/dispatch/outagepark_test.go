@@ -37,9 +37,9 @@ func (x *sender) step(n int) {
 	x.g.Tick(x.now)
 }
 
-// TestStall_WhatWasParkedBefore: the attempts that fail before an outage is known as one do not count, also of messages that are parked. With a success
+// TestOutage_WhatWasParkedBefore: the attempts that fail before an outage is known as one do not count, also of messages that are parked. With a success
 // instead they count, and what waited for that is parked then.
-func TestStall_WhatWasParkedBefore(t *testing.T) {
+func TestOutage_WhatWasParkedBefore(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5, NoNackThrottle: true}, 100)
 		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Transfer)}
@@ -72,8 +72,8 @@ func TestStall_WhatWasParkedBefore(t *testing.T) {
 	}
 }
 
-// TestStall_FewAreParkedSoon: messages that fail while nothing else happens do not wait for long, nor does one that fails alone.
-func TestStall_FewAreParkedSoon(t *testing.T) {
+// TestOutage_FewAreParkedSoon: messages that fail while nothing else happens do not wait for long, nor does one that fails alone.
+func TestOutage_FewAreParkedSoon(t *testing.T) {
 	for n, patience := range map[int]time.Duration{1: 0, 3: routes[RetryQueue].patience} {
 		g, s := newShare(t, core.GroupSpec{}, n)
 		x := &sender{t: t, g: g, s: s, now: start, parked: make(map[core.Seq]Transfer)}

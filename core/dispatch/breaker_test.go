@@ -1,0 +1,320 @@
+package dispatch
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"pgregory.net/rapid"
+)
+
+const sec = int64(time.Second)
+
+// newBreaker is one that opens at a percentage, in a group with a lock timeout of a minute.
+func newBreaker(percent int) *breaker {
+	b := new(breaker)
+	b.set(percent, time.Minute)
+	return b
+}
+
+// fail has messages from key on fail, and says how many failures counted and whether the breaker opened.
+func (b *breaker) fail(key, n int, first bool) (counted int, opened bool) {
+	for i := range n {
+		counts, led := b.failed(deadRef{seq: core.Seq(key + i)}, first, sec)
+		if counts {
+			counted++
+		}
+		opened = opened || led != nil
+	}
+	return counted, opened
+}
+
+// round hands out a round of probes, of which first ones and others fail, and goes on to the next.
+func (b *breaker) round(now *int64, first bool) (probes, counted int) {
+	probes = b.admit()
+	b.handed(probes, *now)
+	counted, _ = b.fail(1000, probes, first)
+	at, _ := b.nextDeadline()
+	*now = at
+	b.tick(at)
+	return probes, counted
+}
+
+// TestBreaker_OpensByFailuresInARow needs twenty messages, five of them fresh, and nothing that succeeds between them.
+func TestBreaker_OpensByFailuresInARow(t *testing.T) {
+	b := newBreaker(breakerAlways)
+	if _, opened := b.fail(1, breakerLeast-1, true); opened || b.admit() != math.MaxInt {
+		t.Fatal("it opened by 19 messages")
+	}
+	if _, opened := b.fail(1, breakerLeast-1, false); opened {
+		t.Fatal("it opened by 19 messages that failed twice")
+	}
+	b.succeeded(1)
+	if _, opened := b.fail(1, breakerLeast-1, true); opened {
+		t.Fatal("it opened by what failed before a success")
+	}
+	if counted, opened := b.fail(100, 1, true); !opened || counted != 1 {
+		t.Fatalf("twenty messages in a row: opened %v; the last one counted %d times, want once", opened, counted)
+	}
+}
+
+// TestBreaker_TailOfPoison stays closed: what fails has failed before, while others succeeded.
+func TestBreaker_TailOfPoison(t *testing.T) {
+	b := newBreaker(breakerAlways)
+	b.fail(1, 10, true)
+	b.succeeded(1)
+	b.fail(1, breakerFirsts-1, true)
+	for range 10 {
+		if counted, opened := b.fail(1, 60, false); opened || counted != 60 {
+			t.Fatalf("opened %v, %d of 60 failures counted", opened, counted)
+		}
+	}
+}
+
+// TestBreaker_OpensByAShare goes by the latest fifty outcomes, of at least twenty messages.
+func TestBreaker_OpensByAShare(t *testing.T) {
+	for _, x := range []struct {
+		percent, fail, of int
+		first, want       bool
+	}{
+		{percent: 50, fail: 9, of: 19, first: true},
+		{percent: 50, fail: 10, of: 20, first: true, want: true},
+		{percent: 50, fail: 10, of: 20},
+		{percent: 50, fail: 24, of: 50, first: true},
+		{percent: 50, fail: 25, of: 50, first: true, want: true},
+		{percent: 10, fail: 4, of: 20, first: true}, // too few first attempts
+		{percent: 10, fail: 5, of: 50, first: true, want: true},
+		{percent: 80, fail: 19, of: 25, first: true},
+		{percent: breakerAlways, fail: 49, of: 50, first: true, want: true}, // twenty in a row are in there
+	} {
+		b := newBreaker(x.percent)
+		for i := range x.of { // spread evenly, the last one a failure
+			if (i+1)*x.fail/x.of > i*x.fail/x.of {
+				b.failed(deadRef{seq: core.Seq(i + 1)}, x.first, sec)
+			} else {
+				b.push(1, outcome{}) // also before the first failure
+				b.row = 0
+			}
+		}
+		if b.open != x.want {
+			t.Errorf("%d%%: %d of %d failed, first attempts: %v; open %v", x.percent, x.fail, x.of, x.first, b.open)
+		}
+	}
+}
+
+// TestBreaker_ForgetsTheOldest: fifty successes later nothing of a failure is left.
+func TestBreaker_ForgetsTheOldest(t *testing.T) {
+	b := newBreaker(10)
+	for range 10 {
+		if _, opened := b.fail(1, 4, true); opened {
+			t.Fatal("it opened by failures that were not among the latest fifty outcomes")
+		}
+		b.succeeded(10 * breakerWindow)
+		if len(b.latest) != breakerWindow || cap(b.latest) != breakerWindow {
+			t.Fatalf("it remembers %d outcomes, in room for %d", len(b.latest), cap(b.latest))
+		}
+	}
+}
+
+// TestBreaker_ProbesWithGrowingPauses: four at a time, after 1 s, 2 s, 4 s … a minute; none of them counts, and one success closes it.
+func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
+	b := newBreaker(breakerAlways)
+	b.fail(1, breakerLeast, true)
+	now := sec
+	for i := range 10 {
+		began := now
+		probes, counted := b.round(&now, i%2 == 0)
+		if want := min(breakerPause<<i, breakerLongest); probes != breakerProbes || counted != 0 || now-began != int64(want) {
+			t.Fatalf("round %d: %d probes, %d counted, a pause of %s; want one of %s", i, probes, counted, time.Duration(now-began), want)
+		}
+	}
+	b.succeeded(1)
+	if b.open || b.admit() != math.MaxInt {
+		t.Fatal("it is not closed by a success")
+	}
+	if _, waits := b.nextDeadline(); waits {
+		t.Fatal("it has a deadline while it is closed")
+	}
+}
+
+// A round lasts until somebody takes of it: the time in which nobody consumes tells nothing.
+func TestBreaker_RoundsNeedConsumers(t *testing.T) {
+	b := newBreaker(breakerAlways)
+	b.fail(1, breakerLeast, true)
+	for i := range int64(1000) {
+		b.tick(i * int64(time.Hour))
+	}
+	if _, waits := b.nextDeadline(); waits || b.rounds != 0 || b.admit() != breakerProbes {
+		t.Fatalf("%d rounds passed, %d probes are left", b.rounds, b.admit())
+	}
+}
+
+// A pause is never longer than the lock timeout, nor shorter than a second.
+func TestBreaker_PauseOfShortLocks(t *testing.T) {
+	for lock, want := range map[time.Duration]time.Duration{time.Second: time.Second, 5 * time.Second: 5 * time.Second, time.Hour: time.Minute} {
+		b := new(breaker)
+		b.set(breakerAlways, lock)
+		b.fail(1, breakerLeast, true)
+		now, began := sec, int64(0)
+		for range 10 {
+			began = now
+			b.round(&now, true)
+		}
+		if got := time.Duration(now - began); got != want {
+			t.Errorf("locks of %s: pauses of %s, want %s", lock, got, want)
+		}
+	}
+}
+
+// TestBreaker_PoisonIsNotProtectedForEver: fifteen rounds without the failure of a first attempt later each failure counts, and rounds grow, until a
+// first attempt fails again.
+func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
+	b := newBreaker(breakerAlways)
+	b.fail(1, breakerLeast, true)
+	now := sec
+	for i := range breakerRounds {
+		if _, counted := b.round(&now, false); counted != 0 {
+			t.Fatalf("round %d: %d failures counted", i, counted)
+		}
+	}
+	for want := breakerProbes; want < 2*breakerMost; want *= 2 {
+		began := now
+		probes, counted := b.round(&now, false)
+		if probes != min(want, breakerMost) || counted != probes {
+			t.Fatalf("%d probes, %d counted; want %d", probes, counted, min(want, breakerMost))
+		}
+		if pause := now - began; pause > int64(time.Minute/breakerHurry) {
+			t.Fatalf("a pause of %s", time.Duration(pause))
+		}
+	}
+	b.failed(deadRef{seq: 1}, true, now)
+	if _, counted := b.round(&now, false); counted != 0 {
+		t.Errorf("a first attempt failed, and %d failures count", counted)
+	}
+	if n := b.admit(); n != breakerProbes {
+		t.Errorf("a round of %d then", n)
+	}
+}
+
+// TestBreaker_Off counts all and hands out all, and closes one that is open.
+func TestBreaker_Off(t *testing.T) {
+	b := newBreaker(breakerAlways)
+	b.fail(1, breakerLeast, true)
+	b.set(0, time.Minute)
+	if counted, opened := b.fail(1, 1000, true); opened || counted != 1000 || b.admit() != math.MaxInt || b.latest != nil {
+		t.Errorf("opened %v, %d of 1000 counted, admits %d", opened, counted, b.admit())
+	}
+}
+
+// TestBreaker_SaveRestore goes on where another one was: at once with a round, and with the pause of before, and counts rounds anew.
+func TestBreaker_SaveRestore(t *testing.T) {
+	for _, rounds := range []int{0, 3, breakerRounds - 1, breakerRounds, breakerRounds + 3} {
+		b := newBreaker(breakerAlways)
+		if b.save() != nil {
+			t.Fatal("a closed breaker has something to save")
+		}
+		b.fail(1, breakerLeast, true)
+		now := sec
+		for range rounds {
+			b.round(&now, false)
+		}
+		saved := b.save()
+		if len(saved) > 64 || saved[0] != breakerVersion {
+			t.Fatalf("saved are %d bytes, version %d", len(saved), saved[0])
+		}
+		next := newBreaker(breakerAlways)
+		if !next.restore(saved, now) || next.since != b.since || next.rounds != 0 || next.pause != b.pause || next.admit() != breakerProbes {
+			t.Errorf("after %d rounds:\n%+v became\n%+v", rounds, b, next)
+		}
+		if next.restore(saved, now) {
+			t.Error("it opened twice")
+		}
+	}
+}
+
+// What it does not understand does not open it; nor does anything if it is off, or knows better.
+func TestBreaker_RestoreNothing(t *testing.T) {
+	b := newBreaker(breakerAlways)
+	b.fail(1, breakerLeast, true)
+	saved := b.save()
+	change := func(at int, to byte) []byte {
+		x := append([]byte(nil), saved...)
+		x[at] = to
+		return x
+	}
+	negative := append([]byte(nil), saved...)
+	binary.LittleEndian.PutUint64(negative[9:], math.MaxUint64)
+	for name, bytes := range map[string][]byte{
+		"nothing": nil, "short": saved[:len(saved)-1], "long": append(append([]byte(nil), saved...), 0), "version": change(0, breakerVersion+1),
+		"pause": negative,
+	} {
+		if x := newBreaker(breakerAlways); x.restore(bytes, sec) || x.open {
+			t.Errorf("%s: it opened", name)
+		}
+	}
+	if x := newBreaker(0); x.restore(saved, sec) {
+		t.Error("it is off, and opened")
+	}
+	x := newBreaker(breakerAlways)
+	x.fail(1, 1, true)
+	if x.restore(saved, sec) {
+		t.Error("it has seen outcomes, and goes by others")
+	}
+}
+
+// TestBreaker_Properties: whatever happens, it is never open for ever without a round to take or a deadline, a round is bounded, nothing but a success or
+// the switch closes it, and only what fails while it is open may not count.
+func TestBreaker_Properties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := new(breaker)
+		percent := rapid.SampledFrom([]int{0, 1, 10, 50, 99, 100})
+		b.set(percent.Draw(t, "percent"), time.Duration(rapid.IntRange(1, 3600).Draw(t, "lock"))*time.Second)
+		now := sec
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			was, restored := b.open, false
+			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			case 0:
+				b.succeeded(rapid.IntRange(1, 100).Draw(t, "successes"))
+				if b.open {
+					t.Fatal("a success did not close it")
+				}
+				was = false
+			case 1, 2, 3:
+				for range rapid.IntRange(1, 30).Draw(t, "failures") {
+					open := b.open
+					counts, led := b.failed(deadRef{seq: core.Seq(rapid.IntRange(1, 200).Draw(t, "seq"))}, rapid.Bool().Draw(t, "first"), now)
+					if !counts && !open || (led != nil) != (b.open && !open) {
+						t.Fatalf("counts %v, led by %v; it was open: %v", counts, led, open)
+					}
+				}
+			case 4:
+				b.handed(min(b.admit(), rapid.IntRange(1, 300).Draw(t, "handed")), now)
+			case 5:
+				now += rapid.Int64Range(0, int64(2*time.Minute)).Draw(t, "time")
+				b.tick(now)
+			default:
+				next := new(breaker)
+				next.percent, next.longest, next.hurry = b.percent, b.longest, b.hurry
+				if next.restore(b.save(), now) != b.open {
+					t.Fatal("what was saved is not restored")
+				}
+				b, restored = next, true
+			}
+			if was && !b.open && !restored {
+				t.Fatal("it closed without a success")
+			}
+			at, waits := b.nextDeadline()
+			if b.open && b.admit() == 0 && !waits {
+				t.Fatal("it is open, without a probe or a deadline")
+			}
+			if b.open && (b.admit() > breakerMost || waits && at > now+int64(breakerLongest)) {
+				t.Fatalf("a round of %d, the next one in %s", b.admit(), time.Duration(at-now))
+			}
+			if err := b.check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
