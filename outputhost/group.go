@@ -169,6 +169,15 @@ func (g *group) wantedLocked() bool {
 	return !g.mu.closed && !g.h.draining.Load() && g.mu.paused == nil && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
 }
 
+// connectedLocked is how many sessions take messages: the consumers, and pulls count as two, since each is a session of its own that holds nothing.
+func (g *group) connectedLocked(now time.Time) int {
+	n := len(g.mu.consumers)
+	if len(g.mu.pulls) > 0 || g.h.elapsed(now)-g.mu.pulled < pullAgain {
+		n += 2
+	}
+	return n
+}
+
 // notifyPullsLocked wakes the unary pulls that wait.
 func (g *group) notifyPullsLocked() {
 	for c := range g.mu.pulls {

@@ -70,6 +70,7 @@ func (g *group) takeLocked(now time.Time) []delivery {
 	if !g.wantedLocked() {
 		return nil
 	}
+	g.mu.rules.Connected(g.connectedLocked(now))
 	var out []delivery
 	g.takeTurnsLocked(func(c *consumer, credit dispatch.Credit) {
 		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])

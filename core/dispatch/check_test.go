@@ -40,11 +40,14 @@ func (g *Group) check() error {
 	var inTurn [turnKinds]map[*Share]bool
 	for kind := range turnKinds {
 		inTurn[kind] = map[*Share]bool{}
-		var merged []*Share
+		var ordinary, merged []*Share
+		if g.turns != nil {
+			ordinary = g.turns.waiting[kind].all()
+		}
 		if g.mergedTurns != nil {
 			merged = g.mergedTurns.waiting[kind].all()
 		}
-		for _, s := range slices.Concat(g.turns.waiting[kind].all(), merged) {
+		for _, s := range slices.Concat(ordinary, merged) {
 			if inTurn[kind][s] || !s.inTurn[kind] {
 				return fmt.Errorf("a share has two turns of kind %d, or does not know of one", kind)
 			}
@@ -94,7 +97,7 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	for _, seq := range s.firsts.all() {
 		retries[seq] = true
 	}
-	if a := s.group.alone; a != nil && a.counted.share == s {
+	if a := s.group.isolation; a != nil && a.counted.share == s {
 		retries[a.counted.seq] = true
 	}
 	loners := map[core.Seq]bool{}

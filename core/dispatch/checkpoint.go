@@ -188,7 +188,7 @@ func (s *Share) Saved(token uint64) {
 		s.pending.pop()
 		if m := s.table.get(p.seq); m != nil && m.phase == unsaved {
 			s.move(m, ready)
-			if m.batch != nil && !s.group.alone.isNext(s, p.seq) {
+			if m.batch != nil && !s.group.isolation.isNext(s, p.seq) {
 				s.queueReady(p.seq, m)
 			}
 		}

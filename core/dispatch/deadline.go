@@ -143,7 +143,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if at, wants := g.breaker.nextDeadline(); wants {
 		consider(at)
 	}
-	if at, waits := g.nextAlone(); waits {
+	if at, waits := g.nextIsolation(); waits {
 		consider(at)
 	}
 	if !ok {
@@ -174,7 +174,7 @@ func (g *Group) Tick(now time.Time) {
 		}
 	}
 	g.tickBreaker()
-	g.tickAlone()
+	g.tickIsolation()
 }
 
 // due applies a message's deadline.

@@ -15,7 +15,7 @@ import (
 type Group struct {
 	spec        core.GroupSpec
 	shares      map[core.ExtentID]*Share
-	turns       turns
+	turns       *turns // nil until a share has something to hand out
 	mergedTurns *turns // of shares of merged messages; nil until there is one
 	owed        int    // messages that go before the next merged one
 
@@ -23,6 +23,8 @@ type Group struct {
 	last       time.Time // the one given last
 	now        int64     // the latest, ns
 	unwanted   bool      // nobody takes messages; see Want
+	connected  int8      // 2: or more; see Connected
+	gaveTo     SessionID // the session in present that was handed something last; 0: none
 	inFlight   int
 	locks      queue[lock]                  // by rising due
 	locksMost  int                          // void locks are swept out at this length
@@ -34,9 +36,8 @@ type Group struct {
 	given      []given // in a group that delivers at most once
 	breaker    breaker
 	present    map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
-	gaveTo     SessionID              // the session in present that was handed something last; 0: none
 	paces      map[SessionID]pace     // of those that nack
-	alone      *alone                 // nil while no message is to be handed out alone
+	isolation  *isolation             // nil while no message is to be handed out alone
 	counters   Counters
 }
 
@@ -157,9 +158,6 @@ func (g *Group) Want(wanted bool) {
 		return
 	}
 	g.unwanted = !wanted
-	if g.alone != nil {
-		g.alone.began = g.now
-	}
 	for _, s := range g.shares {
 		s.changed = s.changed || s.count[ready]+s.count[unsaved] > 0
 	}

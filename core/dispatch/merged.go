@@ -14,9 +14,6 @@ const (
 // time, 0: no bound.
 func (s *Share) Merged(rate int) {
 	s.merged, s.rate = true, rate
-	if s.group.mergedTurns == nil {
-		s.group.mergedTurns = new(turns)
-	}
 }
 
 // IsMerged reports whether the share's messages were merged into the group.
@@ -24,7 +21,7 @@ func (s *Share) IsMerged() bool { return s.merged }
 
 // nextInTurn takes the share out that has its turn, nil when none is in turn. Merged ones wait while they owe others.
 func (g *Group) nextInTurn() (*Share, turn) {
-	t := &g.turns
+	t := g.turns
 	if g.mergedTurns.waits() && (!g.turns.waits() || g.owed <= 0) {
 		t = g.mergedTurns
 	}

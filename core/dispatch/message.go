@@ -33,7 +33,7 @@ import (
 //	                             │  Withhold   ▼ │ Follow
 //	                             └─ OfferDue ▶ withheld ─ Follow ─▶ done
 //
-// A message whose lock ran out the time before its last attempt takes another way, see alone.go.
+// A message whose lock ran out the time before its last attempt takes another way, see isolation.go.
 type phase uint8
 
 const (
@@ -47,7 +47,7 @@ const (
 	early                     // like unbegun, kept back by the group's delay until due
 	handed                    // in a group that delivers at most once: settled with the next call
 	withheld                  // like unbegun, while it is decided whether it is cancelled; see cancel.go
-	lone                      // waits to be handed out alone; see alone.go
+	lone                      // waits to be handed out alone; see isolation.go
 	leaving                   // to be transferred, and no checkpoint says so yet; it and those below: see transfer.go
 	announced                 // a checkpoint says so that is not known to be durable
 	transferring              // a durable one says so: waits for TakeTransfers

@@ -62,12 +62,8 @@ func (g *Group) probed(n int) {
 
 // tickBreaker begins its next round.
 func (g *Group) tickBreaker() {
-	if !g.breaker.tick(g.now) {
-		return
-	}
-	g.keepBreaker()
-	if g.alone != nil && !g.breaker.counting() {
-		g.alone.began = g.now
+	if g.breaker.tick(g.now) {
+		g.keepBreaker()
 	}
 }
 

@@ -102,10 +102,7 @@ func (g *Group) Leave(session SessionID) {
 	if g.gaveTo == session {
 		g.gaveTo = 0
 	}
-	if a := g.alone; a != nil {
-		delete(a.given, session)
-		if a.draining == session {
-			a.draining = 0
-		}
+	if g.isolation != nil {
+		delete(g.isolation.given, session)
 	}
 }

@@ -2,11 +2,12 @@ package dispatch
 
 import "github.com/columbamq/columba/core"
 
-// Turns say which share hands out next, and how much. First deliveries and retries wait for their turns apart: while both wait, retries get at most one
-// delivery in retryPart, those that come back from the retry queue included. Each retry that is handed out meanwhile owes first deliveries the rest of its
-// part, and the debt belongs to the group: it outlives a take, so a consumer with credit for one message gets the same mix as one with credit for a thousand.
-// While one kind does not wait, the other gets all. Merged shares have turns of their own, see merged.go: what they hand out has failed before, and pays no
-// debt of the others.
+// Turns say which share hands out next, and how much. First deliveries and retries wait for their turns apart: while
+// both wait, retries get at most one delivery in retryPart, those that come back from the retry queue included. Each
+// retry that is handed out meanwhile owes first deliveries the rest of its part, and the debt belongs to the group: it
+// outlives a take, so a consumer with credit for one message gets the same mix as one with credit for a thousand. While
+// one kind does not wait, the other gets all. Merged shares have turns of their own, see merged.go: what they hand out
+// has failed before, and pays no debt of the others.
 const retryPart = 5
 
 // turn is a kind of delivery.
@@ -104,10 +105,14 @@ func (s *Share) mayBegin() bool {
 
 // turns is where the share waits for its turn.
 func (s *Share) turns() *turns {
+	of := &s.group.turns
 	if s.merged {
-		return s.group.mergedTurns
+		of = &s.group.mergedTurns
 	}
-	return &s.group.turns
+	if *of == nil {
+		*of = new(turns)
+	}
+	return *of
 }
 
 // wake gives the share its turns if it has something to hand out.

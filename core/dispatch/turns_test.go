@@ -87,7 +87,8 @@ func TestTurns_OneKindTakesAll(t *testing.T) {
 	}
 }
 
-// TestTurns_ReturnedUnseenIsNoRetry: what no application saw has its turn with first deliveries, and before those that were only read.
+// TestTurns_ReturnedUnseenIsNoRetry: what no application saw has its turn with first deliveries, and before those that
+// were only read.
 func TestTurns_ReturnedUnseenIsNoRetry(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, 30)
 	take(g, 10, start)

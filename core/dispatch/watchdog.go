@@ -73,7 +73,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
-		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.firsts.all(), seq) || s.group.alone.isNext(s, seq)
+		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.firsts.all(), seq) || s.group.isolation.isNext(s, seq)
 	case lone:
 		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
 	case unbegun:
@@ -110,7 +110,7 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 	if m == nil {
 		return s.canBegin() && s.size(s.holding(seq), seq) <= bytes
 	}
-	may := m.phase == ready && !s.group.alone.isNext(s, seq) || m.phase == unbegun && s.canBegin()
+	may := m.phase == ready && !s.group.isolation.isNext(s, seq) || m.phase == unbegun && s.canBegin()
 	return may && m.batch != nil && s.size(m.batch, seq) <= bytes
 }
 

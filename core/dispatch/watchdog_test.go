@@ -66,7 +66,7 @@ func TestGroup_WatchdogMends(t *testing.T) {
 			says: "unsaved and nothing knows", next: "1+1@2",
 		},
 		"its turn is lost": {
-			lose: func(g *Group, _ *Share) { g.turns = turns{} },
+			lose: func(g *Group, _ *Share) { g.turns = nil },
 			says: "ready for 30s", within: StillFor, next: "1+4@1",
 		},
 	} {

@@ -9,7 +9,7 @@ import (
 )
 
 // patient is how long a message waits at most for a session that holds nothing, with short lock timeouts.
-const patient = 30 * time.Second
+const patient = isolationPatience
 
 // victim is a worker that handles what it is given one after another, and dies of poison, with all that it holds.
 type victim struct {
@@ -52,6 +52,7 @@ func (c *crowd) step() {
 		}
 	}
 	c.g.Want(alive > 0)
+	c.g.Connected(alive)
 	c.g.Tick(c.now)
 	for _, w := range c.workers {
 		if w.session == 0 {
@@ -92,9 +93,9 @@ func (c *crowd) take(w *victim) {
 	}
 }
 
-// TestAlone_OnlyTheGuiltyDies has workers die of some messages, with all that they hold: only those become dead letters, after exactly as many
+// TestIsolation_OnlyTheGuiltyDies has workers die of some messages, with all that they hold, while at least two others live: only those become dead letters, after exactly as many
 // attempts as there may be, and all else is done.
-func TestAlone_OnlyTheGuiltyDies(t *testing.T) {
+func TestIsolation_OnlyTheGuiltyDies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most, n := rapid.IntRange(2, 4).Draw(t, "max"), rapid.IntRange(2, 120).Draw(t, "messages")
 		spec := core.GroupSpec{MaxDeliveries: most, LockTimeout: 10 * time.Second}.WithDefaults()
@@ -105,7 +106,7 @@ func TestAlone_OnlyTheGuiltyDies(t *testing.T) {
 		for range rapid.IntRange(1, 3).Draw(t, "poison") {
 			c.poison[core.Seq(rapid.IntRange(1, n).Draw(t, "seq"))] = true
 		}
-		for range rapid.IntRange(1, 3).Draw(t, "workers") {
+		for range len(c.poison) + rapid.IntRange(2, 4).Draw(t, "workers") { // so that two are connected, whoever died
 			c.workers = append(c.workers, &victim{back: c.now})
 		}
 		s := c.g.AddShare(core.ExtentID{}, State{}, c.now)
@@ -130,9 +131,9 @@ func TestAlone_OnlyTheGuiltyDies(t *testing.T) {
 	})
 }
 
-// TestAlone_NobodyIsIdle has workers that always hold something, for ever: what is to be handed out alone is given to one of them nevertheless, and the
+// TestIsolation_NobodyIsIdle has workers that always hold something, for ever: what is to be handed out alone is given to one of them nevertheless, and the
 // rest goes on meanwhile.
-func TestAlone_NobodyIsIdle(t *testing.T) {
+func TestIsolation_NobodyIsIdle(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 3)
 	take(g, 1, start)
 	now := start.Add(10 * time.Second)
@@ -172,9 +173,9 @@ func TestAlone_NobodyIsIdle(t *testing.T) {
 	t.Errorf("it was never handed out: %+v", s.Standing(1))
 }
 
-// TestAlone_SomebodyComes has somebody come to take messages when all that there is waits to be handed out alone: it is handed out once that is saved, without
+// TestIsolation_SomebodyComes has somebody come to take messages when all that there is waits to be handed out alone: it is handed out once that is saved, without
 // another call that has nothing to do with it.
-func TestAlone_SomebodyComes(t *testing.T) {
+func TestIsolation_SomebodyComes(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 1)
 	take(g, 1, start)
 	g.Leave(1)
@@ -193,9 +194,9 @@ func TestAlone_SomebodyComes(t *testing.T) {
 	want(t, "it is its turn", take(g, 1, now), "1+1@2")
 }
 
-// TestAlone_StalledBesideOneThatHangs has the only session of a stalled group hold a message for ever: what is to be handed out alone, and all that there is beside it,
+// TestIsolation_StalledBesideOneThatHangs has the only session of a stalled group hold a message for ever: what is to be handed out alone, and all that there is beside it,
 // is handed out nevertheless.
-func TestAlone_StalledBesideOneThatHangs(t *testing.T) {
+func TestIsolation_StalledBesideOneThatHangs(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
 	hangs := g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil)[0]
 	take(g, 1, start)
@@ -223,9 +224,9 @@ func TestAlone_StalledBesideOneThatHangs(t *testing.T) {
 	t.Errorf("it was never handed out: %+v", s.Standing(2))
 }
 
-// TestAlone_FitsTheWindow has a session come for a message that is to be handed out alone, while the one whose lock ran out still fills its window: it is
+// TestIsolation_FitsTheWindow has a session come for a message that is to be handed out alone, while the one whose lock ran out still fills its window: it is
 // given nothing, and the message once there is room.
-func TestAlone_FitsTheWindow(t *testing.T) {
+func TestIsolation_FitsTheWindow(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
 	take(g, 2, start)
 	g.Tick(second(10))
@@ -238,4 +239,80 @@ func TestAlone_FitsTheWindow(t *testing.T) {
 	}
 	want(t, "with room again", take(g, 5, second(13)), "1+1@2")
 	want(t, "beside it", take(g, 5, second(13)))
+}
+
+// hangsOnce has message 1 of a group hang once, and the last attempt of it counted. Session 1 holds message 2, and goes on holding it.
+func hangsOnce(t *testing.T, connected int) (*Group, *Share) {
+	t.Helper()
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second, NoSmartRetry: true}, 1000)
+	g.Connected(connected)
+	take(g, 2, start)
+	if err := s.Extend(2, 1, time.Hour, start); err != nil {
+		t.Fatal(err)
+	}
+	g.Tick(second(10))
+	save(s, second(10))
+	return g, s
+}
+
+// TestIsolation_OneSession is not emptied, and gets the message like any other.
+func TestIsolation_OneSession(t *testing.T) {
+	g, _ := hangsOnce(t, 1)
+	want(t, "beside a long job", take(g, 3, second(10)), "1+1@2", "3+2@1")
+}
+
+// TestIsolation_TwoSessions: nothing is kept from one that is busy; the message waits for one that is not, and at most so long.
+func TestIsolation_TwoSessions(t *testing.T) {
+	g, _ := hangsOnce(t, 2)
+	want(t, "beside a long job", take(g, 3, second(10)), "3+3@1")
+	if got := g.Take(2, Credit{Messages: 3, Bytes: 1 << 20}, second(10), nil); len(got) != 1 || got[0].Base != 1 || got[0].Count != 1 {
+		t.Errorf("an idle session got %+v, want the message alone", got)
+	}
+	if got := g.Take(2, Credit{Messages: 3, Bytes: 1 << 20}, second(10), nil); len(got) > 0 {
+		t.Errorf("beside it came %+v", got)
+	}
+	g, s := hangsOnce(t, 2)
+	deadline(t, g, second(40))
+	save(s, second(40))
+	want(t, "when no session was idle", take(g, 3, second(40)), "1+1@2", "3+2@1")
+}
+
+// TestIsolation_TheOtherSessionLeaves, and with it the reason to wait.
+func TestIsolation_TheOtherSessionLeaves(t *testing.T) {
+	g, s := hangsOnce(t, 2)
+	g.Connected(1)
+	save(s, second(10))
+	want(t, "with one session", take(g, 3, second(10)), "1+1@2", "3+2@1")
+}
+
+// TestIsolation_ItsShareGoesOn: what else came back from the retry queue does not wait for it.
+func TestIsolation_ItsShareGoesOn(t *testing.T) {
+	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3, LockTimeout: time.Minute, NoSmartRetry: true})
+	g.Connected(2)
+	for seq := core.Seq(1); seq <= 50; seq++ {
+		if err := s.Offer(returned(seq, Past{Origin: core.Receipt{Extent: extent(9), Seq: seq}, Attempts: 1}), start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(g, 1, start)
+	save(s, start)
+	want(t, "the one that will hang", take(g, 1, start), "1+1@2")
+	now := start.Add(time.Minute)
+	g.Tick(now)
+	other := g.AddShare(extent(2), State{}, now) // both sessions have long jobs of it
+	offer(t, other, 2)
+	for session := SessionID(1); session <= 2; session++ {
+		g.Take(session, Credit{Messages: 1, Bytes: 1 << 20}, now, nil)
+	}
+	save(s, now)
+	for range 3 {
+		take(g, 10, now)
+		save(s, now)
+	}
+	if n := s.of(inFlight); n < 10 {
+		t.Errorf("%d messages of its share went out beside it: %+v", n, g.Depth())
+	}
+	if !g.isolation.isNext(s, 1) {
+		t.Error("it does not wait for an idle session")
+	}
 }

@@ -1,0 +1,294 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// A message whose lock ran out may have killed its worker, or may have lain beside one that did: from here both look
+// the same. So that only the guilty is exhausted by it, the last attempt of such a message goes to a session that holds
+// nothing else, which is given nothing more until the message is settled or its lock has run out. It waits for such a
+// session for isolationPatience at most, and only while more than one session is connected: no session is emptied for
+// it, and nothing else of the group waits. One such message at a time is counted, and ready for the next idle session:
+// should the owner die, that one is taken for handed out, and no other.
+//
+//	inFlight ── lock expired, one attempt left ─▶ lone ── its turn ─▶ unsaved ── Checkpoint, Saved ─▶ ready ── Take, alone ─▶ inFlight
+//	                                               └── nobody was idle for long, or there is one session only ─▶ unsaved, like any retry
+const isolationPatience = 30 * time.Second
+
+// loner is a message that waits to be handed out alone.
+type loner struct {
+	deadRef
+	due int64 // ns: when it is handed out like any other
+}
+
+// isolation is what a group keeps of lone messages.
+//
+//	counted is unsaved or ready, and in no share's retries
+//	holds, unless nil: messages in flight by session, of those that hold any
+type isolation struct {
+	waiting queue[loner] // phase lone, with bytes; others are skipped
+	counted loner        // the next one; no share: none
+	given   map[SessionID]deadRef
+	holds   map[SessionID]int
+}
+
+// Connected says how many sessions are connected that take messages. While it is one, nothing is isolated: that session
+// would have to do without all else. Unless it is called nothing is known, as while nobody is connected: lone messages
+// wait for an idle session.
+func (g *Group) Connected(sessions int) {
+	n := int8(min(sessions, 2))
+	if g.connected == n {
+		return
+	}
+	g.connected = n
+	g.tickIsolation()
+}
+
+// isLone reports whether the next attempt of a message that failed is to be made alone.
+func (s *Share) isLone(seq core.Seq, m *message) bool {
+	return m.failure == LockExpired && s.isLast(seq, m) && !s.group.once()
+}
+
+// setApart has a message wait to be handed out alone.
+func (s *Share) setApart(seq core.Seq, m *message) {
+	s.move(m, lone)
+	if m.batch != nil {
+		s.waitAlone(seq)
+	}
+}
+
+func (s *Share) waitAlone(seq core.Seq) {
+	g := s.group
+	if g.isolation == nil {
+		g.isolation = &isolation{given: map[SessionID]deadRef{}}
+	}
+	g.isolation.waiting.push(loner{deadRef{s, seq}, g.now + int64(isolationPatience)})
+}
+
+// isNext reports whether a message is the counted one.
+func (a *isolation) isNext(s *Share, seq core.Seq) bool {
+	return a != nil && a.counted.deadRef == deadRef{s, seq}
+}
+
+// counts is how many messages of a share are counted and go to an idle session only.
+func (a *isolation) counts(s *Share) int {
+	if a != nil && a.counted.share == s {
+		if m := s.table.get(a.counted.seq); m != nil && (m.phase == unsaved || m.phase == ready) {
+			return 1
+		}
+	}
+	return 0
+}
+
+// loners are the messages that wait, and some that do not any more.
+func (g *Group) loners() []loner {
+	if g.isolation == nil {
+		return nil
+	}
+	return g.isolation.waiting.all()
+}
+
+// stands reports whether a message is in one of the phases.
+func (ref deadRef) stands(in ...phase) bool {
+	m := ref.share.table.get(ref.seq)
+	for _, p := range in {
+		if m != nil && m.phase == p {
+			return true
+		}
+	}
+	return false
+}
+
+// tidy forgets what was settled, and all that is not needed while nothing waits.
+func (g *Group) tidy() (waits bool) {
+	a := g.isolation
+	if a == nil {
+		return false
+	}
+	if a.counted.share != nil && !a.counted.stands(unsaved, ready) {
+		a.counted = loner{}
+	}
+	for a.waiting.len() > 0 && !a.waiting.front().stands(lone) {
+		a.waiting.pop()
+	}
+	if a.waiting.len() > 0 || a.counted.share != nil {
+		return true
+	}
+	for session, ref := range a.given {
+		if !ref.stands(inFlight) {
+			delete(a.given, session)
+		}
+	}
+	a.holds = nil
+	if len(a.given) == 0 {
+		g.isolation = nil
+	}
+	return false
+}
+
+// waitsAlone reports whether a message still waits for an idle session.
+func (g *Group) waitsAlone(x *loner) bool { return g.connected != 1 && g.now < x.due }
+
+// tickIsolation ends the wait of those that waited too long, and chooses the next one.
+func (g *Group) tickIsolation() {
+	if !g.tidy() {
+		return
+	}
+	a := g.isolation
+	for a.waiting.len() > 0 && !g.waitsAlone(a.waiting.front()) {
+		if x := a.waiting.pop(); x.stands(lone) {
+			x.share.await(x.seq, x.share.table.get(x.seq))
+		}
+	}
+	if x := a.counted; x.share != nil && !g.waitsAlone(&x) {
+		a.counted = loner{}
+		if m := x.share.table.get(x.seq); m.phase == ready && m.batch != nil {
+			x.share.retries.push(x.seq)
+			x.share.wake()
+		}
+	}
+	g.chooseNext()
+}
+
+// chooseNext has the next attempt of one lone message counted.
+func (g *Group) chooseNext() {
+	if !g.tidy() || g.isolation.counted.share != nil || g.unwanted {
+		return
+	}
+	for a := g.isolation; a.waiting.len() > 0; {
+		if x := a.waiting.pop(); x.stands(lone) {
+			a.counted = x
+			x.share.await(x.seq, x.share.table.get(x.seq))
+			return
+		}
+	}
+}
+
+// nextIsolation is when a lone message has waited long enough; ok is false while none waits.
+func (g *Group) nextIsolation() (at int64, ok bool) {
+	if !g.tidy() {
+		return 0, false
+	}
+	a := g.isolation
+	if a.waiting.len() > 0 {
+		at, ok = a.waiting.front().due, true
+	}
+	if a.counted.share != nil && (!ok || a.counted.due < at) {
+		at, ok = a.counted.due, true
+	}
+	return at, ok
+}
+
+// loneReady reports whether a session that holds nothing would be handed a lone message.
+func (g *Group) loneReady() bool {
+	if !g.tidy() || g.isolation.counted.share == nil {
+		return false
+	}
+	x := g.isolation.counted
+	m := x.share.table.get(x.seq)
+	return m.phase == ready && m.batch != nil
+}
+
+// takeAlone hands out a lone message if the session holds nothing. over says that the session is handed out nothing
+// else.
+func (g *Group) takeAlone(h *handout) (over bool) {
+	if g.isolation == nil || h.messages <= 0 {
+		return false
+	}
+	a := g.isolation
+	if ref, has := a.given[h.session]; has && h.session != 0 {
+		if m := ref.share.table.get(ref.seq); m != nil && m.phase == inFlight && m.session == h.session {
+			return true
+		}
+		delete(a.given, h.session)
+	}
+	if !g.loneReady() || h.session != 0 && g.holding(h.session) > 0 {
+		return false
+	}
+	if g.breaker.open && g.breaker.left > 1 && (g.turns.ready() || g.mergedTurns.ready()) { // one probe of a round at most
+		return false
+	}
+	x := a.counted
+	m := x.share.table.get(x.seq)
+	if x.share.lapsed(m.batch, x.seq) {
+		a.counted = loner{}
+		x.share.lapse(x.seq, m)
+		g.chooseNext()
+		return false
+	}
+	if !h.fits(x.share.size(m.batch, x.seq)) { // its window is not free: it still has messages whose locks ran out
+		h.stopped = false
+		return false
+	}
+	a.counted = loner{}
+	x.share.again(h, x.seq, m)
+	a.given[h.session] = x.deadRef
+	g.chooseNext()
+	return true
+}
+
+// holding is how many messages a session has in flight. They are counted once, and kept count of while a lone message
+// waits.
+func (g *Group) holding(session SessionID) int {
+	a := g.isolation
+	if a.holds == nil {
+		a.holds = map[SessionID]int{}
+		for _, s := range g.shares {
+			if s.of(inFlight) > 0 {
+				s.table.each(func(_ core.Seq, m *message) {
+					if m.phase == inFlight {
+						a.holds[m.session]++
+					}
+				})
+			}
+		}
+	}
+	return a.holds[session]
+}
+
+// holds notes that a session has n more messages in flight.
+func (g *Group) holds(session SessionID, n int) {
+	if a := g.isolation; a != nil && a.holds != nil {
+		if a.holds[session] += n; a.holds[session] == 0 {
+			delete(a.holds, session)
+		}
+	}
+}
+
+// recount has what sessions hold counted anew, after messages came or went with a share.
+func (g *Group) recount() {
+	if g.isolation != nil {
+		g.isolation.holds = nil
+	}
+}
+
+// leaveAlone forgets the lone messages of a share.
+func (g *Group) leaveAlone(s *Share) {
+	a := g.isolation
+	if a == nil {
+		return
+	}
+	a.waiting.filter(func(x *loner) bool { return x.share != s })
+	if a.counted.share == s {
+		a.counted = loner{}
+	}
+	a.holds = nil
+}
+
+// uncountAlone has the counted message wait again, if it is of the share: nobody takes messages.
+func (s *Share) uncountAlone() {
+	a := s.group.isolation
+	if a == nil || a.counted.share != s {
+		return
+	}
+	seq := a.counted.seq
+	if m := s.table.get(seq); m != nil && m.phase == ready {
+		s.move(m, lone)
+		if m.batch != nil {
+			s.waitAlone(seq)
+		}
+		a.counted = loner{}
+	}
+}
