@@ -6,54 +6,67 @@ import (
 	"time"
 )
 
-// The breaker keeps an outage of a group's workers from exhausting messages. It is closed while enough attempts succeed, and opens when 20 messages
-// failed in a row, or when the group's share of the latest 50 messages did; at least five of these must have failed at their first attempt, since a tail of
-// poison has only retries left. Then it is half-open, and hands out four messages as probes, and open until the next round, with pauses that double from a
-// second; what fails meanwhile does not count. One success closes it. When no first attempt failed for 15 rounds, what is left may be poison alone: from
-// then on failures count, and each round is twice as large as the one before, until a first attempt fails again or something succeeds.
+// breaker stops the deliveries of a group while nothing that it delivers succeeds, so that an outage of its workers
+// exhausts no message. It is closed, and opens when 20 different messages failed in a row, or 10 over at least three
+// seconds, or when the group's percentage of the latest 50 outcomes are failures; in each case five of them must be
+// first attempts, since a tail of poison has only retries left. While it is open nothing is delivered; then it is
+// half-open, and lets four messages go as probes, with pauses that double from a second to a limit. An attempt that
+// fails while it is open or half-open does not count, and neither do the failures that opened it; it closes with one
+// success, or in a group with a percentage below 100 when less than that share of its probes fail. When no first attempt
+// failed for 15 rounds, what is left may be poison alone: from then on failures count, and rounds grow to 256 messages,
+// until a first attempt fails again or something succeeds.
+//
+// Its scope is the group. The methods of a nil breaker are those of one that is closed and remembers nothing.
+type breaker struct {
+	latest  []failing // outcomes, the oldest first, of distinct messages as far as they failed
+	row     uint8     // of the latest: failures since the last success, ≤ len(latest)
+	percent uint8     // of failures that opens it; 0: off
+	open    bool      // or half-open
+	rounds  uint8     // begun since a first attempt failed, ≤ breakerRounds
+	size    uint16    // messages of a round
+	left    uint16    // of this round, not handed out yet: more than 0 while half-open
+	good    uint16    // probes that succeeded, and …
+	bad     uint16    // … that failed, since they were last compared
+	began   int64     // ns: when the first failure of the row was
+	since   int64     // ns: when it opened
+	next    int64     // ns: when the next round begins; 0: nothing of this one is handed out
+	pause   int64     // ns: after this round
+	longest int64     // ns: the limit of a pause
+	hurry   int64     // ns: the limit while failures count again
+}
+
 const (
-	breakerWindow  = 50          // messages whose outcomes are remembered
-	breakerLeast   = 20          // of these must be known, or have failed in a row
-	breakerFirsts  = 5           // failures of first attempts among them
-	breakerProbes  = 4           // messages of a round
-	breakerRounds  = 15          // without the failure of a first attempt, until failures count again
-	breakerMost    = 256         // messages of a round then
-	breakerHurry   = 8           // then pauses last up to this part of the lock timeout
-	breakerPause   = time.Second // after the first round
-	breakerLongest = time.Minute // or the lock timeout, if that is shorter, but at least breakerPause
-	breakerAlways  = 100         // percent
-	breakerVersion = 1           // of what save makes
-	breakerSaved   = 1 + 8 + 8   // bytes: version, since ns, pause ns
+	breakerWindow  = 50              // outcomes that are remembered
+	breakerLeast   = 20              // of these must be known, or have failed in a row …
+	breakerFew     = 10              // … or so many, over breakerQuiet
+	breakerQuiet   = 3 * time.Second // less than an exhausted message waits for the breaker, see destination.go
+	breakerFirsts  = 5               // failures of first attempts among them
+	breakerProbes  = 4               // messages of a round
+	breakerRounds  = 15              // without the failure of a first attempt, until failures count again
+	breakerMost    = 256             // messages of a round then
+	breakerHurry   = 8               // then pauses last up to this part of the lock timeout
+	breakerPause   = time.Second     // after the first round
+	breakerLongest = time.Minute     // or the lock timeout, if that is shorter, but at least breakerPause
+	breakerAlways  = 100             // percent
+	breakerVersion = 1               // of what save makes
+	breakerSaved   = 1 + 8 + 8       // bytes: version, since ns, pause ns
 )
 
-// outcome is what became of one message's latest attempt.
-type outcome struct {
+// failing is what became of one message's latest attempts.
+type failing struct {
 	of    deadRef // which message failed: the breaker compares it, and hands it back when it opens
 	fails uint16  // failures since the last success before them; 0: it succeeded
 	first bool    // a first attempt is among them
 }
 
-// breaker is that of one group. The zero value is off; see set.
-//
-//	latest are outcomes, the oldest first, of distinct messages as far as they failed;  row ≤ len(latest)
-//	open: left > 0 while half-open; next > 0 while the round after this one is awaited
-type breaker struct {
-	longest int64 // ns: a pause
-	hurry   int64 // ns: a pause while failures count again
-
-	latest  []outcome // nil until something fails
-	since   int64     // ns: when it opened
-	next    int64     // ns: when the next round begins; 0: nothing of this one is handed out
-	pause   int64     // ns: after this round
-	percent uint8     // of failures that opens it; 0: off
-	row     uint8     // of the latest: failures since the last success
-	rounds  uint8     // begun since a first attempt failed, ≤ breakerRounds
-	open    bool
-	size    uint16 // messages of a round
-	left    uint16 // of this round, not handed out yet
+// newBreaker is that of a group; percent 0 switches it off.
+func newBreaker(percent int, lockTimeout time.Duration) *breaker {
+	b := &breaker{latest: make([]failing, 0, breakerWindow)}
+	b.set(percent, lockTimeout)
+	return b
 }
 
-// set gives the breaker its rules; percent 0 switches it off, and closes it.
+// set gives it its rules; percent 0 closes it.
 func (b *breaker) set(percent int, lockTimeout time.Duration) {
 	b.percent = uint8(percent)
 	b.longest = int64(min(breakerLongest, max(lockTimeout, breakerPause)))
@@ -63,17 +76,20 @@ func (b *breaker) set(percent int, lockTimeout time.Duration) {
 	}
 }
 
+// isOpen reports whether it is open or half-open.
+func (b *breaker) isOpen() bool { return b != nil && b.open }
+
 // admit is how many messages may be handed out now.
-func (b *breaker) admit() int {
-	if !b.open {
+func (b *breaker) admit(scope) int {
+	if !b.isOpen() {
 		return math.MaxInt
 	}
 	return int(b.left)
 }
 
-// handed notes n messages handed out: while it is open, probes.
+// handed notes n messages handed out: probes.
 func (b *breaker) handed(n int, now int64) {
-	if !b.open || n == 0 {
+	if !b.isOpen() || n == 0 {
 		return
 	}
 	b.left -= uint16(min(n, int(b.left)))
@@ -91,62 +107,28 @@ func (b *breaker) limit() int64 {
 	return b.longest
 }
 
-// succeeded notes n successes in a row, and reports whether it closed by them. Frequent.
-func (b *breaker) succeeded(n int) (closed bool) {
+// outcome notes n > 0 successes in a row, or a failed attempt. counts says whether the attempt counts. led is what
+// failed before, if it opens by this: those failures do not count either; it is valid until the next call.
+func (b *breaker) outcome(_ scope, o outcome, now int64) (counts bool, led []failing) {
 	switch {
-	case b.open:
-		b.close()
-		return true
-	case len(b.latest) == 0 || n == 0:
-	case b.percent == breakerAlways: // then only what fails in a row matters
-		b.latest, b.row = b.latest[:0], 0
-	default:
-		b.push(min(n, breakerWindow), outcome{})
-		b.row = 0
-	}
-	return false
-}
-
-// push appends an outcome n times, and forgets the oldest ones.
-func (b *breaker) push(n int, o outcome) {
-	if drop := len(b.latest) + n - breakerWindow; drop > 0 {
-		b.latest = b.latest[:copy(b.latest, b.latest[drop:])]
-	}
-	for range n {
-		b.latest = append(b.latest, o)
-	}
-}
-
-// failed notes a failed attempt of a message, the first one or another, and reports whether it counts. If the breaker opened by it, led are the outcomes
-// that it did by: their failures do not count either.
-func (b *breaker) failed(of deadRef, first bool, now int64) (counts bool, led []outcome) {
-	switch {
-	case b.percent == 0:
+	case b == nil || b.percent == 0:
+		return true, nil
+	case o.successes > 0:
+		b.succeeded(o.successes)
 		return true, nil
 	case b.open:
-		if first {
+		if o.first {
 			b.rounds, b.size = 0, breakerProbes
 		}
-		return b.counting(), nil
+		counts = b.counting()
+		b.bad = saturate(b.bad)
+		b.compare()
+		return counts, nil
+	case o.others:
+		return true, nil
 	}
-	if b.latest == nil {
-		b.latest = make([]outcome, 0, breakerWindow)
-	}
-	o := outcome{of: of, fails: 1, first: first}
-	for i, x := range b.latest {
-		if x.fails == 0 || x.of != of {
-			continue
-		}
-		if i >= len(b.latest)-int(b.row) { // else a success is between the two
-			o.fails, o.first = saturate(x.fails), first || x.first
-			b.row--
-		}
-		b.latest = append(b.latest[:i], b.latest[i+1:]...)
-		break
-	}
-	b.push(1, o)
-	b.row = min(b.row+1, breakerWindow)
-	if !b.trips() {
+	b.fail(o, now)
+	if !b.trips(now) {
 		return true, nil
 	}
 	led = b.latest
@@ -154,20 +136,81 @@ func (b *breaker) failed(of deadRef, first bool, now int64) (counts bool, led []
 	return true, led
 }
 
+// succeeded notes n successes. Frequent.
+func (b *breaker) succeeded(n int) {
+	switch {
+	case b.open && b.percent == breakerAlways:
+		b.close()
+	case b.open:
+		b.good = uint16(min(int(b.good)+n, math.MaxUint16))
+		b.compare()
+	case len(b.latest) == 0:
+	case b.percent == breakerAlways || n >= breakerWindow: // what failed before matters no more
+		b.latest, b.row = b.latest[:0], 0
+	default:
+		b.push(n, failing{})
+		b.row = 0
+	}
+}
+
+// compare closes it when enough probes succeeded.
+func (b *breaker) compare() {
+	known := int(b.good) + int(b.bad)
+	if known < breakerProbes {
+		return
+	}
+	if int(b.bad)*100 < int(b.percent)*known {
+		b.close()
+		return
+	}
+	b.good, b.bad = 0, 0
+}
+
+// fail notes a failure, in place of an earlier one of the same message.
+func (b *breaker) fail(o outcome, now int64) {
+	x := failing{of: o.of, fails: 1, first: o.first}
+	for i, y := range b.latest {
+		if y.fails == 0 || y.of != o.of {
+			continue
+		}
+		if i >= len(b.latest)-int(b.row) { // else a success is between the two
+			x.fails, x.first = saturate(y.fails), o.first || y.first
+			b.row--
+		}
+		b.latest = append(b.latest[:i], b.latest[i+1:]...)
+		break
+	}
+	b.push(1, x)
+	if b.row == 0 && x.fails == 1 {
+		b.began = now
+	}
+	b.row = min(b.row+1, breakerWindow)
+}
+
+// push appends an outcome n times, and forgets the oldest ones.
+func (b *breaker) push(n int, x failing) {
+	if drop := len(b.latest) + n - breakerWindow; drop > 0 {
+		b.latest = b.latest[:copy(b.latest, b.latest[drop:])]
+	}
+	for range n {
+		b.latest = append(b.latest, x)
+	}
+}
+
 // trips reports whether so much failed that it opens.
-func (b *breaker) trips() bool {
-	tell := func(of []outcome) (failed, first int) {
-		for _, o := range of {
-			if o.fails > 0 {
+func (b *breaker) trips(now int64) bool {
+	tell := func(of []failing) (failed, first int) {
+		for _, x := range of {
+			if x.fails > 0 {
 				failed++
 			}
-			if o.first {
+			if x.first {
 				first++
 			}
 		}
 		return failed, first
 	}
-	if b.row >= breakerLeast {
+	if b.row >= breakerLeast || b.row >= breakerFew && now-b.began >= int64(breakerQuiet) {
 		if _, first := tell(b.latest[len(b.latest)-int(b.row):]); first >= breakerFirsts {
 			return true
 		}
@@ -182,8 +225,8 @@ func (b *breaker) trips() bool {
 // begin opens it, with a round of probes at once.
 func (b *breaker) begin(now int64) {
 	b.open, b.since = true, now
-	b.latest, b.row = nil, 0
-	b.rounds, b.size = 0, breakerProbes
+	b.latest, b.row = b.latest[:0], 0
+	b.rounds, b.size, b.good, b.bad = 0, breakerProbes, 0, 0
 	b.left, b.next, b.pause = breakerProbes, 0, int64(breakerPause)
 }
 
@@ -192,17 +235,22 @@ func (b *breaker) close() {
 }
 
 // nextDeadline is when tick has something to do.
-func (b *breaker) nextDeadline() (at int64, ok bool) { return b.next, b.open && b.next > 0 }
+func (b *breaker) nextDeadline() (at int64, ok bool) {
+	if !b.isOpen() {
+		return 0, false
+	}
+	return b.next, b.next > 0
+}
 
 // tick begins the next round when it is time, and reports whether it did. A round that nobody took anything of lasts.
 func (b *breaker) tick(now int64) (began bool) {
-	if !b.open || b.next == 0 || b.next > now {
+	if !b.isOpen() || b.next == 0 || b.next > now {
 		return false
 	}
-	if b.rounds < breakerRounds {
-		b.rounds++
-	} else {
+	if b.counting() {
 		b.size = min(2*b.size, breakerMost)
+	} else {
+		b.rounds++
 	}
 	b.next, b.left = 0, b.size
 	b.pause = min(b.pause, b.limit())
@@ -212,12 +260,18 @@ func (b *breaker) tick(now int64) (began bool) {
 // counting reports whether failures count although it is open.
 func (b *breaker) counting() bool { return b.rounds >= breakerRounds }
 
-// gathers reports how many messages failed since the last success, while it is closed: they may be the beginning of an outage.
-func (b *breaker) gathers() int { return int(b.row) }
+// gathers is how many messages failed since the last success, while it is closed: they may be the beginning of an
+// outage.
+func (b *breaker) gathers() int {
+	if b == nil {
+		return 0
+	}
+	return int(b.row)
+}
 
 // save is what restore goes on from; nil: nothing worth it, as while it is closed.
 func (b *breaker) save() []byte {
-	if !b.open {
+	if !b.isOpen() {
 		return nil
 	}
 	to := append(make([]byte, 0, breakerSaved), breakerVersion)
@@ -225,9 +279,9 @@ func (b *breaker) save() []byte {
 	return binary.LittleEndian.AppendUint64(to, uint64(b.pause))
 }
 
-// restore opens it as another owner left it, with a round at once. Rounds are counted anew: the
-// new owner has seen none of them. It goes by what it has seen itself, if it is open or anything failed here, and by nothing
-// that it does not understand: then it is closed, which is safe.
+// restore opens it as another owner left it, with a round at once. Rounds are counted anew: the new owner has seen none
+// of them. It goes by what it has seen itself, if it is open or anything failed here, and by nothing that it does not
+// understand: then it is closed, which is safe.
 func (b *breaker) restore(saved []byte, now int64) (opened bool) {
 	if b.percent == 0 || b.open || len(b.latest) > 0 || len(saved) != breakerSaved || saved[0] != breakerVersion {
 		return false

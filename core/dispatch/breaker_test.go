@@ -12,15 +12,16 @@ import (
 
 const sec = int64(time.Second)
 
-// newBreaker is one that opens at a percentage, in a group with a lock timeout of a minute.
-func newBreaker(percent int) *breaker {
-	b := new(breaker)
-	b.set(percent, time.Minute)
-	return b
+// minuteBreaker is one that opens at a percentage, in a group with a lock timeout of a minute.
+func minuteBreaker(percent int) *breaker { return newBreaker(percent, time.Minute) }
+
+// failed notes the failure of a message.
+func (b *breaker) failed(of deadRef, first bool, now int64) (counts bool, led []failing) {
+	return b.outcome(groupScope, outcome{of: of, first: first}, now)
 }
 
-// fail has messages from key on fail, and says how many failures counted and whether the breaker opened.
-func (b *breaker) fail(key, n int, first bool) (counted int, opened bool) {
+// failAll has messages from key on fail, and says how many failures counted and whether the breaker opened.
+func (b *breaker) failAll(key, n int, first bool) (counted int, opened bool) {
 	for i := range n {
 		counts, led := b.failed(deadRef{seq: core.Seq(key + i)}, first, sec)
 		if counts {
@@ -33,9 +34,9 @@ func (b *breaker) fail(key, n int, first bool) (counted int, opened bool) {
 
 // round hands out a round of probes, of which first ones and others fail, and goes on to the next.
 func (b *breaker) round(now *int64, first bool) (probes, counted int) {
-	probes = b.admit()
+	probes = b.admit(groupScope)
 	b.handed(probes, *now)
-	counted, _ = b.fail(1000, probes, first)
+	counted, _ = b.failAll(1000, probes, first)
 	at, _ := b.nextDeadline()
 	*now = at
 	b.tick(at)
@@ -44,30 +45,106 @@ func (b *breaker) round(now *int64, first bool) (probes, counted int) {
 
 // TestBreaker_OpensByFailuresInARow needs twenty messages, five of them fresh, and nothing that succeeds between them.
 func TestBreaker_OpensByFailuresInARow(t *testing.T) {
-	b := newBreaker(breakerAlways)
-	if _, opened := b.fail(1, breakerLeast-1, true); opened || b.admit() != math.MaxInt {
+	b := minuteBreaker(breakerAlways)
+	if _, opened := b.failAll(1, breakerLeast-1, true); opened || b.admit(groupScope) != math.MaxInt {
 		t.Fatal("it opened by 19 messages")
 	}
-	if _, opened := b.fail(1, breakerLeast-1, false); opened {
+	if _, opened := b.failAll(1, breakerLeast-1, false); opened {
 		t.Fatal("it opened by 19 messages that failed twice")
 	}
 	b.succeeded(1)
-	if _, opened := b.fail(1, breakerLeast-1, true); opened {
+	if _, opened := b.failAll(1, breakerLeast-1, true); opened {
 		t.Fatal("it opened by what failed before a success")
 	}
-	if counted, opened := b.fail(100, 1, true); !opened || counted != 1 {
+	if counted, opened := b.failAll(100, 1, true); !opened || counted != 1 {
 		t.Fatalf("twenty messages in a row: opened %v; the last one counted %d times, want once", opened, counted)
+	}
+}
+
+// TestBreaker_SlowGroup opens by ten messages that failed in a row, when the first one failed three seconds ago: an
+// exhausted message does not wait for longer than five.
+func TestBreaker_SlowGroup(t *testing.T) {
+	for _, x := range []struct {
+		n     int
+		every time.Duration
+		want  bool
+	}{
+		{n: breakerFew, every: 500 * time.Millisecond, want: true},
+		{n: breakerFew, every: time.Hour, want: true},
+		{n: breakerFew - 1, every: time.Hour},
+		{n: breakerLeast - 1, every: 10 * time.Millisecond},
+		{n: breakerFew, every: (breakerQuiet - 1) / (breakerFew - 1)},
+	} {
+		b := minuteBreaker(breakerAlways)
+		for i := range x.n {
+			b.failed(deadRef{seq: core.Seq(i + 1)}, true, sec+int64(i)*int64(x.every))
+		}
+		if b.open != x.want {
+			t.Errorf("%d failures, one every %s: open %v", x.n, x.every, b.open)
+		}
+	}
+	b := minuteBreaker(breakerAlways)
+	b.failAll(1, breakerFew, true)
+	b.outcome(groupScope, outcome{successes: 1}, sec)
+	for i := range breakerFew {
+		b.failed(deadRef{seq: core.Seq(i + 1)}, true, 10*sec)
+	}
+	if b.open {
+		t.Error("it opened by what failed before a success")
+	}
+}
+
+// TestBreaker_OthersSucceed: a lock that times out while others succeed tells of its consumer. It counts, and opens
+// nothing.
+func TestBreaker_OthersSucceed(t *testing.T) {
+	b := minuteBreaker(50)
+	for i := range 1000 {
+		counts, led := b.outcome(groupScope, outcome{of: deadRef{seq: core.Seq(i + 1)}, first: true, others: true}, sec*int64(i))
+		if !counts || led != nil || b.open {
+			t.Fatalf("counts %v, opened by %v", counts, led)
+		}
+	}
+	b.failAll(1, breakerLeast, true)
+	if counts, _ := b.outcome(groupScope, outcome{of: deadRef{seq: 1}, first: true, others: true}, sec); counts {
+		t.Error("it counts while the breaker is open")
+	}
+}
+
+// TestBreaker_ClosesByAShare: in a group with a percentage below 100 one success tells nothing; it is open until less than
+// that share of the probes fails.
+func TestBreaker_ClosesByAShare(t *testing.T) {
+	for _, x := range []struct {
+		percent, good, bad int
+		open               bool
+	}{
+		{percent: 50, good: 1, open: true}, // nothing is known yet
+		{percent: 50, good: 2, bad: 2, open: true},
+		{percent: 50, good: 3, bad: 1},
+		{percent: 50, good: 4},
+		{percent: 10, good: 3, bad: 1, open: true},
+		{percent: 99, good: 1, bad: 3},
+		{percent: breakerAlways, good: 1},
+	} {
+		b := minuteBreaker(x.percent)
+		b.failAll(1, breakerLeast, true)
+		for range x.good {
+			b.outcome(groupScope, outcome{successes: 1}, sec)
+		}
+		b.failAll(1, x.bad, false)
+		if b.open != x.open {
+			t.Errorf("%d%%, %d succeeded, %d failed: open %v", x.percent, x.good, x.bad, b.open)
+		}
 	}
 }
 
 // TestBreaker_TailOfPoison stays closed: what fails has failed before, while others succeeded.
 func TestBreaker_TailOfPoison(t *testing.T) {
-	b := newBreaker(breakerAlways)
-	b.fail(1, 10, true)
+	b := minuteBreaker(breakerAlways)
+	b.failAll(1, 10, true)
 	b.succeeded(1)
-	b.fail(1, breakerFirsts-1, true)
+	b.failAll(1, breakerFirsts-1, true)
 	for range 10 {
-		if counted, opened := b.fail(1, 60, false); opened || counted != 60 {
+		if counted, opened := b.failAll(1, 60, false); opened || counted != 60 {
 			t.Fatalf("opened %v, %d of 60 failures counted", opened, counted)
 		}
 	}
@@ -89,12 +166,12 @@ func TestBreaker_OpensByAShare(t *testing.T) {
 		{percent: 80, fail: 19, of: 25, first: true},
 		{percent: breakerAlways, fail: 49, of: 50, first: true, want: true}, // twenty in a row are in there
 	} {
-		b := newBreaker(x.percent)
+		b := minuteBreaker(x.percent)
 		for i := range x.of { // spread evenly, the last one a failure
 			if (i+1)*x.fail/x.of > i*x.fail/x.of {
 				b.failed(deadRef{seq: core.Seq(i + 1)}, x.first, sec)
 			} else {
-				b.push(1, outcome{}) // also before the first failure
+				b.push(1, failing{}) // also before the first failure
 				b.row = 0
 			}
 		}
@@ -106,12 +183,14 @@ func TestBreaker_OpensByAShare(t *testing.T) {
 
 // TestBreaker_ForgetsTheOldest: fifty successes later nothing of a failure is left.
 func TestBreaker_ForgetsTheOldest(t *testing.T) {
-	b := newBreaker(10)
+	b := minuteBreaker(10)
 	for range 10 {
-		if _, opened := b.fail(1, 4, true); opened {
+		if _, opened := b.failAll(1, 4, true); opened {
 			t.Fatal("it opened by failures that were not among the latest fifty outcomes")
 		}
-		b.succeeded(10 * breakerWindow)
+		for range breakerWindow {
+			b.succeeded(1)
+		}
 		if len(b.latest) != breakerWindow || cap(b.latest) != breakerWindow {
 			t.Fatalf("it remembers %d outcomes, in room for %d", len(b.latest), cap(b.latest))
 		}
@@ -120,8 +199,8 @@ func TestBreaker_ForgetsTheOldest(t *testing.T) {
 
 // TestBreaker_ProbesWithGrowingPauses: four at a time, after 1 s, 2 s, 4 s … a minute; none of them counts, and one success closes it.
 func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
-	b := newBreaker(breakerAlways)
-	b.fail(1, breakerLeast, true)
+	b := minuteBreaker(breakerAlways)
+	b.failAll(1, breakerLeast, true)
 	now := sec
 	for i := range 10 {
 		began := now
@@ -131,7 +210,7 @@ func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 		}
 	}
 	b.succeeded(1)
-	if b.open || b.admit() != math.MaxInt {
+	if b.open || b.admit(groupScope) != math.MaxInt {
 		t.Fatal("it is not closed by a success")
 	}
 	if _, waits := b.nextDeadline(); waits {
@@ -141,22 +220,21 @@ func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 
 // A round lasts until somebody takes of it: the time in which nobody consumes tells nothing.
 func TestBreaker_RoundsNeedConsumers(t *testing.T) {
-	b := newBreaker(breakerAlways)
-	b.fail(1, breakerLeast, true)
+	b := minuteBreaker(breakerAlways)
+	b.failAll(1, breakerLeast, true)
 	for i := range int64(1000) {
 		b.tick(i * int64(time.Hour))
 	}
-	if _, waits := b.nextDeadline(); waits || b.rounds != 0 || b.admit() != breakerProbes {
-		t.Fatalf("%d rounds passed, %d probes are left", b.rounds, b.admit())
+	if _, waits := b.nextDeadline(); waits || b.rounds != 0 || b.admit(groupScope) != breakerProbes {
+		t.Fatalf("%d rounds passed, %d probes are left", b.rounds, b.admit(groupScope))
 	}
 }
 
 // A pause is never longer than the lock timeout, nor shorter than a second.
 func TestBreaker_PauseOfShortLocks(t *testing.T) {
 	for lock, want := range map[time.Duration]time.Duration{time.Second: time.Second, 5 * time.Second: 5 * time.Second, time.Hour: time.Minute} {
-		b := new(breaker)
-		b.set(breakerAlways, lock)
-		b.fail(1, breakerLeast, true)
+		b := newBreaker(breakerAlways, lock)
+		b.failAll(1, breakerLeast, true)
 		now, began := sec, int64(0)
 		for range 10 {
 			began = now
@@ -171,8 +249,8 @@ func TestBreaker_PauseOfShortLocks(t *testing.T) {
 // TestBreaker_PoisonIsNotProtectedForEver: fifteen rounds without the failure of a first attempt later each failure counts, and rounds grow, until a
 // first attempt fails again.
 func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
-	b := newBreaker(breakerAlways)
-	b.fail(1, breakerLeast, true)
+	b := minuteBreaker(breakerAlways)
+	b.failAll(1, breakerLeast, true)
 	now := sec
 	for i := range breakerRounds {
 		if _, counted := b.round(&now, false); counted != 0 {
@@ -193,29 +271,29 @@ func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
 	if _, counted := b.round(&now, false); counted != 0 {
 		t.Errorf("a first attempt failed, and %d failures count", counted)
 	}
-	if n := b.admit(); n != breakerProbes {
+	if n := b.admit(groupScope); n != breakerProbes {
 		t.Errorf("a round of %d then", n)
 	}
 }
 
 // TestBreaker_Off counts all and hands out all, and closes one that is open.
 func TestBreaker_Off(t *testing.T) {
-	b := newBreaker(breakerAlways)
-	b.fail(1, breakerLeast, true)
+	b := minuteBreaker(breakerAlways)
+	b.failAll(1, breakerLeast, true)
 	b.set(0, time.Minute)
-	if counted, opened := b.fail(1, 1000, true); opened || counted != 1000 || b.admit() != math.MaxInt || b.latest != nil {
-		t.Errorf("opened %v, %d of 1000 counted, admits %d", opened, counted, b.admit())
+	if counted, opened := b.failAll(1, 1000, true); opened || counted != 1000 || b.admit(groupScope) != math.MaxInt || len(b.latest) > 0 {
+		t.Errorf("opened %v, %d of 1000 counted, admits %d", opened, counted, b.admit(groupScope))
 	}
 }
 
 // TestBreaker_SaveRestore goes on where another one was: at once with a round, and with the pause of before, and counts rounds anew.
 func TestBreaker_SaveRestore(t *testing.T) {
 	for _, rounds := range []int{0, 3, breakerRounds - 1, breakerRounds, breakerRounds + 3} {
-		b := newBreaker(breakerAlways)
+		b := minuteBreaker(breakerAlways)
 		if b.save() != nil {
 			t.Fatal("a closed breaker has something to save")
 		}
-		b.fail(1, breakerLeast, true)
+		b.failAll(1, breakerLeast, true)
 		now := sec
 		for range rounds {
 			b.round(&now, false)
@@ -224,8 +302,8 @@ func TestBreaker_SaveRestore(t *testing.T) {
 		if len(saved) > 64 || saved[0] != breakerVersion {
 			t.Fatalf("saved are %d bytes, version %d", len(saved), saved[0])
 		}
-		next := newBreaker(breakerAlways)
-		if !next.restore(saved, now) || next.since != b.since || next.rounds != 0 || next.pause != b.pause || next.admit() != breakerProbes {
+		next := minuteBreaker(breakerAlways)
+		if !next.restore(saved, now) || next.since != b.since || next.rounds != 0 || next.pause != b.pause || next.admit(groupScope) != breakerProbes {
 			t.Errorf("after %d rounds:\n%+v became\n%+v", rounds, b, next)
 		}
 		if next.restore(saved, now) {
@@ -236,8 +314,8 @@ func TestBreaker_SaveRestore(t *testing.T) {
 
 // What it does not understand does not open it; nor does anything if it is off, or knows better.
 func TestBreaker_RestoreNothing(t *testing.T) {
-	b := newBreaker(breakerAlways)
-	b.fail(1, breakerLeast, true)
+	b := minuteBreaker(breakerAlways)
+	b.failAll(1, breakerLeast, true)
 	saved := b.save()
 	change := func(at int, to byte) []byte {
 		x := append([]byte(nil), saved...)
@@ -250,15 +328,15 @@ func TestBreaker_RestoreNothing(t *testing.T) {
 		"nothing": nil, "short": saved[:len(saved)-1], "long": append(append([]byte(nil), saved...), 0), "version": change(0, breakerVersion+1),
 		"pause": negative,
 	} {
-		if x := newBreaker(breakerAlways); x.restore(bytes, sec) || x.open {
+		if x := minuteBreaker(breakerAlways); x.restore(bytes, sec) || x.open {
 			t.Errorf("%s: it opened", name)
 		}
 	}
-	if x := newBreaker(0); x.restore(saved, sec) {
+	if x := newBreaker(0, time.Minute); x.restore(saved, sec) {
 		t.Error("it is off, and opened")
 	}
-	x := newBreaker(breakerAlways)
-	x.fail(1, 1, true)
+	x := minuteBreaker(breakerAlways)
+	x.failAll(1, 1, true)
 	if x.restore(saved, sec) {
 		t.Error("it has seen outcomes, and goes by others")
 	}
@@ -268,16 +346,16 @@ func TestBreaker_RestoreNothing(t *testing.T) {
 // the switch closes it, and only what fails while it is open may not count.
 func TestBreaker_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := new(breaker)
-		percent := rapid.SampledFrom([]int{0, 1, 10, 50, 99, 100})
-		b.set(percent.Draw(t, "percent"), time.Duration(rapid.IntRange(1, 3600).Draw(t, "lock"))*time.Second)
+		percent, lock := rapid.SampledFrom([]int{0, 1, 10, 50, 99, 100}).Draw(t, "percent"), time.Duration(rapid.IntRange(1, 3600).Draw(t, "lock"))*time.Second
+		b := newBreaker(percent, lock)
 		now := sec
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			was, restored := b.open, false
 			switch rapid.IntRange(0, 6).Draw(t, "step") {
 			case 0:
-				b.succeeded(rapid.IntRange(1, 100).Draw(t, "successes"))
-				if b.open {
+				n := rapid.IntRange(1, 100).Draw(t, "successes")
+				b.outcome(groupScope, outcome{successes: n}, now)
+				if b.open && (percent == breakerAlways || n > breakerProbes*100) {
 					t.Fatal("a success did not close it")
 				}
 				was = false
@@ -288,15 +366,15 @@ func TestBreaker_Properties(t *testing.T) {
 					if !counts && !open || (led != nil) != (b.open && !open) {
 						t.Fatalf("counts %v, led by %v; it was open: %v", counts, led, open)
 					}
+					was = was && percent == breakerAlways // else a share of probes closes it
 				}
 			case 4:
-				b.handed(min(b.admit(), rapid.IntRange(1, 300).Draw(t, "handed")), now)
+				b.handed(min(b.admit(groupScope), rapid.IntRange(1, 300).Draw(t, "handed")), now)
 			case 5:
 				now += rapid.Int64Range(0, int64(2*time.Minute)).Draw(t, "time")
 				b.tick(now)
 			default:
-				next := new(breaker)
-				next.percent, next.longest, next.hurry = b.percent, b.longest, b.hurry
+				next := newBreaker(percent, lock)
 				if next.restore(b.save(), now) != b.open {
 					t.Fatal("what was saved is not restored")
 				}
@@ -306,11 +384,11 @@ func TestBreaker_Properties(t *testing.T) {
 				t.Fatal("it closed without a success")
 			}
 			at, waits := b.nextDeadline()
-			if b.open && b.admit() == 0 && !waits {
+			if b.open && b.admit(groupScope) == 0 && !waits {
 				t.Fatal("it is open, without a probe or a deadline")
 			}
-			if b.open && (b.admit() > breakerMost || waits && at > now+int64(breakerLongest)) {
-				t.Fatalf("a round of %d, the next one in %s", b.admit(), time.Duration(at-now))
+			if b.open && (b.admit(groupScope) > breakerMost || waits && at > now+int64(breakerLongest)) {
+				t.Fatalf("a round of %d, the next one in %s", b.admit(groupScope), time.Duration(at-now))
 			}
 			if err := b.check(); err != nil {
 				t.Fatal(err)

@@ -223,6 +223,9 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 
 // check verifies the equations of a breaker.
 func (b *breaker) check() error {
+	if b == nil {
+		return nil
+	}
 	row := 0
 	for row < len(b.latest) && b.latest[len(b.latest)-1-row].fails > 0 {
 		row++

@@ -19,33 +19,32 @@ type Group struct {
 	mergedTurns *turns // of shares of merged messages; nil until there is one
 	owed        int    // messages that go before the next merged one
 
-	base       time.Time // the first instant given
-	last       time.Time // the one given last
-	now        int64     // the latest, ns
-	unwanted   bool      // nobody takes messages; see Want
-	connected  int8      // 2: or more; see Connected
-	gaveTo     SessionID // the session in present that was handed something last; 0: none
-	inFlight   int
-	locks      queue[lock]                  // by rising due
-	locksMost  int                          // void locks are swept out at this length
-	timers     []timer                      // heap by due
-	timersMost int                          // void timers are swept out at this length
-	transfers  [Destinations]queue[deadRef] // what TakeTransfers yields next, if it is transferring still
-	copies     *copies                      // nil until a message comes back from the retry queue
-	policies   policyStates
-	given      []given // in a group that delivers at most once
-	breaker    breaker
-	present    map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
-	paces      map[SessionID]pace     // of those that nack
-	isolation  *isolation             // nil while no message is to be handed out alone
-	counters   Counters
+	base        time.Time // the first instant given
+	last        time.Time // the one given last
+	now         int64     // the latest, ns
+	unwanted    bool      // nobody takes messages; see Want
+	connected   int8      // 2: or more; see Connected
+	gaveTo      SessionID // the session in present that was handed something last; 0: none
+	inFlight    int
+	succeededAt int64                        // ns: when a message was acked or rejected last
+	locks       queue[lock]                  // by rising due
+	locksMost   int                          // void locks are swept out at this length
+	timers      []timer                      // heap by due
+	timersMost  int                          // void timers are swept out at this length
+	transfers   [Destinations]queue[deadRef] // what TakeTransfers yields next, if it is transferring still
+	copies      *copies                      // nil until a message comes back from the retry queue
+	policies    policyStates
+	given       []given                // in a group that delivers at most once
+	breaker     *breaker               // nil until an attempt fails, or a checkpoint tells of one
+	present     map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
+	paces       map[SessionID]pace     // of those that nack
+	isolation   *isolation             // nil while no message is to be handed out alone
+	counters    Counters
 }
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	g := &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
-	g.breaker.set(breakerPercent(spec), spec.LockTimeout)
-	return g
+	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
 }
 
 // at is now in ns, never before an instant given earlier.
@@ -73,8 +72,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
 	redelay := spec.Delay != g.spec.Delay
 	g.spec = spec
-	g.breaker.set(breakerPercent(spec), spec.LockTimeout)
-	g.keepBreaker()
+	g.updateBreaker()
 	if spec.NoNackThrottle {
 		clear(g.paces)
 	}
@@ -121,10 +119,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	g.shares[extent] = s
 	s.restore(state)
 	g.recount()
-	if g.breaker.restore(state.Policy(PolicyBreaker), g.now) {
-		g.counters.Stalls++
-		g.keepBreaker()
-	}
+	g.resumeBreaker(state.Policy(PolicyBreaker))
 	return s
 }
 
@@ -166,7 +161,7 @@ func (g *Group) Want(wanted bool) {
 
 // Ready reports whether Take has something to hand out.
 func (g *Group) Ready() bool {
-	if g.breaker.admit() == 0 {
+	if g.breaker.admit(groupScope) == 0 {
 		return false
 	}
 	if g.loneReady() {

@@ -207,7 +207,7 @@ func (g *Group) takeAlone(h *handout) (over bool) {
 	if !g.loneReady() || h.session != 0 && g.holding(h.session) > 0 {
 		return false
 	}
-	if g.breaker.open && g.breaker.left > 1 && (g.turns.ready() || g.mergedTurns.ready()) { // one probe of a round at most
+	if g.breaker.isOpen() && g.breaker.left > 1 && (g.turns.ready() || g.mergedTurns.ready()) { // one probe of a round at most
 		return false
 	}
 	x := a.counted

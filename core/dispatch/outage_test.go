@@ -121,10 +121,11 @@ func TestOutage_OutageOfWorkersThatNack(t *testing.T) {
 	}
 }
 
-// TestOutage_OutageWithoutABacklog has messages come one at a time, slower than they could fail: an exhausted one waits for five seconds, so of those that come faster
-// than four a second none dies before the breaker opens; of others those do that failed before.
+// TestOutage_OutageWithoutABacklog has messages come one at a time, slower than they could fail: an exhausted one waits for
+// five seconds, so of those that come at two a second none dies before the breaker opens; of slower ones those do that
+// failed before, nine at most.
 func TestOutage_OutageWithoutABacklog(t *testing.T) {
-	for _, every := range []time.Duration{5 * time.Millisecond, 33 * time.Millisecond, 300 * time.Millisecond, 4 * time.Second} {
+	for _, every := range []time.Duration{5 * time.Millisecond, 33 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond, time.Second, 4 * time.Second} {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5}, 0)
 		w := newWorkers(t, g)
 		const good, n = 10, 200
@@ -132,7 +133,12 @@ func TestOutage_OutageWithoutABacklog(t *testing.T) {
 			offerAt(t, s, 1, w.now, w.now)
 			w.until(w.now.Add(every), func(seq core.Seq) bool { return i >= good })
 		}
-		most := max(0, breakerLeast-1-int(routes[DeadLetterQueue].patience/every)) // failed before those that wait when it opens
+		most := 0 // the others wait when it opens
+		for i := range breakerFew - 1 {
+			if time.Duration(i)*every+routes[DeadLetterQueue].patience <= (breakerFew-1)*every {
+				most++
+			}
+		}
 		dead := len(w.dead)
 		if dead > most {
 			t.Errorf("a message every %s: an outage made %d dead letters, want at most %d: %v", every, dead, most, w.dead)
@@ -375,4 +381,25 @@ func TestOutage_ConsumerThatDied(t *testing.T) {
 		t.Errorf("%d messages came after the first ack; %+v", n, g.Depth())
 	}
 	w.stalled(false)
+}
+
+// TestOutage_ConsumerThatDiedBesideOthers: while another consumer acks, the locks of one that died open nothing, however many
+// they are.
+func TestOutage_ConsumerThatDiedBesideOthers(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{LockTimeout: 10 * time.Second}, 100)
+	take(g, 60, start)
+	w := newWorkers(t, g)
+	w.next = 10
+	w.now = start.Add(time.Second)
+	w.work(1, nothing)
+	w.now = start.Add(10 * time.Second)
+	g.Tick(w.now)
+	save(s, w.now)
+	w.stalled(false)
+	if n := w.work(100, nothing); n != 99 || !s.Done(100) {
+		t.Errorf("%d messages were handed out at once, want all 99; %+v", n, g.Depth())
+	}
+	if n := g.Counters().Excused; n != 0 {
+		t.Errorf("%d attempts do not count", n)
+	}
 }

@@ -6,24 +6,54 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// attemptFailed tells the breaker that an attempt of a message failed, and has it not count while the breaker says so.
+// outcome is what policies learn of settlements: successes, or one attempt that failed.
+type outcome struct {
+	successes int     // acks and rejects: a reject is a verdict on the message, by a worker that does its work
+	of        deadRef // which message failed
+	first     bool    // it was its first attempt
+	others    bool    // its lock timed out, while others succeeded: that tells of its consumer, and not of the group
+}
+
+// attemptFailed tells the breaker that an attempt of a message failed, and has it not count if the breaker says so.
 func (s *Share) attemptFailed(seq core.Seq, m *message) {
 	g := s.group
-	counts, led := g.breaker.failed(deadRef{s, seq}, m.attempts == 1, g.now)
+	o := outcome{of: deadRef{s, seq}, first: m.attempts == 1}
+	o.others = m.failure == LockExpired && g.succeededAt > s.handedOut(seq, m)
+	percent := g.breakerPercent()
+	if percent == 0 {
+		return
+	}
+	if g.breaker == nil {
+		g.breaker = newBreaker(percent, g.spec.LockTimeout)
+	}
+	was := g.breaker.isOpen()
+	counts, led := g.breaker.outcome(groupScope, o, g.now)
 	if !counts {
 		g.counters.Excused++
 		s.excuse(seq, m, 1)
 	}
-	switch {
-	case led != nil:
+	if led != nil {
 		g.opened(led)
-	case g.breaker.open && m.attempts == 1: // its rounds begin anew
+	} else if was {
+		g.keepBreaker()
+	}
+}
+
+// succeeded tells the breaker of n messages that were settled. Frequent.
+func (g *Group) succeeded(n int) {
+	g.succeededAt = g.now
+	if g.breaker == nil {
+		return
+	}
+	was := g.breaker.open
+	g.breaker.outcome(groupScope, outcome{successes: n}, g.now)
+	if was {
 		g.keepBreaker()
 	}
 }
 
 // opened has the failures that led to it not count, also where they were the last ones of their messages.
-func (g *Group) opened(led []outcome) {
+func (g *Group) opened(led []failing) {
 	g.counters.Stalls++
 	g.keepBreaker()
 	for _, x := range led {
@@ -45,16 +75,9 @@ func (g *Group) opened(led []outcome) {
 	}
 }
 
-// succeeded tells the breaker of n messages that were settled.
-func (g *Group) succeeded(n int) {
-	if g.breaker.succeeded(n) {
-		g.keepBreaker()
-	}
-}
-
 // probed tells the breaker how many messages were handed out.
 func (g *Group) probed(n int) {
-	if n > 0 && g.breaker.open {
+	if n > 0 && g.breaker.isOpen() {
 		g.breaker.handed(n, g.now)
 		g.keepBreaker()
 	}
@@ -67,6 +90,21 @@ func (g *Group) tickBreaker() {
 	}
 }
 
+// resumeBreaker opens it as an earlier owner of a share left it.
+func (g *Group) resumeBreaker(saved []byte) {
+	percent := g.breakerPercent()
+	if len(saved) == 0 || percent == 0 {
+		return
+	}
+	if g.breaker == nil {
+		g.breaker = newBreaker(percent, g.spec.LockTimeout)
+	}
+	if g.breaker.restore(saved, g.now) {
+		g.counters.Stalls++
+		g.keepBreaker()
+	}
+}
+
 // keepBreaker has further checkpoints tell the next owner of the breaker.
 func (g *Group) keepBreaker() {
 	if err := g.SetPolicy(PolicyBreaker, g.breaker.save()); err != nil {
@@ -74,17 +112,25 @@ func (g *Group) keepBreaker() {
 	}
 }
 
-// breakerPercent is the share of failures that opens the breaker of a spec; 0: none does.
-func breakerPercent(spec core.GroupSpec) int {
-	if spec.NoSmartRetry {
+// updateBreaker gives it the rules of a spec that was changed.
+func (g *Group) updateBreaker() {
+	if g.breaker != nil {
+		g.breaker.set(g.breakerPercent(), g.spec.LockTimeout)
+		g.keepBreaker()
+	}
+}
+
+// breakerPercent is the share of failures that opens the group's breaker; 0: none does.
+func (g *Group) breakerPercent() int {
+	if g.spec.NoSmartRetry {
 		return 0
 	}
 	return breakerAlways
 }
 
-// Stalled reports since when the breaker is open; ok is false when it is closed.
+// Stalled reports since when the breaker is open or half-open; ok is false when it is closed.
 func (g *Group) Stalled() (since time.Time, ok bool) {
-	if !g.breaker.open {
+	if !g.breaker.isOpen() {
 		return time.Time{}, false
 	}
 	return g.instant(g.breaker.since), true

@@ -9,6 +9,14 @@ import (
 // PolicyBreaker is the policy that stops deliveries while nothing succeeds. Checkpoints keep the numbers of policies.
 const PolicyBreaker uint8 = 1
 
+// scope is whom a policy is asked about.
+type scope struct {
+	group   bool      // the whole group
+	session SessionID // else one session; 0: unary pulls
+}
+
+var groupScope = scope{group: true}
+
 // MaxPolicies bounds the bytes that the states of all policies take in a checkpoint.
 const MaxPolicies = 1024
 

@@ -93,12 +93,16 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 		st.Until = s.group.instant(s.records[seq].due)
 	}
 	if m.phase == inFlight {
-		at, extended := s.extended[seq]
-		if !extended {
-			at = m.due - int64(s.group.spec.LockTimeout)
-		}
-		st.Since = s.group.instant(at)
+		st.Since = s.group.instant(s.handedOut(seq, m))
 	}
+}
+
+// handedOut is when a message in flight was handed out, ns.
+func (s *Share) handedOut(seq core.Seq, m *message) int64 {
+	if at, extended := s.extended[seq]; extended {
+		return at
+	}
+	return m.due - int64(s.group.spec.LockTimeout)
 }
 
 // extend notes when a message was handed out, before its lock says so no more.

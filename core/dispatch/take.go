@@ -32,7 +32,7 @@ type handout struct {
 func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
 	now64 := g.at(now)
 	g.settleGiven()
-	most := g.most(session, min(credit.Messages, g.breaker.admit()))
+	most := g.most(session, min(credit.Messages, g.breaker.admit(groupScope)))
 	h := handout{
 		session: session, messages: most, bytes: credit.Bytes, oversize: credit.Oversize,
 		due: now64 + int64(g.spec.LockTimeout), runs: runs,

@@ -104,7 +104,7 @@ func (s *Share) holding(seq core.Seq) *batch {
 
 // mayGo reports whether a message waits for nothing but credit of so many bytes.
 func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
-	if s.group.breaker.admit() == 0 { // it waits for the next probes
+	if s.group.breaker.admit(groupScope) == 0 { // it waits for the next probes
 		return false
 	}
 	if m == nil {
