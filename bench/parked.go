@@ -118,7 +118,7 @@ func (r *rig) begin(s *side, i int) (err error) {
 	if err := r.admin(s.cluster.controller, func(ctx context.Context, a admin) error {
 		_, err := a.CreateGroup(ctx, core.GroupSpec{
 			Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}, MaxDeliveries: core.UnlimitedDeliveries,
-			NoSmartRetry: true, NoNackThrottle: true,
+			Breaker: core.BreakerOff, NoNackThrottle: true,
 		})
 		return err
 	}); err != nil {

@@ -70,7 +70,7 @@ type Depth struct {
 	Blocked                                    uint64 // exhausted, in a group that blocks
 	Dead                                       uint64
 	OldestReady                                time.Duration // age, whole milliseconds
-	Stalled                                    time.Duration // for how long no message has succeeded in a stalled group; 0: it is not stalled
+	BreakerOpen                                time.Duration // for how long the breaker of the group has been open or half-open; 0: it is closed
 	AckRate                                    float64       // per second, over the last ten seconds or a little more
 	PublishRate                                float64       // of the queue, the same
 	Drain                                      time.Duration // until only blocked and dead messages are left, at these rates; negative: at these rates the backlog does not shrink
@@ -190,7 +190,7 @@ func depthOf(p *pb.Depth) (Depth, error) {
 		DelayedPublish: p.DelayedPublish, DelayedRetry: p.DelayedRetry, DelayedGroup: p.DelayedGroup, Blocked: p.Blocked,
 		Dead: p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
 		AckRate: p.AckRate, PublishRate: p.PublishRate, Drain: time.Duration(p.DrainMs) * time.Millisecond, UnknownExtents: int(p.UnknownExtents),
-		Stalled: time.Duration(p.StalledMs) * time.Millisecond,
+		BreakerOpen: time.Duration(p.BreakerOpenMs) * time.Millisecond,
 	}, nil
 }
 

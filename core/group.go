@@ -34,6 +34,13 @@ const (
 // UnlimitedDeliveries as MaxDeliveries never dead-letters.
 const UnlimitedDeliveries = -1
 
+// Breaker settings of a group: with BreakerOff every failed attempt counts, and nothing stops deliveries; with
+// BreakerAlways the breaker opens when nothing succeeds.
+const (
+	BreakerOff    = -1
+	BreakerAlways = 100
+)
+
 // Limits of a group's settings.
 const (
 	MinLockTimeout   = time.Second
@@ -55,7 +62,7 @@ type GroupSpec struct {
 	SkipOlder     time.Duration `json:"skip_older"` // 0 = off
 	Backoff       Backoff       `json:"backoff"`
 	Exhausted     Exhausted     `json:"exhausted"`
-	NoSmartRetry  bool          `json:"no_smart_retry"` // attempts count, and go on, when nothing succeeds
+	Breaker       int           `json:"breaker"` // percent of failed attempts that open the breaker, 1 … 100, or BreakerOff
 	Status        Status        `json:"status"`
 
 	NoNackThrottle bool     `json:"no_nack_throttle"` // consumers that only nack get messages as fast as others
@@ -68,6 +75,7 @@ func (g GroupSpec) WithDefaults() GroupSpec {
 	def(&g.Start.Mode, StartLatest)
 	def(&g.LockTimeout, 60*time.Second)
 	def(&g.MaxDeliveries, 10)
+	def(&g.Breaker, BreakerAlways)
 	if g.OnDLQ() {
 		def(&g.Exhausted, ExhaustedBlock)
 	}
@@ -92,6 +100,8 @@ func (g GroupSpec) Validate() error {
 		return Errorf(CodeBadArgument, "lock-timeout %s is not in %s … %s", g.LockTimeout, MinLockTimeout, MaxLockTimeout)
 	case g.MaxDeliveries != UnlimitedDeliveries && (g.MaxDeliveries < 1 || g.MaxDeliveries > MaxMaxDeliveries):
 		return Errorf(CodeBadArgument, "max-deliveries %d is not in 1 … %d, nor %d for unlimited", g.MaxDeliveries, MaxMaxDeliveries, UnlimitedDeliveries)
+	case g.Breaker != BreakerOff && (g.Breaker < 1 || g.Breaker > BreakerAlways):
+		return Errorf(CodeBadArgument, "breaker %d is not in 1 … %d percent, nor %d for off", g.Breaker, BreakerAlways, BreakerOff)
 	case g.Delay < 0 || g.Delay > MaxGroupDelay:
 		return Errorf(CodeBadArgument, "delay %s is not in 0 … %s", g.Delay, MaxGroupDelay)
 	case g.SkipOlder < 0 || g.SkipOlder > MaxRetention:

@@ -11,7 +11,7 @@ import (
 
 func TestGroupSpec_Defaults(t *testing.T) {
 	want := core.GroupSpec{
-		Start: core.Start{Mode: core.StartLatest}, LockTimeout: time.Minute, MaxDeliveries: 10,
+		Start: core.Start{Mode: core.StartLatest}, LockTimeout: time.Minute, MaxDeliveries: 10, Breaker: core.BreakerAlways,
 		Exhausted: core.ExhaustedDLQ, Delivery: core.AtLeastOnce, Expired: core.ExpiredDrop, Status: core.StatusEnabled,
 	}
 	got := core.GroupSpec{}.WithDefaults()
@@ -33,6 +33,8 @@ func TestGroupSpec_Validate(t *testing.T) {
 		"long lock":       func(g *core.GroupSpec) { g.LockTimeout = core.MaxLockTimeout + 1 },
 		"deliveries":      func(g *core.GroupSpec) { g.MaxDeliveries = -2 },
 		"many deliveries": func(g *core.GroupSpec) { g.MaxDeliveries = core.MaxMaxDeliveries + 1 },
+		"breaker":         func(g *core.GroupSpec) { g.Breaker = -2 },
+		"large breaker":   func(g *core.GroupSpec) { g.Breaker = core.BreakerAlways + 1 },
 		"delay":           func(g *core.GroupSpec) { g.Delay = -1 },
 		"long delay":      func(g *core.GroupSpec) { g.Delay = core.MaxGroupDelay + 1 },
 		"skip older":      func(g *core.GroupSpec) { g.SkipOlder = -1 },

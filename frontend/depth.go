@@ -152,7 +152,7 @@ func addDepth(sum, part *pb.Depth) {
 	sum.DelayedGroup += part.GetDelayedGroup()
 	sum.Blocked += part.GetBlocked()
 	sum.OldestReadyMs = max(sum.OldestReadyMs, part.GetOldestReadyMs())
-	sum.StalledMs = max(sum.StalledMs, part.GetStalledMs())
+	sum.BreakerOpenMs = max(sum.BreakerOpenMs, part.GetBreakerOpenMs())
 	sum.AckRate += part.GetAckRate()
 	sum.UnknownExtents += part.GetUnknownExtents()
 	sum.Extents += part.GetExtents()

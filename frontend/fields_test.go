@@ -20,13 +20,13 @@ func TestUpdate_NamedFieldsGoBackToZero(t *testing.T) {
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	hour := durationpb.New(time.Hour)
-	g := must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3, NoSmartRetry: true}}))(t)
-	if g.Spec.MaxDeliveries != 3 || !g.Spec.NoSmartRetry {
+	g := must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3, Breaker: core.BreakerOff}}))(t)
+	if g.Spec.MaxDeliveries != 3 || g.Spec.Breaker != core.BreakerOff {
 		t.Fatalf("set fields: %v", g.Spec)
 	}
-	g = must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 5}, Fields: []string{"no_smart_retry"}}))(t)
-	if g.Spec.MaxDeliveries != 3 || g.Spec.NoSmartRetry {
-		t.Errorf("named fields: %v; want no_smart_retry alone changed", g.Spec)
+	g = must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 5, Breaker: 60}, Fields: []string{"breaker"}}))(t)
+	if g.Spec.MaxDeliveries != 3 || g.Spec.Breaker != 60 {
+		t.Errorf("named fields: %v; want breaker alone changed", g.Spec)
 	}
 	q := must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", ConsumedRetention: hour}}))(t)
 	if q.Spec.ConsumedRetention.AsDuration() != time.Hour {

@@ -52,7 +52,7 @@ type group struct {
 		pumping   bool
 		again     bool // an event came while pumping
 		closed    bool
-		stalled   time.Time                     // since when nothing succeeds, as it was logged last; zero: it does
+		opened    time.Time                     // since when the breaker is open, as it was logged last; zero: it is closed
 		looked    time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
 		names     map[dispatch.SessionID]string // of consumers, past ones too, for transfers
 		runs      []dispatch.Run                // scratch

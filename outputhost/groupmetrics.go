@@ -30,7 +30,7 @@ var (
 	groupLabels  = []string{"queue", "group"}
 	groupDepth   = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
 	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
-	groupStall   = prometheus.NewDesc("columba_outputhost_group_stalled_seconds", "For how long nothing has succeeded in a stalled group.", groupLabels, nil)
+	groupBreaker = prometheus.NewDesc("columba_outputhost_group_breaker_open_seconds", "For how long the breaker of the group has been open or half-open; 0 while it is closed.", groupLabels, nil)
 	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that no durable checkpoint has yet.", groupLabels, nil)
 	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
 )
@@ -39,7 +39,7 @@ var (
 func (m *groupMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- groupDepth
 	out <- groupOldest
-	out <- groupStall
+	out <- groupBreaker
 	out <- groupUnsaved
 	out <- groupEvents
 }
@@ -49,7 +49,7 @@ const events = len(words.Events)
 
 func eventsOf(c dispatch.Counters) [events]uint64 {
 	return [events]uint64{
-		c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.Parked, c.Copies, c.Dropped, c.Skipped, c.Lapsed, c.Excused, c.Cancelled,
+		c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.Parked, c.Copies, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Cancelled,
 	}
 }
 
@@ -59,7 +59,7 @@ type groupSeries struct {
 	queue, group string
 	depth        dispatch.Depth
 	oldest       float64 // seconds
-	stalled      float64 // seconds
+	opened       float64 // seconds: for how long the breaker is open
 	unsaved      int
 	events       [events]uint64
 	rate         float64 // messages acked per second
@@ -73,8 +73,8 @@ func (g *group) series(now time.Time) groupSeries {
 		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(), events: eventsOf(counters),
 		rate: g.ackRateLocked(now),
 	}
-	if since, stalled := g.mu.rules.Stalled(); stalled {
-		x.stalled = now.Sub(since).Seconds()
+	if state, since := g.mu.rules.Breaker(); state != dispatch.BreakerClosed {
+		x.opened = now.Sub(since).Seconds()
 	}
 	if x.depth.OldestReady > 0 {
 		x.oldest = now.Sub(time.UnixMicro(x.depth.OldestReady)).Seconds()
@@ -82,11 +82,11 @@ func (g *group) series(now time.Time) groupSeries {
 	return x
 }
 
-// weight: stalled groups first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
+// weight: groups with an open breaker first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
 func (x groupSeries) weight() float64 {
 	d := x.depth
 	w := float64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + 60*x.rate
-	if x.stalled > 0 {
+	if x.opened > 0 {
 		w += 1e9
 	}
 	if x.events[0] > 0 {
@@ -103,7 +103,7 @@ func (x *groupSeries) add(o groupSeries) {
 	x.depth.Parked += o.depth.Parked
 	x.depth.Dying += o.depth.Dying
 	x.depth.Blocked += o.depth.Blocked
-	x.oldest, x.stalled = max(x.oldest, o.oldest), max(x.stalled, o.stalled)
+	x.oldest, x.opened = max(x.oldest, o.oldest), max(x.opened, o.opened)
 	x.unsaved += o.unsaved
 }
 
@@ -160,7 +160,7 @@ func (x *groupSeries) send(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{x.queue, x.group}, more...)...)
 	}
-	gauge(groupStall, x.stalled)
+	gauge(groupBreaker, x.opened)
 	gauge(groupUnsaved, float64(x.unsaved))
 	gauge(groupOldest, x.oldest)
 	d := x.depth

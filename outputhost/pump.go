@@ -36,9 +36,9 @@ func (g *group) pump() {
 		reads := g.readLocked()
 		urgent, changed := g.unsavedLocked()
 		at, ok := g.mu.rules.NextDeadline()
-		stall := g.stallLocked(now)
+		breaker := g.breakerLocked(now)
 		g.mu.Unlock()
-		stall()
+		breaker()
 
 		g.h.deadlines.Set(g, at, ok && mayGive) // else what is past due comes up again at once; the beat pumps after a lapse
 		for _, d := range out {
@@ -106,20 +106,20 @@ func (g *group) unsavedLocked() (u urgency, changed bool) {
 	return u, changed
 }
 
-// stallLocked answers what is to be logged outside the mutex: that a stall of the group began, or ended.
-func (g *group) stallLocked(now time.Time) (say func()) {
-	since, stalled := g.mu.rules.Stalled()
-	before := g.mu.stalled
-	if g.mu.stalled = since; stalled == !before.IsZero() {
+// breakerLocked answers what is to be logged outside the mutex: that the breaker of the group opened, or closed.
+func (g *group) breakerLocked(now time.Time) (say func()) {
+	state, since := g.mu.rules.Breaker()
+	open, before := state != dispatch.BreakerClosed, g.mu.opened
+	if g.mu.opened = since; open == !before.IsZero() {
 		return func() {}
 	}
 	log := g.h.log.With("queue", g.queuePath, "group", g.name)
-	if stalled {
+	if open {
 		return func() {
-			log.Warn("nothing that the group hands out succeeds; attempts do not count now, and a few messages probe until one does", "since", since)
+			log.Warn("the breaker of the group is open: nothing that it delivers succeeds; failed attempts do not count, and a few messages probe until one is acked. Check the workers and the services that they need", "since", since)
 		}
 	}
 	return func() {
-		log.Info("the group is not stalled any more", "after", now.Sub(before).Round(time.Millisecond))
+		log.Info("the breaker of the group is closed", "after", now.Sub(before).Round(time.Millisecond))
 	}
 }

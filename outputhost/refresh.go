@@ -11,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
@@ -296,7 +297,7 @@ func (g *group) mendShares(now time.Time) {
 		return
 	}
 	bytes := 0
-	if _, stalled := g.mu.rules.Stalled(); g.wantedLocked() && !saveFails && !stalled {
+	if state, _ := g.mu.rules.Breaker(); g.wantedLocked() && !saveFails && state == dispatch.BreakerClosed {
 		bytes = g.freeLocked()
 	}
 	for id, s := range g.mu.shares {

@@ -3673,8 +3673,8 @@ func (x *CountSharesResponse) GetGroups() []*GroupCounts {
 type GroupCounts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	AckRate       float64                `protobuf:"fixed64,2,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"` // messages per second, over the last ten seconds or a little more
-	Stalled       int64                  `protobuf:"varint,3,opt,name=stalled,proto3" json:"stalled,omitempty"`                 // unix µs: since when nothing has succeeded; 0: the group is not stalled
+	AckRate       float64                `protobuf:"fixed64,2,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"`            // messages per second, over the last ten seconds or a little more
+	BreakerOpen   int64                  `protobuf:"varint,3,opt,name=breaker_open,json=breakerOpen,proto3" json:"breaker_open,omitempty"` // unix µs: since when the breaker of the group is open or half-open; 0: it is closed
 	Shares        []*ShareCounts         `protobuf:"bytes,4,rep,name=shares,proto3" json:"shares,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3724,9 +3724,9 @@ func (x *GroupCounts) GetAckRate() float64 {
 	return 0
 }
 
-func (x *GroupCounts) GetStalled() int64 {
+func (x *GroupCounts) GetBreakerOpen() int64 {
 	if x != nil {
-		return x.Stalled
+		return x.BreakerOpen
 	}
 	return 0
 }
@@ -4956,11 +4956,11 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\x04R\bposition\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\fR\x04more\x12/\n" +
-	"\x06groups\x18\x04 \x03(\v2\x17.columba.v1.GroupCountsR\x06groups\"\x89\x01\n" +
+	"\x06groups\x18\x04 \x03(\v2\x17.columba.v1.GroupCountsR\x06groups\"\x92\x01\n" +
 	"\vGroupCounts\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x19\n" +
-	"\back_rate\x18\x02 \x01(\x01R\aackRate\x12\x18\n" +
-	"\astalled\x18\x03 \x01(\x03R\astalled\x12/\n" +
+	"\back_rate\x18\x02 \x01(\x01R\aackRate\x12!\n" +
+	"\fbreaker_open\x18\x03 \x01(\x03R\vbreakerOpen\x12/\n" +
 	"\x06shares\x18\x04 \x03(\v2\x17.columba.v1.ShareCountsR\x06shares\"\x99\x03\n" +
 	"\vShareCounts\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +

@@ -486,7 +486,7 @@ type GroupSpec struct {
 	SkipOlder      *durationpb.Duration   `protobuf:"bytes,7,opt,name=skip_older,json=skipOlder,proto3" json:"skip_older,omitempty"`
 	Backoff        *Backoff               `protobuf:"bytes,8,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	Exhausted      string                 `protobuf:"bytes,9,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // dlq, drop, block
-	NoSmartRetry   bool                   `protobuf:"varint,10,opt,name=no_smart_retry,json=noSmartRetry,proto3" json:"no_smart_retry,omitempty"`
+	Breaker        int32                  `protobuf:"varint,10,opt,name=breaker,proto3" json:"breaker,omitempty"`   // percent of failed attempts that open the breaker: 1 … 100; -1 = off
 	Status         string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
 	NoNackThrottle bool                   `protobuf:"varint,30,opt,name=no_nack_throttle,json=noNackThrottle,proto3" json:"no_nack_throttle,omitempty"`
 	Delivery       string                 `protobuf:"bytes,31,opt,name=delivery,proto3" json:"delivery,omitempty"` // at-least-once, at-most-once
@@ -588,11 +588,11 @@ func (x *GroupSpec) GetExhausted() string {
 	return ""
 }
 
-func (x *GroupSpec) GetNoSmartRetry() bool {
+func (x *GroupSpec) GetBreaker() int32 {
 	if x != nil {
-		return x.NoSmartRetry
+		return x.Breaker
 	}
-	return false
+	return 0
 }
 
 func (x *GroupSpec) GetStatus() string {
@@ -1587,7 +1587,7 @@ type Depth struct {
 	Dead           uint64                 `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
 	OldestReadyMs  int64                  `protobuf:"varint,8,opt,name=oldest_ready_ms,json=oldestReadyMs,proto3" json:"oldest_ready_ms,omitempty"`
 	Blocked        uint64                 `protobuf:"varint,9,opt,name=blocked,proto3" json:"blocked,omitempty"`                                       // exhausted in a group that blocks; not in delayed
-	StalledMs      int64                  `protobuf:"varint,30,opt,name=stalled_ms,json=stalledMs,proto3" json:"stalled_ms,omitempty"`                 // for how long nothing has succeeded in a stalled group; 0: it is not stalled
+	BreakerOpenMs  int64                  `protobuf:"varint,30,opt,name=breaker_open_ms,json=breakerOpenMs,proto3" json:"breaker_open_ms,omitempty"`   // for how long the breaker of the group has been open or half-open; 0: it is closed
 	AckRate        float64                `protobuf:"fixed64,35,opt,name=ack_rate,json=ackRate,proto3" json:"ack_rate,omitempty"`                      // messages per second, over the last ten seconds or a little more
 	PublishRate    float64                `protobuf:"fixed64,36,opt,name=publish_rate,json=publishRate,proto3" json:"publish_rate,omitempty"`          // of the queue, the same
 	DrainMs        int64                  `protobuf:"varint,37,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`                       // until nothing is ready, in flight or delayed, at these rates; -1: at these it does not get less
@@ -1687,9 +1687,9 @@ func (x *Depth) GetBlocked() uint64 {
 	return 0
 }
 
-func (x *Depth) GetStalledMs() int64 {
+func (x *Depth) GetBreakerOpenMs() int64 {
 	if x != nil {
-		return x.StalledMs
+		return x.BreakerOpenMs
 	}
 	return 0
 }
@@ -1803,7 +1803,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x03min\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03min\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x16\n" +
-	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\x86\x04\n" +
+	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xfa\x03\n" +
 	"\tGroupSpec\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1814,9 +1814,9 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"skip_older\x18\a \x01(\v2\x19.google.protobuf.DurationR\tskipOlder\x12-\n" +
 	"\abackoff\x18\b \x01(\v2\x13.columba.v1.BackoffR\abackoff\x12\x1c\n" +
-	"\texhausted\x18\t \x01(\tR\texhausted\x12$\n" +
-	"\x0eno_smart_retry\x18\n" +
-	" \x01(\bR\fnoSmartRetry\x12\x16\n" +
+	"\texhausted\x18\t \x01(\tR\texhausted\x12\x18\n" +
+	"\abreaker\x18\n" +
+	" \x01(\x05R\abreaker\x12\x16\n" +
 	"\x06status\x18\v \x01(\tR\x06status\x12(\n" +
 	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\x12\x1a\n" +
 	"\bdelivery\x18\x1f \x01(\tR\bdelivery\x12\x18\n" +
@@ -1923,7 +1923,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\rlast_consumer\x18\n" +
 	" \x01(\tR\flastConsumer\x12\x16\n" +
 	"\x06origin\x18\v \x01(\tR\x06origin\x12?\n" +
-	"\rdelayed_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fdelayedSince\"\xa0\x04\n" +
+	"\rdelayed_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fdelayedSince\"\xa9\x04\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1932,9 +1932,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\adelayed\x18\x05 \x01(\x04R\adelayed\x12\x12\n" +
 	"\x04dead\x18\a \x01(\x04R\x04dead\x12&\n" +
 	"\x0foldest_ready_ms\x18\b \x01(\x03R\roldestReadyMs\x12\x18\n" +
-	"\ablocked\x18\t \x01(\x04R\ablocked\x12\x1d\n" +
-	"\n" +
-	"stalled_ms\x18\x1e \x01(\x03R\tstalledMs\x12\x19\n" +
+	"\ablocked\x18\t \x01(\x04R\ablocked\x12&\n" +
+	"\x0fbreaker_open_ms\x18\x1e \x01(\x03R\rbreakerOpenMs\x12\x19\n" +
 	"\back_rate\x18# \x01(\x01R\aackRate\x12!\n" +
 	"\fpublish_rate\x18$ \x01(\x01R\vpublishRate\x12\x19\n" +
 	"\bdrain_ms\x18% \x01(\x03R\adrainMs\x12'\n" +

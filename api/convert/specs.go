@@ -63,7 +63,7 @@ func GroupSpec(p *pb.GroupSpec, now time.Time) (core.GroupSpec, error) {
 		Delay:         p.GetDelay().AsDuration(),
 		SkipOlder:     p.GetSkipOlder().AsDuration(),
 		Exhausted:     core.Exhausted(p.GetExhausted()),
-		NoSmartRetry:  p.GetNoSmartRetry(),
+		Breaker:       int(p.GetBreaker()),
 		Status:        core.Status(p.GetStatus()),
 
 		NoNackThrottle: p.GetNoNackThrottle(),
@@ -91,7 +91,7 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 		Delay:         DurationToProto(s.Delay),
 		SkipOlder:     DurationToProto(s.SkipOlder),
 		Exhausted:     string(s.Exhausted),
-		NoSmartRetry:  s.NoSmartRetry,
+		Breaker:       int32(s.Breaker),
 		Status:        string(s.Status),
 
 		NoNackThrottle: s.NoNackThrottle,

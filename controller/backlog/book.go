@@ -93,7 +93,7 @@ type group struct {
 // paced is what one owner says of a group.
 type paced struct {
 	ackRate float64
-	stalled int64
+	opened  int64
 }
 
 // look is what an owner is to look at in a share, and since when.
@@ -293,10 +293,10 @@ func (b *book) report(host core.HostID, run core.RunID, groups []*pb.GroupCounts
 		}
 		id := core.GroupID{ID: raw}
 		g := b.groupLocked(id)
-		if c.AckRate == 0 && c.Stalled == 0 {
+		if c.AckRate == 0 && c.BreakerOpen == 0 {
 			delete(g.hosts, host)
 		} else {
-			g.hosts[host] = paced{c.AckRate, c.Stalled}
+			g.hosts[host] = paced{c.AckRate, c.BreakerOpen}
 		}
 		for _, x := range c.Shares {
 			extent, err := core.IDFromBytes(x.Extent)

@@ -24,7 +24,7 @@ type row struct {
 	unknown uint32
 	ackRate float64
 	rate    float64 // of publishing to the queue
-	stalled int64   // unix µs, the earliest; 0: no group is stalled
+	opened  int64   // unix µs, the earliest; 0: all breakers are closed
 }
 
 // age of the oldest ready message, milliseconds.
@@ -54,7 +54,7 @@ func (b *book) rows() (out []*row, ended time.Time, unknown uint32) {
 			}
 			for _, h := range g.hosts {
 				r.ackRate += h.ackRate
-				r.stalled = earlier(r.stalled, h.stalled)
+				r.opened = earlier(r.opened, h.opened)
 			}
 			out = append(out, r)
 		}
@@ -90,7 +90,7 @@ func (b *book) perQueue(groups []*row) []*row {
 		sum.counted += g.counted
 		sum.unknown += g.unknown
 		sum.ackRate += g.ackRate
-		sum.stalled = earlier(sum.stalled, g.stalled)
+		sum.opened = earlier(sum.opened, g.opened)
 	}
 	out := make([]*row, 0, len(byPath))
 	for _, r := range byPath {
@@ -246,8 +246,8 @@ func (r *row) proto(now time.Time) *pb.Depth {
 		DelayedPublish: r.Delayed.Publish, DelayedRetry: r.Delayed.Retry, DelayedGroup: r.Delayed.Group,
 		OldestReadyMs: r.age(now), AckRate: r.ackRate, PublishRate: r.rate, UnknownExtents: r.unknown, Extents: r.counted, Bytes: r.Bytes,
 	}
-	if r.stalled > 0 {
-		d.StalledMs = max(1, (now.UnixMicro()-r.stalled)/1000)
+	if r.opened > 0 {
+		d.BreakerOpenMs = max(1, (now.UnixMicro()-r.opened)/1000)
 	}
 	return d
 }

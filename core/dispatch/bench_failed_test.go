@@ -18,7 +18,7 @@ const failedMessages = MaxOutstanding - failedBatch
 // every n that were handed out, from the first on. The others are acked.
 func failed(b *testing.B, n int) (*Group, *Share, time.Time) {
 	b.Helper()
-	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}.WithDefaults())
+	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults())
 	now := time.Unix(1_700_000_000, 0)
 	s := g.AddShare(core.ExtentID{}, State{}, now)
 	var runs []Run

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"time"
+
+	"github.com/columbamq/columba/core"
 )
 
 // breaker stops the deliveries of a group while nothing that it delivers succeeds, so that an outage of its workers
@@ -47,9 +49,17 @@ const (
 	breakerHurry   = 8               // then pauses last up to this part of the lock timeout
 	breakerPause   = time.Second     // after the first round
 	breakerLongest = time.Minute     // or the lock timeout, if that is shorter, but at least breakerPause
-	breakerAlways  = 100             // percent
 	breakerVersion = 1               // of what save makes
 	breakerSaved   = 1 + 8 + 8       // bytes: version, since ns, pause ns
+)
+
+// BreakerState is a state of a group's breaker.
+type BreakerState string
+
+const (
+	BreakerClosed   BreakerState = "closed"    // everything is delivered, and every attempt counts
+	BreakerOpen     BreakerState = "open"      // nothing is delivered before the next round of probes
+	BreakerHalfOpen BreakerState = "half_open" // a few messages are delivered as probes
 )
 
 // failing is what became of one message's latest attempts.
@@ -74,6 +84,16 @@ func (b *breaker) set(percent int, lockTimeout time.Duration) {
 	if percent == 0 {
 		b.close()
 	}
+}
+
+func (b *breaker) state() BreakerState {
+	switch {
+	case !b.isOpen():
+		return BreakerClosed
+	case b.left > 0:
+		return BreakerHalfOpen
+	}
+	return BreakerOpen
 }
 
 // isOpen reports whether it is open or half-open.
@@ -139,13 +159,13 @@ func (b *breaker) outcome(_ scope, o outcome, now int64) (counts bool, led []fai
 // succeeded notes n successes. Frequent.
 func (b *breaker) succeeded(n int) {
 	switch {
-	case b.open && b.percent == breakerAlways:
+	case b.open && b.percent == core.BreakerAlways:
 		b.close()
 	case b.open:
 		b.good = uint16(min(int(b.good)+n, math.MaxUint16))
 		b.compare()
 	case len(b.latest) == 0:
-	case b.percent == breakerAlways || n >= breakerWindow: // what failed before matters no more
+	case b.percent == core.BreakerAlways || n >= breakerWindow: // what failed before matters no more
 		b.latest, b.row = b.latest[:0], 0
 	default:
 		b.push(n, failing{})
@@ -215,7 +235,7 @@ func (b *breaker) trips(now int64) bool {
 			return true
 		}
 	}
-	if b.percent == breakerAlways || len(b.latest) < breakerLeast {
+	if b.percent == core.BreakerAlways || len(b.latest) < breakerLeast {
 		return false
 	}
 	failed, first := tell(b.latest)

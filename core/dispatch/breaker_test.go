@@ -45,7 +45,7 @@ func (b *breaker) round(now *int64, first bool) (probes, counted int) {
 
 // TestBreaker_OpensByFailuresInARow needs twenty messages, five of them fresh, and nothing that succeeds between them.
 func TestBreaker_OpensByFailuresInARow(t *testing.T) {
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	if _, opened := b.failAll(1, breakerLeast-1, true); opened || b.admit(groupScope) != math.MaxInt {
 		t.Fatal("it opened by 19 messages")
 	}
@@ -75,7 +75,7 @@ func TestBreaker_SlowGroup(t *testing.T) {
 		{n: breakerLeast - 1, every: 10 * time.Millisecond},
 		{n: breakerFew, every: (breakerQuiet - 1) / (breakerFew - 1)},
 	} {
-		b := minuteBreaker(breakerAlways)
+		b := minuteBreaker(core.BreakerAlways)
 		for i := range x.n {
 			b.failed(deadRef{seq: core.Seq(i + 1)}, true, sec+int64(i)*int64(x.every))
 		}
@@ -83,7 +83,7 @@ func TestBreaker_SlowGroup(t *testing.T) {
 			t.Errorf("%d failures, one every %s: open %v", x.n, x.every, b.open)
 		}
 	}
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerFew, true)
 	b.outcome(groupScope, outcome{successes: 1}, sec)
 	for i := range breakerFew {
@@ -123,7 +123,7 @@ func TestBreaker_ClosesByAShare(t *testing.T) {
 		{percent: 50, good: 4},
 		{percent: 10, good: 3, bad: 1, open: true},
 		{percent: 99, good: 1, bad: 3},
-		{percent: breakerAlways, good: 1},
+		{percent: core.BreakerAlways, good: 1},
 	} {
 		b := minuteBreaker(x.percent)
 		b.failAll(1, breakerLeast, true)
@@ -139,7 +139,7 @@ func TestBreaker_ClosesByAShare(t *testing.T) {
 
 // TestBreaker_TailOfPoison stays closed: what fails has failed before, while others succeeded.
 func TestBreaker_TailOfPoison(t *testing.T) {
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, 10, true)
 	b.succeeded(1)
 	b.failAll(1, breakerFirsts-1, true)
@@ -164,7 +164,7 @@ func TestBreaker_OpensByAShare(t *testing.T) {
 		{percent: 10, fail: 4, of: 20, first: true}, // too few first attempts
 		{percent: 10, fail: 5, of: 50, first: true, want: true},
 		{percent: 80, fail: 19, of: 25, first: true},
-		{percent: breakerAlways, fail: 49, of: 50, first: true, want: true}, // twenty in a row are in there
+		{percent: core.BreakerAlways, fail: 49, of: 50, first: true, want: true}, // twenty in a row are in there
 	} {
 		b := minuteBreaker(x.percent)
 		for i := range x.of { // spread evenly, the last one a failure
@@ -199,7 +199,7 @@ func TestBreaker_ForgetsTheOldest(t *testing.T) {
 
 // TestBreaker_ProbesWithGrowingPauses: four at a time, after 1 s, 2 s, 4 s … a minute; none of them counts, and one success closes it.
 func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
 	now := sec
 	for i := range 10 {
@@ -220,7 +220,7 @@ func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 
 // A round lasts until somebody takes of it: the time in which nobody consumes tells nothing.
 func TestBreaker_RoundsNeedConsumers(t *testing.T) {
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
 	for i := range int64(1000) {
 		b.tick(i * int64(time.Hour))
@@ -233,7 +233,7 @@ func TestBreaker_RoundsNeedConsumers(t *testing.T) {
 // A pause is never longer than the lock timeout, nor shorter than a second.
 func TestBreaker_PauseOfShortLocks(t *testing.T) {
 	for lock, want := range map[time.Duration]time.Duration{time.Second: time.Second, 5 * time.Second: 5 * time.Second, time.Hour: time.Minute} {
-		b := newBreaker(breakerAlways, lock)
+		b := newBreaker(core.BreakerAlways, lock)
 		b.failAll(1, breakerLeast, true)
 		now, began := sec, int64(0)
 		for range 10 {
@@ -249,7 +249,7 @@ func TestBreaker_PauseOfShortLocks(t *testing.T) {
 // TestBreaker_PoisonIsNotProtectedForEver: fifteen rounds without the failure of a first attempt later each failure counts, and rounds grow, until a
 // first attempt fails again.
 func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
 	now := sec
 	for i := range breakerRounds {
@@ -278,7 +278,7 @@ func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
 
 // TestBreaker_Off counts all and hands out all, and closes one that is open.
 func TestBreaker_Off(t *testing.T) {
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
 	b.set(0, time.Minute)
 	if counted, opened := b.failAll(1, 1000, true); opened || counted != 1000 || b.admit(groupScope) != math.MaxInt || len(b.latest) > 0 {
@@ -289,7 +289,7 @@ func TestBreaker_Off(t *testing.T) {
 // TestBreaker_SaveRestore goes on where another one was: at once with a round, and with the pause of before, and counts rounds anew.
 func TestBreaker_SaveRestore(t *testing.T) {
 	for _, rounds := range []int{0, 3, breakerRounds - 1, breakerRounds, breakerRounds + 3} {
-		b := minuteBreaker(breakerAlways)
+		b := minuteBreaker(core.BreakerAlways)
 		if b.save() != nil {
 			t.Fatal("a closed breaker has something to save")
 		}
@@ -302,7 +302,7 @@ func TestBreaker_SaveRestore(t *testing.T) {
 		if len(saved) > 64 || saved[0] != breakerVersion {
 			t.Fatalf("saved are %d bytes, version %d", len(saved), saved[0])
 		}
-		next := minuteBreaker(breakerAlways)
+		next := minuteBreaker(core.BreakerAlways)
 		if !next.restore(saved, now) || next.since != b.since || next.rounds != 0 || next.pause != b.pause || next.admit(groupScope) != breakerProbes {
 			t.Errorf("after %d rounds:\n%+v became\n%+v", rounds, b, next)
 		}
@@ -314,7 +314,7 @@ func TestBreaker_SaveRestore(t *testing.T) {
 
 // What it does not understand does not open it; nor does anything if it is off, or knows better.
 func TestBreaker_RestoreNothing(t *testing.T) {
-	b := minuteBreaker(breakerAlways)
+	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
 	saved := b.save()
 	change := func(at int, to byte) []byte {
@@ -328,14 +328,14 @@ func TestBreaker_RestoreNothing(t *testing.T) {
 		"nothing": nil, "short": saved[:len(saved)-1], "long": append(append([]byte(nil), saved...), 0), "version": change(0, breakerVersion+1),
 		"pause": negative,
 	} {
-		if x := minuteBreaker(breakerAlways); x.restore(bytes, sec) || x.open {
+		if x := minuteBreaker(core.BreakerAlways); x.restore(bytes, sec) || x.open {
 			t.Errorf("%s: it opened", name)
 		}
 	}
 	if x := newBreaker(0, time.Minute); x.restore(saved, sec) {
 		t.Error("it is off, and opened")
 	}
-	x := minuteBreaker(breakerAlways)
+	x := minuteBreaker(core.BreakerAlways)
 	x.failAll(1, 1, true)
 	if x.restore(saved, sec) {
 		t.Error("it has seen outcomes, and goes by others")
@@ -355,7 +355,7 @@ func TestBreaker_Properties(t *testing.T) {
 			case 0:
 				n := rapid.IntRange(1, 100).Draw(t, "successes")
 				b.outcome(groupScope, outcome{successes: n}, now)
-				if b.open && (percent == breakerAlways || n > breakerProbes*100) {
+				if b.open && (percent == core.BreakerAlways || n > breakerProbes*100) {
 					t.Fatal("a success did not close it")
 				}
 				was = false
@@ -366,7 +366,7 @@ func TestBreaker_Properties(t *testing.T) {
 					if !counts && !open || (led != nil) != (b.open && !open) {
 						t.Fatalf("counts %v, led by %v; it was open: %v", counts, led, open)
 					}
-					was = was && percent == breakerAlways // else a share of probes closes it
+					was = was && percent == core.BreakerAlways // else a share of probes closes it
 				}
 			case 4:
 				b.handed(min(b.admit(groupScope), rapid.IntRange(1, 300).Draw(t, "handed")), now)

@@ -136,7 +136,7 @@ func TestDead_ExpiredUnseen(t *testing.T) {
 
 // At the bound: so many are under way, and the next ones wait without asking for checkpoints.
 func TestDead_Bound(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, transfersAtOnce+5)
+	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff}, transfersAtOnce+5)
 	take(g, transfersAtOnce+5, start)
 	for seq := core.Seq(1); seq <= transfersAtOnce+5; seq++ {
 		s.Reject(seq, 1, nil, start)
@@ -184,7 +184,7 @@ func TestDead_CutShort(t *testing.T) {
 		}
 	}
 
-	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, 3)
+	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff}, 3)
 	take(g, 3, start)
 	for seq := core.Seq(1); seq <= 3; seq++ {
 		s.Reject(seq, 1, nil, start)
@@ -231,7 +231,7 @@ func TestAck_OfDeadLetter(t *testing.T) {
 		{"reject, failed", reject, failed, false}, {"reject, unknown", reject, unknown, false}, {"reject, again", reject, again, false},
 	} {
 		for _, proven := range []bool{false, true} {
-			g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, NoSmartRetry: true}, 1)
+			g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Breaker: core.BreakerOff}, 1)
 			take(g, 1, start)
 			now := start.Add(time.Second)
 			if err := x.end(s, now); err != nil {
@@ -253,8 +253,8 @@ func TestAck_OfDeadLetter(t *testing.T) {
 	}
 }
 
-// A stall that is found out later takes back what is on its way, but nothing that the dead letter queue may have.
-func TestDead_StallTakesBackWhatDidNotLeave(t *testing.T) {
+// A breaker that opens later takes back what is on its way, but nothing that the dead letter queue may have.
+func TestDead_BreakerTakesBackWhatDidNotLeave(t *testing.T) {
 	spec := core.GroupSpec{MaxDeliveries: 1}
 	g, s := newShare(t, spec, 60)
 	var away []core.Seq
@@ -273,13 +273,13 @@ func TestDead_StallTakesBackWhatDidNotLeave(t *testing.T) {
 			}
 			g.Tick(now)
 		}
-		if _, stalled := g.Stalled(); stalled {
+		if open := g.breaker.isOpen(); open {
 			break
 		}
 	}
 	g.Tick(second(3600))
-	if _, stalled := g.Stalled(); !stalled || len(away) != 1 {
-		t.Fatalf("stalled: %v, away %v", stalled, away)
+	if open := g.breaker.isOpen(); !open || len(away) != 1 {
+		t.Fatalf("open: %v, away %v", open, away)
 	}
 	if m := s.table.get(away[0]); !s.mayBeDead(away[0], m) {
 		t.Fatalf("seq %d, whose append is unknown, was taken back: phase %d", away[0], m.phase)

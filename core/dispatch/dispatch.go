@@ -132,7 +132,7 @@ type Counters struct {
 	Dropped     uint64 // exhausted in a group that drops
 	Skipped     uint64 // never handed out: too old for the group
 	Lapsed      uint64 // expired before they were handed out, or out again
-	Excused     uint64 // attempts that failed and do not count, since the group was stalled
-	Stalls      uint64 // times that the group stalled; see Stalled
+	NotCounted  uint64 // attempts that failed and do not count, because the breaker was open or opened by them
+	Opened      uint64 // times that the breaker opened
 	Cancelled   uint64 // never handed out: taken back
 }

@@ -150,7 +150,7 @@ func TestGroup_Backoff(t *testing.T) {
 // A last attempt that is lost with its consumer must not take with it what an earlier consumer said: a crash then makes a dead letter
 // nobody can explain.
 func TestGroup_ExpiredLockKeepsTheText(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, NoSmartRetry: true}, 1)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, Breaker: core.BreakerOff}, 1)
 	take(g, 1, start)
 	if err := s.Nack(1, 1, 0, []byte("boom"), 0, start); err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestGroup_SharesTakeTurns(t *testing.T) {
 }
 
 func TestGroup_RetriesDoNotStarveFirstDeliveries(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, 1000)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}, 1000)
 	first := 0
 	for range 20 {
 		for _, r := range g.Take(1, Credit{Messages: 20, Bytes: 1 << 20}, start, nil) {

@@ -124,7 +124,7 @@ func TestIsolation_OnlyTheGuiltyDies(t *testing.T) {
 			if dead != c.poison[seq] {
 				t.Errorf("seq %d of %d is a dead letter after %d attempts: %v, want %v", seq, n, attempts, dead, c.poison[seq])
 			}
-			if dead && c.g.Counters().Stalls == 0 && (attempts != most || c.given[seq] != most) {
+			if dead && c.g.Counters().Opened == 0 && (attempts != most || c.given[seq] != most) {
 				t.Errorf("seq %d died after %d attempts, was given %d times; want %d", seq, attempts, c.given[seq], most)
 			}
 		}
@@ -194,9 +194,9 @@ func TestIsolation_SomebodyComes(t *testing.T) {
 	want(t, "it is its turn", take(g, 1, now), "1+1@2")
 }
 
-// TestIsolation_StalledBesideOneThatHangs has the only session of a stalled group hold a message for ever: what is to be handed out alone, and all that there is beside it,
+// TestIsolation_OpenBesideOneThatHangs has the only session of a group with an open breaker hold a message for ever: what is to be handed out alone, and all that there is beside it,
 // is handed out nevertheless.
-func TestIsolation_StalledBesideOneThatHangs(t *testing.T) {
+func TestIsolation_OpenBesideOneThatHangs(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
 	hangs := g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil)[0]
 	take(g, 1, start)
@@ -230,7 +230,7 @@ func TestIsolation_FitsTheWindow(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
 	take(g, 2, start)
 	g.Tick(second(10))
-	s.Ack(2, 1, 1, second(11), nil) // so that the group is not stalled
+	s.Ack(2, 1, 1, second(11), nil) // so that the breaker stays closed
 	g.Tick(second(12))
 	save(s, second(12))
 	offer(t, s, 1)
@@ -244,7 +244,7 @@ func TestIsolation_FitsTheWindow(t *testing.T) {
 // hangsOnce has message 1 of a group hang once, and the last attempt of it counted. Session 1 holds message 2, and goes on holding it.
 func hangsOnce(t *testing.T, connected int) (*Group, *Share) {
 	t.Helper()
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second, NoSmartRetry: true}, 1000)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second, Breaker: core.BreakerOff}, 1000)
 	g.Connected(connected)
 	take(g, 2, start)
 	if err := s.Extend(2, 1, time.Hour, start); err != nil {
@@ -287,7 +287,7 @@ func TestIsolation_TheOtherSessionLeaves(t *testing.T) {
 
 // TestIsolation_ItsShareGoesOn: what else came back from the retry queue does not wait for it.
 func TestIsolation_ItsShareGoesOn(t *testing.T) {
-	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3, LockTimeout: time.Minute, NoSmartRetry: true})
+	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3, LockTimeout: time.Minute, Breaker: core.BreakerOff})
 	g.Connected(2)
 	for seq := core.Seq(1); seq <= 50; seq++ {
 		if err := s.Offer(returned(seq, Past{Origin: core.Receipt{Extent: extent(9), Seq: seq}, Attempts: 1}), start); err != nil {

@@ -44,7 +44,7 @@ func TestShare_StopsReadingAtItsBytes(t *testing.T) {
 
 // One message of each batch is never settled: the batches must not be held for them.
 func TestShare_FewMessagesDoNotPinTheirBatches(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, 0)
+	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff}, 0)
 	var buffers []*counted
 	const size = 64 << 10
 	for range 80 {
@@ -201,7 +201,7 @@ func TestAllocations(t *testing.T) {
 // What is blocked is part of the window of outstanding messages: a group whose messages all fail stops there, and goes on with each one
 // that is settled.
 func TestGroup_BlockIsBounded(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedBlock, NoSmartRetry: true, NoNackThrottle: true}, 0)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedBlock, Breaker: core.BreakerOff, NoNackThrottle: true}, 0)
 	taken := 0
 	for s.WantsMore() {
 		offer(t, s, 1000)

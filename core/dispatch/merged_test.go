@@ -41,7 +41,7 @@ func TestMerged_BypassesDelayAndSkipOlder(t *testing.T) {
 func TestMerged_AtMostAQuarter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const each = 700
-		g := NewGroup(core.GroupSpec{NoSmartRetry: true, NoNackThrottle: true}.WithDefaults())
+		g := NewGroup(core.GroupSpec{Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults())
 		for i := range rapid.IntRange(1, 4).Draw(rt, "merged") {
 			mergedShare(t, g, byte(100+i), 0, each)
 		}

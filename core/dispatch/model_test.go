@@ -193,9 +193,9 @@ func (m *machine) forgive(session SessionID) {
 // counted are the attempts of a message that count.
 func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - int(m.s.excused[seq]) }
 
-// stalls checks that attempts are excused only while the group is stalled, and takes over which messages that saved.
-func (m *machine) stalls(t *rapid.T) {
-	since, stalled := m.g.Stalled()
+// uncounted checks that failures do not count only while the breaker is open, and takes over which messages that saved.
+func (m *machine) uncounted(t *rapid.T) {
+	state, since := m.g.Breaker()
 	if kept := string(m.g.breaker.save()); kept != m.g.policies[PolicyBreaker-1] {
 		t.Fatalf("checkpoints tell of a breaker %x, it is %x", m.g.policies[PolicyBreaker-1], kept)
 	}
@@ -204,8 +204,8 @@ func (m *machine) stalls(t *rapid.T) {
 		if n == m.excused[seq] {
 			continue
 		}
-		if !stalled || m.spec.NoSmartRetry || since.After(m.now) {
-			t.Fatalf("attempts of seq %d are excused, the group is stalled: %v, smart retry is off: %v", seq, stalled, m.spec.NoSmartRetry)
+		if state == BreakerClosed || m.spec.Breaker == core.BreakerOff || since.After(m.now) {
+			t.Fatalf("attempts of seq %d do not count, the breaker is %s, and set to %d", seq, state, m.spec.Breaker)
 		}
 		if int(n) > f.attempts {
 			t.Fatalf("%d of %d attempts of seq %d are excused", n, f.attempts, seq)
@@ -276,7 +276,7 @@ func (m *machine) tick(t *rapid.T) {
 			m.failed(seq, f.until, false)
 		}
 	}
-	m.stalls(t)
+	m.uncounted(t)
 	if at, ok := m.g.NextDeadline(); ok && !at.After(m.now) {
 		t.Fatalf("after a tick at %s the next deadline is %s", m.now, at)
 	}
@@ -286,7 +286,7 @@ func (m *machine) update(t *rapid.T) {
 	m.spec.MaxDeliveries = rapid.IntRange(1, 4).Draw(t, "max")
 	m.spec.Delay, m.spec.SkipOlder = delays.Draw(t, "group delay"), ages.Draw(t, "skip older")
 	m.spec.Exhausted, m.spec.Expired = policies.Draw(t, "exhausted"), ends.Draw(t, "expired")
-	m.spec.NoSmartRetry, m.spec.NoNackThrottle = rapid.Bool().Draw(t, "no smart retry"), rapid.Bool().Draw(t, "no nack throttle")
+	m.spec.Breaker, m.spec.NoNackThrottle = rapid.SampledFrom([]int{core.BreakerOff, 1, 50, core.BreakerAlways}).Draw(t, "breaker"), rapid.Bool().Draw(t, "no nack throttle")
 	if m.spec.NoNackThrottle {
 		clear(m.nacks)
 		clear(m.paused)

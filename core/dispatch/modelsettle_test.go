@@ -101,7 +101,7 @@ func (m *machine) fail(t *rapid.T, seq core.Seq, f *fate, delay time.Duration) {
 		m.nacks[f.session]++
 	}
 	m.failed(seq, m.now.Add(delay), false)
-	m.stalls(t)
+	m.uncounted(t)
 }
 
 // outage has one worker fail all it gets, for a while.

@@ -64,12 +64,12 @@ func (w *workers) until(end time.Time, bad func(core.Seq) bool) {
 	}
 }
 
-// stall has twenty messages fail.
-func (w *workers) stall() {
+// fail has twenty messages fail.
+func (w *workers) fail() {
 	w.t.Helper()
-	w.stalled(false)
+	w.open(false)
 	w.work(breakerLeast, all)
-	w.stalled(true)
+	w.open(true)
 }
 
 func all(core.Seq) bool     { return true }
@@ -78,10 +78,10 @@ func nothing(core.Seq) bool { return false }
 // every tenth message is bad.
 func tenth(seq core.Seq) bool { return seq%10 == 0 }
 
-func (w *workers) stalled(want bool) {
+func (w *workers) open(want bool) {
 	w.t.Helper()
-	if _, got := w.g.Stalled(); got != want {
-		w.t.Fatalf("at %s stalled: %v, want %v; %+v", w.now.Sub(start), got, want, w.g.breaker)
+	if got := w.g.breaker.isOpen(); got != want {
+		w.t.Fatalf("at %s open: %v, want %v; %+v", w.now.Sub(start), got, want, w.g.breaker)
 	}
 }
 
@@ -102,19 +102,19 @@ func TestOutage_OutageOfWorkersThatNack(t *testing.T) {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: most}, 1000)
 		w := newWorkers(t, g)
 		w.until(start.Add(time.Hour), all)
-		w.stalled(true)
+		w.open(true)
 		if len(w.dead) > 0 {
 			t.Fatalf("max %d: the outage made %d dead letters", most, len(w.dead))
 		}
 		if n := len(w.given); n < 40 || n > 500 {
 			t.Errorf("max %d: %d messages were tried in an hour of probes", most, n)
 		}
-		if since, _ := g.Stalled(); since != start || g.Counters().Stalls != 1 {
-			t.Errorf("max %d: stalled since %s, %d times", most, since.Sub(start), g.Counters().Stalls)
+		if _, since := g.Breaker(); since != start || g.Counters().Opened != 1 {
+			t.Errorf("max %d: open since %s, opened %d times", most, since.Sub(start), g.Counters().Opened)
 		}
 		w.until(start.Add(2*time.Hour), tenth)
 		w.onlyTheBad(1000, tenth)
-		w.stalled(false)
+		w.open(false)
 		if !s.Done(1000) {
 			t.Errorf("max %d: %+v is left", most, g.Depth())
 		}
@@ -171,13 +171,13 @@ func TestOutage_OutageOfWorkersThatHang(t *testing.T) {
 		g.Tick(w.now)
 		save(s, w.now)
 		take(g, 1000, w.now)
-		w.stalled(true)
+		w.open(true)
 		if dead := takeDead(g, 100); dead != nil {
 			t.Fatalf("%d dead letters after %s", len(dead), w.now.Sub(start))
 		}
 	}
 	w.until(start.Add(5*time.Minute), tenth)
-	w.stalled(false)
+	w.open(false)
 	w.onlyTheBad(100, tenth)
 	for seq, attempts := range w.dead {
 		if w.given[seq] != 2 {
@@ -191,15 +191,15 @@ func TestOutage_TailOfPoison(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 500)
 	w := newWorkers(t, g)
 	w.until(start.Add(routes[DeadLetterQueue].patience), tenth)
-	w.stalled(false)
+	w.open(false)
 	w.onlyTheBad(500, tenth)
 	for seq, attempts := range w.dead {
 		if attempts != 10 || w.given[seq] != 10 {
 			t.Errorf("seq %d died after %d attempts, counted %d; want 10", seq, w.given[seq], attempts)
 		}
 	}
-	if !s.Done(500) || g.Counters().Stalls != 0 {
-		t.Errorf("%+v is left, stalled %d times", g.Depth(), g.Counters().Stalls)
+	if !s.Done(500) || g.Counters().Opened != 0 {
+		t.Errorf("%+v is left, opened %d times", g.Depth(), g.Counters().Opened)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestOutage_TailOfFreshPoison(t *testing.T) {
 	w := newWorkers(t, g)
 	bad := func(seq core.Seq) bool { return seq > 100 }
 	w.until(start.Add(30*time.Second), bad)
-	w.stalled(true)
+	w.open(true)
 	if len(w.dead) > 0 {
 		t.Fatalf("%d died at once: that might have been an outage", len(w.dead))
 	}
@@ -221,7 +221,7 @@ func TestOutage_TailOfFreshPoison(t *testing.T) {
 	}
 }
 
-// TestOutage_FewMessages is no stall: with fewer than twenty nothing is known.
+// TestOutage_FewMessages opens nothing: with fewer than twenty nothing is known.
 func TestOutage_FewMessages(t *testing.T) {
 	g, _ := newShare(t, core.GroupSpec{}, breakerLeast-1)
 	w := newWorkers(t, g)
@@ -241,7 +241,7 @@ func TestOutage_OutageOfAQuietGroup(t *testing.T) {
 		offer(t, s, 1)
 		w.until(start.Add(time.Duration(i+1)*every), all)
 	}
-	w.stalled(true)
+	w.open(true)
 	if len(w.dead) > 0 {
 		t.Fatalf("the outage made %d dead letters", len(w.dead))
 	}
@@ -253,7 +253,7 @@ func TestOutage_OutageOfAQuietGroup(t *testing.T) {
 func TestOutage_OneSuccessEndsIt(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 100)
 	w := newWorkers(t, g)
-	w.stall()
+	w.fail()
 	if n := w.work(100, all); n != breakerProbes || g.Ready() || w.work(100, all) != 0 {
 		t.Fatalf("%d probes at once, and more without a pause", n)
 	}
@@ -273,13 +273,13 @@ func TestOutage_OneSuccessEndsIt(t *testing.T) {
 	w.now = w.now.Add(breakerLongest)
 	g.Tick(w.now)
 	w.work(1, nothing)
-	w.stalled(false)
+	w.open(false)
 	if n := w.work(1000, nothing); n != 99 || !s.Done(100) {
 		t.Fatalf("%d messages came after the success, want the rest of 99; %+v", n, g.Depth())
 	}
 }
 
-// A stall is ended by a late ack, of what was handed out before it, and by an ack token, too.
+// A breaker is closed by a late ack, of what was handed out before it, and by an ack token, too.
 func TestOutage_EndsByAnyAck(t *testing.T) {
 	for name, ack := range map[string]func(s *Share) bool{
 		"late":  func(s *Share) bool { return s.Ack(1, 1, 1, start, nil) == nil },
@@ -287,11 +287,11 @@ func TestOutage_EndsByAnyAck(t *testing.T) {
 	} {
 		g, s := newShare(t, core.GroupSpec{}, 100)
 		w := newWorkers(t, g)
-		w.stall()
+		w.fail()
 		if !ack(s) {
 			t.Errorf("%s: refused", name)
 		}
-		w.stalled(false)
+		w.open(false)
 	}
 }
 
@@ -300,10 +300,10 @@ func TestOutage_SwitchedOff(t *testing.T) {
 	g, _ := newShare(t, core.GroupSpec{}, 100)
 	w := newWorkers(t, g)
 	w.until(start.Add(2*time.Second), all)
-	w.stalled(true)
-	off := core.GroupSpec{NoSmartRetry: true}.WithDefaults()
+	w.open(true)
+	off := core.GroupSpec{Breaker: core.BreakerOff}.WithDefaults()
 	g.Update(off, w.now)
-	w.stalled(false)
+	w.open(false)
 	w.until(start.Add(3*time.Second), all)
 	w.onlyTheBad(100, all)
 }
@@ -313,7 +313,7 @@ func TestOutage_SurvivesItsOwner(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 40)
 	w := newWorkers(t, g)
 	w.until(start.Add(time.Minute), all)
-	w.stalled(true)
+	w.open(true)
 	for range 5 {
 		blob, _ := s.Checkpoint(nil, false, w.now)
 		st, err := DecodeState(blob)
@@ -327,7 +327,7 @@ func TestOutage_SurvivesItsOwner(t *testing.T) {
 		s = w.g.AddShare(extent(1), st, w.now)
 		offer(t, s, 40)
 		w.until(w.now.Add(4*time.Minute), all)
-		w.stalled(true)
+		w.open(true)
 	}
 	if len(w.dead) > 0 {
 		t.Fatalf("%d messages died", len(w.dead))
@@ -350,8 +350,8 @@ func TestOutage_Rejections(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Tick(start.Add(time.Second))
-	if _, stalled := g.Stalled(); !stalled || g.Depth().Dying != 1 {
-		t.Fatalf("stalled: %v, %+v; want one dying", stalled, g.Depth())
+	if open := g.breaker.isOpen(); !open || g.Depth().Dying != 1 {
+		t.Fatalf("open: %v, %+v; want one dying", open, g.Depth())
 	}
 	now := start.Add(2 * time.Second)
 	g.Tick(now)
@@ -360,8 +360,8 @@ func TestOutage_Rejections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, stalled := g.Stalled(); stalled || g.Depth().Dying != 2 {
-		t.Fatalf("stalled: %v, %+v; want two dying", stalled, g.Depth())
+	if open := g.breaker.isOpen(); open || g.Depth().Dying != 2 {
+		t.Fatalf("open: %v, %+v; want two dying", open, g.Depth())
 	}
 }
 
@@ -380,7 +380,7 @@ func TestOutage_ConsumerThatDied(t *testing.T) {
 	if n := w.work(100, nothing); n != 100-breakerProbes || !s.Done(100) {
 		t.Errorf("%d messages came after the first ack; %+v", n, g.Depth())
 	}
-	w.stalled(false)
+	w.open(false)
 }
 
 // TestOutage_ConsumerThatDiedBesideOthers: while another consumer acks, the locks of one that died open nothing, however many
@@ -395,11 +395,11 @@ func TestOutage_ConsumerThatDiedBesideOthers(t *testing.T) {
 	w.now = start.Add(10 * time.Second)
 	g.Tick(w.now)
 	save(s, w.now)
-	w.stalled(false)
+	w.open(false)
 	if n := w.work(100, nothing); n != 99 || !s.Done(100) {
 		t.Errorf("%d messages were handed out at once, want all 99; %+v", n, g.Depth())
 	}
-	if n := g.Counters().Excused; n != 0 {
+	if n := g.Counters().NotCounted; n != 0 {
 		t.Errorf("%d attempts do not count", n)
 	}
 }

@@ -61,12 +61,12 @@ func TestOutage_WhatWasParkedBefore(t *testing.T) {
 			}
 		}
 		x.step(0)
-		if _, stalled := g.Stalled(); stalled == over || len(x.parked) < before {
-			t.Fatalf("stalled %v, %d parked", stalled, len(x.parked))
+		if open := g.breaker.isOpen(); open == over || len(x.parked) < before {
+			t.Fatalf("open %v, %d parked", open, len(x.parked))
 		}
 		for seq, p := range x.parked {
 			if counts := p.Excused == 0; counts != over {
-				t.Errorf("seq %d is parked with %d attempts, %d excused; stalled %v", seq, p.Attempts, p.Excused, !over)
+				t.Errorf("seq %d is parked with %d attempts, %d not counted; open %v", seq, p.Attempts, p.Excused, !over)
 			}
 		}
 	}

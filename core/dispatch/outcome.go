@@ -29,7 +29,7 @@ func (s *Share) attemptFailed(seq core.Seq, m *message) {
 	was := g.breaker.isOpen()
 	counts, led := g.breaker.outcome(groupScope, o, g.now)
 	if !counts {
-		g.counters.Excused++
+		g.counters.NotCounted++
 		s.excuse(seq, m, 1)
 	}
 	if led != nil {
@@ -54,7 +54,7 @@ func (g *Group) succeeded(n int) {
 
 // opened has the failures that led to it not count, also where they were the last ones of their messages.
 func (g *Group) opened(led []failing) {
-	g.counters.Stalls++
+	g.counters.Opened++
 	g.keepBreaker()
 	for _, x := range led {
 		s, seq := x.of.share, x.of.seq
@@ -65,7 +65,7 @@ func (g *Group) opened(led []failing) {
 		if m == nil || s.mayBeDead(seq, m) {
 			continue
 		}
-		g.counters.Excused += uint64(x.fails)
+		g.counters.NotCounted += uint64(x.fails)
 		s.excuse(seq, m, x.fails)
 		s.changed = true
 		if (s.recalled(seq, m) || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
@@ -100,7 +100,7 @@ func (g *Group) resumeBreaker(saved []byte) {
 		g.breaker = newBreaker(percent, g.spec.LockTimeout)
 	}
 	if g.breaker.restore(saved, g.now) {
-		g.counters.Stalls++
+		g.counters.Opened++
 		g.keepBreaker()
 	}
 }
@@ -122,18 +122,18 @@ func (g *Group) updateBreaker() {
 
 // breakerPercent is the share of failures that opens the group's breaker; 0: none does.
 func (g *Group) breakerPercent() int {
-	if g.spec.NoSmartRetry {
+	if g.spec.Breaker == core.BreakerOff {
 		return 0
 	}
-	return breakerAlways
+	return g.spec.Breaker
 }
 
-// Stalled reports since when the breaker is open or half-open; ok is false when it is closed.
-func (g *Group) Stalled() (since time.Time, ok bool) {
-	if !g.breaker.isOpen() {
-		return time.Time{}, false
+// Breaker is the state of the group's breaker, and since when it is open or half-open.
+func (g *Group) Breaker() (state BreakerState, since time.Time) {
+	if state = g.breaker.state(); state != BreakerClosed {
+		since = g.instant(g.breaker.since)
 	}
-	return g.instant(g.breaker.since), true
+	return state, since
 }
 
 // isLast reports whether a failed message has one attempt left.

@@ -80,7 +80,7 @@ func TestPark_ManyAttempts(t *testing.T) {
 // TestPark_ManyDoNotWait parks more than may leave at once: a checkpoint is worth its cost at once whenever it could tell of half as many more, and only then.
 func TestPark_ManyDoNotWait(t *testing.T) {
 	const n = 2*transfersAtOnce + transfersAtOnce/4
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, n)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}, n)
 	many := func(what string, want bool) {
 		t.Helper()
 		if got := s.LeavingMany(); got != want {
@@ -120,7 +120,7 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 // is worth its cost at once.
 func TestPark_ManyStay(t *testing.T) {
 	const n = transfersAtOnce
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true, NoSmartRetry: true}, n)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true, Breaker: core.BreakerOff}, n)
 	fail := func(delay time.Duration) {
 		for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
 			for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
@@ -161,7 +161,7 @@ func TestPark_OriginsOfOthers(t *testing.T) {
 
 // TestPark_RebuildExcusesOnce rebuilds a share whose messages wait with attempts that do not count: they count as before.
 func TestPark_RebuildExcusesOnce(t *testing.T) {
-	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 5, NoSmartRetry: true})
+	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff})
 	r := returned(1, Past{Origin: origin(1), Attempts: 4, Excused: 1})
 	come(t, s, r, start)
 	for range 3 {
@@ -222,7 +222,7 @@ func TestPark_CrowdedCheckpoint(t *testing.T) {
 
 // TestPark_MetadataBeforeTexts: a checkpoint without room for all that consumers said still has the metadata that they left.
 func TestPark_MetadataBeforeTexts(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, 101)
+	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff}, 101)
 	take(g, 101, start)
 	text, metadata := bytes.Repeat([]byte("x"), MaxReason), bytes.Repeat([]byte("m"), core.MaxMetadata)
 	if err := s.Replace(1, 1, metadata, start); err != nil {

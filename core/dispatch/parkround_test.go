@@ -149,7 +149,7 @@ func (w *rounds) work(t *rapid.T, good bool) {
 func TestPark_Rounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &rounds{now: start, n: 6, over: map[core.Seq]bool{}, tried: map[core.Seq]int{}, spec: core.GroupSpec{
-			MaxDeliveries: rapid.IntRange(2, 6).Draw(t, "most"), LockTimeout: 10 * time.Second, NoNackThrottle: true, NoSmartRetry: rapid.Bool().Draw(t, "plain"),
+			MaxDeliveries: rapid.IntRange(2, 6).Draw(t, "most"), LockTimeout: 10 * time.Second, NoNackThrottle: true, Breaker: rapid.SampledFrom([]int{core.BreakerOff, 50, core.BreakerAlways}).Draw(t, "breaker"),
 		}.WithDefaults()}
 		mortal := rapid.Bool().Draw(t, "mortal")
 		w.own(t)

@@ -166,7 +166,7 @@ func (m *machine) drain(t *rapid.T) {
 		if round > 100*m.spec.MaxDeliveries {
 			t.Fatalf("stuck: %+v, %v", m.s.Depth(), m.g.check())
 		}
-		m.s.AckProven(m.s.next-1, m.now) // so that a stall ends
+		m.s.AckProven(m.s.next-1, m.now) // so that the breaker closes
 		m.now = m.now.Add(20 * time.Second)
 		m.g.Tick(m.now)
 		m.g.Want(true)

@@ -107,7 +107,9 @@ func (a args) spec(g core.GroupSpec) core.GroupSpec {
 	g.Exhausted = core.Exhausted(a.text("exhausted", string(g.Exhausted)))
 	g.Expired = core.Expired(a.text("expired", string(g.Expired)))
 	g.Delivery = core.Delivery(a.text("delivery", string(g.Delivery)))
-	g.NoSmartRetry = a.text("smart-retry", "on") == "off"
+	if a.text("breaker", "on") == "off" {
+		g.Breaker = core.BreakerOff
+	}
 	g.NoNackThrottle = a.text("nack-throttle", "on") == "off"
 	if v := a.text("backoff", ""); v != "" {
 		b, err := core.ParseBackoff(v)

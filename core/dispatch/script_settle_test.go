@@ -189,13 +189,13 @@ func (s *script) counters(args) string {
 	c := s.group.Counters()
 	var b strings.Builder
 	lines("delivered %d, redelivered %d, acked %d, nacked %d, expired %d, rejected %d, returned %d", &b, c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned)
-	lines("dead %d, parked %d, dropped %d, skipped %d, lapsed %d, excused %d, stalls %d", &b, c.Dead, c.Parked, c.Dropped, c.Skipped, c.Lapsed, c.Excused, c.Stalls)
+	lines("dead %d, parked %d, dropped %d, skipped %d, lapsed %d, not counted %d, opened %d", &b, c.Dead, c.Parked, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Opened)
 	return b.String()
 }
 
-func (s *script) stalled(args) string {
-	if since, ok := s.group.Stalled(); ok {
-		return "since " + ago(since) + "\n"
+func (s *script) breaker(args) string {
+	if state, since := s.group.Breaker(); state != dispatch.BreakerClosed {
+		return string(state) + " since " + ago(since) + "\n"
 	}
-	return "no\n"
+	return string(dispatch.BreakerClosed) + "\n"
 }

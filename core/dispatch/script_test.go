@@ -55,7 +55,7 @@ var commands = map[string]command{
 	"checkpoint": (*script).checkpoint, "saved": (*script).saved, "save": (*script).save, "crash": (*script).crash,
 	"take-dead": (*script).takeDead, "dead-lettered": (*script).deadLettered, "dead-failed": (*script).deadFailed,
 	"take-parking": (*script).takeParking, "parked": (*script).parked, "park-failed": (*script).parkFailed,
-	"show": (*script).show, "depth": (*script).depth, "counters": (*script).counters, "stalled": (*script).stalled,
+	"show": (*script).show, "depth": (*script).depth, "counters": (*script).counters, "breaker": (*script).breaker,
 }
 
 // TestTranscripts replays testdata/transcripts: each file tells, event by event, what a group decides. The scripts use the public API alone, so

@@ -37,7 +37,7 @@ func refuser(t *testing.T, g *Group, session SessionID, now, end time.Time) (n i
 
 func TestThrottle_SlowerAndSlower(t *testing.T) {
 	for session := range SessionID(2) { // 0 is that of pulls
-		g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 100)
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 100)
 		before := 1 << 20
 		for i := range 4 {
 			n := refuser(t, g, session, second(10*i), second(10*i+10))
@@ -70,7 +70,7 @@ func TestThrottle_SlowerAndSlower(t *testing.T) {
 
 // One that acks now and then is not throttled, nor is another session for what this one does.
 func TestThrottle_OnlyThoseWhoOnlyNack(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 400)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 400)
 	for seq := core.Seq(1); seq <= 200; seq++ {
 		take(g, 1, start)
 		if seq%freeNacks == 0 {
@@ -93,12 +93,12 @@ func TestThrottle_OnlyThoseWhoOnlyNack(t *testing.T) {
 }
 
 func TestThrottle_SwitchedOff(t *testing.T) {
-	g, _ := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 100)
+	g, _ := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 100)
 	refuser(t, g, 1, start, second(1))
 	if !g.Throttled(1) {
 		t.Fatal("not throttled")
 	}
-	g.Update(core.GroupSpec{NoSmartRetry: true, NoNackThrottle: true}.WithDefaults(), second(1))
+	g.Update(core.GroupSpec{Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults(), second(1))
 	if g.Throttled(1) {
 		t.Error("throttled although that is switched off")
 	}
@@ -117,7 +117,7 @@ func TestThrottle_SwitchedOff(t *testing.T) {
 
 // A message may be settled by its token after its session has left: nothing of the session is kept for that.
 func TestThrottle_NackAfterLeave(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 100)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 100)
 	for session := SessionID(1); session <= 50; session++ {
 		runs := g.Take(session, Credit{Messages: 2, Bytes: 1 << 20}, second(0), nil)
 		if len(runs) == 0 {

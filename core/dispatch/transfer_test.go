@@ -10,7 +10,7 @@ import (
 // TestTransfers_WaitingIsBounded has a message leave and stay, again and again, behind one that waits for a checkpoint
 // all the time: what waits takes no more room than what leaves.
 func TestTransfers_WaitingIsBounded(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true}, 2)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 2)
 	take(g, 2, start)
 	due := start.Add(time.Hour).UnixNano()
 	s.leave(1, s.table.get(1), RetryQueue, due)

@@ -12,7 +12,7 @@ import (
 func TestTurns_OneRetryInFive(t *testing.T) {
 	for _, credit := range []int{1, 2, 3, 20, 1000} {
 		t.Run(fmt.Sprint("credit ", credit), func(t *testing.T) {
-			g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, 5000)
+			g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}, 5000)
 			for range 5 { // poison, some in each batch of credit
 				failAll(t, g.Take(1, Credit{Messages: 100, Bytes: 1 << 20}, start, nil))
 				save(s, start)
@@ -58,7 +58,7 @@ func failAll(t *testing.T, runs []Run) (n int) {
 
 // TestTurns_PoisonWithCreditOfOne: a few messages that always fail, and come again at once, hold up nothing.
 func TestTurns_PoisonWithCreditOfOne(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, 1000)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}, 1000)
 	good, taken := 0, 0
 	for ; good < 995 && taken < 2000; taken++ {
 		for _, r := range g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil) {
@@ -78,7 +78,7 @@ func TestTurns_PoisonWithCreditOfOne(t *testing.T) {
 
 // TestTurns_OneKindTakesAll: retries that nothing else competes with fill a take, and so do first deliveries.
 func TestTurns_OneKindTakesAll(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true}, 50)
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}, 50)
 	for range 3 {
 		if n := failAll(t, g.Take(1, Credit{Messages: 50, Bytes: 1 << 20}, start, nil)); n != 50 {
 			t.Fatalf("took %d messages, want all 50", n)
@@ -90,7 +90,7 @@ func TestTurns_OneKindTakesAll(t *testing.T) {
 // TestTurns_ReturnedUnseenIsNoRetry: what no application saw has its turn with first deliveries, and before those that
 // were only read.
 func TestTurns_ReturnedUnseenIsNoRetry(t *testing.T) {
-	g, s := newShare(t, core.GroupSpec{NoSmartRetry: true}, 30)
+	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff}, 30)
 	take(g, 10, start)
 	s.Return(1, 10, 1, start, nil)
 	runs := g.Take(2, Credit{Messages: 12, Bytes: 1 << 20}, start, nil)
@@ -105,7 +105,7 @@ func TestTurns_ReturnedUnseenIsNoRetry(t *testing.T) {
 
 // TestTurns_ReturningAreRetries: what comes back from the retry queue is a retry, also for the mix of a take of one.
 func TestTurns_ReturningAreRetries(t *testing.T) {
-	g, back := newReturning(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoSmartRetry: true, NoNackThrottle: true})
+	g, back := newReturning(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true})
 	for seq := core.Seq(1); seq <= 200; seq++ {
 		if err := back.Offer(returned(seq, Past{Origin: core.Receipt{Extent: extent(9), Seq: seq}, Attempts: 1}), start); err != nil {
 			t.Fatal(err)

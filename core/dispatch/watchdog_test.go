@@ -215,7 +215,7 @@ func TestShare_WatchdogLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestShare_WatchdogKnowsDoubt: while it is not known whether a group is stalled, and its workers are slow, what waits for a probe waits for a reason.
+// TestShare_WatchdogKnowsDoubt: while a breaker is open, and its workers are slow, what waits for a probe waits for a reason.
 func TestShare_WatchdogKnowsDoubt(t *testing.T) {
 	g := NewGroup(core.GroupSpec{LockTimeout: 10 * time.Minute}.WithDefaults())
 	watched := make(map[*Share]*Watch)

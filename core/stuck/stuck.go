@@ -25,7 +25,7 @@ const (
 	Reading            Reason = "reading"
 	NoConsumer         Reason = "no_consumer"
 	NoCredit           Reason = "no_credit"
-	Stalled            Reason = "stalled"
+	BreakerOpen        Reason = "breaker_open"
 	Throttled          Reason = "throttled"
 	Isolated           Reason = "isolated"
 	NoReplica          Reason = "no_readable_replica"
@@ -57,7 +57,7 @@ var texts = map[Reason]string{
 	Reading:            "the message is being read from a store",
 	NoConsumer:         "the group has no connected consumer; start one",
 	NoCredit:           "all consumers hold as many messages as they asked for; they have to settle some, or start more consumers",
-	Stalled:            "nothing that the group hands out succeeds: no attempt counts, and a few messages at a time probe until one is acked. Look after the workers and what they depend on",
+	BreakerOpen:        "nothing that the group delivers succeeds, so its breaker is open: failed attempts do not count, and a few messages at a time are delivered as probes until one is acked. Check the workers and the services that they need",
 	Throttled:          "the consumers nacked every message lately, so each gets the next ones after a pause. An ack ends the pauses; `columba update group --no-nack-throttle` switches them off",
 	Isolated:           "the lock of the attempt before timed out, and this is the last attempt: it is made by a consumer that holds nothing else. If none is idle within 30 s, the message is delivered like any other",
 	NoReplica:          "no store that has the message can be read; bring one of them back. If their disks are lost for good, `columba seal --force` gives up the records that no store holds any more",
@@ -85,20 +85,20 @@ func (r Reason) Text() string { return texts[r] }
 type View struct {
 	dispatch.Standing // of the message that holds up the share
 
-	Takers     int  // consumers and pulls
-	Credit     int  // of them, those that would take a message now
-	Throttled  bool // all that would take a message have to pause first
-	Stalled    bool // nothing that the group hands out succeeds
-	Waiting    bool // something could be handed out to one that has credit
-	Full       bool // the checkpoint is
-	AtLimit    bool // of what may be outstanding
-	MemoryFull bool
-	ChainWaits bool // for an earlier extent
-	Unreadable bool // no store is there, or all were tried and failed
-	Lapsed     bool // nothing may be handed out without a word of a controller
-	DLQFails   bool // the last message could not be appended to the dead letter queue
-	ParkFails  bool // the last message could not be appended to the retry queue
-	SaveFails  bool // the last checkpoint could not be saved
+	Takers      int  // consumers and pulls
+	Credit      int  // of them, those that would take a message now
+	Throttled   bool // all that would take a message have to pause first
+	BreakerOpen bool // or half-open: nothing that the group hands out succeeds
+	Waiting     bool // something could be handed out to one that has credit
+	Full        bool // the checkpoint is
+	AtLimit     bool // of what may be outstanding
+	MemoryFull  bool
+	ChainWaits  bool // for an earlier extent
+	Unreadable  bool // no store is there, or all were tried and failed
+	Lapsed      bool // nothing may be handed out without a word of a controller
+	DLQFails    bool // the last message could not be appended to the dead letter queue
+	ParkFails   bool // the last message could not be appended to the retry queue
+	SaveFails   bool // the last checkpoint could not be saved
 }
 
 // Reasons are why the share does not go on, the one to begin with first. There is always one.
@@ -122,12 +122,12 @@ func (v *View) Reasons() []Reason {
 		add(LeaseExpired, v.Lapsed)
 		add(NoConsumer, v.Takers == 0)
 		add(NoCredit, v.Takers > 0 && v.Waiting && v.Credit == 0)
-		add(Stalled, v.Stalled)
+		add(BreakerOpen, v.BreakerOpen)
 		add(Throttled, v.Credit > 0 && v.Throttled)
 	case Nothing:
 		return out
 	}
-	add(Stalled, v.Stalled && v.Takers == 0) // else it looks as if a consumer were all that is missing
+	add(BreakerOpen, v.BreakerOpen && v.Takers == 0) // else it looks as if a consumer were all that is missing
 	add(NoReplica, v.Unreadable)
 	add(CheckpointNotSaved, v.SaveFails)
 	add(DLQNotWritable, v.DLQFails)
@@ -209,8 +209,8 @@ func (v *View) waits() Reason {
 		return Isolated
 	case v.Credit == 0:
 		return NoCredit
-	case v.Stalled:
-		return Stalled
+	case v.BreakerOpen:
+		return BreakerOpen
 	case v.Throttled:
 		return Throttled
 	}

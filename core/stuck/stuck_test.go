@@ -61,14 +61,14 @@ func TestView_Reasons(t *testing.T) {
 		"ready":                    {with(ready, nil), []Reason{Ready}},
 		"ready, not read again":    {with(at(dispatch.PlaceReady, 1, 0), nil), []Reason{Reading}},
 		"ready, all busy":          {with(ready, func(v *View) { v.Credit = 0 }), []Reason{NoCredit}},
-		"ready, stalled":           {with(ready, func(v *View) { v.Stalled, v.Throttled = true, true }), []Reason{Stalled}},
-		"unread, nobody, stalled":  {with(unread, func(v *View) { v.Takers, v.Credit, v.Stalled = 0, 0, true }), []Reason{NoConsumer, Stalled}},
-		"ready, nobody, stalled":   {with(ready, func(v *View) { v.Takers, v.Credit, v.Stalled = 0, 0, true }), []Reason{NoConsumer, Stalled}},
+		"ready, open":              {with(ready, func(v *View) { v.BreakerOpen, v.Throttled = true, true }), []Reason{BreakerOpen}},
+		"unread, nobody, open":     {with(unread, func(v *View) { v.Takers, v.Credit, v.BreakerOpen = 0, 0, true }), []Reason{NoConsumer, BreakerOpen}},
+		"ready, nobody, open":      {with(ready, func(v *View) { v.Takers, v.Credit, v.BreakerOpen = 0, 0, true }), []Reason{NoConsumer, BreakerOpen}},
 		"ready, all pause":         {with(ready, func(v *View) { v.Throttled = true }), []Reason{Throttled}},
-		"delayed, stalled":         {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.Stalled = true }), []Reason{Delayed, Stalled}},
+		"delayed, open":            {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.BreakerOpen = true }), []Reason{Delayed, BreakerOpen}},
 		"ready, lapsed":            {with(ready, func(v *View) { v.Lapsed, v.Takers = true, 0 }), []Reason{LeaseExpired}},
 		"ready is not ordered":     {with(ready, func(v *View) { v.ChainWaits = true }), []Reason{Ready}},
-		"alone":                    {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Credit, v.Stalled = 0, true }), []Reason{Isolated}},
+		"alone":                    {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Credit, v.BreakerOpen = 0, true }), []Reason{Isolated}},
 		"alone, nobody":            {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, nobody":         {with(buffered, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, out of order":   {with(buffered, func(v *View) { v.ChainWaits = true }), []Reason{ChainOrder}},
@@ -95,7 +95,7 @@ func TestView_ThereIsAlwaysAReason(t *testing.T) {
 		v := View{
 			Standing: at(rapid.SampledFrom(places).Draw(t, "place"), rapid.Uint16().Draw(t, "attempts"), rapid.Int64Range(0, 1).Draw(t, "enqueued")),
 			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), MemoryFull: is(), ChainWaits: is(),
-			Unreadable: is(), Lapsed: is(), DLQFails: is(), ParkFails: is(), SaveFails: is(), Stalled: is(), Throttled: is(),
+			Unreadable: is(), Lapsed: is(), DLQFails: is(), ParkFails: is(), SaveFails: is(), BreakerOpen: is(), Throttled: is(),
 		}
 		v.Credit = rapid.IntRange(0, v.Takers).Draw(t, "credit")
 		seen := map[Reason]bool{}

@@ -11,8 +11,8 @@ import (
 
 // deliveryRules are the rows of the table of delivery rules. Each is shown in process and by the binary's commands.
 var deliveryRules = []string{
-	"LockTimeout", "MaxDeliveries", "Alone", "Nack", "Reject", "ShortWaits", "LongWaits", "NotWritable", "Credits", "ConsumerGoesAway", "OutstandingLimit",
-	"DeliveryMode", "Exhausted", "SmartRetry", "NackThrottle", "Start", "GroupDelay", "SkipOlder", "ExpireAt", "Order",
+	"LockTimeout", "MaxDeliveries", "Isolation", "Nack", "Reject", "ShortWaits", "LongWaits", "NotWritable", "Credits", "ConsumerGoesAway", "OutstandingLimit",
+	"DeliveryMode", "Exhausted", "Breaker", "NackThrottle", "Start", "GroupDelay", "SkipOlder", "ExpireAt", "Order",
 }
 
 // TestDeliveryRulesAreShown compares the rules with the tests that are named for them, and with the table in the docs.

@@ -11,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
+	"github.com/columbamq/columba/core/dispatch"
 )
 
 const (
@@ -45,7 +46,7 @@ type next struct {
 // CountedGroup is what the last look found of a group. The group's Lock guards it.
 type CountedGroup struct {
 	ackRate float64
-	stalled int64
+	opened  int64  // unix µs: since when the breaker is open; 0: it is closed
 	at      uint64 // number of the look that found it so
 }
 
@@ -156,12 +157,12 @@ func changedCounts(g Group, since, at uint64, now time.Time) *pb.GroupCounts {
 	g.Lock()
 	defer g.Unlock()
 	was := g.Counted()
-	rate, stalled := g.AckRate(now), int64(0)
-	if when, ok := g.Rules().Stalled(); ok {
-		stalled = when.UnixMicro()
+	rate, opened := g.AckRate(now), int64(0)
+	if state, since := g.Rules().Breaker(); state != dispatch.BreakerClosed {
+		opened = since.UnixMicro()
 	}
-	if rate != was.ackRate || stalled != was.stalled {
-		*was = CountedGroup{rate, stalled, at}
+	if rate != was.ackRate || opened != was.opened {
+		*was = CountedGroup{rate, opened, at}
 	}
 	var out *pb.GroupCounts
 	if was.at > since {
@@ -193,7 +194,7 @@ func changedCounts(g Group, since, at uint64, now time.Time) *pb.GroupCounts {
 
 func countsOf(g Group) *pb.GroupCounts {
 	id, c := g.ID(), g.Counted()
-	return &pb.GroupCounts{Group: id.ID[:], AckRate: c.ackRate, Stalled: c.stalled}
+	return &pb.GroupCounts{Group: id.ID[:], AckRate: c.ackRate, BreakerOpen: c.opened}
 }
 
 // progress is how far the share is, as Depth counts it; asleep: its unread messages are delayed, and nobody

@@ -9,6 +9,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -58,8 +59,8 @@ func (x *Inspector) Depth(ctx context.Context, g Group) (*pb.Depth, error) {
 			unseen, lack = append(unseen, s), append(lack, unread)
 		}
 	}
-	if since, ok := g.Rules().Stalled(); ok {
-		out.StalledMs = max(1, now.Sub(since).Milliseconds())
+	if state, since := g.Rules().Breaker(); state != dispatch.BreakerClosed {
+		out.BreakerOpenMs = max(1, now.Sub(since).Milliseconds())
 	}
 	g.Unlock()
 	x.countDue(ctx, g, asleep, now)

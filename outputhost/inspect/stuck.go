@@ -233,6 +233,7 @@ func view(g Group, b *blocked, now time.Time) stuck.View {
 	v.Unreadable = v.Unreadable || b.lost
 	v.DLQFails = depth.Dying > 0 && g.TransferError(dispatch.DeadLetterQueue) != nil
 	v.ParkFails = depth.Parked > 0 && g.TransferError(dispatch.RetryQueue) != nil
-	_, v.Stalled = g.Rules().Stalled()
+	state, _ := g.Rules().Breaker()
+	v.BreakerOpen = state != dispatch.BreakerClosed
 	return v
 }

@@ -13,7 +13,7 @@ import (
 // secondDies has a consumer with one dead letter of its group behind it, and with x, which it rejects now. The dead letter queue is there.
 func (w *world) secondDies() (reject func(), end func()) {
 	w.t.Helper()
-	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoSmartRetry = 5, true })
+	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.Breaker = 5, core.BreakerOff })
 	w.publish("first", "x", "last")
 	con := w.consumer("g")
 	w.ok(w.next(con, "first", 1).Reject("no"))

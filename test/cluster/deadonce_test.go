@@ -64,7 +64,7 @@ func TestDead_OneOverCrashes(t *testing.T) {
 
 func deadOverCrash(t *testing.T, appended bool, wait func(*world) func(), everybody bool, how string) {
 	bubble(t, Options{}, func(w *world) {
-		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoSmartRetry = 5, true })
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.Breaker = 5, core.BreakerOff })
 		w.publish("first", "x", "last")
 		con := w.consumer("g")
 		w.ok(w.next(con, "first", 1).Reject("no")) // the dead letter queue is there
@@ -125,7 +125,7 @@ func deadOverCrash(t *testing.T, appended bool, wait func(*world) func(), everyb
 // second.
 func TestDead_AgainInAnotherEpoch(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
-		w.group("g", func(g *core.GroupSpec) { g.NoSmartRetry = true })
+		w.group("g", func(g *core.GroupSpec) { g.Breaker = core.BreakerOff })
 		w.publish("x")
 		con := w.consumer("g")
 		w.ok(w.next(con, "x", 1).Reject("bad"))

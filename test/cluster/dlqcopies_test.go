@@ -14,7 +14,7 @@ func TestDLQ_CopiesFollowTheQueue(t *testing.T) {
 	bubbleOf(t, Options{Stores: 2}, core.QueueSpec{Path: queue, Replicas: 2, MinReplicas: 2}, func(w *world) {
 		w.group("g", patient)
 		dlq := core.DLQPath(queue, "g")
-		_, err := w.Client.Admin().CreateGroup(w.t.Context(), core.GroupSpec{Queue: dlq, Name: "sift", Start: core.Start{Mode: core.StartEarliest}, NoSmartRetry: true})
+		_, err := w.Client.Admin().CreateGroup(w.t.Context(), core.GroupSpec{Queue: dlq, Name: "sift", Start: core.Start{Mode: core.StartEarliest}, Breaker: core.BreakerOff})
 		w.ok(err)
 		w.publish("before")
 		con := w.consumer("g")

@@ -71,11 +71,19 @@ func millis(random *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(random.Int64N(most.Milliseconds())) * time.Millisecond
 }
 
+// breakerOf is a setting of the breaker: off in half of all cases.
+func breakerOf(random *rand.Rand) int {
+	if random.IntN(2) == 0 {
+		return core.BreakerOff
+	}
+	return core.BreakerAlways
+}
+
 // longer is a wait that parks a message.
 func longer(random *rand.Rand) time.Duration { return 31*time.Second + millis(random, 30*time.Second) }
 
 var habits = []habit{
-	{name: "patient", spec: func(g *core.GroupSpec, random *rand.Rand) { g.NoSmartRetry = random.IntN(2) == 0 },
+	{name: "patient", spec: func(g *core.GroupSpec, random *rand.Rand) { g.Breaker = breakerOf(random) },
 		use: func(w *taken, random *rand.Rand) error {
 			switch k := random.IntN(100); {
 			case k < 8:
@@ -93,7 +101,10 @@ var habits = []habit{
 		}},
 	{name: "mortal", own: true, do: (*trial).bury,
 		spec: func(g *core.GroupSpec, random *rand.Rand) {
-			g.MaxDeliveries, g.NoSmartRetry, g.NoNackThrottle = 2+random.IntN(3), random.IntN(4) > 0, true
+			g.MaxDeliveries, g.Breaker, g.NoNackThrottle = 2+random.IntN(3), core.BreakerOff, true
+			if random.IntN(4) == 0 {
+				g.Breaker = core.BreakerAlways
+			}
 		},
 		use: func(w *taken, random *rand.Rand) error {
 			switch k := random.IntN(100); {
@@ -129,7 +140,7 @@ var habits = []habit{
 			return w.ack()
 		}},
 	{name: "reborn", own: true, jumps: true, dies: true, do: (*trial).bearAgain,
-		spec: func(g *core.GroupSpec, random *rand.Rand) { g.NoSmartRetry, g.MaxDeliveries = random.IntN(2) == 0, 6 },
+		spec: func(g *core.GroupSpec, random *rand.Rand) { g.Breaker, g.MaxDeliveries = breakerOf(random), 6 },
 		use: func(w *taken, random *rand.Rand) error {
 			switch k := random.IntN(100); {
 			case k < 3:

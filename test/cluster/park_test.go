@@ -24,7 +24,7 @@ func (w *world) parked(group string) (out []client.DelayedMessage) {
 }
 
 // patient is a group whose consumers may send back all they get.
-func patient(g *core.GroupSpec) { g.NoSmartRetry, g.NoNackThrottle = true, true }
+func patient(g *core.GroupSpec) { g.Breaker, g.NoNackThrottle = core.BreakerOff, true }
 
 // places counts what is ready, in flight, delayed by the publisher or the group, delayed by a retry, and dead.
 func (w *world) places(group string) string {

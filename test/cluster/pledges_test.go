@@ -144,7 +144,7 @@ func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 	last := make(map[core.Receipt]*taken)
 	done, mayDie := make(map[verify.Key]bool), make(map[verify.Key]bool)
 	for _, w := range list {
-		if w.Attempt > g.MaxDeliveries && g.NoSmartRetry {
+		if w.Attempt > g.MaxDeliveries && g.Breaker == core.BreakerOff {
 			t.wrong(w, "of %d attempts", g.MaxDeliveries)
 		}
 		if end := ends[w.Receipt]; end != nil && !t.crashedBetween(end.At, w.At) {

@@ -12,21 +12,21 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-const stalledProbes = "known fault: a stalled group probes with four messages a round, and comes to the one that is needed only after many rounds"
+const fewProbes = "known fault: an open breaker lets four messages a round go, and comes to the one that is needed only after many rounds"
 
 // inOrder are workers that apply messages in order.
 var inOrder = []struct {
 	name    string
 	waiting int
-	plain   bool // without smart retry and nack throttle
+	plain   bool // without breaker and nack throttle
 	opts    []client.WorkOption
 	fault   string // why it is skipped
 }{
 	{name: "30 waiting", waiting: 30},
-	{name: "200 waiting", waiting: 200, fault: stalledProbes},
+	{name: "200 waiting", waiting: 200, fault: fewProbes},
 	{name: "30 waiting, prefetch 1", waiting: 30, opts: []client.WorkOption{client.Prefetch(1)}},
-	{name: "200 waiting, prefetch 1", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, fault: stalledProbes},
-	{name: "200 waiting, prefetch 1, no smart retry", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, plain: true},
+	{name: "200 waiting, prefetch 1", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, fault: fewProbes},
+	{name: "200 waiting, prefetch 1, no breaker", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, plain: true},
 }
 
 // TestScenario_ApplyInOrder has one worker accept only the next number, as the guide to ordering shows, and send all
@@ -39,7 +39,9 @@ func TestScenario_ApplyInOrder(t *testing.T) {
 			}
 			bubble(t, Options{}, func(w *world) {
 				w.group("g", func(g *core.GroupSpec) {
-					g.MaxDeliveries, g.NoSmartRetry, g.NoNackThrottle = core.UnlimitedDeliveries, x.plain, x.plain
+					if g.MaxDeliveries, g.NoNackThrottle = core.UnlimitedDeliveries, x.plain; x.plain {
+						g.Breaker = core.BreakerOff
+					}
 				})
 				w.applyInOrder(x.waiting, x.opts...)
 			})

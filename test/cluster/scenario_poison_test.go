@@ -232,8 +232,8 @@ func TestScenario_OutageWithCreditOfOne(t *testing.T) {
 			w.ok(w.take(con, time.Minute).Ack())
 		}
 		n := w.stop(con, outages["they nack"], 15*time.Minute)
-		letters, stalled := w.letters("g"), w.depth("g").Stalled
-		t.Logf("%d deliveries in the outage, stalled for %s, %d dead letters", n, stalled, letters)
+		letters, opened := w.letters("g"), w.depth("g").BreakerOpen
+		t.Logf("%d deliveries in the outage, the breaker open for %s, %d dead letters", n, opened, letters)
 		if letters != 0 {
 			t.Errorf("the outage made %d dead letters", letters)
 		}

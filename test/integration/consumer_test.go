@@ -92,7 +92,7 @@ func TestGroupsAreIndependent(t *testing.T) {
 	const n = 200
 	w := newWorld(t)
 	w.group("good", nil)
-	w.group("bad", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoSmartRetry, g.NoNackThrottle = 2, true, true })
+	w.group("bad", func(g *core.GroupSpec) { g.MaxDeliveries, g.Breaker, g.NoNackThrottle = 2, core.BreakerOff, true })
 	w.group("idle", nil)
 	bad := w.consumer("bad")
 	var failing sync.WaitGroup

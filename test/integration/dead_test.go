@@ -66,7 +66,7 @@ func TestDeadLettersOnce(t *testing.T) {
 	w.group("g", func(g *core.GroupSpec) {
 		g.MaxDeliveries = 2
 		g.LockTimeout = 2 * time.Second
-		g.NoSmartRetry, g.NoNackThrottle = true, true
+		g.Breaker, g.NoNackThrottle = core.BreakerOff, true
 	})
 	w.publish(numbers(1, n)...)
 	con := w.consumer("g")
@@ -113,7 +113,7 @@ func TestDeadLettersOnce(t *testing.T) {
 // dispatch.TransferDoubt, a minute, later: test/cluster tests in virtual time (TestDead_OneOverCrashes) that it is not appended once more then.
 func TestDeadLetterKilledAtOnce(t *testing.T) {
 	w := newWorld(t)
-	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoSmartRetry = 2, true })
+	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.Breaker = 2, core.BreakerOff })
 	admin := w.client.Admin()
 	con := w.consumer("g")
 	for i, purged := 0, 0; i < 4; i++ {

@@ -76,7 +76,7 @@ func TestRecreatedGroupIsFresh(t *testing.T) {
 // TestUpdateReachesRunningGroup changes the lock timeout and the deliveries of a group that has a consumer.
 func TestUpdateReachesRunningGroup(t *testing.T) {
 	w := newWorld(t)
-	w.group("g", func(g *core.GroupSpec) { g.NoSmartRetry = true }) // lock 60 s, 10 deliveries; its last attempt waits for nothing
+	w.group("g", func(g *core.GroupSpec) { g.Breaker = core.BreakerOff }) // lock 60 s, 10 deliveries; its last attempt waits for nothing
 	con := w.consumer("g")
 	w.publish("warm")
 	w.settle(w.next(con, "warm", 1).Ack())

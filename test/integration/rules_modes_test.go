@@ -44,24 +44,24 @@ func TestRuleByCommand_DeliveryMode(t *testing.T) {
 	}
 }
 
-// TestRuleByCommand_SmartRetry has all workers nack for several lock timeouts: no dead letter comes of it; when they work again all is done, and only what is
+// TestRuleByCommand_Breaker has all workers nack for several lock timeouts: no dead letter comes of it; when they work again all is done, and only what is
 // truly bad is dead.
-func TestRuleByCommand_SmartRetry(t *testing.T) {
+func TestRuleByCommand_Breaker(t *testing.T) {
 	const n = 60
 	w := newWorld(t)
 	w.make("g", "--max-deliveries", "3", "--lock-timeout", "1s")
-	w.make("off", "--max-deliveries", "3", "--lock-timeout", "1s", "--no-smart-retry", "--no-nack-throttle")
+	w.make("off", "--max-deliveries", "3", "--lock-timeout", "1s", "--breaker", "off", "--no-nack-throttle")
 	w.say(numbers(1, n)...)
 	w.server.Run("", "consume", queue, "g", "--nack-every", "1", "--timeout", "5s")
 	w.server.Must("", "consume", queue, "off", "--nack-every", "1", "--count", fmt.Sprint(3*n), "--timeout", "50s")
 	w.letters("g", 0)
 	w.letters("off", n)
-	type stalled struct {
-		Ms int64 `json:"stalled_ms"`
+	type breaker struct {
+		Ms int64 `json:"breaker_open_ms"`
 	}
 	w.looks(func() bool {
-		return process.Decode[stalled](t, w.server.Ask("depth", queue, "g", "-o", "json"))[0].Ms >= 1000
-	}, func() string { return "it is not stalled" })
+		return process.Decode[breaker](t, w.server.Ask("depth", queue, "g", "-o", "json"))[0].Ms >= 1000
+	}, func() string { return "its breaker is not open" })
 	w.server.Must("", "update", "group", queue, "g", "--lock-timeout", "30s") // so long may a command take now
 	process.Eventually(t, "the group's host knows", func() bool {
 		c := w.consumer("g")
@@ -91,8 +91,8 @@ func TestRuleByCommand_SmartRetry(t *testing.T) {
 // TestRuleByCommand_NackThrottle has a consumer nack all it gets, in a group that slows it down and in one that does not.
 func TestRuleByCommand_NackThrottle(t *testing.T) {
 	w := newWorld(t)
-	w.make("slowed", "--no-smart-retry", "--max-deliveries", "unlimited")
-	w.make("free", "--no-smart-retry", "--max-deliveries", "unlimited", "--no-nack-throttle")
+	w.make("slowed", "--breaker", "off", "--max-deliveries", "unlimited")
+	w.make("free", "--breaker", "off", "--max-deliveries", "unlimited", "--no-nack-throttle")
 	w.say(numbers(1, 100)...)
 	// 20, and then tens after pauses of 50 ms, 100 ms … 3.2 s: some more than 100 within 6 s, 500 after two minutes.
 	began := time.Now()

@@ -187,7 +187,7 @@ func TestRuleByCommand_MaxDeliveries(t *testing.T) {
 	})
 }
 
-func TestRuleByCommand_Alone(t *testing.T) {
+func TestRuleByCommand_Isolation(t *testing.T) {
 	w := newWorld(t)
 	w.make("g", "--lock-timeout", "6s", "--max-deliveries", "2") // so long may a command take
 	w.say("a", "b", "poison", "d")

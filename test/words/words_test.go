@@ -48,6 +48,8 @@ var replaced = map[string]*regexp.Regexp{
 	"owner_unreachable":        regexp.MustCompile(`\bowner_silent\b`),
 	"retention_dropped":        regexp.MustCompile(`columba_controller_(extents|messages)_expired_total`),
 	"last_error":               regexp.MustCompile(`\blast_text\b`),
+	"breaker":                  regexp.MustCompile(`(?i)\bstalled\b|stalled_|_stalled|smart.retry`),
+	"not_counted":              regexp.MustCompile(`(?i)\bexcuse[sd]?\b`),
 	"scanned":                  regexp.MustCompile("`looked`|\"looked\":"),
 	"read_scope":               regexp.MustCompile(`"home":`),
 }
@@ -206,7 +208,7 @@ var plain = strings.Fields(`
 	columba total seconds bytes build info server frontend controller inputhost storehost outputhost calls call code idle closed limit tables foreign refused
 	requests request bodies waiting panics in flight clock skew created stopped alarms left out stores below minimum missing made orphans stale unknown
 	published connections log failures failed disk hangs answers latency throttled evicted streams stream append appends fences removed damaged read copied
-	scrubbed lateness redelivery redelivered rebuilt deliver oldest events messages message copies copied undecided lost quarantined retired stalled
+	scrubbed lateness redelivery redelivered rebuilt deliver oldest events messages message copies copied undecided lost quarantined retired
 	unsaved queued expirations dropped lettered`)
 
 var metricRow = regexp.MustCompile("(?m)^\\| `(columba_[a-z_]+)`")

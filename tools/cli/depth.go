@@ -24,7 +24,7 @@ func (a *app) depthCommand() *cobra.Command {
 		Long: "Show how many messages are ready, in flight, delayed, blocked and dead, per group; the age of the oldest that is ready; how\n" +
 			"many are acked and published per second, over the last ten seconds or since they began; and in how long nothing would be left at these rates\n" +
 			"(nothing: it does not get less). A message is delayed while it waits for its time; -o json says of how many its publisher, a\n" +
-			"retry or the group is the cause. It is blocked when it is exhausted in a group with --exhausted block. A group is stalled while nothing it hands out succeeds; then attempts do not count. On a narrow terminal the table leaves out columns; -o json has all. `columba why-stuck` names what holds a group up.\n\n" +
+			"retry or the group is the cause. It is blocked when it is exhausted in a group with --exhausted block. The breaker of a group is open while nothing it delivers succeeds; then failed attempts do not count. On a narrow terminal the table leaves out columns; -o json has all. `columba why-stuck` names what holds a group up.\n\n" +
 			"Without PATH: all groups of queues that store messages, the largest backlogs first, as the controller counted them in the last 15 seconds.",
 		Example: "  columba depth /demo/trips\n  columba depth /demo/trips billing --watch -o json\n  columba depth --sort age --limit 10",
 		Args:    between(0, 2), ValidArgsFunction: a.completeGroups,
@@ -115,7 +115,7 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 
 // narrowDepth are the columns that a table of depths leaves out on a narrow terminal, the first one first. The queue goes only when all rows have
 // the same.
-var narrowDepth = []string{"QUEUE", "STALLED_MS", "DRAIN_MS", "BLOCKED", "PUBLISH_RATE", "DELAYED", "OLDEST_READY_MS", "ACK_RATE", "DEAD"}
+var narrowDepth = []string{"QUEUE", "BREAKER_OPEN_MS", "DRAIN_MS", "BLOCKED", "PUBLISH_RATE", "DELAYED", "OLDEST_READY_MS", "ACK_RATE", "DEAD"}
 
 // lines is how many lines of a terminal a table takes below the names of its columns.
 func (a *app) lines(out *printer) int {

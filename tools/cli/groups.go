@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,8 @@ type groupFlags struct {
 	lockTimeout, delay, skipOlder time.Duration
 	backoff, exhausted, status    string
 	expired                       string
-	noSmartRetry, noNackThrottle  bool
+	breaker                       string
+	noNackThrottle                bool
 	atMostOnce                    bool
 }
 
@@ -42,7 +44,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
 	f.StringVar(&g.expired, "expired", "", "what becomes of a message that expires before it is delivered: drop or dlq; a new group has drop")
 	suggest(cmd, "expired", "drop", "dlq")
-	f.BoolVar(&g.noSmartRetry, "no-smart-retry", false, "switch smart retry off: while nothing at all succeeds, it counts no failed attempt and has a few messages probe; without it each attempt counts, at full speed")
+	f.StringVar(&g.breaker, "breaker", "", "percentage of failed attempts that opens the breaker: while it is open a few messages probe, and no failed attempt counts. 1 … 100, or off: every attempt counts, at full speed; a new group has 100: nothing succeeds")
 	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "switch the nack throttle off, which gives messages slower and slower to a consumer that only nacks")
 }
 
@@ -53,7 +55,7 @@ func (g *groupFlags) registerStatus(cmd *cobra.Command) {
 
 // spec is what was set for the group args[0] args[1], checked as far as it can be without the server.
 func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
-	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Expired: g.expired, Status: g.status, NoSmartRetry: g.noSmartRetry, NoNackThrottle: g.noNackThrottle}
+	s := &pb.GroupSpec{Start: g.start, Exhausted: g.exhausted, Expired: g.expired, Status: g.status, NoNackThrottle: g.noNackThrottle}
 	if g.atMostOnce {
 		s.Delivery = string(core.AtMostOnce)
 	}
@@ -62,6 +64,9 @@ func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
 		return nil, err
 	}
 	if s.MaxDeliveries, err = parseDeliveries(g.maxDeliveries); err != nil {
+		return nil, err
+	}
+	if s.Breaker, err = parseBreaker(g.breaker); err != nil {
 		return nil, err
 	}
 	if g.cmd.Flags().Changed("lock-timeout") && g.lockTimeout == 0 {
@@ -97,6 +102,20 @@ func parseDeliveries(s string) (int32, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > core.MaxMaxDeliveries {
 		return 0, core.Errorf(core.CodeBadArgument, "max-deliveries %q is not in 1 … %d, nor unlimited", clip(s), core.MaxMaxDeliveries)
+	}
+	return int32(n), nil
+}
+
+func parseBreaker(s string) (int32, error) {
+	switch s {
+	case "":
+		return 0, nil
+	case "off", "-1": // as tables and JSON show it
+		return core.BreakerOff, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
+	if err != nil || n < 1 || n > core.BreakerAlways {
+		return 0, core.Errorf(core.CodeBadArgument, "breaker %q is not a percentage of 1 … %d, nor off", clip(s), core.BreakerAlways)
 	}
 	return int32(n), nil
 }

@@ -59,7 +59,7 @@ func groupFields(g *pb.Group) []field {
 		{name: "exhausted", value: s.GetExhausted()},
 		{name: "expired", value: s.GetExpired(), detail: true},
 		{name: "delivery", value: s.GetDelivery()},
-		{name: "no_smart_retry", value: s.GetNoSmartRetry(), detail: true},
+		{name: "breaker", value: breakerSetting(s.GetBreaker()), detail: true},
 		{name: "no_nack_throttle", value: s.GetNoNackThrottle(), detail: true},
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(g.GetCreated())},
@@ -82,6 +82,16 @@ func (m maxDeliveries) String() string {
 		return "unlimited"
 	}
 	return strconv.Itoa(int(m))
+}
+
+// breakerSetting is a percentage, of which JSON and YAML have -1 for off, and tables a word.
+type breakerSetting int32
+
+func (b breakerSetting) String() string {
+	if b == core.BreakerOff {
+		return "off"
+	}
+	return strconv.Itoa(int(b)) + "%"
 }
 
 // backoffView is a group's back-off in JSON; in tables it has the form of the flag.
@@ -182,7 +192,7 @@ func depthFields(d *pb.Depth) []field {
 		{name: "publish_rate", value: tenths(d.GetPublishRate())},
 		{name: "drain_ms", value: drain(d.GetDrainMs())},
 		{name: "unknown_extents", value: d.GetUnknownExtents(), detail: true},
-		{name: "stalled_ms", value: d.GetStalledMs()},
+		{name: "breaker_open_ms", value: d.GetBreakerOpenMs()},
 	}
 }
 

@@ -115,7 +115,7 @@ func (r *run) createQueues(ctx context.Context) error {
 	}
 	for _, g := range []core.GroupSpec{
 		{Queue: filesQueue, Name: hashGroup, MaxDeliveries: 100},
-		{Queue: filesQueue, Name: parseGroup, MaxDeliveries: maxDeliveries, NoSmartRetry: true}, // its attempts are counted to the letter
+		{Queue: filesQueue, Name: parseGroup, MaxDeliveries: maxDeliveries, Breaker: core.BreakerOff}, // its attempts are counted to the letter
 		{Queue: resultsQueue, Name: collectGroup, MaxDeliveries: 100},
 	} {
 		g.Start.Mode = core.StartEarliest

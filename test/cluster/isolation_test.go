@@ -8,9 +8,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestRule_Alone has a worker hang with all that it holds, because of one message. All get their last attempts alone, so that one dies, and no other. While both
+// TestRule_Isolation has a worker hang with all that it holds, because of one message. All get their last attempts alone, so that one dies, and no other. While both
 // workers hold something else why-stuck says what is waited for, and other messages come.
-func TestRule_Alone(t *testing.T) {
+func TestRule_Isolation(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		const lock = 8 * time.Second
 		w.group("g", func(g *core.GroupSpec) { g.LockTimeout, g.MaxDeliveries = lock, 2 })

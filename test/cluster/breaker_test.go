@@ -26,9 +26,9 @@ func (w *world) stop(con *client.Consumer, how func(*world, *client.Delivery), d
 	return n
 }
 
-// TestRule_SmartRetry_OutageOfAllWorkers: a total outage of the workers for several lock timeouts: 0 dead-lettered by it; after recovery only the
+// TestRule_Breaker_OutageOfAllWorkers: a total outage of the workers for several lock timeouts: 0 dead-lettered by it; after recovery only the
 // truly bad ones are. The output host crashes in the middle of it.
-func TestRule_SmartRetry_OutageOfAllWorkers(t *testing.T) {
+func TestRule_Breaker_OutageOfAllWorkers(t *testing.T) {
 	const lock = 5 * time.Second
 	for name, how := range outages {
 		t.Run(name, func(t *testing.T) {
@@ -41,9 +41,9 @@ func TestRule_SmartRetry_OutageOfAllWorkers(t *testing.T) {
 					w.ok(w.take(con, time.Minute).Ack())
 				}
 				n := w.stop(con, how, 10*lock)
-				stalled := w.depth("g").Stalled
-				if stalled < 5*lock || stalled > 10*lock {
-					t.Errorf("stalled for %s of %s", stalled, 10*lock)
+				opened := w.depth("g").BreakerOpen
+				if opened < 5*lock || opened > 10*lock {
+					t.Errorf("the breaker was open for %s of %s", opened, 10*lock)
 				}
 				w.Crash(Output)
 				w.Up(Output)
@@ -75,7 +75,7 @@ func TestRule_SmartRetry_OutageOfAllWorkers(t *testing.T) {
 					t.Errorf("recovery took %s", took)
 				}
 				w.eventually("all is done", time.Minute, func() bool { return counts(w.depth("g")) == "0 0 0 0 25" })
-				if text := w.log.text(); !strings.Contains(text, "nothing that the group hands out succeeds") || !strings.Contains(text, "not stalled any more") {
+				if text := w.log.text(); !strings.Contains(text, "the breaker of the group is open") || !strings.Contains(text, "the breaker of the group is closed") {
 					t.Error("the log does not tell")
 				}
 				w.close(con)
@@ -84,18 +84,18 @@ func TestRule_SmartRetry_OutageOfAllWorkers(t *testing.T) {
 	}
 }
 
-// TestRule_SmartRetry_SwitchedOffLive updates a stalled group: attempts count from then on.
-func TestRule_SmartRetry_SwitchedOffLive(t *testing.T) {
+// TestRule_Breaker_SwitchedOffLive switches the open breaker off: attempts count from then on.
+func TestRule_Breaker_SwitchedOffLive(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 2 })
 		w.publish(numbers(1, 60)...)
 		con := w.consumer("g", client.Prefetch(60))
 		nack := outages["they nack"]
 		w.stop(con, nack, time.Minute)
-		if n := w.letters("g"); n != 0 || w.depth("g").Stalled == 0 {
+		if n := w.letters("g"); n != 0 || w.depth("g").BreakerOpen == 0 {
 			t.Fatalf("%d dead letters, %+v", n, w.depth("g"))
 		}
-		_, err := w.Client.Admin().UpdateGroup(w.t.Context(), core.GroupSpec{Queue: queue, Name: "g", NoSmartRetry: true, NoNackThrottle: true})
+		_, err := w.Client.Admin().UpdateGroup(w.t.Context(), core.GroupSpec{Queue: queue, Name: "g", Breaker: core.BreakerOff, NoNackThrottle: true})
 		w.ok(err)
 		w.stop(con, nack, 10*time.Second)
 		if n := w.letters("g"); n != 60 {
@@ -105,8 +105,8 @@ func TestRule_SmartRetry_SwitchedOffLive(t *testing.T) {
 	})
 }
 
-// TestRule_SmartRetry_TailOfPoison leaves nothing but what fails: it dies, at once and after exactly max deliveries.
-func TestRule_SmartRetry_TailOfPoison(t *testing.T) {
+// TestRule_Breaker_TailOfPoison leaves nothing but what fails: it dies, at once and after exactly max deliveries.
+func TestRule_Breaker_TailOfPoison(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 5; g.NoNackThrottle = true })
 		w.publish(numbers(0, 399)...)
@@ -136,7 +136,7 @@ func TestRule_SmartRetry_TailOfPoison(t *testing.T) {
 func TestRule_NackThrottle_ConsumerThatOnlyNacks(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) {
-			g.MaxDeliveries, g.NoSmartRetry = core.UnlimitedDeliveries, true
+			g.MaxDeliveries, g.Breaker = core.UnlimitedDeliveries, core.BreakerOff
 		})
 		w.publish(numbers(1, 100)...)
 		con := w.consumer("g", client.Prefetch(100))
