@@ -105,6 +105,9 @@ func TestWindow_ManyHoles(t *testing.T) {
 			n.check(t, &n.w)
 		}
 		b, bitmap := n.w.Append(nil)
+		if most := n.w.SizeMost(); len(b) > most || most > 4*len(b)+64 {
+			t.Fatalf("%d bytes, which were to be at most %d", len(b), most)
+		}
 		back, form, rest, err := acklevel.Decode(append(b, "tail"...), 1<<20)
 		if err != nil || form != bitmap || string(rest) != "tail" {
 			t.Fatalf("decode: %v, bits %v, rest %q", err, form, rest)

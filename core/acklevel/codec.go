@@ -34,6 +34,22 @@ func (w *Window) Append(dst []byte) (out []byte, bitmap bool) {
 	return dst, false
 }
 
+// SizeMost is at least how many bytes Append adds, and not much more, without a look at the holes.
+func (w *Window) SizeMost() int {
+	const heads = 4 * binary.MaxVarintLen64
+	span := uint64(w.Top() - w.frontier)
+	if span == 0 {
+		return heads
+	}
+	n := uint64(len(w.ranges))
+	if w.bits != nil { // there are no more ranges than seqs that are done, or not done, above the frontier
+		n = min(w.above, span-w.above)
+	}
+	n *= 2 // numbers, which add up to the span: they take most when all are of the same size
+	most := float64(n) * (1 + math.Log2(float64(span)/float64(n)+1)/7)
+	return heads + int(min(most, float64(span)/8))
+}
+
 // bitmapLen is how many bytes the bits above the frontier take; 0 without any, and when they are too many to be the shorter form.
 func (w *Window) bitmapLen() uint64 {
 	span := uint64(w.Top() - w.frontier)

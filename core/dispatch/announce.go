@@ -182,13 +182,18 @@ func (s *Share) retract(written []entry) {
 			if m == nil || m.phase != announced {
 				continue
 			}
-			at, found := slices.BinarySearchFunc(written, b.seq, func(e entry, seq core.Seq) int { return cmp.Compare(e.first, seq) })
-			if !found && (at == 0 || written[at-1].first+core.Seq(written[at-1].count) <= b.seq) {
+			if !holds(written, b.seq) {
 				x.token = 0
 				s.step(m, x, leaving)
 			}
 		}
 	}
+}
+
+// holds reports whether an entry tells of a message.
+func holds(entries []entry, seq core.Seq) bool {
+	at, found := slices.BinarySearchFunc(entries, seq, func(e entry, seq core.Seq) int { return cmp.Compare(e.first, seq) })
+	return found || at > 0 && entries[at-1].first+core.Seq(entries[at-1].count) > seq
 }
 
 // savedTransfers has messages wait for TakeTransfers whose leaving is durable.

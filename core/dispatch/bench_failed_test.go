@@ -14,9 +14,9 @@ const failedBatch = 250
 // failedMessages is the most that can have failed with room for one batch beside them.
 const failedMessages = MaxOutstanding - failedBatch
 
-// failed is a share in whose memory failedMessages wait after a nack, for 20 s and one millisecond more each: one of
+// failedShare is a share in whose memory failedMessages wait after a nack, for 20 s and one millisecond more each: one of
 // every n that were handed out, from the first on. The others are acked.
-func failed(b *testing.B, n int) (*Group, *Share, time.Time) {
+func failedShare(b *testing.B, n int) (*Group, *Share, time.Time) {
 	b.Helper()
 	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults())
 	now := time.Unix(1_700_000_000, 0)
@@ -49,7 +49,7 @@ func failed(b *testing.B, n int) (*Group, *Share, time.Time) {
 // BenchmarkFailed_TakeAck is the way of one good message beside failed ones that wait: batches of 250, acked one by
 // one.
 func BenchmarkFailed_TakeAck(b *testing.B) {
-	g, s, now := failed(b, 2)
+	g, s, now := failedShare(b, 2)
 	r := records(1, failedBatch, nil)
 	var runs []Run
 	var bad []Refusal
@@ -83,7 +83,7 @@ func BenchmarkFailed_TakeAck(b *testing.B) {
 func BenchmarkFailed_Checkpoint(b *testing.B) {
 	for _, n := range []int{2, 20} {
 		b.Run(fmt.Sprintf("one of %d", n), func(b *testing.B) {
-			_, s, now := failed(b, n)
+			_, s, now := failedShare(b, n)
 			var blob []byte
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -101,7 +101,7 @@ func BenchmarkFailed_Checkpoint(b *testing.B) {
 // BenchmarkFailed_Retry is one more attempt of each failed message in turn: its time comes, a checkpoint counts the
 // attempt, it is taken, and nacked for as long as all of them wait.
 func BenchmarkFailed_Retry(b *testing.B) {
-	g, s, now := failed(b, 2)
+	g, s, now := failedShare(b, 2)
 	const wait = failedMessages * time.Millisecond
 	now = now.Add(20 * time.Second)
 	var blob []byte

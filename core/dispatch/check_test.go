@@ -86,7 +86,7 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	var count [phases]int32
 	var transfers [Destinations]transfers
 	left, live := map[*batch]int{}, map[*batch]int{}
-	missing, tracked := 0, 0
+	missing, tracked, again := 0, 0, int32(0)
 	retries, pending, waiting := map[core.Seq]bool{}, map[core.Seq]bool{}, map[core.Seq]int{}
 	for _, seq := range s.unbegun.all() {
 		waiting[seq]++
@@ -111,6 +111,9 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	fail := func(format string, args ...any) { err = fmt.Errorf(format, args...) }
 	s.table.each(func(seq core.Seq, m *message) {
 		tracked++
+		if m.phase == inFlight && m.attempts > 1 {
+			again++
+		}
 		count[m.phase]++
 		if m.batch == nil {
 			missing++
@@ -181,6 +184,8 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	}
 	count[none] = s.count[none]
 	switch {
+	case again != s.repeats:
+		return fmt.Errorf("%d retries are in flight, counted %d", again, s.repeats)
 	case count != s.count:
 		return fmt.Errorf("phases are %v, counted %v", count, s.count)
 	case tracked != s.table.n || missing != s.missing || buffered != s.buffered:

@@ -40,34 +40,58 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		done = s.claimed(!final && !s.group.unwanted)
 	}
 	s.announce()
-	blob, level, written := fit(dst, &s.group.policies, done, s.entries(final, t))
-	s.full = level >= withoutFirst
-	counts := level < cutShort && !s.group.unwanted && !(final && s.group.once()) // else what was cut off may be among the retries: they wait for a better one
+	f := fit(dst, &s.group.policies, done, s.entries(final, t))
+	s.weigh(f.needed, done)
+	if f.level == cutShort {
+		s.changed = true // the next one may have room for the rest
+		s.retract(f.written)
+	}
+	counts := !s.group.unwanted && !(final && s.group.once())
 	for i := range s.pending.all() {
 		switch p := &s.pending.all()[i]; {
-		case !counts: // nor may one before do for them: this one replaces it
+		case !counts || s.cut && !holds(f.written, p.seq): // nor may one before do for it: this one replaces it
 			p.token = 0
 		case p.token == 0:
 			p.token = s.token
 		}
 	}
-	if level == cutShort {
-		s.retract(written)
-	}
 	s.rest()
 	s.wake()
-	return blob, s.token
+	return f.blob, s.token
 }
 
-// fit appends what is done and the entries, in as much detail as MaxCheckpoint has room for.
-func fit(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry) (blob []byte, level detail, written []entry) {
-	for ; ; level++ {
-		entries = reduce(entries, level)
+// fitted is a checkpoint that has as much detail as there is room for.
+type fitted struct {
+	blob    []byte
+	level   detail
+	written []entry
+	needed  int // bytes of entries at the level withoutFirst; more when what is left out lies between those that are alike
+}
+
+// fit appends what is done and the entries.
+func fit(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry) fitted {
+	f := fitted{needed: needed(entries, done.Frontier())}
+	for ; ; f.level++ {
+		entries = reduce(entries, f.level)
 		var whole bool
-		if blob, written, whole = appendState(dst, policies, done, entries, level == cutShort); whole && len(blob)-len(dst) <= MaxCheckpoint || level == cutShort {
-			return blob, level, written
+		if f.blob, f.written, whole = appendState(dst, policies, done, entries, f.level == cutShort); whole && len(f.blob)-len(dst) <= MaxCheckpoint || f.level == cutShort {
+			return f
 		}
 	}
+}
+
+// needed is how many bytes entries take at the level withoutFirst.
+func needed(entries []entry, frontier core.Seq) (n int) {
+	var room [64]byte
+	b, at := room[:0], place{frontier + 1, 0}
+	for i := range entries {
+		if e := entries[i]; !e.firstTry {
+			e.text, e.metadata = "", ""
+			b, at = appendEntry(room[:0], &e, at)
+			n += len(b)
+		}
+	}
+	return n
 }
 
 // uncount has the retries that may be handed out wait for a checkpoint again.
@@ -180,19 +204,18 @@ func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
 func (s *Share) Saved(token uint64) {
 	s.saved = max(s.saved, token)
 	s.savedTransfers(token)
-	for s.pending.len() > 0 {
-		p := *s.pending.front()
+	s.pending.filter(func(p *saving) bool {
 		if p.token == 0 || p.token > token {
-			break
+			return true
 		}
-		s.pending.pop()
 		if m := s.table.get(p.seq); m != nil && m.phase == unsaved {
 			s.move(m, ready)
 			if m.batch != nil && !s.group.isolation.isNext(s, p.seq) {
 				s.queueReady(p.seq, m)
 			}
 		}
-	}
+		return false
+	})
 	s.wake()
 }
 

@@ -173,10 +173,10 @@ func TestDead_CutShort(t *testing.T) {
 		}
 		entries = append(entries, e)
 	}
-	blob, level, written := fit(nil, &policyStates{}, &done, entries)
-	st := decode(t, blob)
-	if level != cutShort || len(written) == len(entries) {
-		t.Fatalf("level %d, %d of %d entries", level, len(written), len(entries))
+	f := fit(nil, &policyStates{}, &done, entries)
+	st := decode(t, f.blob)
+	if f.level != cutShort || len(f.written) == len(entries) {
+		t.Fatalf("level %d, %d of %d entries", f.level, len(f.written), len(entries))
 	}
 	for _, e := range entries {
 		if e.leaves && st.messages[e.first].kind != kindTransferring {

@@ -18,6 +18,7 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 		s.attemptFailed(seq, m)
 	}
 	s.judge(seq, m, until)
+	s.weighs(seq, m)
 }
 
 // judge sends a message on: to its next attempt, here or by the retry queue, or if it had its last to its end.

@@ -208,10 +208,10 @@ func TestPark_CrowdedCheckpoint(t *testing.T) {
 		}
 		entries = append(entries, e)
 	}
-	blob, level, _ := fit(nil, &policyStates{}, &done, entries)
-	st := decode(t, blob)
-	if level != cutShort || len(blob) > MaxCheckpoint || len(st.messages) < MaxOutstanding/2 {
-		t.Fatalf("%d bytes at level %d, with %d messages", len(blob), level, len(st.messages))
+	f := fit(nil, &policyStates{}, &done, entries)
+	st := decode(t, f.blob)
+	if f.level != cutShort || len(f.blob) > MaxCheckpoint || len(st.messages) < MaxOutstanding/2 {
+		t.Fatalf("%d bytes at level %d, with %d messages", len(f.blob), f.level, len(st.messages))
 	}
 	for _, e := range entries {
 		if got := st.messages[e.first]; e.kind == kindTransferring && (got.kind != kindTransferring || got.attempts != e.attempts || got.due != e.due) {

@@ -94,8 +94,7 @@ func (s *Share) forget(seq core.Seq, m *message) {
 		s.tally(s.records[seq].to, m.phase, -1)
 	}
 	if m.phase == inFlight {
-		s.group.inFlight--
-		s.group.holds(m.session, -1)
+		s.flying(m, -1)
 	}
 	if m.failure != NoFailure {
 		s.forgetText(seq)
@@ -292,6 +291,7 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 func (s *Share) giveBack(seq core.Seq, m *message) {
 	s.group.counters.Returned++
 	delete(s.extended, seq)
+	s.move(m, none)
 	m.attempts--
 	s.changed = true
 	switch {

@@ -33,12 +33,14 @@ type Share struct {
 	missing   int
 	top       core.Seq // highest restored message: below it the table may hold what is not yet delivered here
 	count     [phases]int32
+	repeats   int32                    // retries in flight
 	texts     map[core.Seq]string      // what consumers said of failed messages
 	excused   map[core.Seq]uint16      // attempts that do not count; see breaker.go
 	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
 	transfers *[Destinations]transfers // nil while records is
 	noted     int                      // bytes of texts, and of metadata in records
-	cut       bool                     // the last checkpoint had no room for all that leaves, perhaps
+	cut       bool                     // the last checkpoint was cut short
+	weight    *weight                  // see crowded; nil: nothing has failed, or all is settled
 	extended  map[core.Seq]int64       // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
@@ -190,14 +192,21 @@ func (s *Share) move(m *message, to phase) {
 	s.count[m.phase]--
 	s.count[to]++
 	if m.phase == inFlight {
-		s.group.inFlight--
-		s.group.holds(m.session, -1)
+		s.flying(m, -1)
 	}
 	if to == inFlight {
-		s.group.inFlight++
-		s.group.holds(m.session, 1)
+		s.flying(m, 1)
 	}
 	m.phase = to
+}
+
+// flying counts a message that is in flight from now on, or with n -1 is not any more.
+func (s *Share) flying(m *message, n int) {
+	s.group.inFlight += n
+	s.group.holds(m.session, n)
+	if m.attempts > 1 {
+		s.repeats += int32(n)
+	}
 }
 
 // of is how many messages are in one of the phases.
@@ -245,7 +254,7 @@ func (s *Share) rest() {
 	s.unbegun.trim()
 	s.pending.trim()
 	s.table = newTable()
-	s.excused = nil
+	s.excused, s.weight = nil, nil
 	s.records, s.transfers = nil, nil
 	s.texts, s.noted = nil, 0
 }
@@ -259,10 +268,10 @@ func (s *Share) Consumed() uint64 { return uint64(s.done.Frontier()) + s.done.Ab
 // Done reports whether the group is through with an extent whose last seq is last.
 func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
 
-// Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon. While nobody takes
-// messages it is 0.
+// Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon. It is 0 while nobody takes
+// messages, and after a checkpoint that was cut short: the next one may have no room for more.
 func (s *Share) Unsaved() int {
-	if s.group.unwanted {
+	if s.group.unwanted || s.cut {
 		return 0
 	}
 	return s.of(unsaved)
@@ -271,8 +280,8 @@ func (s *Share) Unsaved() int {
 // Changed reports whether the last checkpoint that was Saved lacks anything: whether one is due within the second.
 func (s *Share) Changed() bool { return s.changed || s.saved < s.token }
 
-// Full reports whether the last checkpoint was so crowded that details were left out: the share then neither reads nor
-// begins new messages until a later one has room.
+// Full reports whether checkpoints are so crowded that their rest is kept for the messages that failed already: the share then neither reads nor
+// begins new messages until one has room again.
 func (s *Share) Full() bool { return s.full }
 
 // Depth counts the share's messages.

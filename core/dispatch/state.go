@@ -165,6 +165,5 @@ func (st *State) Append(dst []byte) []byte {
 		e.first, e.count, e.firstTry, e.leaves = seq, 1, e.kind == kindLocked && e.attempts == 1, e.kind == kindTransferring
 		entries = join(entries, e)
 	}
-	blob, _, _ := fit(dst, &st.policies, &st.done, entries)
-	return blob
+	return fit(dst, &st.policies, &st.done, entries).blob
 }
