@@ -146,10 +146,29 @@ func (s *saver) stamp(now time.Time) time.Time {
 	return s.mu.written
 }
 
-// all takes every group that has changed.
-func (s *saver) all() []*group {
+// all takes every group that has changed, and for final checkpoints those that have messages in flight, too.
+func (s *saver) all(final bool) []*group {
+	if final {
+		for _, g := range s.h.groupList() {
+			if g.leavesUnsure() {
+				s.note(g, saveSoon)
+			}
+		}
+	}
 	due, _ := s.due(true, s.h.deps.Now())
 	return due
+}
+
+// leavesUnsure reports whether a final checkpoint would tell the next owner of a share more than the last one.
+func (g *group) leavesUnsure() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, sh := range g.mu.shares {
+		if sh.rules.LeavesUnsure() {
+			return true
+		}
+	}
+	return false
 }
 
 // saved is one share's part of a write.
@@ -280,7 +299,7 @@ func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]me
 	written := g.h.saver.stamp(now) // here, so that of two writes that overtake each other the one that knows more stays
 	var parts []saved
 	for id, sh := range g.mu.shares {
-		if !sh.rules.Changed() && sh.rules.Unsaved() == 0 && !sh.finished() {
+		if !sh.rules.Changed() && sh.rules.Unsaved() == 0 && !sh.finished() && !(final && sh.rules.LeavesUnsure()) {
 			continue
 		}
 		blob, token := sh.rules.Checkpoint(nil, final, now)

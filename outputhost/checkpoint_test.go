@@ -28,7 +28,7 @@ func TestSaver_BusyGroupsAreSavedSoonerButNotTooOften(t *testing.T) {
 	if len(due) != 1 || due[0] != busy || next != time.Hour {
 		t.Errorf("after 100 ms %d are due, the next in %s; want the busy one", len(due), next)
 	}
-	if due = b.saver.all(); len(due) != 1 || due[0] != quiet {
+	if due = b.saver.all(false); len(due) != 1 || due[0] != quiet {
 		t.Errorf("at the end of the second %d are due, want the quiet one", len(due))
 	}
 }
@@ -73,7 +73,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 	c := &consumer{h: b.Host, handles: map[*share]uint32{s: 0}, shares: []*share{s}}
 	s.rules.Ack(1, 2, 1, b.deps.Now(), nil)
 	g.giveAway(s, b.deps.Now())
-	b.saver.save(t.Context(), b.saver.all(), false)
+	b.saver.save(t.Context(), b.saver.all(false), false)
 	state, others, _, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0))
 	if err != nil || state.Frontier() != 2 || len(others) != 0 {
 		t.Fatalf("saved: frontier %d, %d others, %v", state.Frontier(), len(others), err)
@@ -92,7 +92,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 		t.Errorf("refused %v, want 2, which was settled, and 9, which was not handed out", bad)
 	}
 	b.saver.note(g, saveNow)
-	b.saver.save(t.Context(), b.saver.all(), false)
+	b.saver.save(t.Context(), b.saver.all(false), false)
 
 	rows, err := b.checkpoints(t.Context(), metadata.CheckpointPartition(g.id, s.extent.ID), metadata.One)
 	if err != nil || len(rows) != 1 {
@@ -141,7 +141,7 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	}
 	s.rules.AckProven(8, b.deps.Now())
 	b.saver.note(g, saveNow)
-	b.saver.save(t.Context(), b.saver.all(), false)
+	b.saver.save(t.Context(), b.saver.all(false), false)
 	g.mu.merged = time.Time{}
 	if err := g.mergeOthers(t.Context()); err != nil || len(s.others) != 0 {
 		t.Errorf("after: %d others, %v", len(s.others), err)
@@ -162,7 +162,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		s.rules.Ack(seq%2000+1, 1, 1, bench.deps.Now(), nil)
 		seq += 7
 		bench.saver.note(g, saveNow)
-		bench.saver.save(b.Context(), bench.saver.all(), false)
+		bench.saver.save(b.Context(), bench.saver.all(false), false)
 	}
 }
 

@@ -132,6 +132,26 @@ func (g *group) takersLocked(now time.Time) inspect.Takers {
 	return t
 }
 
+// demandLocked is how many messages all consumers and pulls together would take now.
+func (g *group) demandLocked() (n int) {
+	if !g.wantedLocked() {
+		return 0
+	}
+	most := g.mostHeldLocked()
+	for _, c := range g.mu.consumers {
+		if c.credit.messages > 0 && c.credit.bytes > 0 && !g.mu.rules.Throttled(c.id) {
+			n += min(c.credit.messages, g.mayHoldLocked(c, most))
+		}
+	}
+	if len(g.mu.pulls) == 0 || g.mu.rules.Throttled(pullSession) {
+		return n
+	}
+	for _, most := range g.mu.pulls {
+		n += most
+	}
+	return n
+}
+
 // takeTurnsLocked gives each consumer one turn, as their credits allow.
 func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) {
 	most, hungry := g.mostHeldLocked(), 0

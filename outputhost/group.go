@@ -46,9 +46,9 @@ type group struct {
 		ordered   []*share                 // of shares, oldest extent first; nil when they changed
 		consumers []*consumer              // in turn
 		turn      int
-		pulls     map[chan struct{}]struct{} // unary pulls that wait for a message
-		pulled    time.Duration              // when the last one ended, see elapsed
-		lingering bool                       // readers are open for the pull that may follow the last one
+		pulls     map[chan struct{}]int // unary pulls that wait, and for how many messages
+		pulled    time.Duration         // when the last one ended, see elapsed
+		lingering bool                  // readers are open for the pull that may follow the last one
 		pumping   bool
 		again     bool // an event came while pumping
 		closed    bool

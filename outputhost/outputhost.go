@@ -210,7 +210,7 @@ func (h *Host) Run(ctx context.Context) error {
 	loops.Wait()
 	last, cancel := context.WithTimeout(h.tasks.Context(), h.cfg.CallTimeout)
 	defer cancel()
-	h.saver.save(last, h.saver.all(), true)
+	h.saver.save(last, h.saver.all(true), true)
 	return nil
 }
 
@@ -226,7 +226,7 @@ func (h *Host) Stop(ctx context.Context) error {
 	h.tasks.Stop(core.Errorf(core.CodeDraining, "output host is stopping"))
 	last, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	h.saver.save(last, h.saver.all(), true)
+	h.saver.save(last, h.saver.all(true), true)
 	return nil
 }
 

@@ -26,7 +26,7 @@ const (
 // pullSession is the session of all unary pulls of a group.
 const pullSession dispatch.SessionID = 0
 
-// pullAgain is how long after a pull the next one is expected: until then retries are kept ready for it.
+// pullAgain is how long after a pull the next one is expected: until then there is a consumer to the rules.
 const pullAgain = time.Minute
 
 // pull hands out up to most messages, waiting for the first up to wait.
@@ -37,9 +37,9 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 	wake := make(chan struct{}, 1)
 	g.mu.Lock()
 	if g.mu.pulls == nil {
-		g.mu.pulls = make(map[chan struct{}]struct{})
+		g.mu.pulls = make(map[chan struct{}]int)
 	}
-	g.mu.pulls[wake] = struct{}{}
+	g.mu.pulls[wake] = most
 	g.mu.Unlock()
 	defer g.endPull(wake)
 	g.pump() // reading may have to begin

@@ -25,7 +25,7 @@ func (g *group) pump() {
 		if mayGive {
 			g.mu.rules.Tick(now)
 			g.orderLocked()
-			g.mu.rules.Want(g.wantedLocked() || g.h.elapsed(now)-g.mu.pulled < pullAgain)
+			g.mu.rules.Want(g.demandLocked(), g.wantedLocked() || g.h.elapsed(now)-g.mu.pulled < pullAgain)
 			if g.mu.paused == nil {
 				out = g.takeLocked(now)
 			}

@@ -149,7 +149,7 @@ func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
 		defer g.mu.Unlock()
 		s := g.mu.shares[e.ID]
 		s.reader = nil
-		g.mu.pulls = map[chan struct{}]struct{}{make(chan struct{}): {}} // somebody wants messages
+		g.mu.pulls = map[chan struct{}]int{make(chan struct{}): 1} // somebody wants messages
 		g.readLocked()
 		wants := s.reader != nil
 		s.reader = nil

@@ -40,3 +40,20 @@ func TestCheckPublished_PastIsOfHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestPast_WithoutUnsure is written as builds wrote it that knew no unsure attempts.
+func TestPast_WithoutUnsure(t *testing.T) {
+	for _, p := range []Past{{Settled: 1, Excused: 2, Epoch: 3}, {Settled: 1, Excused: 2, Epoch: 3, Unsure: 2}} {
+		extra := WithPast(nil, p)
+		if got := ReadPast(extra); got != p {
+			t.Errorf("got %+v, want %+v", got, p)
+		}
+		n := 0
+		for b := range eachExtra(extra, extraPast) {
+			n = len(b)
+		}
+		if (n == pastLen) != (p.Unsure == 0) {
+			t.Errorf("%+v is written in %d bytes", p, n)
+		}
+	}
+}

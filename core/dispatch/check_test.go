@@ -138,6 +138,8 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			fail("seq %d is kept back, waits %d times, and has a deadline: %v", seq, waiting[seq], covered[seq])
 		case m.phase == withheld && (m.batch == nil || waiting[seq] > 0 || m.attempts > 0 || s.withheld[seq] == 0):
 			fail("seq %d is withheld, and waits %d times", seq, waiting[seq])
+		case m.phase == unclaimed && m.batch != nil && !slices.Contains(s.group.unclaimed.all(), deadRef{s, seq}):
+			fail("seq %d waits for credit but nobody knows", seq)
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)
 		case m.phase.leaves() && s.records[seq] == nil:

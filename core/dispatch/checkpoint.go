@@ -21,17 +21,19 @@ const (
 )
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
-// next attempt of every retry that waits or is ready as handed out, since it may be right after (a first attempt, of what was
-// returned unseen, is not counted: it may be forgotten), unless nobody takes messages (see Want); final says that nothing
+// next attempt of every retry for which there is credit as handed out, since it may be right after (a first attempt, of what was
+// returned unseen, is not counted: it may be forgotten); see Want. final says that nothing
 // will be handed out after it (the owner hands the share over), and records the plain truth.
 func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
 	t := s.group.at(now)
 	s.group.settleGiven()
-	s.changed = false
 	s.token++
 	if s.group.unwanted {
 		s.uncount()
+	} else if !final {
+		s.group.claimRetries()
 	}
+	s.changed, s.final = false, final
 	done := &s.done
 	if s.group.once() {
 		if final {
@@ -96,7 +98,7 @@ func needed(entries []entry, frontier core.Seq) (n int) {
 
 // uncount has the retries that may be handed out wait for a checkpoint again.
 func (s *Share) uncount() {
-	if s.count[ready] == 0 {
+	if s.of(unsaved, ready) == 0 {
 		return
 	}
 	s.uncountAlone()
@@ -105,10 +107,13 @@ func (s *Share) uncount() {
 		return m != nil && m.phase == ready && m.attempts == 0
 	})
 	s.table.each(func(seq core.Seq, m *message) {
-		if m.phase == ready && m.attempts > 0 {
-			s.move(m, unsaved)
-			s.pending.push(saving{seq: seq})
+		if (m.phase == unsaved || m.phase == ready) && m.attempts > 0 {
+			s.await(seq, m)
 		}
+	})
+	s.pending.filter(func(p *saving) bool {
+		m := s.table.get(p.seq)
+		return m != nil && m.phase == unsaved
 	})
 }
 
@@ -122,16 +127,18 @@ func (s *Share) entries(final bool, now int64) []entry {
 			e.text = s.texts[seq]
 		}
 		e.excused = uint16(s.excuses(seq))
+		doubt := s.unsure[seq]
+		e.unsure = doubt.spent
 		if len(s.records) > 0 {
 			e.metadata = string(s.metadataOf(seq))
 		}
 		switch m.phase {
 		case inFlight:
 			e.kind, e.due = kindLocked, milli(m.due)
-			e.firstTry = m.attempts == 1
+			e.firstTry, e.held = m.attempts == 1, final && !doubt.now
 		case delayed:
 			e.kind, e.due = kindWaiting, milli(m.due)
-		case lone: // its next attempt is not counted before it is its turn
+		case lone, unclaimed: // its next attempt is not counted yet
 			e.kind = kindWaiting
 		case unsaved, ready:
 			switch {
@@ -173,8 +180,11 @@ func reduce(entries []entry, level detail) []entry {
 			e.metadata = ""
 		case level == withoutFirst && e.firstTry:
 			continue
-		case level == attemptsOnly && e.kind < kindBlocked:
-			e.kind, e.due, e.failure = kindWaiting, 0, NoFailure
+		case level == attemptsOnly && e.kind < kindBlocked: // an attempt that is unsure stays so
+			if e.held {
+				e.kind, e.held = kindWaiting, false
+			}
+			e.due, e.failure = 0, NoFailure
 		}
 		out = join(out, e)
 	}
@@ -233,6 +243,7 @@ func (s *Share) restore(st State) {
 		if e.excused > 0 {
 			s.excuse(seq, m, e.excused)
 		}
+		s.doubt(seq, unsure{e.unsure, e.kind == kindLocked && !e.held})
 		if e.text != "" && e.failure != NoFailure {
 			s.keep(seq, e.text)
 		}

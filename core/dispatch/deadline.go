@@ -183,6 +183,10 @@ func (s *Share) due(seq core.Seq, m *message) {
 	switch m.phase {
 	case inFlight:
 		s.group.counters.Expired++
+		if s.pardon(seq, m) { // what is known of the attempt before stays
+			s.judge(seq, m, 0)
+			break
+		}
 		m.failure = LockExpired // what a consumer said of an earlier attempt stays: this one said nothing
 		s.failed(seq, m, 0)
 	case delayed:

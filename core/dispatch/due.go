@@ -121,6 +121,8 @@ func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
 			s.table.setPlace(seq, i)
 		}
 		switch m.phase {
+		case unclaimed:
+			s.group.unclaimed.push(deadRef{s, seq})
 		case ready:
 			s.queueReady(seq, m)
 		case lone:

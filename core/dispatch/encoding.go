@@ -33,7 +33,9 @@ const (
 	metadataBit  = 1 << 7
 	toShift      = 8  // the destination, 2 bits; only of kindTransferring, like the reason
 	reasonShift  = 10 // 3 bits
-	flagBits     = 13
+	unsureShift  = 13 // 2 bits: how many attempts do not count since they were unsure
+	heldBit      = 1 << 15
+	flagBits     = 16
 )
 
 const (
@@ -103,7 +105,10 @@ type place struct {
 func appendEntry(b []byte, e *entry, at place) ([]byte, place) {
 	b = binary.AppendUvarint(b, uint64(e.first-at.next))
 	b = binary.AppendUvarint(b, uint64(e.count-1))
-	flags := uint64(e.kind) | uint64(e.failure)<<failureShift
+	flags := uint64(e.kind) | uint64(e.failure)<<failureShift | uint64(e.unsure)<<unsureShift
+	if e.held {
+		flags |= heldBit
+	}
 	if e.kind == kindTransferring {
 		flags |= uint64(e.to)<<toShift | uint64(e.reason)<<reasonShift
 	}
@@ -236,6 +241,9 @@ func (e *entry) decode(b []byte, version byte, at *place) (rest []byte, ok bool)
 		}
 		e.excused = uint16(excused)
 	}
+	if uint16(e.unsure) > e.excused {
+		return nil, false
+	}
 	if e.hasDue() {
 		delta, size := binary.Varint(b)
 		if size <= 0 {
@@ -276,6 +284,10 @@ func (e *entry) decodeFlags(b []byte) (with uint64, rest []byte, ok bool) {
 		return 0, nil, false
 	}
 	e.to, e.reason = Destination(to), Reason(reason)
+	e.unsure, e.held = uint8(flags>>unsureShift&3), flags&heldBit != 0
+	if e.held && e.kind != kindLocked {
+		return 0, nil, false
+	}
 	return flags, b, true
 }
 

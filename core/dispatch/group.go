@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 
@@ -36,6 +37,8 @@ type Group struct {
 	policies    policyStates
 	given       []given                // in a group that delivers at most once
 	breaker     *breaker               // nil until an attempt fails, or a checkpoint tells of one
+	unclaimed   queue[deadRef]         // phase unclaimed, with bytes; others are skipped
+	credit      int                    // see Want
 	present     map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
 	paces       map[SessionID]pace     // of those that nack
 	isolation   *isolation             // nil while no message is to be handed out alone
@@ -44,7 +47,7 @@ type Group struct {
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64}
+	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt}
 }
 
 // at is now in ns, never before an instant given earlier.
@@ -79,7 +82,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	for _, s := range g.shares {
 		s.table.each(func(seq core.Seq, m *message) {
 			switch m.phase {
-			case delayed, unsaved, ready:
+			case delayed, unclaimed, unsaved, ready:
 				if s.exhausted(seq, m) {
 					s.judge(seq, m, 0)
 				}
@@ -137,6 +140,7 @@ func (g *Group) RemoveShare(s *Share) {
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	s.turns().forget(s)
+	g.unclaimed.filter(func(d *deadRef) bool { return !d.share.gone })
 	for to := range g.transfers {
 		g.transfers[to].filter(func(d *deadRef) bool { return !d.share.gone })
 	}
@@ -144,19 +148,6 @@ func (g *Group) RemoveShare(s *Share) {
 		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
 		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
 	}
-}
-
-// Want says whether somebody would take messages now; at first somebody would. While nobody does, retries wait and checkpoints do
-// not count their next attempt: a crash of the owner costs them none. Those counted before are counted again later.
-func (g *Group) Want(wanted bool) {
-	if g.unwanted == !wanted {
-		return
-	}
-	g.unwanted = !wanted
-	for _, s := range g.shares {
-		s.changed = s.changed || s.count[ready]+s.count[unsaved] > 0
-	}
-	g.chooseNext()
 }
 
 // Ready reports whether Take has something to hand out.

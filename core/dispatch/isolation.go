@@ -13,8 +13,8 @@ import (
 // it, and nothing else of the group waits. One such message at a time is counted, and ready for the next idle session:
 // should the owner die, that one is taken for handed out, and no other.
 //
-//	inFlight ── lock expired, one attempt left ─▶ lone ── its turn ─▶ unsaved ── Checkpoint, Saved ─▶ ready ── Take, alone ─▶ inFlight
-//	                                               └── nobody was idle for long, or there is one session only ─▶ unsaved, like any retry
+//	inFlight ── lock expired, one attempt left ─▶ lone ── its turn ─▶ unclaimed, unsaved ── Checkpoint, Saved ─▶ ready ── Take, alone ─▶ inFlight
+//	                                               └── nobody was idle for long, or there is one session only ─▶ unclaimed, like any retry
 const isolationPatience = 30 * time.Second
 
 // loner is a message that waits to be handed out alone.
@@ -25,7 +25,7 @@ type loner struct {
 
 // isolation is what a group keeps of lone messages.
 //
-//	counted is unsaved or ready, and in no share's retries
+//	counted is unclaimed, unsaved or ready, and in no share's retries
 //	holds, unless nil: messages in flight by session, of those that hold any
 type isolation struct {
 	waiting queue[loner] // phase lone, with bytes; others are skipped
@@ -75,7 +75,7 @@ func (a *isolation) isNext(s *Share, seq core.Seq) bool {
 // counts is how many messages of a share are counted and go to an idle session only.
 func (a *isolation) counts(s *Share) int {
 	if a != nil && a.counted.share == s {
-		if m := s.table.get(a.counted.seq); m != nil && (m.phase == unsaved || m.phase == ready) {
+		if m := s.table.get(a.counted.seq); m != nil && (m.phase == unclaimed || m.phase == unsaved || m.phase == ready) {
 			return 1
 		}
 	}
@@ -107,7 +107,7 @@ func (g *Group) tidy() (waits bool) {
 	if a == nil {
 		return false
 	}
-	if a.counted.share != nil && !a.counted.stands(unsaved, ready) {
+	if a.counted.share != nil && !a.counted.stands(unclaimed, unsaved, ready) {
 		a.counted = loner{}
 	}
 	for a.waiting.len() > 0 && !a.waiting.front().stands(lone) {
@@ -284,7 +284,7 @@ func (s *Share) uncountAlone() {
 		return
 	}
 	seq := a.counted.seq
-	if m := s.table.get(seq); m != nil && m.phase == ready {
+	if m := s.table.get(seq); m != nil && (m.phase == unsaved || m.phase == ready) {
 		s.move(m, lone)
 		if m.batch != nil {
 			s.waitAlone(seq)

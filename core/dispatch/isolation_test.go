@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func (c *crowd) step() {
 			alive++
 		}
 	}
-	c.g.Want(alive > 0)
+	c.g.Want(math.MaxInt, alive > 0)
 	c.g.Connected(alive)
 	c.g.Tick(c.now)
 	for _, w := range c.workers {
@@ -179,14 +180,14 @@ func TestIsolation_SomebodyComes(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 1)
 	take(g, 1, start)
 	g.Leave(1)
-	g.Want(false)
+	g.Want(0, false)
 	save(s, start)
 	now := start.Add(10 * time.Second)
 	g.Tick(now)
 	save(s, now)
 	now = now.Add(time.Minute)
 	g.Tick(now) // as all events are: it comes before who has come counts
-	g.Want(true)
+	g.Want(math.MaxInt, true)
 	if s.Unsaved() == 0 || !s.Changed() {
 		t.Errorf("nothing is to be saved: %+v", s.Standing(1))
 	}

@@ -23,7 +23,7 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 
 // judge sends a message on: to its next attempt, here or by the retry queue, or if it had its last to its end.
 func (s *Share) judge(seq core.Seq, m *message, until int64) {
-	delete(s.extended, seq)
+	s.endLock(seq)
 	if m.phase.leaves() {
 		s.withdraw(seq, m)
 	}
@@ -68,9 +68,12 @@ func (s *Share) retry(seq core.Seq, m *message) {
 	s.await(seq, m)
 }
 
-// await has a message wait for its next attempt to be counted durably.
+// await has a message wait for credit. Without its bytes it waits for those.
 func (s *Share) await(seq core.Seq, m *message) {
 	s.changed = true
-	s.move(m, unsaved)
-	s.pending.push(saving{seq: seq})
+	s.move(m, unclaimed)
+	if m.batch != nil {
+		s.group.unclaimed.push(deadRef{s, seq})
+		s.group.claimRetries()
+	}
 }

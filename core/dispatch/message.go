@@ -16,16 +16,16 @@ import (
 //	    Nack, lock expired, attempts left│  │  │  └──────────── Take ────────────┐         │ also from
 //	            ┌────────────────────────┤  │  └─ Return ──────────────────▶ ready         │ every phase
 //	            ▼ no delay               │  │                                  ▲           │ below
-//	         unsaved ── Checkpoint, Saved ─────────────────────────────────────┘           │
+//	        unclaimed ── Want ──▶ unsaved ── Checkpoint, Saved ────────────────┘           │
 //	            ▲                        │ delay                                           │
 //	            └──── Tick at due ── delayed                                               │
 //	                                     │                                                 │
-//	         unsaved ◀── Checkpoint while nobody takes messages ── ready
+//	       unclaimed ◀── Checkpoint while nobody takes messages ── unsaved, ready
 //
 //	       last attempt failed, Reject   │                                                 │
 //	          (dlq), or a long delay     ├─▶ leaving … see transfer.go ─ Transferred ──────┤
 //	          (drop)                     ├─────────────────────────────────────────────────┘
-//	          (block)                    └─▶ blocked ── Update ─▶ unsaved | leaving | done
+//	          (block)                    └─▶ blocked ── Update ─▶ unclaimed | leaving | done
 //
 //	of a timer extent: unread ─ OfferDue ─▶ early ─ Tick at due ─▶ unbegun
 //	                   unread ─ OfferDue ─▶ unbegun ─ Take ─▶ inFlight
@@ -40,6 +40,7 @@ const (
 	none         phase = iota // no entry
 	inFlight                  // locked by a consumer until due
 	delayed                   // waits until due
+	unclaimed                 // waits for credit; see claims.go
 	unsaved                   // waits for a checkpoint that counts its next attempt
 	ready                     // may be handed out again; its next attempt is counted durably
 	blocked                   // exhausted in a group that blocks

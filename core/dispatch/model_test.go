@@ -51,6 +51,8 @@ type fate struct {
 	replaced bool      // its metadata are
 	begun    bool      // it was handed out, as far as the owner knows
 	session  SessionID // that got it last from this owner
+	unsure   bool      // its lock is of an owner that died
+	spent    int       // attempts that did not count for that
 	appended time.Time // as its batch says
 	expire   time.Time // zero: never
 }
@@ -273,7 +275,7 @@ func (m *machine) tick(t *rapid.T) {
 	m.g.Tick(m.now)
 	for seq, f := range m.fates {
 		if f.locked && !f.until.After(m.now) {
-			m.failed(seq, f.until, false)
+			m.expired(seq)
 		}
 	}
 	m.uncounted(t)

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"math"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -51,7 +52,7 @@ func (m *machine) buried(t *rapid.T) {
 // want also checks that a checkpoint for nobody counts no attempt that was not handed out.
 func (m *machine) want(t *rapid.T) {
 	wanted := rapid.Bool().Draw(t, "wanted")
-	m.g.Want(wanted)
+	m.g.Want(rapid.SampledFrom([]int{0, 1, 5, math.MaxInt}).Draw(t, "credit"), wanted)
 	if wanted {
 		return
 	}

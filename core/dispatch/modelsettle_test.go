@@ -69,6 +69,7 @@ func (m *machine) ackProven(t *rapid.T) {
 // failed is what the model makes of a failed attempt.
 func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
 	f := m.fate(seq)
+	f.unsure = false
 	f.locked, f.until, f.leaves = false, until, f.replaced || until.Sub(m.now) > ParkAfter
 	if rejected || m.counted(seq) >= m.spec.MaxDeliveries {
 		f.until, f.leaves = time.Time{}, false
@@ -77,6 +78,19 @@ func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
 		f.blocked = m.spec.Exhausted == core.ExhaustedBlock
 		f.rejected = rejected
 	}
+}
+
+// expired is what the model makes of a lock that ran out.
+func (m *machine) expired(seq core.Seq) {
+	f := m.fate(seq)
+	if !f.unsure || f.spent == mostUnsure {
+		m.failed(seq, f.until, false)
+		return
+	}
+	f.spent++
+	m.excused[seq]++
+	until := f.until
+	m.failed(seq, until, false)
 }
 
 func (m *machine) nack(t *rapid.T) {
@@ -133,6 +147,7 @@ func (m *machine) extend(t *rapid.T) {
 	if err := m.s.Extend(seq, uint16(f.attempts), d, m.now); err != nil {
 		t.Fatalf("extend: %v", err)
 	}
+	f.unsure = f.unsure && f.until.Equal(m.now.Add(d))
 	f.until = m.now.Add(d)
 }
 
@@ -142,6 +157,7 @@ func (m *machine) giveBack(t *rapid.T) {
 		t.Fatalf("return: %v", bad)
 	}
 	f.attempts--
+	f.unsure = false
 	f.locked, f.until = false, time.Time{}
 	if f.attempts > 0 && m.counted(seq) >= m.spec.MaxDeliveries {
 		m.failed(seq, time.Time{}, false)

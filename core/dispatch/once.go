@@ -30,7 +30,7 @@ type given struct {
 func (s *Share) claims() bool { return s.group.once() || s.returning }
 
 // claiming reports whether messages of the share are claimed and not handed out, besides one that waits for an idle session.
-func (s *Share) claiming() bool { return s.of(unsaved, ready) > s.group.isolation.counts(s) }
+func (s *Share) claiming() bool { return s.of(unclaimed, unsaved, ready) > s.group.isolation.counts(s) }
 
 // claim has up to a credit of buffered messages wait for the checkpoint that says that they are done.
 func (s *Share) claim(messages, bytes int) {

@@ -25,6 +25,7 @@ type Past struct {
 	Attempts uint16       // deliveries so far, in all
 	Settled  uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
 	Excused  uint16       // of the others, those that do not count
+	Unsure   uint8        // of these, those that do not count since they were unsure
 	Epoch    uint64       // of the group, when it was parked
 }
 
@@ -62,6 +63,7 @@ func (s *Share) goOn(seq core.Seq, m *message, past Past) {
 	if past.Excused > 0 {
 		s.excuse(seq, m, past.Excused)
 	}
+	s.doubt(seq, unsure{spent: past.Unsure})
 }
 
 // copyPlace tells places apart, as far as need be: two that look the same only keep a copy.

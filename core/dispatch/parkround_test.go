@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -91,7 +92,7 @@ func (w *rounds) append(t *rapid.T, faults bool) {
 			outcome = rapid.IntRange(0, 3).Draw(t, "outcome")
 		}
 		if outcome < 2 {
-			past := Past{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, Excused: p.Excused}
+			past := Past{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, Excused: p.Excused, Unsure: p.Unsure}
 			w.retry = append(w.retry, parkedThere{past, p.Due})
 		}
 		if outcome == 0 {
@@ -107,8 +108,8 @@ func (w *rounds) append(t *rapid.T, faults bool) {
 func (w *rounds) work(t *rapid.T, good bool) {
 	for _, r := range w.g.Take(1, Credit{Messages: 5, Bytes: 1 << 20}, w.now, nil) {
 		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
-			if int(r.Attempt) > w.spec.MaxDeliveries {
-				t.Fatalf("message %d comes as attempt %d", w.message(r.Share, seq), r.Attempt)
+			if excused := r.Share.excuses(seq); int(r.Attempt)-excused > w.spec.MaxDeliveries || excused > mostUnsure || excused > 0 && !w.lost {
+				t.Fatalf("message %d comes as attempt %d, of which %d do not count", w.message(r.Share, seq), r.Attempt, excused)
 			}
 			at := w.message(r.Share, seq)
 			if !w.lost && (w.over[at] || int(r.Attempt) != w.tried[at]+1) {
@@ -137,7 +138,7 @@ func (w *rounds) work(t *rapid.T, good bool) {
 		}
 	}
 	for _, d := range takeDead(w.g, 10) {
-		if int(d.Attempts) != w.spec.MaxDeliveries {
+		if int(d.Attempts-d.Excused) != w.spec.MaxDeliveries {
 			t.Fatalf("message %d is dead after %d attempts", w.message(d.Share, d.Seq), d.Attempts)
 		}
 		w.over[w.message(d.Share, d.Seq)] = true
@@ -166,7 +167,9 @@ func TestPark_Rounds(t *testing.T) {
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 20).Draw(t, "s")) * time.Second)
 				w.g.Tick(w.now)
 			},
-			"want": func(t *rapid.T) { w.g.Want(rapid.Bool().Draw(t, "wanted")) },
+			"want": func(t *rapid.T) {
+				w.g.Want(rapid.SampledFrom([]int{0, 1, 5, math.MaxInt}).Draw(t, "credit"), rapid.Bool().Draw(t, "wanted"))
+			},
 			"crash": func(t *rapid.T) {
 				if !mortal {
 					t.Skip("this owner lives on")
@@ -176,7 +179,7 @@ func TestPark_Rounds(t *testing.T) {
 			},
 			"rebuild": func(t *rapid.T) { w.g.Rebuild(w.shares[rapid.IntRange(0, 1).Draw(t, "share")], w.now) },
 		})
-		w.g.Want(true)
+		w.g.Want(math.MaxInt, true)
 		for i := 0; i < 200 && !(w.shares[0].Done(w.n) && w.shares[1].Done(core.Seq(len(w.retry)))); i++ {
 			w.offer(t)
 			w.work(t, true)

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"bytes"
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -60,10 +61,10 @@ func (m *machine) start(t *rapid.T) {
 		}
 		if e, ok := st.messages[seq]; ok {
 			f := m.fate(seq)
-			f.attempts, f.begun, f.replaced = int(e.attempts), true, e.metadata != ""
+			f.attempts, f.begun, f.replaced, f.spent = int(e.attempts), true, e.metadata != "", int(e.unsure)
 			switch e.kind {
 			case kindLocked:
-				f.locked, f.until = true, time.UnixMilli(e.due)
+				f.locked, f.until, f.unsure = true, time.UnixMilli(e.due), !e.held
 			case kindWaiting:
 				f.until = time.UnixMilli(e.due)
 				f.leaves = f.replaced || f.until.Sub(m.now) > ParkAfter
@@ -169,7 +170,7 @@ func (m *machine) drain(t *rapid.T) {
 		m.s.AckProven(m.s.next-1, m.now) // so that the breaker closes
 		m.now = m.now.Add(20 * time.Second)
 		m.g.Tick(m.now)
-		m.g.Want(true)
+		m.g.Want(math.MaxInt, true)
 		blob, token := m.s.Checkpoint(nil, false, m.now)
 		m.durable = blob
 		m.s.Saved(token)
@@ -210,9 +211,9 @@ func TestCheckpoint_ReplacedBeforeItWasSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Checkpoint(nil, false, start)
-	g.Want(false)
+	g.Want(0, false)
 	save(s, start)
-	g.Want(true)
+	g.Want(math.MaxInt, true)
 	want(t, "before its count is durable", take(g, 1, start))
 	save(s, start)
 	want(t, "after", take(g, 1, start), "1+1@2")

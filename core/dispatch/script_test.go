@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -178,7 +179,7 @@ func (s *script) advance(a args) string {
 }
 
 func (s *script) want(a args) string {
-	s.group.Want(a.word(0) == "on")
+	s.group.Want(a.number("credit", math.MaxInt), a.word(0) == "on")
 	return ""
 }
 

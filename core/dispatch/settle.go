@@ -105,6 +105,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	if len(s.excused) > 0 {
 		delete(s.excused, seq)
 	}
+	if len(s.unsure) > 0 {
+		delete(s.unsure, seq)
+	}
 	if len(s.records) > 0 {
 		s.forgetTransfer(seq)
 	}
@@ -290,7 +293,7 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 // giveBack has a message in flight, which no application saw, ready again under the same attempt number.
 func (s *Share) giveBack(seq core.Seq, m *message) {
 	s.group.counters.Returned++
-	delete(s.extended, seq)
+	s.endLock(seq)
 	s.move(m, none)
 	m.attempts--
 	s.changed = true

@@ -36,6 +36,7 @@ type Share struct {
 	repeats   int32                    // retries in flight
 	texts     map[core.Seq]string      // what consumers said of failed messages
 	excused   map[core.Seq]uint16      // attempts that do not count; see breaker.go
+	unsure    map[core.Seq]unsure      // see unsure.go
 	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
 	transfers *[Destinations]transfers // nil while records is
 	noted     int                      // bytes of texts, and of metadata in records
@@ -58,6 +59,7 @@ type Share struct {
 	token     uint64          // of the last checkpoint
 	saved     uint64          // token of the last one that is durable
 	changed   bool
+	final     bool // the last checkpoint was
 	full      bool
 	merged    bool // see Merged
 	returning bool // see Returning
@@ -176,6 +178,8 @@ func (s *Share) admit(b *batch) (fresh int) {
 		m.batch = b
 		s.missing--
 		switch m.phase {
+		case unclaimed:
+			s.group.unclaimed.push(deadRef{s, seq})
 		case ready:
 			s.queueReady(seq, m)
 		case lone:
@@ -254,7 +258,7 @@ func (s *Share) rest() {
 	s.unbegun.trim()
 	s.pending.trim()
 	s.table = newTable()
-	s.excused, s.weight = nil, nil
+	s.excused, s.unsure, s.weight = nil, nil, nil
 	s.records, s.transfers = nil, nil
 	s.texts, s.noted = nil, 0
 }
@@ -288,7 +292,7 @@ func (s *Share) Full() bool { return s.full }
 func (s *Share) Depth() Depth {
 	kept := s.kept()
 	d := Depth{
-		Ready:    s.buffered - kept + s.of(ready, unsaved, lone, unbegun, handed),
+		Ready:    s.buffered - kept + s.of(ready, unsaved, unclaimed, lone, unbegun, handed),
 		InFlight: s.of(inFlight),
 		Delayed:  kept + s.of(delayed, early, withheld),
 		Kept:     kept + s.of(early),
@@ -303,7 +307,7 @@ func (s *Share) Depth() Depth {
 	}
 	older := func(seq core.Seq) bool {
 		m := s.table.get(seq)
-		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != lone && m.phase != unbegun {
+		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != lone && m.phase != unbegun {
 			return false
 		}
 		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
@@ -319,6 +323,11 @@ func (s *Share) Depth() Depth {
 	_ = slices.ContainsFunc(s.unbegun.all(), older)
 	_ = slices.ContainsFunc(s.retries.all(), older)
 	_ = slices.ContainsFunc(s.firsts.all(), older)
+	for _, x := range s.group.unclaimed.all() {
+		if x.share == s && older(x.seq) {
+			break
+		}
+	}
 	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
 	return d
 }

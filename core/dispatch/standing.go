@@ -25,7 +25,7 @@ const (
 )
 
 var places = [phases]Place{
-	inFlight: PlaceInFlight, delayed: PlaceDelayed, unsaved: PlaceUnsaved, ready: PlaceReady,
+	inFlight: PlaceInFlight, delayed: PlaceDelayed, unclaimed: PlaceReady, unsaved: PlaceUnsaved, ready: PlaceReady,
 	blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed, lone: PlaceAlone,
 	leaving: PlaceDying, announced: PlaceDying, transferring: PlaceDying, appending: PlaceDying, held: PlaceDying, // or parked, by the destination
 }
@@ -80,8 +80,11 @@ func (s *Share) placeOf(seq core.Seq, m *message) Place {
 // standing describes a message that has a phase.
 func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.texts[seq], m.session
-	if m.phase == ready && s.group.isolation.isNext(s, seq) {
+	switch {
+	case m.phase == ready && s.group.isolation.isNext(s, seq):
 		st.Place = PlaceAlone
+	case m.phase == unclaimed && s.group.credit > s.group.claims():
+		st.Place = PlaceUnsaved
 	}
 	if b := m.batch; b != nil {
 		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)
@@ -107,6 +110,7 @@ func (s *Share) handedOut(seq core.Seq, m *message) int64 {
 
 // extend notes when a message was handed out, before its lock says so no more.
 func (s *Share) extend(seq core.Seq, m *message) {
+	s.sure(seq)
 	if _, known := s.extended[seq]; known {
 		return
 	}

@@ -29,6 +29,8 @@ type entry struct {
 	failure  Failure
 	attempts uint16
 	excused  uint16 // of these, that do not count; ≤ attempts
+	unsure   uint8  // of those, that do not count since they were unsure; ≤ excused, ≤ mostUnsure
+	held     bool   // of kindLocked: the owner gave the share away, and a consumer holds the message; else the attempt is unsure
 	due      int64  // unix ms
 	text     string
 	metadata string // that replace the message's own
@@ -91,7 +93,8 @@ func (st *State) Merge(o State) {
 		if b.supersedes(a) {
 			a, b = b, a
 		}
-		a.attempts, a.excused = max(a.attempts, b.attempts), max(a.excused, b.excused)
+		a.attempts, a.excused, a.unsure = max(a.attempts, b.attempts), max(a.excused, b.excused), max(a.unsure, b.unsure)
+		a.held = a.held && b.held
 		if a.kind < kindBlocked {
 			a.due = max(a.due, b.due)
 		}

@@ -57,6 +57,9 @@ func TestCheckpoint_Content(t *testing.T) {
 	}
 	final, _ := s.Checkpoint(nil, true, now)
 	exp[3] = entry{kind: kindWaiting, attempts: 1, failure: Nacked}
+	for _, seq := range []core.Seq{7, 8} {
+		exp[seq] = entry{kind: kindLocked, held: true, attempts: 1, due: ms(10 * time.Second)}
+	}
 	if diff := cmp.Diff(exp, decode(t, final).plain(), cmp.AllowUnexported(entry{})); diff != "" {
 		t.Errorf("final (-want +got):\n%s", diff)
 	}

@@ -27,7 +27,7 @@ import (
 //	held          the time to try again                      Tick at due        transferring
 //
 // A checkpoint that has no room for the message sends it back from announced to leaving. A message is handed out from
-// here after all, as a retry (unsaved), where the rules of its destination allow that: see route. It ends elsewhere,
+// here after all, as a retry (unclaimed), where the rules of its destination allow that: see route. It ends elsewhere,
 // too: an ack settles it until it is appended, see tooLate; and what expires on its way to the retry queue takes the
 // way of what expires.
 
@@ -148,7 +148,8 @@ type Transfer struct {
 	Of       Source
 	Seq      core.Seq
 	Attempts uint16 // here: see Past
-	Excused  uint16 // of these
+	Excused  uint16 // of these, do not count
+	Unsure   uint8  // of those, since they were unsure
 	Failure  Failure
 	Text     string // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
 	Metadata []byte // in place of the record's, nil: it keeps those; not to be changed
@@ -181,7 +182,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		s.step(m, x, appending)
 		s.lend(seq, m.batch)
 		t := Transfer{
-			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Failure: m.failure, Text: s.texts[seq],
+			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Unsure: s.unsure[seq].spent, Failure: m.failure, Text: s.texts[seq],
 			Metadata: x.metadata, Session: m.session, Enqueued: s.enqueued(m.batch, seq), Again: x.mayBeThere, Record: s.record(m.batch, seq),
 		}
 		if to == DeadLetterQueue {

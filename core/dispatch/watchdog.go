@@ -70,6 +70,8 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 		if m.due <= now {
 			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
 		}
+	case unclaimed:
+		queued = m.batch == nil || slices.Contains(s.group.unclaimed.all(), deadRef{s, seq})
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
@@ -127,6 +129,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	g.leaveAlone(s)
 	g.locks.filter(func(l *lock) bool { return l.share != s })
 	s.turns().forget(s)
+	g.unclaimed.filter(func(d *deadRef) bool { return d.share != s })
 	for to := range g.transfers {
 		g.transfers[to].filter(func(d *deadRef) bool { return d.share != s })
 	}
@@ -135,7 +138,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		g.sink(i)
 	}
 	*s = Share{
-		group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
 	}
 	if s.records != nil {
@@ -175,7 +178,7 @@ func (s *Share) replace(seq core.Seq, was *message) {
 	case inFlight, delayed:
 		s.move(m, was.phase)
 		s.group.wakeAt(s, seq, m.due)
-	case unsaved, lone:
+	case unclaimed, unsaved, lone:
 		s.retry(seq, m)
 	case leaving, announced, transferring, appending, held:
 		s.rebuildTransfer(seq, m, was.phase)

@@ -181,6 +181,7 @@ func TestRule_Exhausted(t *testing.T) {
 			w.eventually(name+": "+depth, 10*time.Second, func() bool { return counts(w.depth(name)) == depth })
 			w.close(con)
 		}
+		sleep(time.Second + 100*time.Millisecond) // what has ended is durable
 		for i := range 2 {
 			w.Crash(OutputOf(i))
 			w.Up(OutputOf(i))

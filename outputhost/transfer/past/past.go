@@ -52,7 +52,7 @@ func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, e
 	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
 	if t.To == dispatch.RetryQueue {
 		r.DeliverAt = core.UnixMillis(t.Due)
-		life.Settled, life.Excused = before, t.Excused
+		life.Settled, life.Excused, life.Unsure = before, t.Excused, t.Unsure
 	} else if t.Failure == dispatch.Lapsed {
 		r.ExpireAt = 0 // else nobody would get it from there
 	}
