@@ -50,6 +50,7 @@ func (g *group) taken(most int) (places []uint64) {
 	defer g.mu.Unlock()
 	for len(places) < most {
 		g.orderLocked()
+		g.mu.rules.Want(1<<20, true)
 		runs := g.mu.rules.Take(1, dispatch.Credit{Messages: most - len(places), Bytes: 1 << 20}, g.h.deps.Now(), nil)
 		if len(runs) == 0 {
 			break

@@ -117,6 +117,7 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 	var out []*pb.PulledMessage
 	var failed error // to read the first of those that could not be
 	g.orderLocked()
+	g.mu.rules.Want(max(most, g.demandLocked()), true)
 	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := shareOf(run.Share)
 		g.h.metrics.handedOut(run, now)

@@ -42,6 +42,7 @@ func (b *bench) taken(a *pb.Assignment, n int) (*group, *share) {
 		if err := s.rules.Offer(r, b.deps.Now()); err != nil {
 			b.t.Fatal(err)
 		}
+		g.mu.rules.Want(1<<20, true)
 		g.mu.rules.Take(1, dispatch.Credit{Messages: n, Bytes: 1 << 20}, b.deps.Now(), nil)
 		return g, s
 	}

@@ -100,7 +100,7 @@ func (b *breaker) state() BreakerState {
 func (b *breaker) isOpen() bool { return b != nil && b.open }
 
 // admit is how many messages may be handed out now.
-func (b *breaker) admit(scope) int {
+func (b *breaker) admit(scope, int64) int {
 	if !b.isOpen() {
 		return math.MaxInt
 	}
@@ -255,7 +255,7 @@ func (b *breaker) close() {
 }
 
 // nextDeadline is when tick has something to do.
-func (b *breaker) nextDeadline() (at int64, ok bool) {
+func (b *breaker) nextDeadline(int64) (at int64, ok bool) {
 	if !b.isOpen() {
 		return 0, false
 	}

@@ -34,10 +34,10 @@ func (b *breaker) failAll(key, n int, first bool) (counted int, opened bool) {
 
 // round hands out a round of probes, of which first ones and others fail, and goes on to the next.
 func (b *breaker) round(now *int64, first bool) (probes, counted int) {
-	probes = b.admit(groupScope)
+	probes = b.admit(groupScope, 0)
 	b.handed(probes, *now)
 	counted, _ = b.failAll(1000, probes, first)
-	at, _ := b.nextDeadline()
+	at, _ := b.nextDeadline(0)
 	*now = at
 	b.tick(at)
 	return probes, counted
@@ -46,7 +46,7 @@ func (b *breaker) round(now *int64, first bool) (probes, counted int) {
 // TestBreaker_OpensByFailuresInARow needs twenty messages, five of them fresh, and nothing that succeeds between them.
 func TestBreaker_OpensByFailuresInARow(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
-	if _, opened := b.failAll(1, breakerLeast-1, true); opened || b.admit(groupScope) != math.MaxInt {
+	if _, opened := b.failAll(1, breakerLeast-1, true); opened || b.admit(groupScope, 0) != math.MaxInt {
 		t.Fatal("it opened by 19 messages")
 	}
 	if _, opened := b.failAll(1, breakerLeast-1, false); opened {
@@ -210,10 +210,10 @@ func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 		}
 	}
 	b.succeeded(1)
-	if b.open || b.admit(groupScope) != math.MaxInt {
+	if b.open || b.admit(groupScope, 0) != math.MaxInt {
 		t.Fatal("it is not closed by a success")
 	}
-	if _, waits := b.nextDeadline(); waits {
+	if _, waits := b.nextDeadline(0); waits {
 		t.Fatal("it has a deadline while it is closed")
 	}
 }
@@ -225,8 +225,8 @@ func TestBreaker_RoundsNeedConsumers(t *testing.T) {
 	for i := range int64(1000) {
 		b.tick(i * int64(time.Hour))
 	}
-	if _, waits := b.nextDeadline(); waits || b.rounds != 0 || b.admit(groupScope) != breakerProbes {
-		t.Fatalf("%d rounds passed, %d probes are left", b.rounds, b.admit(groupScope))
+	if _, waits := b.nextDeadline(0); waits || b.rounds != 0 || b.admit(groupScope, 0) != breakerProbes {
+		t.Fatalf("%d rounds passed, %d probes are left", b.rounds, b.admit(groupScope, 0))
 	}
 }
 
@@ -271,7 +271,7 @@ func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
 	if _, counted := b.round(&now, false); counted != 0 {
 		t.Errorf("a first attempt failed, and %d failures count", counted)
 	}
-	if n := b.admit(groupScope); n != breakerProbes {
+	if n := b.admit(groupScope, 0); n != breakerProbes {
 		t.Errorf("a round of %d then", n)
 	}
 }
@@ -281,8 +281,8 @@ func TestBreaker_Off(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
 	b.set(0, time.Minute)
-	if counted, opened := b.failAll(1, 1000, true); opened || counted != 1000 || b.admit(groupScope) != math.MaxInt || len(b.latest) > 0 {
-		t.Errorf("opened %v, %d of 1000 counted, admits %d", opened, counted, b.admit(groupScope))
+	if counted, opened := b.failAll(1, 1000, true); opened || counted != 1000 || b.admit(groupScope, 0) != math.MaxInt || len(b.latest) > 0 {
+		t.Errorf("opened %v, %d of 1000 counted, admits %d", opened, counted, b.admit(groupScope, 0))
 	}
 }
 
@@ -303,7 +303,7 @@ func TestBreaker_SaveRestore(t *testing.T) {
 			t.Fatalf("saved are %d bytes, version %d", len(saved), saved[0])
 		}
 		next := minuteBreaker(core.BreakerAlways)
-		if !next.restore(saved, now) || next.since != b.since || next.rounds != 0 || next.pause != b.pause || next.admit(groupScope) != breakerProbes {
+		if !next.restore(saved, now) || next.since != b.since || next.rounds != 0 || next.pause != b.pause || next.admit(groupScope, 0) != breakerProbes {
 			t.Errorf("after %d rounds:\n%+v became\n%+v", rounds, b, next)
 		}
 		if next.restore(saved, now) {
@@ -369,7 +369,7 @@ func TestBreaker_Properties(t *testing.T) {
 					was = was && percent == core.BreakerAlways // else a share of probes closes it
 				}
 			case 4:
-				b.handed(min(b.admit(groupScope), rapid.IntRange(1, 300).Draw(t, "handed")), now)
+				b.handed(min(b.admit(groupScope, 0), rapid.IntRange(1, 300).Draw(t, "handed")), now)
 			case 5:
 				now += rapid.Int64Range(0, int64(2*time.Minute)).Draw(t, "time")
 				b.tick(now)
@@ -383,12 +383,12 @@ func TestBreaker_Properties(t *testing.T) {
 			if was && !b.open && !restored {
 				t.Fatal("it closed without a success")
 			}
-			at, waits := b.nextDeadline()
-			if b.open && b.admit(groupScope) == 0 && !waits {
+			at, waits := b.nextDeadline(0)
+			if b.open && b.admit(groupScope, 0) == 0 && !waits {
 				t.Fatal("it is open, without a probe or a deadline")
 			}
-			if b.open && (b.admit(groupScope) > breakerMost || waits && at > now+int64(breakerLongest)) {
-				t.Fatalf("a round of %d, the next one in %s", b.admit(groupScope), time.Duration(at-now))
+			if b.open && (b.admit(groupScope, 0) > breakerMost || waits && at > now+int64(breakerLongest)) {
+				t.Fatalf("a round of %d, the next one in %s", b.admit(groupScope, 0), time.Duration(at-now))
 			}
 			if err := b.check(); err != nil {
 				t.Fatal(err)

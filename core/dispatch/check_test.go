@@ -76,6 +76,23 @@ func (g *Group) check() error {
 	if err := g.breaker.check(); err != nil {
 		return err
 	}
+	held := map[SessionID]int{}
+	for _, s := range g.shares {
+		s.table.each(func(_ core.Seq, m *message) {
+			if m.phase == inFlight {
+				held[m.session]++
+			}
+		})
+	}
+	for id, x := range g.sessions.of {
+		if x.held != held[id] || x.held == 0 && !x.present {
+			return fmt.Errorf("session %d holds %d messages, counted %+v", id, held[id], *x)
+		}
+		delete(held, id)
+	}
+	if len(held) > 0 {
+		return fmt.Errorf("sessions hold messages and are not known: %v", held)
+	}
 	if flying != g.inFlight {
 		return fmt.Errorf("group counts %d in flight, shares %d", g.inFlight, flying)
 	}

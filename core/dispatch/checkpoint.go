@@ -28,7 +28,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	t := s.group.at(now)
 	s.group.settleGiven()
 	s.token++
-	if s.group.unwanted {
+	if s.group.paused {
 		s.uncount()
 	} else if !final {
 		s.group.claimRetries()
@@ -39,7 +39,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		if final {
 			s.unclaim()
 		}
-		done = s.claimed(!final && !s.group.unwanted)
+		done = s.claimed(!final && !bool(s.group.paused))
 	}
 	s.announce()
 	f := fit(dst, &s.group.policies, done, s.entries(final, t))
@@ -48,7 +48,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		s.changed = true // the next one may have room for the rest
 		s.retract(f.written)
 	}
-	counts := !s.group.unwanted && !(final && s.group.once())
+	counts := !bool(s.group.paused) && !(final && s.group.once())
 	for i := range s.pending.all() {
 		switch p := &s.pending.all()[i]; {
 		case !counts || s.cut && !holds(f.written, p.seq): // nor may one before do for it: this one replaces it
@@ -143,7 +143,7 @@ func (s *Share) entries(final bool, now int64) []entry {
 		case unsaved, ready:
 			switch {
 			case m.attempts == 0: // returned unseen: as if it had never been handed out
-			case final || s.group.unwanted:
+			case final || bool(s.group.paused):
 				e.kind = kindWaiting
 			default:
 				e.kind, e.due = kindLocked, intent

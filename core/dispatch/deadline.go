@@ -128,7 +128,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if g.inFlight == 0 {
 		g.locks.trim()
 	}
-	due, ok := g.nextPace()
+	due, ok := g.nextPolicy()
 	consider := func(t int64) {
 		if !ok || t < due {
 			due, ok = t, true
@@ -139,12 +139,6 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	}
 	if len(g.timers) > 0 {
 		consider(g.timers[0].due)
-	}
-	if at, wants := g.breaker.nextDeadline(); wants {
-		consider(at)
-	}
-	if at, waits := g.nextIsolation(); waits {
-		consider(at)
 	}
 	if !ok {
 		return time.Time{}, false

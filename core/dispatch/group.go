@@ -3,7 +3,6 @@ package dispatch
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -23,9 +22,8 @@ type Group struct {
 	base        time.Time // the first instant given
 	last        time.Time // the one given last
 	now         int64     // the latest, ns
-	unwanted    bool      // nobody takes messages; see Want
-	connected   int8      // 2: or more; see Connected
-	gaveTo      SessionID // the session in present that was handed something last; 0: none
+	paused      pause
+	connected   int8 // 2: or more; see Connected
 	inFlight    int
 	succeededAt int64                        // ns: when a message was acked or rejected last
 	locks       queue[lock]                  // by rising due
@@ -35,13 +33,13 @@ type Group struct {
 	transfers   [Destinations]queue[deadRef] // what TakeTransfers yields next, if it is transferring still
 	copies      *copies                      // nil until a message comes back from the retry queue
 	policies    policyStates
-	given       []given                // in a group that delivers at most once
-	breaker     *breaker               // nil until an attempt fails, or a checkpoint tells of one
-	unclaimed   queue[deadRef]         // phase unclaimed, with bytes; others are skipped
-	credit      int                    // see Want
-	present     map[SessionID]struct{} // sessions that were handed something and have not left; nil until one was
-	paces       map[SessionID]pace     // of those that nack
-	isolation   *isolation             // nil while no message is to be handed out alone
+	given       []given        // in a group that delivers at most once
+	unclaimed   queue[deadRef] // phase unclaimed, with bytes; others are skipped
+	credit      int            // see Want
+	breaker     *breaker       // nil until an attempt fails, or a checkpoint tells of one
+	sessions    sessions
+	throttle    throttle
+	isolation   *isolation // nil while no message is to be handed out alone
 	counters    Counters
 }
 
@@ -77,7 +75,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.spec = spec
 	g.updateBreaker()
 	if spec.NoNackThrottle {
-		clear(g.paces)
+		g.throttle = throttle{}
 	}
 	for _, s := range g.shares {
 		s.table.each(func(seq core.Seq, m *message) {
@@ -121,7 +119,6 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	s.cursor = s.next
 	g.shares[extent] = s
 	s.restore(state)
-	g.recount()
 	g.resumeBreaker(state.Policy(PolicyBreaker))
 	return s
 }
@@ -136,6 +133,7 @@ func (g *Group) RemoveShare(s *Share) {
 	s.gone = true
 	g.leaveAlone(s)
 	delete(g.shares, s.extent)
+	g.dropHeld(s)
 	g.inFlight -= s.of(inFlight)
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
@@ -152,30 +150,10 @@ func (g *Group) RemoveShare(s *Share) {
 
 // Ready reports whether Take has something to hand out.
 func (g *Group) Ready() bool {
-	if g.breaker.admit(groupScope) == 0 {
+	if g.admit(groupScope, 1) == 0 {
 		return false
 	}
-	if g.loneReady() {
-		return true
-	}
-	return g.turns.ready() || g.mergedTurns.ready()
-}
-
-// InFlightOf counts the messages that a session holds under a lock. It looks at all messages of the group that were handed out.
-func (g *Group) InFlightOf(session SessionID) (n int) {
-	for _, s := range g.shares {
-		if s.count[inFlight] == 0 {
-			continue
-		}
-		for _, c := range s.table.chunks {
-			for live := c.live; live != 0; live &= live - 1 {
-				if m := &c.messages[bits.TrailingZeros64(live)]; m.phase == inFlight && m.session == session {
-					n++
-				}
-			}
-		}
-	}
-	return n
+	return g.loneReady() || g.turns.ready() || g.mergedTurns.ready()
 }
 
 // Depth sums over the shares.

@@ -1,17 +1,21 @@
 package dispatch
 
 import (
+	"math"
 	"time"
 
 	"github.com/columbamq/columba/core"
 )
 
-// A message whose lock ran out may have killed its worker, or may have lain beside one that did: from here both look
-// the same. So that only the guilty is exhausted by it, the last attempt of such a message goes to a session that holds
-// nothing else, which is given nothing more until the message is settled or its lock has run out. It waits for such a
-// session for isolationPatience at most, and only while more than one session is connected: no session is emptied for
-// it, and nothing else of the group waits. One such message at a time is counted, and ready for the next idle session:
-// should the owner die, that one is taken for handed out, and no other.
+// Isolation keeps good messages from being exhausted together with one that kills its worker. When a lock times out, the
+// message may have killed its worker, or was only held by the same session as one that did; so the last attempt of such a
+// message goes to a session that holds nothing else, which gets nothing more until the message is settled or its lock
+// has timed out. The message waits for such a session for isolationPatience at most, and only while more than one
+// session is connected: no session is emptied for it, and nothing else of the group waits. One such message at a time is
+// counted, and ready for the next idle session: should the owner die, that one is taken for handed out, and no other.
+// Nothing of this is saved, since checkpoints keep attempts and the last failure of messages.
+//
+// Its scope is one session. The methods of a nil isolation are those of one that knows of no message.
 //
 //	inFlight ── lock expired, one attempt left ─▶ lone ── its turn ─▶ unclaimed, unsaved ── Checkpoint, Saved ─▶ ready ── Take, alone ─▶ inFlight
 //	                                               └── nobody was idle for long, or there is one session only ─▶ unclaimed, like any retry
@@ -26,12 +30,41 @@ type loner struct {
 // isolation is what a group keeps of lone messages.
 //
 //	counted is unclaimed, unsaved or ready, and in no share's retries
-//	holds, unless nil: messages in flight by session, of those that hold any
 type isolation struct {
-	waiting queue[loner] // phase lone, with bytes; others are skipped
-	counted loner        // the next one; no share: none
-	given   map[SessionID]deadRef
-	holds   map[SessionID]int
+	waiting queue[loner]          // phase lone, with bytes; others are skipped
+	counted loner                 // the next one; no share: none
+	given   map[SessionID]deadRef // the last one that each session was handed
+}
+
+// admit is 0 for a session that holds a message which was handed out alone. What a unary pull gets alone keeps nothing
+// from other pulls.
+func (a *isolation) admit(sc scope, _ int64) int {
+	if a == nil || sc.group || sc.session == 0 {
+		return math.MaxInt
+	}
+	ref, has := a.given[sc.session]
+	if !has {
+		return math.MaxInt
+	}
+	if m := ref.share.table.get(ref.seq); m != nil && m.phase == inFlight && m.session == sc.session {
+		return 0
+	}
+	delete(a.given, sc.session)
+	return math.MaxInt
+}
+
+// nextDeadline is when a message has waited long enough; ok is false while none waits.
+func (a *isolation) nextDeadline(int64) (at int64, ok bool) {
+	if a == nil {
+		return 0, false
+	}
+	if a.tidy(); a.waiting.len() > 0 {
+		at, ok = a.waiting.front().due, true
+	}
+	if a.counted.share != nil && (!ok || a.counted.due < at) {
+		at, ok = a.counted.due, true
+	}
+	return at, ok
 }
 
 // Connected says how many sessions are connected that take messages. While it is one, nothing is isolated: that session
@@ -101,9 +134,8 @@ func (ref deadRef) stands(in ...phase) bool {
 	return false
 }
 
-// tidy forgets what was settled, and all that is not needed while nothing waits.
-func (g *Group) tidy() (waits bool) {
-	a := g.isolation
+// tidy forgets what was settled, and reports whether any message waits.
+func (a *isolation) tidy() (waits bool) {
 	if a == nil {
 		return false
 	}
@@ -113,15 +145,20 @@ func (g *Group) tidy() (waits bool) {
 	for a.waiting.len() > 0 && !a.waiting.front().stands(lone) {
 		a.waiting.pop()
 	}
-	if a.waiting.len() > 0 || a.counted.share != nil {
-		return true
+	return a.waiting.len() > 0 || a.counted.share != nil
+}
+
+// tidy forgets also all that is not needed while nothing waits.
+func (g *Group) tidy() (waits bool) {
+	a := g.isolation
+	if a == nil || a.tidy() {
+		return a != nil
 	}
 	for session, ref := range a.given {
 		if !ref.stands(inFlight) {
 			delete(a.given, session)
 		}
 	}
-	a.holds = nil
 	if len(a.given) == 0 {
 		g.isolation = nil
 	}
@@ -154,7 +191,7 @@ func (g *Group) tickIsolation() {
 
 // chooseNext has the next attempt of one lone message counted.
 func (g *Group) chooseNext() {
-	if !g.tidy() || g.isolation.counted.share != nil || g.unwanted {
+	if !g.tidy() || g.isolation.counted.share != nil || bool(g.paused) {
 		return
 	}
 	for a := g.isolation; a.waiting.len() > 0; {
@@ -164,21 +201,6 @@ func (g *Group) chooseNext() {
 			return
 		}
 	}
-}
-
-// nextIsolation is when a lone message has waited long enough; ok is false while none waits.
-func (g *Group) nextIsolation() (at int64, ok bool) {
-	if !g.tidy() {
-		return 0, false
-	}
-	a := g.isolation
-	if a.waiting.len() > 0 {
-		at, ok = a.waiting.front().due, true
-	}
-	if a.counted.share != nil && (!ok || a.counted.due < at) {
-		at, ok = a.counted.due, true
-	}
-	return at, ok
 }
 
 // loneReady reports whether a session that holds nothing would be handed a lone message.
@@ -191,25 +213,16 @@ func (g *Group) loneReady() bool {
 	return m.phase == ready && m.batch != nil
 }
 
-// takeAlone hands out a lone message if the session holds nothing. over says that the session is handed out nothing
+// takeAlone hands out a lone message if the session holds nothing. alone says that the session is handed out nothing
 // else.
-func (g *Group) takeAlone(h *handout) (over bool) {
-	if g.isolation == nil || h.messages <= 0 {
-		return false
-	}
-	a := g.isolation
-	if ref, has := a.given[h.session]; has && h.session != 0 {
-		if m := ref.share.table.get(ref.seq); m != nil && m.phase == inFlight && m.session == h.session {
-			return true
-		}
-		delete(a.given, h.session)
-	}
-	if !g.loneReady() || h.session != 0 && g.holding(h.session) > 0 {
+func (g *Group) takeAlone(h *handout) (alone bool) {
+	if h.messages <= 0 || !g.loneReady() || h.session != 0 && g.sessions.held(h.session) > 0 {
 		return false
 	}
 	if g.breaker.isOpen() && g.breaker.left > 1 && (g.turns.ready() || g.mergedTurns.ready()) { // one probe of a round at most
 		return false
 	}
+	a := g.isolation
 	x := a.counted
 	m := x.share.table.get(x.seq)
 	if x.share.lapsed(m.batch, x.seq) {
@@ -229,41 +242,6 @@ func (g *Group) takeAlone(h *handout) (over bool) {
 	return true
 }
 
-// holding is how many messages a session has in flight. They are counted once, and kept count of while a lone message
-// waits.
-func (g *Group) holding(session SessionID) int {
-	a := g.isolation
-	if a.holds == nil {
-		a.holds = map[SessionID]int{}
-		for _, s := range g.shares {
-			if s.of(inFlight) > 0 {
-				s.table.each(func(_ core.Seq, m *message) {
-					if m.phase == inFlight {
-						a.holds[m.session]++
-					}
-				})
-			}
-		}
-	}
-	return a.holds[session]
-}
-
-// holds notes that a session has n more messages in flight.
-func (g *Group) holds(session SessionID, n int) {
-	if a := g.isolation; a != nil && a.holds != nil {
-		if a.holds[session] += n; a.holds[session] == 0 {
-			delete(a.holds, session)
-		}
-	}
-}
-
-// recount has what sessions hold counted anew, after messages came or went with a share.
-func (g *Group) recount() {
-	if g.isolation != nil {
-		g.isolation.holds = nil
-	}
-}
-
 // leaveAlone forgets the lone messages of a share.
 func (g *Group) leaveAlone(s *Share) {
 	a := g.isolation
@@ -274,7 +252,6 @@ func (g *Group) leaveAlone(s *Share) {
 	if a.counted.share == s {
 		a.counted = loner{}
 	}
-	a.holds = nil
 }
 
 // uncountAlone has the counted message wait again, if it is of the share: nobody takes messages.

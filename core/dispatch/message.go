@@ -40,7 +40,7 @@ const (
 	none         phase = iota // no entry
 	inFlight                  // locked by a consumer until due
 	delayed                   // waits until due
-	unclaimed                 // waits for credit; see claims.go
+	unclaimed                 // waits for credit; see claim.go
 	unsaved                   // waits for a checkpoint that counts its next attempt
 	ready                     // may be handed out again; its next attempt is counted durably
 	blocked                   // exhausted in a group that blocks

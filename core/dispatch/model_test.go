@@ -141,7 +141,7 @@ func (m *machine) take(t *rapid.T) {
 // hand checks what a session is handed out.
 func (m *machine) hand(t *rapid.T, session SessionID, credit Credit) {
 	idle := !m.g.Ready()
-	probes := m.g.breaker.admit(groupScope)
+	probes := m.g.breaker.admit(groupScope, 0)
 	runs := m.g.Take(session, credit, m.now, nil)
 	if idle && len(runs) > 0 {
 		t.Fatalf("not ready, but took %v", runs)

@@ -13,9 +13,6 @@ import (
 // This holds as long as no checkpoint of another owner, or of an earlier one, replaces what was saved here. To see to that is the caller's:
 // see outputhost/once.
 
-// claimAtOnce bounds a claim.
-const claimAtOnce = 512
-
 // once reports whether the group delivers at most once.
 func (g *Group) once() bool { return g.spec.Delivery == core.AtMostOnce }
 
@@ -25,16 +22,9 @@ type given struct {
 	seq   core.Seq
 }
 
-// claims reports whether the share's messages are claimed before they are handed out: those of a group that delivers at most once, and those that
-// were parked, since these are retries.
-func (s *Share) claims() bool { return s.group.once() || s.returning }
-
-// claiming reports whether messages of the share are claimed and not handed out, besides one that waits for an idle session.
-func (s *Share) claiming() bool { return s.of(unclaimed, unsaved, ready) > s.group.isolation.counts(s) }
-
 // claim has up to a credit of buffered messages wait for the checkpoint that says that they are done.
 func (s *Share) claim(messages, bytes int) {
-	messages = min(messages, claimAtOnce)
+	messages = s.claimPolicy().admit(messages)
 	s.changed = true
 	if s.timers || s.returning {
 		s.claimDue(messages, bytes)

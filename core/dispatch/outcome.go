@@ -75,14 +75,6 @@ func (g *Group) opened(led []failing) {
 	}
 }
 
-// probed tells the breaker how many messages were handed out.
-func (g *Group) probed(n int) {
-	if n > 0 && g.breaker.isOpen() {
-		g.breaker.handed(n, g.now)
-		g.keepBreaker()
-	}
-}
-
 // tickBreaker begins its next round.
 func (g *Group) tickBreaker() {
 	if g.breaker.tick(g.now) {

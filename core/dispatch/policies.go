@@ -6,8 +6,25 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// PolicyBreaker is the policy that stops deliveries while nothing succeeds. Checkpoints keep the numbers of policies.
-const PolicyBreaker uint8 = 1
+// A policy keeps messages back that could be handed out. Take asks all policies, in the order of Group.policy, and hands
+// out as many messages as all of them admit:
+//
+//	policy     scope    keeps back                                            file
+//	pause      group    everything, while nobody takes messages               pause.go
+//	breaker    group    all but a few probes, while nothing succeeds          breaker.go
+//	throttle   session  most, of a session that nacks all that it gets        throttle.go
+//	isolation  session  everything, of one that holds an isolated message     isolation.go
+//	claim      share    first deliveries, while others are claimed            claim.go
+//
+// The methods of policies have the same names, and each policy has those that it needs: admit; outcome, which learns what
+// became of deliveries; nextDeadline; save and restore, if its state is to survive the owner. No policy looks at messages
+// or shares that it was not told of. See adr/0053.
+type policy interface {
+	// admit is how many messages may be handed out in a scope now.
+	admit(sc scope, now int64) int
+	// nextDeadline is when admit may answer more, or Tick has something to do, though no event comes before (ns).
+	nextDeadline(now int64) (at int64, ok bool)
+}
 
 // scope is whom a policy is asked about.
 type scope struct {
@@ -16,6 +33,45 @@ type scope struct {
 }
 
 var groupScope = scope{group: true}
+
+// inOrder are the policies of the group and its sessions. That of shares, claim, is asked last: see Share.canBegin.
+func (g *Group) inOrder() [4]policy {
+	return [...]policy{g.paused, g.breaker, &g.throttle, g.isolation}
+}
+
+// admit is how many of most messages all policies let go in a scope now.
+func (g *Group) admit(sc scope, most int) int {
+	for _, p := range g.inOrder() {
+		most = min(most, p.admit(sc, g.now))
+	}
+	return most
+}
+
+// nextPolicy is the next deadline of the policies.
+func (g *Group) nextPolicy() (next int64, ok bool) {
+	for _, p := range g.inOrder() {
+		if at, waits := p.nextDeadline(g.now); waits && (!ok || at < next) {
+			next, ok = at, true
+		}
+	}
+	return next, ok
+}
+
+// gave tells the policies that a session was handed n messages.
+func (g *Group) gave(session SessionID, n int) {
+	if n == 0 {
+		return
+	}
+	g.sessions.gave(session)
+	g.throttle.handed(scope{session: session}, g.now)
+	if g.breaker.isOpen() {
+		g.breaker.handed(n, g.now)
+		g.keepBreaker()
+	}
+}
+
+// PolicyBreaker is the policy that stops deliveries while nothing succeeds. Checkpoints keep the numbers of policies.
+const PolicyBreaker uint8 = 1
 
 // MaxPolicies bounds the bytes that the states of all policies take in a checkpoint.
 const MaxPolicies = 1024

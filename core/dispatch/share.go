@@ -207,7 +207,7 @@ func (s *Share) move(m *message, to phase) {
 // flying counts a message that is in flight from now on, or with n -1 is not any more.
 func (s *Share) flying(m *message, n int) {
 	s.group.inFlight += n
-	s.group.holds(m.session, n)
+	s.group.sessions.holds(m.session, n)
 	if m.attempts > 1 {
 		s.repeats += int32(n)
 	}
@@ -223,7 +223,7 @@ func (s *Share) of(in ...phase) (n int) {
 
 // canBegin reports whether a first delivery is possible.
 func (s *Share) canBegin() bool {
-	if s.claims() && s.claiming() {
+	if s.claims() && s.claimPolicy().admit(1) == 0 {
 		return false
 	}
 	if s.timers || s.returning {
@@ -275,7 +275,7 @@ func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
 // Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon. It is 0 while nobody takes
 // messages, and after a checkpoint that was cut short: the next one may have no room for more.
 func (s *Share) Unsaved() int {
-	if s.group.unwanted || s.cut {
+	if bool(s.group.paused) || s.cut {
 		return 0
 	}
 	return s.of(unsaved)

@@ -32,12 +32,12 @@ type handout struct {
 func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
 	now64 := g.at(now)
 	g.settleGiven()
-	most := g.most(session, min(credit.Messages, g.breaker.admit(groupScope)))
+	most := g.admit(scope{session: session}, credit.Messages)
 	h := handout{
 		session: session, messages: most, bytes: credit.Bytes, oversize: credit.Oversize,
 		due: now64 + int64(g.spec.LockTimeout), runs: runs,
 	}
-	for over := g.takeAlone(&h); !over && h.messages > 0 && !h.stopped; {
+	for alone := g.takeAlone(&h); !alone && h.messages > 0 && !h.stopped; {
 		s, kind := g.nextInTurn()
 		if s == nil {
 			break
@@ -47,7 +47,6 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		g.handedOf(s, kind, left-h.messages)
 		s.wake()
 	}
-	g.probed(most - h.messages)
 	g.gave(session, most-h.messages)
 	return h.runs
 }
@@ -238,7 +237,7 @@ func (s *Share) begin(b *batch, first core.Seq, count int, h *handout) {
 	s.table.n += count
 	s.count[inFlight] += int32(count)
 	s.group.inFlight += count
-	s.group.holds(h.session, count)
+	s.group.sessions.holds(h.session, count)
 	s.buffered -= count
 	s.cursor = first + core.Seq(count)
 	if s.rate > 0 {

@@ -1,9 +1,10 @@
 package dispatch
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
-// A session that fails whatever it gets is given less and less: after some nacks in a row only a few messages at a time, with pauses that
-// double. An ack of anything it was given ends that.
 const (
 	freeNacks        = 20 // in a row cost nothing
 	throttledAtOnce  = 10 // messages between two pauses; so many nacks double the pause
@@ -11,43 +12,56 @@ const (
 	maxThrottlePause = 5 * time.Second
 )
 
+// throttle slows down a session that nacks whatever it gets. After 20 nacks in a row the session gets ten messages at a
+// time, and nothing in the pause after them. The pause is 50 ms at first, and doubles with every ten further nacks, up
+// to 5 s. An ack of anything that the session was given ends that. It is not saved: sessions end with their owner.
+//
+// Its scope is one session; all unary pulls of a group are one.
+type throttle struct {
+	paces map[SessionID]pace // of those that nacked since their last ack; nil: none ever did
+}
+
 // pace is how fast a session gets messages.
 type pace struct {
 	nacks int   // in a row
 	until int64 // ns: nothing before
 }
 
-// most is how many messages a session may be handed out now.
-func (g *Group) most(session SessionID, messages int) int {
-	if len(g.paces) == 0 {
-		return messages
+// admit is how many messages a session may be handed out now.
+func (t *throttle) admit(sc scope, now int64) int {
+	if len(t.paces) == 0 || sc.group {
+		return math.MaxInt
 	}
-	p, ok := g.paces[session]
+	p, ok := t.paces[sc.session]
 	switch {
 	case !ok || p.nacks <= freeNacks:
-		return messages
-	case p.until > g.now:
+		return math.MaxInt
+	case p.until > now:
 		return 0
 	}
-	return min(messages, throttledAtOnce)
+	return throttledAtOnce
 }
 
-// gave notes what a session was handed out, and has a throttled one pause after it.
-func (g *Group) gave(session SessionID, n int) {
-	if n == 0 {
+// outcome counts a nack of a session, or ends its throttling by an ack.
+func (t *throttle) outcome(sc scope, o outcome) {
+	if o.successes > 0 {
+		delete(t.paces, sc.session)
 		return
 	}
-	if g.gaveTo != session || session == 0 { // mostly one session takes many times in a row
-		if g.present == nil {
-			g.present = make(map[SessionID]struct{})
-		}
-		g.present[session] = struct{}{}
-		g.gaveTo = session
+	if t.paces == nil {
+		t.paces = map[SessionID]pace{}
 	}
-	if len(g.paces) == 0 {
+	p := t.paces[sc.session]
+	p.nacks++
+	t.paces[sc.session] = p
+}
+
+// handed has a throttled session pause after what it was handed out.
+func (t *throttle) handed(sc scope, now int64) {
+	if len(t.paces) == 0 {
 		return
 	}
-	p, ok := g.paces[session]
+	p, ok := t.paces[sc.session]
 	if !ok || p.nacks <= freeNacks {
 		return
 	}
@@ -58,51 +72,35 @@ func (g *Group) gave(session SessionID, n int) {
 			break
 		}
 	}
-	p.until = g.now + int64(pause)
-	g.paces[session] = p
+	p.until = now + int64(pause)
+	t.paces[sc.session] = p
 }
 
-// nacked counts a nack of a session. Nobody is given anything as an earlier session, or as one that has left.
-func (g *Group) nacked(session SessionID) {
-	if _, is := g.present[session]; !is || g.spec.NoNackThrottle {
-		return
-	}
-	if g.paces == nil {
-		g.paces = map[SessionID]pace{}
-	}
-	p := g.paces[session]
-	p.nacks++
-	g.paces[session] = p
-}
-
-// acked ends the throttling of a session. Frequent: looks for one only if any has nacked.
-func (g *Group) acked(session SessionID) {
-	if len(g.paces) > 0 {
-		delete(g.paces, session)
-	}
-}
-
-// nextPace is when a throttled session may be given something again, of those that wait for it.
-func (g *Group) nextPace() (next int64, ok bool) {
-	for _, p := range g.paces {
-		if p.until > g.now && (!ok || p.until < next) {
+// nextDeadline is when a throttled session may be given something again, of those that wait for it.
+func (t *throttle) nextDeadline(now int64) (next int64, ok bool) {
+	for _, p := range t.paces {
+		if p.until > now && (!ok || p.until < next) {
 			next, ok = p.until, true
 		}
 	}
 	return next, ok
 }
 
-// Throttled reports whether a session gets nothing for now, since it fails all it gets.
-func (g *Group) Throttled(session SessionID) bool { return g.most(session, 1) == 0 }
+// nacked counts a nack of a session. Nobody is given anything as an earlier session, or as one that has left.
+func (g *Group) nacked(session SessionID) {
+	if g.sessions.isPresent(session) && !g.spec.NoNackThrottle {
+		g.throttle.outcome(scope{session: session}, outcome{})
+	}
+}
 
-// Leave forgets a session that is over. The messages that it holds stay locked, and may still be settled.
-func (g *Group) Leave(session SessionID) {
-	delete(g.present, session)
-	delete(g.paces, session)
-	if g.gaveTo == session {
-		g.gaveTo = 0
+// acked ends the throttling of a session. Frequent: looks for one only if any has nacked.
+func (g *Group) acked(session SessionID) {
+	if len(g.throttle.paces) > 0 {
+		g.throttle.outcome(scope{session: session}, outcome{successes: 1})
 	}
-	if g.isolation != nil {
-		delete(g.isolation.given, session)
-	}
+}
+
+// Throttled reports whether a session gets nothing for now, because it nacks all it gets.
+func (g *Group) Throttled(session SessionID) bool {
+	return g.throttle.admit(scope{session: session}, g.now) == 0
 }

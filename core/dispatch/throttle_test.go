@@ -87,8 +87,8 @@ func TestThrottle_OnlyThoseWhoOnlyNack(t *testing.T) {
 		t.Errorf("throttled: %v, the other session: %v", g.Throttled(2), g.Throttled(1))
 	}
 	g.Leave(2)
-	if len(g.paces) > 1 {
-		t.Errorf("%d sessions are remembered", len(g.paces))
+	if len(g.throttle.paces) > 1 {
+		t.Errorf("%d sessions are remembered", len(g.throttle.paces))
 	}
 }
 
@@ -132,7 +132,7 @@ func TestThrottle_NackAfterLeave(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(g.paces) > 0 || len(g.present) > 0 {
-		t.Errorf("%d paces and %d sessions are kept; every session has left", len(g.paces), len(g.present))
+	if len(g.throttle.paces) > 0 || len(g.sessions.of) > 0 {
+		t.Errorf("%d paces and %d sessions are kept; every session has left", len(g.throttle.paces), len(g.sessions.of))
 	}
 }

@@ -95,9 +95,6 @@ func (s *Share) hasTurn(kind turn) bool {
 	return s.retries.len() > 0 || s.returning && s.canBegin()
 }
 
-// hasWork reports whether there may be something to hand out.
-func (s *Share) hasWork() bool { return s.hasTurn(firstTurn) || s.hasTurn(retryTurn) }
-
 // mayBegin reports whether it is the turn of what nobody was handed yet: in a chain what came back goes before it.
 func (s *Share) mayBegin() bool {
 	return s.canBegin() && !s.returning && !(s.chained && s.retries.len() > 0)

@@ -106,7 +106,7 @@ func (s *Share) holding(seq core.Seq) *batch {
 
 // mayGo reports whether a message waits for nothing but credit of so many bytes.
 func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
-	if s.group.breaker.admit(groupScope) == 0 { // it waits for the next probes
+	if s.group.admit(groupScope, 1) == 0 { // it waits for the next probes
 		return false
 	}
 	if m == nil {
@@ -124,6 +124,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	if s.gone {
 		return
 	}
+	g.dropHeld(s)
 	old := s.table
 	s.releaseAll()
 	g.leaveAlone(s)

@@ -1,0 +1,209 @@
+package dispatch
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// combination is a state of each policy of a group, for one session.
+type combination struct {
+	paused    bool
+	breaker   BreakerState
+	throttled int // 0: no; 1: some messages at a time; 2: it pauses
+	isolated  bool
+}
+
+// admits is how many of most messages a session gets: what the strictest policy lets go.
+func (x combination) admits(most int) int {
+	if x.paused || x.breaker == BreakerOpen || x.throttled == 2 || x.isolated {
+		return 0
+	}
+	if x.breaker == BreakerHalfOpen {
+		most = min(most, breakerProbes)
+	}
+	if x.throttled == 1 {
+		most = min(most, throttledAtOnce)
+	}
+	return most
+}
+
+// combinations are all there are.
+func combinations() (all []combination) {
+	for _, paused := range []bool{false, true} {
+		for _, state := range []BreakerState{BreakerClosed, BreakerHalfOpen, BreakerOpen} {
+			for throttled := range 3 {
+				for _, isolated := range []bool{false, true} {
+					all = append(all, combination{paused, state, throttled, isolated})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// set has a group that holds nothing back be in this state for session 1.
+func (x combination) set(t *testing.T, g *Group, s *Share) {
+	t.Helper()
+	if x.isolated { // seq 1 was handed out alone
+		runs := g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil)
+		if len(runs) != 1 || runs[0].Base != 1 {
+			t.Fatalf("got %v", runs)
+		}
+		g.isolation = &isolation{given: map[SessionID]deadRef{1: {s, 1}}}
+	}
+	if x.breaker != BreakerClosed {
+		g.breaker = newBreaker(core.BreakerAlways, g.spec.LockTimeout)
+		g.breaker.begin(g.now)
+		if x.breaker == BreakerOpen {
+			g.breaker.handed(breakerProbes, g.now)
+		}
+	}
+	if x.throttled > 0 {
+		g.sessions.gave(1)
+		for range freeNacks + 1 {
+			g.nacked(1)
+		}
+		if x.throttled == 2 {
+			g.throttle.handed(scope{session: 1}, g.now)
+		}
+	}
+	if x.paused {
+		g.Want(0, false)
+	}
+}
+
+// TestPolicies_Together: a session gets exactly what the strictest policy lets go, and while it gets nothing there is a
+// deadline after which it may get more, unless it is somebody's turn to do something.
+func TestPolicies_Together(t *testing.T) {
+	const most = 50
+	for _, x := range combinations() {
+		t.Run(fmt.Sprintf("%+v", x), func(t *testing.T) {
+			g, s := newShare(t, core.GroupSpec{LockTimeout: time.Hour}, 200)
+			x.set(t, g, s)
+			want := x.admits(most)
+			if got := g.admit(scope{session: 1}, most); got != want {
+				t.Errorf("%d of %d are admitted, want %d", got, most, want)
+			}
+			others := combination{paused: x.paused, breaker: x.breaker}
+			if got := g.admit(scope{session: 2}, most); got != others.admits(most) {
+				t.Errorf("another session: %d are admitted, want %d", got, others.admits(most))
+			}
+			if got := g.Ready(); got != (others.admits(1) > 0) {
+				t.Errorf("ready: %v", got)
+			}
+			_, waits := g.nextPolicy()
+			if want := x.breaker == BreakerOpen || x.throttled == 2; waits != want {
+				t.Errorf("it has a deadline: %v, want %v", waits, want)
+			}
+			got := 0
+			for _, r := range g.Take(1, Credit{Messages: most, Bytes: 1 << 20}, start, nil) {
+				got += int(r.Count)
+			}
+			if got != want {
+				t.Errorf("%d were handed out, want %d", got, want)
+			}
+			if err := g.check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestPolicies_Deadlines: what waits for a deadline alone goes out when it comes.
+func TestPolicies_Deadlines(t *testing.T) {
+	for _, x := range combinations() {
+		if x.paused || x.isolated || x.admits(1) > 0 {
+			continue
+		}
+		t.Run(fmt.Sprintf("%+v", x), func(t *testing.T) {
+			g, s := newShare(t, core.GroupSpec{LockTimeout: time.Hour}, 200)
+			x.set(t, g, s)
+			for range 3 {
+				at, ok := g.NextDeadline()
+				if !ok {
+					t.Fatal("there is no deadline")
+				}
+				g.Tick(at)
+				if len(g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, at, nil)) > 0 {
+					return
+				}
+			}
+			t.Error("nothing was handed out after three deadlines")
+		})
+	}
+}
+
+// TestPause keeps everything back, from all sessions, and has no deadline.
+func TestPause(t *testing.T) {
+	for p, want := range map[pause]int{true: 0, false: math.MaxInt} {
+		for _, sc := range []scope{groupScope, {session: 1}, {}} {
+			if got := p.admit(sc, 0); got != want {
+				t.Errorf("paused %v: admits %d, want %d", p, got, want)
+			}
+		}
+		if _, waits := p.nextDeadline(0); waits {
+			t.Error("it has a deadline")
+		}
+	}
+}
+
+// TestThrottle_Policy slows down one session and no other, until it acks.
+func TestThrottle_Policy(t *testing.T) {
+	var x throttle
+	one, two := scope{session: 1}, scope{session: 2}
+	for range freeNacks {
+		x.outcome(one, outcome{})
+	}
+	if n := x.admit(one, sec); n != math.MaxInt {
+		t.Fatalf("after %d nacks %d are admitted", freeNacks, n)
+	}
+	x.outcome(one, outcome{})
+	if n := x.admit(one, sec); n != throttledAtOnce {
+		t.Fatalf("after %d nacks %d are admitted, want %d", freeNacks+1, n, throttledAtOnce)
+	}
+	x.handed(one, sec)
+	at, waits := x.nextDeadline(sec)
+	if x.admit(one, sec) != 0 || !waits || at != sec+int64(minThrottlePause) || x.admit(one, at) != throttledAtOnce {
+		t.Errorf("it waits %v, until %s", waits, time.Duration(at-sec))
+	}
+	if x.admit(two, sec) != math.MaxInt || x.admit(groupScope, sec) != math.MaxInt {
+		t.Error("others are slowed down, too")
+	}
+	x.outcome(one, outcome{successes: 1})
+	if _, waits := x.nextDeadline(sec); waits || x.admit(one, sec) != math.MaxInt {
+		t.Error("an ack did not end it")
+	}
+}
+
+// TestClaim is bounded, and there is one at a time.
+func TestClaim(t *testing.T) {
+	for _, x := range []struct{ waiting, most, want int }{{0, 7, 7}, {0, 10_000, claimAtOnce}, {1, 7, 0}, {claimAtOnce, 7, 0}} {
+		if got := (claim{waiting: x.waiting}).admit(x.most); got != x.want {
+			t.Errorf("%d of %d are admitted while %d are claimed, want %d", got, x.most, x.waiting, x.want)
+		}
+	}
+}
+
+// TestIsolation_Policy knows no session unless it was handed a message alone, and keeps nothing from unary pulls.
+func TestIsolation_Policy(t *testing.T) {
+	var none *isolation
+	if _, waits := none.nextDeadline(0); waits || none.admit(scope{session: 1}, 0) != math.MaxInt {
+		t.Error("without a message it keeps something back")
+	}
+	g, s := newShare(t, core.GroupSpec{}, 2)
+	take(g, 1, start)
+	g.isolation = &isolation{given: map[SessionID]deadRef{1: {s, 1}, 0: {s, 1}}}
+	for sc, want := range map[scope]int{{session: 1}: 0, {session: 2}: math.MaxInt, {}: math.MaxInt, groupScope: math.MaxInt} {
+		if got := g.isolation.admit(sc, 0); got != want {
+			t.Errorf("%+v: admits %d, want %d", sc, got, want)
+		}
+	}
+	s.Ack(1, 1, 1, start, nil)
+	if got := g.isolation.admit(scope{session: 1}, 0); got != math.MaxInt {
+		t.Errorf("after the ack: admits %d", got)
+	}
+}
