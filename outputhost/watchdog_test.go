@@ -61,6 +61,9 @@ func TestHost_RebuildsABrokenShare(t *testing.T) {
 	if from := s.rules.ReadFrom(); from != 12 || s.rules.HeldBatches() != 0 {
 		t.Errorf("it is read again from %d with %d bytes held, want 12 and none", from, s.rules.HeldBatches())
 	}
+	if shareOf(s.rules) != s {
+		t.Error("what it hands out from now on leads to no share")
+	}
 	if s.reader == r || !r.stopped.Load() {
 		t.Error("the reader of before goes on")
 	}

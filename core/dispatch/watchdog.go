@@ -139,7 +139,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		g.sink(i)
 	}
 	*s = Share{
-		group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
 	}
 	if s.records != nil {
