@@ -95,6 +95,7 @@ func (d *Deliver) Append(dst []byte) []byte {
 // AppendDeliverHead writes a Deliver frame up to its records, of recordsLen bytes, which the caller sends after it; then the tokens,
 // of tokensLen bytes (with FlagTokens).
 func AppendDeliverHead(dst []byte, stream uint32, flags uint16, handle uint32, runs []DeliverRun, recordsLen, tokensLen int) []byte {
+	dst = slices.Grow(dst, FrameHeaderLen+deliverFixedLen+len(runs)*deliverRunLen)
 	dst = AppendFrameHeader(dst, TypeDeliver, flags, stream, deliverFixedLen+len(runs)*deliverRunLen+recordsLen+tokensLen)
 	return appendDeliverRuns(dst, handle, runs, recordsLen)
 }
