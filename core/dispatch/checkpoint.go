@@ -85,10 +85,11 @@ func fit(dst []byte, policies *policyStates, done *acklevel.Window, entries []en
 // needed is how many bytes entries take at the level withoutFirst.
 func needed(entries []entry, frontier core.Seq) (n int) {
 	var room [64]byte
-	b, at := room[:0], place{frontier + 1, 0}
+	at := place{frontier + 1, 0}
 	for i := range entries {
 		if e := entries[i]; !e.firstTry {
 			e.text, e.metadata = "", ""
+			var b []byte
 			b, at = appendEntry(room[:0], &e, at)
 			n += len(b)
 		}

@@ -79,7 +79,7 @@ func TestUnsure_DoesNotCount(t *testing.T) {
 		save(s, now)
 		want(t, "after its lock", take(g, 9, now), next)
 	}
-	g, s = successor(t, g, save(s, now), 1, now)
+	g, _ = successor(t, g, save(s, now), 1, now)
 	now = now.Add(10 * time.Second)
 	g.Tick(now)
 	if d := g.Depth(); d.Dying != 1 {
