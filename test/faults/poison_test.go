@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 // TestPoisonKillsItsWorkers has a message whose worker's process dies of it each time, among others that are done, while output hosts are killed in between:
-// it is dead after exactly max deliveries, and nothing else is.
+// it is dead after max deliveries, and nothing else is. An attempt that a kill of its output host interrupts does not count, at most three times.
 func TestPoisonKillsItsWorkers(t *testing.T) {
 	most, layout := 3, process.Layout{Stores: 1, Inputs: 1, Outputs: 2}
 	if os.Getenv(longEnv) != "" {
@@ -31,27 +32,26 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 	if code := r.publish(count).Wait(); code != 0 {
 		t.Fatalf("publish ended with %d", code)
 	}
+	dead := func() bool { _, dead := r.undone("g"); return dead > 0 }
 	var attempts []int
-	for len(attempts) < most {
-		w := r.work(poison)
-		select {
-		case attempt := <-w.poisoned:
-			if len(attempts) > 0 { // a worker that was killed before held others, too: twice, and their last attempt would wait for this worker
-				process.Eventually(t, "the others are done", func() bool { undone, _ := r.undone("g"); return undone == 1 })
-			}
-			w.Kill()
-			attempts = append(attempts, attempt)
-		case <-time.After(process.Patience):
-			t.Fatalf("the poison did not come after the attempts %v", attempts)
+	w := r.work(poison)
+	for len(attempts) <= most+uncounted {
+		attempt, came := r.poison(w, dead)
+		if !came {
+			break
 		}
+		if len(attempts) > 0 { // a worker that was killed before held others, too: twice, and their last attempt would wait for this worker
+			process.Eventually(t, "the others are done", func() bool { undone, _ := r.undone("g"); return undone == 1 })
+		}
+		w.Kill()
+		attempts = append(attempts, attempt)
 		process.AwaitCheckpoints(t, c.Outputs...) // a first attempt that is in none may be forgotten
 		from, victim := time.Now(), c.Outputs[len(attempts)%2]
 		victim.Restart()
 		c.AwaitHosts()
 		r.down(victim.Name, from)
+		w = r.work(poison)
 	}
-	process.Eventually(t, "the poison is a dead letter", func() bool { _, dead := r.undone("g"); return dead > 0 })
-	w := r.work(poison)
 	process.Eventually(t, "nothing is left", func() bool { undone, _ := r.undone("g"); return undone == 0 })
 	select {
 	case attempt := <-w.poisoned:
@@ -59,17 +59,14 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 	case <-time.After(time.Second):
 	}
 	w.Interrupt()
-	for i, n := range attempts {
-		if n != i+1 {
-			t.Errorf("attempts %v, want 1 … %d", attempts, most)
-			break
-		}
+	if !slices.IsSorted(attempts) || len(slices.Compact(slices.Clone(attempts))) != len(attempts) || len(attempts) < most || len(attempts) > most+uncounted {
+		t.Errorf("attempts %v, want %d to %d that grow", attempts, most, most+uncounted)
 	}
 	letters := 0
 	for _, d := range deadLettersOf(t, c.Controller.Client(), "g") {
 		letters++
-		if body := string(d.Message.Body); body != strconv.Itoa(poison) || d.Attempts != most || d.Reason != "lock_timeout" {
-			t.Errorf("dead letter %s with %d attempts, %s; want %d with %d", body, d.Attempts, d.Reason, poison, most)
+		if body := string(d.Message.Body); body != strconv.Itoa(poison) || d.Attempts < most || d.Attempts > most+uncounted || d.Reason != "lock_timeout" {
+			t.Errorf("dead letter %s with %d attempts, %s; want %d with %d to %d", body, d.Attempts, d.Reason, poison, most, most+uncounted)
 		}
 		r.history.Received = append(r.history.Received, verify.Received{
 			Key: key(poison), Group: "g", CRC: crc32.Checksum(d.Message.Body, castagnoli), Receipt: d.Origin, Attempt: d.Attempts, Settled: verify.Dead,
@@ -81,6 +78,23 @@ func TestPoisonKillsItsWorkers(t *testing.T) {
 	}
 	r.check()
 	r.row("a poison message kills its worker each time, output hosts killed in between", fmt.Sprintf("attempts %v", attempts))
+}
+
+// uncounted is how many attempts of a message, which crashes of its output host interrupted, do not count.
+const uncounted = 3
+
+// poison waits until the worker gets the poison, which it answers the attempt of, or until the poison is dead.
+func (r *run) poison(w *worker, dead func() bool) (attempt int, came bool) {
+	r.t.Helper()
+	process.Eventually(r.t, "the poison came, or is dead", func() bool {
+		select {
+		case attempt = <-w.poisoned:
+			came = true
+		default:
+		}
+		return came || dead()
+	})
+	return attempt, came
 }
 
 // worker is a process that dies of one message, and does the others: `columba consume --ack tokens`, whose tokens are acknowledged but for the poison's.

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -135,8 +134,8 @@ func TestExhaustedBlockEndsByUpdate(t *testing.T) {
 	process.Eventually(t, "nothing to be left", func() bool { return w.depth("g") == depth{} })
 }
 
-// TestExhaustedWithCrashesAnywhere kills the server at once after each failure. A first attempt may be forgotten once per crash;
-// later ones are counted before they are handed out, and one that was on its way to the consumer when the server died is not seen.
+// TestExhaustedWithCrashesAnywhere kills the server at once after each failure. A first attempt may be forgotten once per crash.
+// Later attempts have their number before they are handed out. One that a crash interrupts does not count, at most three times.
 func TestExhaustedWithCrashesAnywhere(t *testing.T) {
 	const most, crashes = 5, 4
 	w := newWorld(t)
@@ -144,10 +143,10 @@ func TestExhaustedWithCrashesAnywhere(t *testing.T) {
 	w.publish("a")
 	con := w.consumer("g")
 	var seen []int
-	for len(seen) <= most+crashes && !slices.Contains(seen, most) {
+	for len(seen) <= most+crashes {
 		d := w.take(con, 10*time.Second)
 		if d == nil {
-			break // the last attempt was on its way
+			break // it is dead
 		}
 		seen = append(seen, d.Attempt)
 		w.settle(d.Nack(client.Reason("no")))
@@ -161,8 +160,8 @@ func TestExhaustedWithCrashesAnywhere(t *testing.T) {
 			t.Errorf("attempts %v: they have to grow, but for a forgotten first one", seen)
 		}
 	}
-	if l := w.letters("g", 1)[0]; l.Attempts != most {
-		t.Errorf("dead letter %+v after the attempts %v, want %d attempts", l, seen, most)
+	if l := w.letters("g", 1)[0]; l.Attempts < most || l.Attempts > most+3 || len(seen) > most+crashes || len(seen) > l.Attempts+crashes {
+		t.Errorf("dead letter %+v after the attempts %v, want %d attempts, and up to 3 more that do not count", l, seen, most)
 	}
 	w.none(con, 1500*time.Millisecond)
 }

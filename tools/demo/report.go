@@ -56,7 +56,7 @@ func (r *Report) write(out io.Writer, format string) error {
 	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("tasks published", "%d in %.1f s", r.Published, r.PublishSeconds)
 	row("results", "%d, equal to a direct walk: %d bytes, %d lines", r.Results, r.Bytes, r.Lines)
-	row("dead letters", "%d, equal to the %d files the parser rejects, each after exactly %d deliveries", r.DeadLetters, r.Broken, maxDeliveries)
+	row("dead letters", "%d, equal to the %d files the parser rejects, each after %d failed deliveries", r.DeadLetters, r.Broken, maxDeliveries)
 	row("killed -9", "%d server (ready again in %.2f s), %d worker", r.ServersKilled, r.RestartSeconds, r.WorkersKilled)
 	row("duplicates", "%d results, %d dead letters, explained by the kills", r.DuplicateResults, r.DuplicateLetters)
 	row("parse deliveries", "%d, of which %d again", r.Deliveries, r.Redelivered)
