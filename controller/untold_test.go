@@ -67,12 +67,16 @@ func TestTell_OtherDiskIsToldOfNowAndThen(t *testing.T) {
 			r.wake(s)
 		}
 		r.sleep(10 * time.Minute)
-		const said = "a replica was not told its end"
-		if n := strings.Count(r.log.text(), said); n < 10 || n > 3*15 {
-			t.Errorf("the log says %d times that a replica was not told its end, in ten minutes, of three", n)
+		log := r.log.text()
+		told := strings.Count(log, "a replica was not told its end")
+		if told < 1 || told > 3*15 {
+			t.Errorf("the log says %d times that a replica was not told its end, in ten minutes, of three", told)
 		}
-		if !strings.Contains(r.log.text(), "times=2") {
-			t.Error("it does not say how often")
+		// If the inventory of the new disk came first, the holder is quarantined: then nobody is left to be told, and repair alone goes on.
+		if again := strings.Count(log, "the copies of an extent stay as they are for now"); strings.Contains(log, "a replica is damaged, or short") && again < 10 {
+			t.Errorf("repair said %d times in ten minutes that it cannot go on", again)
+		} else if !strings.Contains(log, "a replica is damaged, or short") && (told < 10 || !strings.Contains(log, "times=2")) {
+			t.Errorf("the log says %d times that a replica was not told its end, or does not say how often", told)
 		}
 		if row := r.row(e); row.LostFrom != 0 || row.State != core.ExtentSealed {
 			t.Errorf("row %+v", row)
