@@ -121,7 +121,7 @@ func TestGroup_SkipOlderPassesOverTheRest(t *testing.T) {
 	s.AckProven(4, start)
 	want(t, "the first", take(g, 1, start), "1+1@1")
 	deadline(t, g, second(10).Add(1))
-	if c := g.Counters(); c.Skipped != 4 || s.buffered != 0 || g.Depth().InFlight != 1 {
+	if c := g.Counters(); c.Skipped != 4 || s.supply.len() != 0 || g.Depth().InFlight != 1 {
 		t.Errorf("got %+v, %+v; want 4 skipped, 1 in flight", c, g.Depth())
 	}
 }

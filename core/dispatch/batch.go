@@ -4,7 +4,7 @@ import "github.com/columbamq/columba/core"
 
 // batch is a batch of records held until none of its messages is needed any more.
 //
-//	left == its messages that are buffered or have a phase;  live == the bytes of those
+//	left == its messages that are in the supply or have a phase;  live == the bytes of those
 type batch struct {
 	Records
 	due   *due
@@ -34,21 +34,30 @@ func (b *batch) seqAt(i int) core.Seq {
 }
 
 // record is the encoded record of seq.
-func (s *Share) record(b *batch, seq core.Seq) []byte {
-	i := s.place(b, seq)
-	return b.Bytes[b.Offsets[i]:b.Offsets[i+1]]
-}
+func (s *Share) record(b *batch, seq core.Seq) []byte { return b.recordAt(s.place(b, seq)) }
+
+func (b *batch) recordAt(i int) []byte { return b.Bytes[b.Offsets[i]:b.Offsets[i+1]] }
 
 func (s *Share) size(b *batch, seq core.Seq) int { return b.sizeAt(s.place(b, seq)) }
 
 func (b *batch) sizeAt(i int) int { return int(b.Offsets[i+1] - b.Offsets[i]) }
 
 // enqueued is when the record of seq was appended, since when it could be handed out for all that its publisher wanted; unix µs.
-func (s *Share) enqueued(b *batch, seq core.Seq) int64 {
+func (s *Share) enqueued(b *batch, seq core.Seq) int64 { return b.enqueuedAt(s.place(b, seq)) }
+
+func (b *batch) enqueuedAt(i int) int64 {
 	if b.due != nil {
-		return b.due.enqueued[s.place(b, seq)]
+		return b.due.enqueued[i]
 	}
 	return b.Enqueued
+}
+
+// pastAt is the past of record i.
+func (b *batch) pastAt(i int) Past {
+	if b.Past == nil {
+		return Past{}
+	}
+	return b.Past[i]
 }
 
 func (s *Share) since(b *batch, seq core.Seq) int64 { return b.sinceAt(s.place(b, seq)) }
@@ -113,13 +122,22 @@ func (s *Share) squeeze() {
 	s.squeezeAt = max(MaxOutstandingBytes/2, s.heldBytes+MaxOutstandingBytes/8)
 }
 
+// needs reports whether a message has its bytes in a batch.
+func (s *Share) needs(b *batch, seq core.Seq) bool {
+	if m := s.table.get(seq); m != nil {
+		return m.batch == b
+	}
+	in, _ := s.supply.find(seq)
+	return in == b
+}
+
 func (s *Share) squeezeBatch(b *batch) {
 	offsets := make([]uint32, len(b.Offsets))
 	kept := make([]byte, 0, b.live)
 	for i := range len(b.Offsets) - 1 {
 		offsets[i] = uint32(len(kept))
 		seq := b.seqAt(i)
-		if m := s.table.get(seq); m != nil && m.batch == b || m == nil && b.due == nil && seq >= max(s.cursor, b.first) && seq <= b.last && !s.done.Done(seq) {
+		if s.needs(b, seq) {
 			kept = append(kept, b.Bytes[b.Offsets[i]:b.Offsets[i+1]]...)
 		}
 	}

@@ -27,17 +27,10 @@ func (s *Share) Withhold(seq core.Seq, now time.Time) Hold {
 	if s.done.Done(seq) || s.gone || !s.timers {
 		return Settled
 	}
-	m := s.table.get(seq)
-	switch {
-	case m == nil || m.phase == withheld:
-	case m.phase == early:
-		s.move(m, withheld)
-	case m.phase == unbegun:
-		s.move(m, withheld)
-		s.unbegun.filter(func(waiting *core.Seq) bool { return *waiting != seq })
-	default:
+	if s.table.get(seq) != nil {
 		return Handed
 	}
+	s.supply.(*dueSupply).withhold(seq)
 	if s.withheld == nil {
 		s.withheld = make(map[core.Seq]uint64)
 	}
@@ -57,28 +50,25 @@ func (s *Share) Withheld() int { return len(s.withheld) }
 func (s *Share) Follow(called *acklevel.Window, kept, undecided map[core.Seq]bool, until uint64, now time.Time) {
 	s.group.at(now)
 	for _, seq := range slices.Sorted(maps.Keys(s.withheld)) {
-		m, at := s.table.get(seq), s.withheld[seq]
+		at := s.withheld[seq]
 		switch {
 		case s.done.Done(seq):
 		case called.Done(seq) && !kept[seq]:
-			s.cancel(seq, m)
+			s.cancel(seq)
 		case at > until || undecided[seq]:
 			continue
-		case m != nil && m.phase == withheld:
-			s.comeDue(seq, m)
+		default:
+			s.supply.(*dueSupply).release(seq)
 		}
 		delete(s.withheld, seq)
 	}
 	s.wake()
 }
 
-// cancel settles a message that was never handed out; m is nil while it was not offered.
-func (s *Share) cancel(seq core.Seq, m *message) {
+// cancel settles a message that was never handed out.
+func (s *Share) cancel(seq core.Seq) {
 	s.group.counters.Cancelled++
-	if m != nil {
-		s.settle(seq, m)
-		return
-	}
+	s.supply.drop(seq)
 	s.done.Ack(seq)
 	s.changed = true
 }

@@ -63,7 +63,7 @@ func (g *Group) check() error {
 		if err := s.check(covered[s]); err != nil {
 			return err
 		}
-		if (s.opens > 0 || s.alarm > 0) && !covered[s][0] {
+		if (s.alarm > 0) && !covered[s][0] {
 			return fmt.Errorf("a share that has to look at the age of its messages has no deadline")
 		}
 		for kind := range turnKinds {
@@ -104,10 +104,7 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	var transfers [Destinations]transfers
 	left, live := map[*batch]int{}, map[*batch]int{}
 	missing, tracked, again := 0, 0, int32(0)
-	retries, pending, waiting := map[core.Seq]bool{}, map[core.Seq]bool{}, map[core.Seq]int{}
-	for _, seq := range s.unbegun.all() {
-		waiting[seq]++
-	}
+	retries, pending := map[core.Seq]bool{}, map[core.Seq]bool{}
 	for _, seq := range s.retries.all() {
 		retries[seq] = true
 	}
@@ -149,12 +146,6 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			fail("seq %d is ready but nobody knows", seq)
 		case m.phase == lone && (m.batch != nil && !loners[seq] || !s.isLone(seq, m)):
 			fail("seq %d is to be handed out alone but nobody knows", seq)
-		case m.phase == unbegun && (m.batch == nil || waiting[seq] != 1 || m.attempts > 0 && !s.returning):
-			fail("seq %d was not begun, and waits %d times", seq, waiting[seq])
-		case m.phase == early && (m.batch == nil || waiting[seq] > 0 || m.attempts > 0 || !covered[seq]):
-			fail("seq %d is kept back, waits %d times, and has a deadline: %v", seq, waiting[seq], covered[seq])
-		case m.phase == withheld && (m.batch == nil || waiting[seq] > 0 || m.attempts > 0 || s.withheld[seq] == 0):
-			fail("seq %d is withheld, and waits %d times", seq, waiting[seq])
 		case m.phase == unclaimed && m.batch != nil && !slices.Contains(s.group.unclaimed.all(), deadRef{s, seq}):
 			fail("seq %d waits for credit but nobody knows", seq)
 		case m.phase == unsaved && !pending[seq]:
@@ -185,14 +176,24 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			return fmt.Errorf("%d leave for the %s, %d are under way, counted %d, %d", want.leaving, Destination(to), want.underWay, got.leaving, got.underWay)
 		}
 	}
-	buffered := 0
-	for _, b := range s.batches.all() {
-		for seq := max(b.first, s.cursor); seq <= b.last; seq++ {
-			if !s.done.Done(seq) && s.table.get(seq) == nil {
-				buffered++
-				left[b]++
-				live[b] += s.size(b, seq)
+	supplied := 0
+	supply := func(b *batch, i int) {
+		supplied++
+		left[b]++
+		live[b] += b.sizeAt(i)
+	}
+	switch x := s.supply.(type) {
+	case *logSupply:
+		for _, b := range x.batches.all() {
+			for seq := max(b.first, x.cursor); seq <= b.last; seq++ {
+				if !s.done.Done(seq) && s.table.get(seq) == nil {
+					supply(b, int(seq-b.Base))
+				}
 			}
+		}
+	case *dueSupply:
+		if err := x.check(supply); err != nil {
+			return err
 		}
 	}
 	undone := 0
@@ -207,10 +208,10 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 		return fmt.Errorf("%d retries are in flight, counted %d", again, s.repeats)
 	case count != s.count:
 		return fmt.Errorf("phases are %v, counted %v", count, s.count)
-	case tracked != s.table.n || missing != s.missing || buffered != s.buffered:
-		return fmt.Errorf("tracked, missing, buffered are %d, %d, %d, counted %d, %d, %d", tracked, missing, buffered, s.table.n, s.missing, s.buffered)
-	case undone != tracked-missing+buffered && !s.timers:
-		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d buffered", undone, tracked-missing, buffered)
+	case tracked != s.table.n || missing != s.missing || supplied != s.supply.len():
+		return fmt.Errorf("tracked, missing, supplied are %d, %d, %d, counted %d, %d, %d", tracked, missing, supplied, s.table.n, s.missing, s.supply.len())
+	case undone != tracked-missing+supplied && !s.timers:
+		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d in the supply", undone, tracked-missing, supplied)
 	case len(s.extended) > s.of(inFlight):
 		return fmt.Errorf("%d locks were moved, %d messages are in flight", len(s.extended), s.count[inFlight])
 	case len(s.records) > tracked:
@@ -266,6 +267,38 @@ func (b *breaker) check() error {
 		return fmt.Errorf("the breaker remembers %d outcomes, %d failures in a row, and counts %d", len(b.latest), row, b.row)
 	case b.open && (b.percent == 0 || len(b.latest) > 0 || b.left > breakerMost || b.left == 0 && b.next == 0):
 		return fmt.Errorf("the breaker is open: %+v", *b)
+	}
+	return nil
+}
+
+// check verifies that each message is in one place, and calls f with its record.
+func (d *dueSupply) check(f func(b *batch, i int)) error {
+	waiting, delayed := map[core.Seq]int{}, map[core.Seq]bool{}
+	for _, seq := range d.waiting.all() {
+		waiting[seq]++
+	}
+	for _, x := range d.delayed {
+		if r, here := d.at[x.seq]; here {
+			delayed[x.seq] = delayed[x.seq] || d.opens(r) == x.until
+		}
+	}
+	var count [dueWithheld + 1]int
+	for seq, r := range d.at {
+		f(r.batch, int(r.i))
+		count[r.state]++
+		switch s := d.share; {
+		case s.done.Done(seq) || s.table.get(seq) != nil:
+			return fmt.Errorf("seq %d is in the supply, and settled or begun", seq)
+		case r.state == dueWaiting && waiting[seq] != 1:
+			return fmt.Errorf("seq %d waits %d times", seq, waiting[seq])
+		case r.state == dueDelayed && (!delayed[seq] || s.alarm == 0):
+			return fmt.Errorf("seq %d is kept back without a deadline", seq)
+		case r.state == dueWithheld && s.withheld[seq] == 0:
+			return fmt.Errorf("seq %d is withheld by nobody", seq)
+		}
+	}
+	if count[dueDelayed] != d.delays || count[dueWithheld] != d.withheld {
+		return fmt.Errorf("%d are kept back, %d withheld; counted %d, %d", count[dueDelayed], count[dueWithheld], d.delays, d.withheld)
 	}
 	return nil
 }

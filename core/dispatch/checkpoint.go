@@ -150,8 +150,6 @@ func (s *Share) entries(final bool, now int64) []entry {
 				e.kind, e.due = kindLocked, intent
 				e.attempts = saturate(m.attempts)
 			}
-		case unbegun, early, withheld: // of a parked message the record tells
-			e.attempts = 0
 		case leaving, announced, transferring, appending, held:
 			s.transferEntry(seq, m, &e)
 		default: // blocked

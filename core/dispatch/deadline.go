@@ -61,7 +61,7 @@ func (t *timer) live() bool {
 		return t.share.alarm == t.due
 	}
 	m := t.share.table.get(t.seq)
-	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == early || m.phase == leaving || m.phase == announced || m.phase == held)
+	return m != nil && m.due == t.due && (m.phase == inFlight || m.phase == delayed || m.phase == leaving || m.phase == announced || m.phase == held)
 }
 
 // wakeAt sets a deadline of its own for a message whose due is due, or with seq 0 for the share.
@@ -185,8 +185,6 @@ func (s *Share) due(seq core.Seq, m *message) {
 		s.failed(seq, m, 0)
 	case delayed:
 		s.retry(seq, m)
-	case early:
-		s.comeDue(seq, m)
 	case leaving, announced, held:
 		s.dueTransfer(seq, m)
 	}

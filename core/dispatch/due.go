@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -10,9 +9,8 @@ import (
 	"github.com/columbamq/columba/core/acklevel"
 )
 
-// A share of a timer extent takes its messages in the order in which they are due, whatever their seqs. So there is no place up to which
-// it was read: a message that was offered and never handed out has a phase, unbegun, or early while the group's delay, since it was enqueued, keeps
-// it back longer than its own; and next and cursor stay where the share began. They are too old by the time since they were due.
+// A share of a timer extent hands its messages out in the order in which they are due, whatever their seqs. So there is no place up to which
+// it was read, and next stays where the share began. See dueSupply for what was never handed out.
 
 // DueRecords are messages of a timer extent whose time has come, in the order in which they are due: record i has the seq Seqs[i] and the
 // bytes Bytes[Offsets[i]:Offsets[i+1]]. All slices and Buffer belong to the share from OfferDue until Buffer.Release.
@@ -62,141 +60,8 @@ func (s *Share) OfferDue(r DueRecords, now time.Time) error {
 	for i, ms := range r.DeliverAt {
 		b.due.since[i] = max(min(ms, math.MaxInt64/int64(time.Millisecond))*1000, r.Enqueued[i])
 	}
-	s.offers++
-	b.offer = s.offers
-	s.hold(b)
-	for i, seq := range r.Seqs {
-		s.admitDue(b, i, seq)
-	}
-	if b.left == 0 {
-		s.release(b)
-	}
-	s.squeeze()
-	s.wake()
+	s.offer(b)
 	return nil
-}
-
-// admitDue takes record i of a batch, of timers or of the retry queue: a new message, or the bytes of a restored one.
-func (s *Share) admitDue(b *batch, i int, seq core.Seq) {
-	if s.done.Done(seq) {
-		return
-	}
-	m := s.table.get(seq)
-	if m != nil && m.batch != nil {
-		return
-	}
-	past, first := s.came(b, i, seq)
-	if m == nil {
-		since := b.sinceAt(i) * 1000
-		switch {
-		case !first:
-			s.group.counters.Copies++
-			s.done.Ack(seq)
-			s.changed = true
-			return
-		case s.tooOld(since):
-			s.group.counters.Skipped++
-			s.done.Ack(seq)
-			s.changed = true
-			return
-		}
-		m = s.table.put(seq)
-		m.batch = b
-		if s.timers {
-			s.table.setPlace(seq, i)
-		}
-		if s.returning {
-			s.goOn(seq, m, past)
-		}
-		if _, waits := s.withheld[seq]; waits {
-			s.move(m, withheld)
-		} else {
-			s.comeDue(seq, m)
-		}
-		s.top = max(s.top, seq)
-	} else {
-		s.missing--
-		m.batch = b
-		if s.timers {
-			s.table.setPlace(seq, i)
-		}
-		switch m.phase {
-		case unclaimed:
-			s.group.unclaimed.push(deadRef{s, seq})
-		case ready:
-			s.queueReady(seq, m)
-		case lone:
-			s.waitAlone(seq)
-		case transferring:
-			s.read(seq)
-		}
-	}
-	b.left++
-	b.live += int(b.Offsets[i+1] - b.Offsets[i])
-}
-
-// comeDue has a message that was read, and never handed out, wait for its turn, or for the end of the group's delay.
-func (s *Share) comeDue(seq core.Seq, m *message) {
-	at := s.enqueued(m.batch, seq)*1000 + int64(s.group.spec.Delay)
-	if at > s.group.now && s.group.spec.Delay > 0 && !s.returning {
-		m.due = at
-		s.move(m, early)
-		s.group.wakeAt(s, seq, at)
-		return
-	}
-	m.due = s.since(m.batch, seq) * 1000
-	s.move(m, unbegun)
-	s.unbegun.push(seq)
-}
-
-// redelay has what was never handed out wait by the delay as it is now.
-func (s *Share) redelay() {
-	var waiting []core.Seq
-	s.table.each(func(seq core.Seq, m *message) {
-		if m.phase == unbegun || m.phase == early {
-			waiting = append(waiting, seq)
-		}
-	})
-	since := func(seq core.Seq) int64 { return s.since(s.table.get(seq).batch, seq) }
-	slices.SortStableFunc(waiting, func(a, b core.Seq) int { return cmp.Compare(since(a), since(b)) })
-	s.unbegun = queue[core.Seq]{}
-	for _, seq := range waiting {
-		s.comeDue(seq, s.table.get(seq))
-	}
-}
-
-// tooOld reports whether the group skips a message that could have been handed out since then, ns, and never was.
-func (s *Share) tooOld(since int64) bool {
-	older := s.group.spec.SkipOlder
-	return older > 0 && !s.returning && since+int64(older) < s.group.now
-}
-
-// takeDue hands out the message that became due first. n is 0 when it was settled instead, or does not fit.
-func (s *Share) takeDue(h *handout) (n, size int) {
-	seq := *s.unbegun.front()
-	m := s.table.get(seq)
-	switch {
-	case m == nil || m.phase != unbegun:
-		s.unbegun.pop()
-		return 0, 0
-	case s.tooOld(m.due):
-		s.unbegun.pop()
-		s.group.counters.Skipped++
-		s.settle(seq, m)
-		return 0, 0
-	case s.lapsed(m.batch, seq):
-		s.unbegun.pop()
-		s.lapse(seq, m)
-		return 0, 0
-	}
-	if size = s.size(m.batch, seq); !h.fits(size) {
-		return 0, 0
-	}
-	s.unbegun.pop()
-	m.attempts, m.session, m.due = 1, h.session, h.due
-	s.move(m, inFlight)
-	s.handed(h, m.batch, seq, 1, 1)
-	return 1, size
 }
 
 // Known is what the reader of a timer extent needs not be sent: what is done, or held.
@@ -207,5 +72,16 @@ func (s *Share) Known() *acklevel.Window {
 			w.Ack(seq)
 		}
 	})
+	if d, ok := s.supply.(*dueSupply); ok {
+		for seq := range d.at {
+			w.Ack(seq)
+		}
+	}
 	return w
+}
+
+// tooOld reports whether the group skips a message that could have been handed out since then, ns, and never was.
+func (s *Share) tooOld(since int64) bool {
+	older := s.group.spec.SkipOlder
+	return older > 0 && !s.returning && since+int64(older) < s.group.now
 }

@@ -100,6 +100,8 @@ func (m *machine) checkKnown(t *rapid.T) {
 		held := false
 		if x := m.s.table.get(seq); x != nil {
 			held = x.batch != nil
+		} else {
+			held = m.s.supplies(seq)
 		}
 		if got, want := known.Done(seq), held || m.s.done.Done(seq); got != want {
 			t.Fatalf("seq %d is known: %v, want %v", seq, got, want)

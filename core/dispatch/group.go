@@ -34,6 +34,7 @@ type Group struct {
 	copies      *copies                      // nil until a message comes back from the retry queue
 	policies    policyStates
 	given       []given        // in a group that delivers at most once
+	taking      handout        // of the Take under way
 	unclaimed   queue[deadRef] // phase unclaimed, with bytes; others are skipped
 	credit      int            // see Want
 	breaker     *breaker       // nil until an attempt fails, or a checkpoint tells of one
@@ -92,8 +93,8 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 				s.judge(seq, m, 0)
 			}
 		})
-		if redelay && s.timers && !s.returning {
-			s.redelay()
+		if d, ok := s.supply.(*dueSupply); ok && redelay {
+			d.requeue()
 		}
 		s.changed = true
 		s.wake()
@@ -116,7 +117,10 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 		squeezeAt: MaxOutstandingBytes / 2,
 	}
 	s.next = s.done.Frontier() + 1
-	s.cursor = s.next
+	s.supply = newLogSupply(s)
+	if timers {
+		s.supply = newDueSupply(s)
+	}
 	g.shares[extent] = s
 	s.restore(state)
 	g.resumeBreaker(state.Policy(PolicyBreaker))
@@ -143,9 +147,10 @@ func (g *Group) RemoveShare(s *Share) {
 		g.transfers[to].filter(func(d *deadRef) bool { return !d.share.gone })
 	}
 	*s = Share{
-		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, cursor: s.next, table: newTable(),
+		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, table: newTable(),
 		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
 	}
+	s.supply = newLogSupply(s)
 }
 
 // Ready reports whether Take has something to hand out.

@@ -67,6 +67,8 @@ func (s *Share) doneUnread(first, last core.Seq) uint64 {
 		if m := s.table.get(seq); m != nil {
 			s.settle(seq, m)
 			restored++
+		} else {
+			s.supply.drop(seq)
 		}
 	}
 	fresh := restored + s.done.AckRange(first, uint64(last-first)+1)

@@ -225,18 +225,19 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	a := g.isolation
 	x := a.counted
 	m := x.share.table.get(x.seq)
-	if x.share.lapsed(m.batch, x.seq) {
+	if x.share.lapsed(m.batch, x.share.place(m.batch, x.seq)) {
 		a.counted = loner{}
 		x.share.lapse(x.seq, m)
 		g.chooseNext()
 		return false
 	}
-	if !h.fits(x.share.size(m.batch, x.seq)) { // its window is not free: it still has messages whose locks ran out
+	c := chosen{batch: m.batch, first: x.seq, count: 1, size: x.share.size(m.batch, x.seq), retry: true}
+	if !h.fits(c.size) { // its window is not free: it still has messages whose locks ran out
 		h.stopped = false
 		return false
 	}
 	a.counted = loner{}
-	x.share.again(h, x.seq, m)
+	x.share.handOut(h, c)
 	a.given[h.session] = x.deadRef
 	g.chooseNext()
 	return true

@@ -74,7 +74,7 @@ func (s *Share) spent(n int) {
 
 // resumes is when the rate lets the next ones go, ns; 0: now.
 func (s *Share) resumes() int64 {
-	if s.rate == 0 || s.buffered == 0 || s.allowed() > 0 {
+	if s.rate == 0 || s.supply.len() == 0 || s.allowed() > 0 {
 		return 0
 	}
 	together := min(int64(leastPause)/s.interval(), s.burst()-1)

@@ -7,11 +7,11 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// phase is where a message that was handed out, or restored from a checkpoint, stands. One that was only read is
-// buffered: it has no entry here, lies at or above the share's cursor and is not done.
+// phase is where a message that was handed out, or restored from a checkpoint, stands. One that was only read is in its
+// share's supply, and has none.
 //
 //	         Offer               Take                        Ack (any attempt so far), AckProven; see tooLate
-//	unread ────────▶ buffered ─────────▶ inFlight ─────────────────────────────────────▶ done
+//	unread ────────▶ supply ───────────▶ inFlight ─────────────────────────────────────▶ done
 //	                                     │  ▲  │  ▲                                        ▲
 //	    Nack, lock expired, attempts left│  │  │  └──────────── Take ────────────┐         │ also from
 //	            ┌────────────────────────┤  │  └─ Return ──────────────────▶ ready         │ every phase
@@ -27,12 +27,6 @@ import (
 //	          (drop)                     ├─────────────────────────────────────────────────┘
 //	          (block)                    └─▶ blocked ── Update ─▶ unclaimed | leaving | done
 //
-//	of a timer extent: unread ─ OfferDue ─▶ early ─ Tick at due ─▶ unbegun
-//	                   unread ─ OfferDue ─▶ unbegun ─ Take ─▶ inFlight
-//	                             │             │ ▲
-//	                             │  Withhold   ▼ │ Follow
-//	                             └─ OfferDue ▶ withheld ─ Follow ─▶ done
-//
 // A message whose lock ran out the time before its last attempt takes another way, see isolation.go.
 type phase uint8
 
@@ -44,10 +38,7 @@ const (
 	unsaved                   // waits for a checkpoint that counts its next attempt
 	ready                     // may be handed out again; its next attempt is counted durably
 	blocked                   // exhausted in a group that blocks
-	unbegun                   // of a timer extent: read when it was due (ns), never handed out
-	early                     // like unbegun, kept back by the group's delay until due
 	handed                    // in a group that delivers at most once: settled with the next call
-	withheld                  // like unbegun, while it is decided whether it is cancelled; see cancel.go
 	lone                      // waits to be handed out alone; see isolation.go
 	leaving                   // to be transferred, and no checkpoint says so yet; it and those below: see transfer.go
 	announced                 // a checkpoint says so that is not known to be durable
@@ -57,7 +48,7 @@ const (
 	phases
 )
 
-// message is what is kept of one message while it is neither only buffered nor done.
+// message is what is kept of one message while it has a phase.
 type message struct {
 	batch    *batch // nil: restored, and not read yet
 	due      int64  // ns; see phase

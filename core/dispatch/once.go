@@ -22,59 +22,21 @@ type given struct {
 	seq   core.Seq
 }
 
-// claim has up to a credit of buffered messages wait for the checkpoint that says that they are done.
+// claim has up to a credit of messages wait for the checkpoint that says that they are done, or counts their next
+// attempt.
 func (s *Share) claim(messages, bytes int) {
-	messages = s.claimPolicy().admit(messages)
 	s.changed = true
-	if s.timers || s.returning {
-		s.claimDue(messages, bytes)
-		return
-	}
-	for n, first := 0, true; n < messages && s.buffered > 0 && s.opens == 0; first = false {
-		s.skipBatches()
-		b := *s.batches.front()
-		seq, count := s.clean(b, max(s.cursor, b.first), 1)
-		if s.cursor = seq; count == 0 {
-			continue
-		}
-		if bytes -= s.size(b, seq); bytes < 0 && !first {
-			return
-		}
-		m := s.table.put(seq)
-		*m = message{batch: b}
-		s.move(m, unsaved)
-		s.pending.push(saving{seq: seq})
-		s.buffered--
-		s.cursor = seq + 1
-		n++
-		s.look()
-	}
-}
-
-// claimDue is claim in a timer extent, and in any of the retry queue.
-func (s *Share) claimDue(messages, bytes int) {
-	for first := true; messages > 0 && s.unbegun.len() > 0; {
-		seq := *s.unbegun.front()
-		m := s.table.get(seq)
-		switch {
-		case m == nil || m.phase != unbegun:
-		case s.tooOld(m.due):
-			s.group.counters.Skipped++
-			s.settle(seq, m)
-		case s.lapsed(m.batch, seq):
-			s.lapse(seq, m)
-		case s.returning && s.exhausted(seq, m): // max deliveries was lowered since it was parked
-			s.judge(seq, m, 0)
-		default:
-			if bytes -= s.size(m.batch, seq); bytes < 0 && !first {
-				return
+	left := budget{messages: s.claimPolicy().admit(messages), bytes: bytes, oversize: true}
+	for left.messages > 0 && !left.stopped && s.supply.ready() {
+		c := s.supply.choose(left.messages, left.bytes, &left)
+		if c.count > 0 {
+			s.supply.begin(c, message{phase: unsaved})
+			for i := range c.count {
+				s.pending.push(saving{seq: c.first + core.Seq(i)})
 			}
-			s.move(m, unsaved)
-			s.pending.push(saving{seq: seq})
-			messages--
-			first = false
+			left.spend(c.count, c.size)
 		}
-		s.unbegun.pop()
+		s.look()
 	}
 }
 

@@ -265,9 +265,9 @@ func TestOutage_OneSuccessEndsIt(t *testing.T) {
 		}
 		w.now = at
 		g.Tick(at)
-		before := s.cursor
-		if n := w.work(100, all); n != breakerProbes || g.Ready() || s.cursor-before < breakerProbes-1 {
-			t.Fatalf("%d probes, %d of them first deliveries", n, s.cursor-before)
+		before := s.supply.(*logSupply).cursor
+		if n := w.work(100, all); n != breakerProbes || g.Ready() || s.supply.(*logSupply).cursor-before < breakerProbes-1 {
+			t.Fatalf("%d probes, %d of them first deliveries", n, s.supply.(*logSupply).cursor-before)
 		}
 	}
 	w.now = w.now.Add(breakerLongest)

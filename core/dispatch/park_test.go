@@ -168,6 +168,9 @@ func TestPark_RebuildExcusesOnce(t *testing.T) {
 		g.Rebuild(s, start)
 		come(t, s, returned(1, r.Past[0]), start)
 	}
+	take(g, 1, start) // claims it
+	g.Rebuild(s, start)
+	come(t, s, returned(1, r.Past[0]), start)
 	if n := s.excuses(1); n != 1 {
 		t.Errorf("%d of its attempts do not count, want 1", n)
 	}

@@ -30,34 +30,37 @@ type Past struct {
 }
 
 // Returning makes s a share of the group's retry queue, before anything is offered to it.
-func (s *Share) Returning() { s.returning = true }
+func (s *Share) Returning() {
+	s.returning = true
+	s.supply = newDueSupply(s)
+}
 
 // IsReturning reports whether the share's messages were parked.
 func (s *Share) IsReturning() bool { return s.returning }
 
-// admitParked takes the messages of a batch of a log extent of the retry queue.
-func (s *Share) admitParked(b *batch) {
-	for seq := b.first; seq <= b.last; seq++ {
-		s.admitDue(b, int(seq-b.Base), seq)
-	}
-	s.cursor = s.next
-}
-
-// came notes that record i of a batch has come. It answers what its past is, and false if it came before under another seq.
-func (s *Share) came(b *batch, i int, seq core.Seq) (past Past, fresh bool) {
+// came notes that record i of a batch has come, and reports whether it is the first of its parking.
+func (s *Share) came(b *batch, i int, seq core.Seq) (first bool) {
 	if b.Past == nil || !s.returning { // whoever publishes may name an origin
-		return Past{}, true
+		return true
 	}
-	past = b.Past[i]
 	if s.group.copies == nil {
 		s.group.copies = new(copies)
 	}
-	return past, s.group.copies.fresh(past, copyPlace(s.extent, seq), s.group.now)
+	return s.group.copies.fresh(b.Past[i], copyPlace(s.extent, seq), s.group.now)
+}
+
+// here is how many deliveries there were in the present life of a message.
+func (p *Past) here() uint16 { return p.Attempts - min(p.Settled, p.Attempts) }
+
+// pastExhausts reports whether a parked message has no attempt left.
+func (s *Share) pastExhausts(past Past) bool {
+	most := s.group.spec.MaxDeliveries
+	return most != core.UnlimitedDeliveries && int(past.here()-min(past.Excused, past.here())) >= most
 }
 
 // goOn has a parked message go on where it left off.
 func (s *Share) goOn(seq core.Seq, m *message, past Past) {
-	m.attempts = past.Attempts - min(past.Settled, past.Attempts)
+	m.attempts = past.here()
 	m.failure = Nacked
 	delete(s.excused, seq) // of before the share was rebuilt
 	if past.Excused > 0 {

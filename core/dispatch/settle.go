@@ -153,29 +153,11 @@ func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
 		s.wake()
 		return true
 	}
-	if seq >= s.cursor && seq < s.next {
-		b := s.bufferedIn(seq)
-		s.buffered--
-		s.unref(b, 1, s.size(b, seq))
-	}
+	s.supply.drop(seq)
 	s.done.Ack(seq)
 	s.changed = true
 	s.wake()
 	return true
-}
-
-// bufferedIn is the batch of a buffered message.
-func (s *Share) bufferedIn(seq core.Seq) *batch {
-	all := s.batches.all()
-	lo, hi := 0, len(all)
-	for lo < hi {
-		if mid := (lo + hi) / 2; all[mid].last < seq {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return all[lo]
 }
 
 // current is the message of seq if attempt is its current, locked delivery, else nil.

@@ -11,9 +11,9 @@ import (
 
 // Share is a group's part of one extent.
 //
-// Every seq below next is in exactly one of: done; the table, in one phase; or buffered, that is at or above the cursor.
+// Every seq that was read is in exactly one of: done; the table, in one phase; or the supply.
 //
-//	frontier < cursor ≤ next (when nothing was acked unread, and not of timers);  table.n + buffered == read and not settled
+//	table.n + supply.len() == read or restored, and not settled
 //	count[p] == messages of phase p;  missing == messages of the table without bytes
 type Share struct {
 	Owner any // the handle of the share's owner; the rules do not look at it
@@ -26,9 +26,7 @@ type Share struct {
 
 	done      acklevel.Window
 	next      core.Seq // everything below was read, or is done
-	cursor    core.Seq // no first delivery below
-	buffered  int
-	batches   queue[*batch] // with messages at or above the cursor, by rising seq
+	supply    supply
 	table     table
 	missing   int
 	top       core.Seq // highest restored message: below it the table may hold what is not yet delivered here
@@ -54,7 +52,6 @@ type Share struct {
 
 	retries   queue[core.Seq] // phase ready, with bytes; others are skipped
 	firsts    queue[core.Seq] // the same, of what no application has seen
-	unbegun   queue[core.Seq] // phase unbegun; others are skipped
 	pending   queue[saving]   // phase unsaved; others are skipped
 	token     uint64          // of the last checkpoint
 	saved     uint64          // token of the last one that is durable
@@ -67,7 +64,6 @@ type Share struct {
 	waits     bool
 	rate      int
 	paced     int64 // ns: the rate lets no message go before
-	opens     int64 // ns: no first delivery before, see look; 0: at once
 	alarm     int64 // ns: when to look again; 0: no need
 }
 
@@ -88,7 +84,7 @@ func (s *Share) ReadFrom() core.Seq { return s.done.NextUndone(s.next) }
 func (s *Share) Lacks() bool { return s.missing > 0 }
 
 // outstanding is how many messages were read, or restored, and not settled.
-func (s *Share) outstanding() int { return s.table.n + s.buffered }
+func (s *Share) outstanding() int { return s.table.n + s.supply.len() }
 
 // WantsMore reports whether the share takes another batch: false at a limit.
 func (s *Share) WantsMore() bool {
@@ -136,59 +132,37 @@ func (s *Share) Offer(r Records, now time.Time) error {
 		return nil
 	}
 	s.next = b.last + 1
-	s.offers++
-	b.offer = s.offers
-	s.hold(b)
-	fresh := 0
-	if s.returning {
-		s.admitParked(b)
-	} else {
-		fresh = s.admit(b)
-	}
-	s.buffered += fresh
-	if b.left == 0 {
-		s.release(b)
-	} else if fresh > 0 {
-		s.batches.push(b)
-	}
-	s.squeeze()
-	s.wake()
+	s.offer(b)
 	return nil
 }
 
-// admit counts what the batch brings, gives restored messages their bytes, and returns how many have no phase.
-func (s *Share) admit(b *batch) (fresh int) {
-	if s.done.Top() < b.first && s.top < b.first {
-		n := int(b.last-b.first) + 1
-		b.left = n
-		b.live = int(b.Offsets[len(b.Offsets)-1] - b.Offsets[b.first-b.Base])
-		return n
+// offer takes the messages of a batch in.
+func (s *Share) offer(b *batch) {
+	s.offers++
+	b.offer = s.offers
+	s.hold(b)
+	s.supply.add(b)
+	if b.left == 0 {
+		s.release(b)
 	}
-	for seq := b.first; seq <= b.last; seq++ {
-		if s.done.Done(seq) {
-			continue
-		}
-		b.left++
-		b.live += s.size(b, seq)
-		m := s.table.get(seq)
-		if m == nil {
-			fresh++
-			continue
-		}
-		m.batch = b
-		s.missing--
-		switch m.phase {
-		case unclaimed:
-			s.group.unclaimed.push(deadRef{s, seq})
-		case ready:
-			s.queueReady(seq, m)
-		case lone:
-			s.waitAlone(seq)
-		case transferring:
-			s.read(seq)
-		}
+	s.squeeze()
+	s.wake()
+}
+
+// complete gives a restored message its bytes.
+func (s *Share) complete(seq core.Seq, m *message, b *batch) {
+	m.batch = b
+	s.missing--
+	switch m.phase {
+	case unclaimed:
+		s.group.unclaimed.push(deadRef{s, seq})
+	case ready:
+		s.queueReady(seq, m)
+	case lone:
+		s.waitAlone(seq)
+	case transferring:
+		s.read(seq)
 	}
-	return fresh
 }
 
 // move changes a message's phase.
@@ -226,10 +200,7 @@ func (s *Share) canBegin() bool {
 	if s.claims() && s.claimPolicy().admit(1) == 0 {
 		return false
 	}
-	if s.timers || s.returning {
-		return s.of(unbegun) > 0 && !s.full && !s.waits && s.table.n-s.missing-s.of(unbegun, early) < MaxOutstanding
-	}
-	return s.buffered > 0 && !s.full && !s.waits && s.opens == 0 && s.table.n-s.missing < MaxOutstanding
+	return s.supply.ready() && !s.full && !s.waits && s.table.n-s.missing < MaxOutstanding
 }
 
 // Wait keeps first deliveries back while it is on; what was handed out before goes on. So the shares of a chain of extents begin one after
@@ -244,18 +215,16 @@ func (s *Share) Wait(on bool) {
 }
 
 // Begun reports whether every message up to last was handed out, or needs not be.
-func (s *Share) Begun(last core.Seq) bool { return s.buffered == 0 && s.ReadFrom() > last }
+func (s *Share) Begun(last core.Seq) bool { return s.supply.len() == 0 && s.ReadFrom() > last }
 
 // rest gives back the memory of busier times, when nothing is outstanding.
 func (s *Share) rest() {
 	if s.outstanding() > 0 {
 		return
 	}
-	s.skipBatches()
-	s.batches.trim()
+	s.supply.rest()
 	s.retries.trim()
 	s.firsts.trim()
-	s.unbegun.trim()
 	s.pending.trim()
 	s.table = newTable()
 	s.excused, s.unsure, s.weight = nil, nil, nil
@@ -290,24 +259,22 @@ func (s *Share) Full() bool { return s.full }
 
 // Depth counts the share's messages.
 func (s *Share) Depth() Depth {
-	kept := s.kept()
+	kept, withheld := s.supply.late()
 	d := Depth{
-		Ready:    s.buffered - kept + s.of(ready, unsaved, unclaimed, lone, unbegun, handed),
+		Ready:    s.supply.len() - kept - withheld + s.of(ready, unsaved, unclaimed, lone, handed),
 		InFlight: s.of(inFlight),
-		Delayed:  kept + s.of(delayed, early, withheld),
-		Kept:     kept + s.of(early),
+		Delayed:  kept + withheld + s.of(delayed),
+		Kept:     kept,
 		Failed:   s.of(delayed),
 		Parked:   s.onTheirWay(RetryQueue),
 		Dying:    s.onTheirWay(DeadLetterQueue),
 		Blocked:  s.of(blocked),
-	}
-	if s.buffered > kept {
-		s.skipBatches()
-		d.OldestReady = (*s.batches.front()).Enqueued
+
+		OldestReady: s.supply.oldest(),
 	}
 	older := func(seq core.Seq) bool {
 		m := s.table.get(seq)
-		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != lone && m.phase != unbegun {
+		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != lone {
 			return false
 		}
 		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
@@ -320,7 +287,6 @@ func (s *Share) Depth() Depth {
 			older(x.seq)
 		}
 	}
-	_ = slices.ContainsFunc(s.unbegun.all(), older)
 	_ = slices.ContainsFunc(s.retries.all(), older)
 	_ = slices.ContainsFunc(s.firsts.all(), older)
 	for _, x := range s.group.unclaimed.all() {

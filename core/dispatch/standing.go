@@ -26,7 +26,7 @@ const (
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unclaimed: PlaceReady, unsaved: PlaceUnsaved, ready: PlaceReady,
-	blocked: PlaceBlocked, unbegun: PlaceReady, early: PlaceDelayed, handed: PlaceInFlight, withheld: PlaceDelayed, lone: PlaceAlone,
+	blocked: PlaceBlocked, handed: PlaceInFlight, lone: PlaceAlone,
 	leaving: PlaceDying, announced: PlaceDying, transferring: PlaceDying, appending: PlaceDying, held: PlaceDying, // or parked, by the destination
 }
 
@@ -56,14 +56,17 @@ func (s *Share) Standing(seq core.Seq) Standing {
 	}
 	if m := s.table.get(seq); m != nil {
 		s.standing(seq, m, &st)
-	} else if b := s.holding(seq); b != nil {
-		st.Place, st.Enqueued, st.Record = PlaceBuffered, s.enqueued(b, seq), s.record(b, seq)
-		opens := s.opens
-		if s.group.spec.Delay > 0 && !s.merged {
-			opens = max(opens, s.visibleAt(b))
+	} else if b, i := s.supply.find(seq); b != nil {
+		st.Place, st.Enqueued, st.Record = PlaceBuffered, b.enqueuedAt(i), b.recordAt(i)
+		if s.returning {
+			past := b.pastAt(i)
+			st.Attempts, st.Failure = past.here(), Nacked
 		}
-		if opens > s.group.now {
-			st.Place, st.Until = PlaceDelayed, s.group.instant(opens)
+		switch until := s.supply.until(seq); {
+		case s.withheld[seq] > 0:
+			st.Place = PlaceDelayed
+		case until > s.group.now:
+			st.Place, st.Until = PlaceDelayed, s.group.instant(until)
 		}
 	}
 	return st
@@ -89,7 +92,7 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	if b := m.batch; b != nil {
 		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)
 	}
-	if m.phase == inFlight || m.phase == delayed || m.phase == held || m.phase == early {
+	if m.phase == inFlight || m.phase == delayed || m.phase == held {
 		st.Until = s.group.instant(m.due)
 	}
 	if st.Place == PlaceParked {
@@ -157,7 +160,7 @@ func (st *State) Standing(seq core.Seq) Standing {
 // Unread is how many messages up to last are not done, and whose bytes were not read here: those that were restored, too.
 func (s *Share) Unread(last core.Seq) uint64 {
 	if s.timers { // those were not read in the order of seqs
-		have := uint64(s.done.Frontier()) + s.done.Above() + uint64(s.table.n-s.missing)
+		have := uint64(s.done.Frontier()) + s.done.Above() + uint64(s.outstanding()-s.missing)
 		return uint64(last) - min(have, uint64(last))
 	}
 	return undone(&s.done, s.next, last)

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"math"
-	"sort"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -14,17 +13,14 @@ const (
 	turnBytes    = 256 << 10
 )
 
-// handout is one Take under way.
+// handout is one Take under way, for one session: messages are chosen, and what was chosen is handed out.
 type handout struct {
-	session  SessionID
-	messages int // credit left
-	bytes    int
-	oversize bool
-	stopped  bool // the next message is larger than the bytes left
-	due      int64
-	runs     []Run
-	last     *batch // of the last run made here …
-	end      int    // … and the index behind it
+	budget
+	session SessionID
+	due     int64
+	runs    []Run
+	last    *batch // of the last run made here …
+	end     int    // … and the index behind it
 }
 
 // Take hands out what the credit allows and appends it to runs: shares in turn, retries and first deliveries mixed,
@@ -33,32 +29,42 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	now64 := g.at(now)
 	g.settleGiven()
 	most := g.admit(scope{session: session}, credit.Messages)
-	h := handout{
-		session: session, messages: most, bytes: credit.Bytes, oversize: credit.Oversize,
-		due: now64 + int64(g.spec.LockTimeout), runs: runs,
+	h := &g.taking
+	*h = handout{
+		budget:  budget{messages: most, bytes: credit.Bytes, oversize: credit.Oversize},
+		session: session, due: now64 + int64(g.spec.LockTimeout), runs: runs,
 	}
-	for alone := g.takeAlone(&h); !alone && h.messages > 0 && !h.stopped; {
+	for alone := g.takeAlone(h); !alone && h.messages > 0 && !h.stopped; {
 		s, kind := g.nextInTurn()
 		if s == nil {
 			break
 		}
 		left := h.messages
-		s.take(&h, kind)
+		s.take(h, kind)
 		g.handedOf(s, kind, left-h.messages)
 		s.wake()
 	}
+	runs = h.runs
 	g.gave(session, most-h.messages)
-	return h.runs
+	*h = handout{} // it keeps neither batches nor the caller's runs
+	return runs
 }
 
 // take hands out one turn's worth. What has to be claimed first is claimed as the credit goes, since each claim takes a checkpoint.
 func (s *Share) take(h *handout, kind turn) {
 	s.look()
-	left := s.group.turnOf(s, kind, h.messages)
+	waiting := &s.firsts
 	if kind == retryTurn {
-		left -= s.takeReady(&s.retries, h, left)
-	} else {
-		left -= s.takeReady(&s.firsts, h, left)
+		waiting = &s.retries
+	}
+	left := s.group.turnOf(s, kind, h.messages)
+	for left > 0 {
+		c := s.chooseReady(waiting, &h.budget)
+		if c.count == 0 {
+			break
+		}
+		s.handOut(h, c)
+		left--
 	}
 	if s.claims() {
 		if left > 0 && !h.stopped && s.canBegin() {
@@ -66,45 +72,53 @@ func (s *Share) take(h *handout, kind turn) {
 		}
 		return
 	}
-	bytes := turnBytes
-	for kind == firstTurn && left > 0 && bytes > 0 && !h.stopped && s.mayBegin() {
-		var n, size int
-		if s.timers {
-			n, size = s.takeDue(h)
-		} else {
-			n, size = s.takeRun(h, left, bytes)
+	for bytes := turnBytes; kind == firstTurn && left > 0 && bytes > 0 && !h.stopped && s.mayBegin(); s.look() {
+		if c := s.supply.choose(min(left, MaxOutstanding-s.table.n+s.missing), bytes, &h.budget); c.count > 0 {
+			s.handOut(h, c)
+			left -= c.count
+			bytes -= c.size
 		}
-		left -= n
-		bytes -= size
-		s.look()
 	}
 }
 
-// takeReady hands out up to most messages in phase ready: the next attempt of each is counted durably.
-func (s *Share) takeReady(waiting *queue[core.Seq], h *handout, most int) (n int) {
-	for n < most && waiting.len() > 0 {
+// chooseReady takes the next message out of a queue of those in phase ready: their next attempts are counted durably.
+func (s *Share) chooseReady(waiting *queue[core.Seq], b *budget) chosen {
+	for waiting.len() > 0 {
 		seq := *waiting.front()
 		m := s.table.get(seq)
-		if m == nil || m.phase != ready || m.batch == nil {
+		switch {
+		case m == nil || m.phase != ready || m.batch == nil:
 			waiting.pop()
 			continue
-		}
-		if s.lapsed(m.batch, seq) {
+		case s.lapsed(m.batch, s.place(m.batch, seq)):
 			waiting.pop()
 			s.lapse(seq, m)
 			continue
 		}
-		if !h.fits(s.size(m.batch, seq)) {
-			break
+		c := chosen{batch: m.batch, first: seq, count: 1, size: s.size(m.batch, seq), retry: true}
+		if !b.fits(c.size) {
+			return chosen{}
 		}
-		s.again(h, waiting.pop(), m)
-		n++
+		waiting.pop()
+		return c
 	}
-	return n
+	return chosen{}
 }
 
-// again hands out a message whose next attempt is counted.
-func (s *Share) again(h *handout, seq core.Seq, m *message) {
+// handOut hands out what was chosen: locks and numbers of attempts begin here.
+func (s *Share) handOut(h *handout, c chosen) {
+	attempt := uint16(1)
+	if c.retry {
+		attempt = s.again(h, c.first)
+	} else {
+		s.supply.begin(c, message{due: h.due, session: h.session, attempts: 1, phase: inFlight})
+	}
+	s.handed(h, c, attempt)
+}
+
+// again begins the next attempt of a message, and answers its number.
+func (s *Share) again(h *handout, seq core.Seq) uint16 {
+	m := s.table.get(seq)
 	if m.attempts < math.MaxUint16 {
 		m.attempts++
 	}
@@ -117,29 +131,15 @@ func (s *Share) again(h *handout, seq core.Seq, m *message) {
 	} else {
 		s.move(m, inFlight)
 	}
-	s.handed(h, m.batch, seq, 1, m.attempts)
-}
-
-// fits reports whether a message of size may be handed out next.
-func (h *handout) fits(size int) bool {
-	if size <= h.bytes {
-		return true
-	}
-	if h.oversize {
-		h.bytes = size // the only one: nothing is left after it
-		return true
-	}
-	h.stopped = true
-	return false
+	return m.attempts
 }
 
 // handed notes a run in flight, in a row in its batch, joined to the one before where it goes on from it.
-func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attempt uint16) {
+func (s *Share) handed(h *handout, c chosen, attempt uint16) {
+	b, base, count := c.batch, c.first, uint32(c.count)
 	i, enqueued := s.place(b, base), s.enqueued(b, base)
-	bytes := b.Bytes[b.Offsets[i]:b.Offsets[i+int(count)]]
-	h.messages -= int(count)
-	h.bytes -= len(bytes)
-	h.oversize = false
+	bytes := b.Bytes[b.Offsets[i]:b.Offsets[i+c.count]]
+	h.spend(c.count, c.size)
 	s.changed = true
 	s.group.counters.Delivered += uint64(count)
 	if !s.group.once() {
@@ -162,85 +162,4 @@ func (s *Share) handed(h *handout, b *batch, base core.Seq, count uint32, attemp
 		run.Due = b.due.since[i : i+int(count)]
 	}
 	h.runs = append(h.runs, run)
-}
-
-// skipBatches drops batches that the cursor has passed.
-func (s *Share) skipBatches() {
-	for s.batches.len() > 0 && (*s.batches.front()).last < s.cursor {
-		s.batches.pop()
-	}
-}
-
-// takeRun begins the next run of buffered messages, of one batch.
-func (s *Share) takeRun(h *handout, messages, bytes int) (n, size int) {
-	s.skipBatches()
-	b := *s.batches.front()
-	first := max(s.cursor, b.first)
-	count := min(int(b.last-first)+1, messages, h.messages, MaxOutstanding-(s.table.n-s.missing))
-	if s.rate > 0 {
-		count = min(count, s.allowed())
-	}
-	if s.top >= first || s.done.Top() >= first || b.Expire != nil {
-		first, count = s.clean(b, first, count)
-	}
-	s.cursor = first
-	if count == 0 {
-		return 0, 0
-	}
-	i := int(first - b.Base)
-	start := b.Offsets[i]
-	if size := int(b.Offsets[i+1] - start); size > min(bytes, h.bytes) {
-		if size > h.bytes && !h.fits(size) {
-			return 0, 0
-		}
-		count = 1
-	} else if total := int(b.Offsets[i+count] - start); total > min(bytes, h.bytes) {
-		most := uint32(min(bytes, h.bytes))
-		count = sort.Search(count, func(k int) bool { return b.Offsets[i+k+1]-start > most })
-	}
-	s.begin(b, first, count, h)
-	s.handed(h, b, first, uint32(count), 1)
-	return count, int(b.Offsets[i+count] - start)
-}
-
-// clean finds the first message of a batch at or above first that is buffered, and up to count in a row of such. What has lapsed before
-// them is settled.
-func (s *Share) clean(b *batch, first core.Seq, count int) (core.Seq, int) {
-	for ; first <= b.last; first++ {
-		if !s.fresh(first) {
-			continue
-		}
-		if !s.lapsed(b, first) {
-			break
-		}
-		s.lapseUnseen(b, first)
-	}
-	n := 0
-	for ; n < count && first+core.Seq(n) <= b.last && s.fresh(first+core.Seq(n)) && !s.lapsed(b, first+core.Seq(n)); n++ {
-	}
-	return first, n
-}
-
-// begin puts count buffered messages of a batch in flight as attempt 1.
-func (s *Share) begin(b *batch, first core.Seq, count int, h *handout) {
-	fresh := message{batch: b, due: h.due, session: h.session, attempts: 1, phase: inFlight}
-	for seq, left := first, count; left > 0; {
-		c := s.table.make(uint64(seq) >> chunkBits)
-		at := int(seq & chunkMask)
-		n := min(chunkLen-at, left)
-		for i := range n {
-			c.messages[at+i] = fresh
-		}
-		c.live |= (1<<n - 1) << at
-		seq, left = seq+core.Seq(n), left-n
-	}
-	s.table.n += count
-	s.count[inFlight] += int32(count)
-	s.group.inFlight += count
-	s.group.sessions.holds(h.session, count)
-	s.buffered -= count
-	s.cursor = first + core.Seq(count)
-	if s.rate > 0 {
-		s.spent(count)
-	}
 }

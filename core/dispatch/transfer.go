@@ -175,7 +175,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		if x.to != to {
 			continue
 		}
-		if routes[to].expires && !x.mayBeThere && s.lapsed(m.batch, seq) { // one that may be there ends there
+		if routes[to].expires && !x.mayBeThere && s.lapsed(m.batch, s.place(m.batch, seq)) { // one that may be there ends there
 			s.lapse(seq, m)
 			continue
 		}
@@ -206,7 +206,7 @@ func (s *Share) diedOf(seq core.Seq, m *message) Failure {
 	switch {
 	case m.failure != NoFailure:
 		return m.failure
-	case s.lapsed(m.batch, seq):
+	case s.lapsed(m.batch, s.place(m.batch, seq)):
 		return Lapsed
 	}
 	return LockExpired // all that is known: it was handed out, and nobody settled it

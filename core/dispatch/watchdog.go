@@ -27,7 +27,7 @@ func (s *Share) Watched(w *Watch, bytes int, now time.Time) (broken string) {
 	t := s.group.at(now)
 	seq := s.done.Frontier() + 1
 	m := s.table.get(seq)
-	if s.gone || m == nil && seq >= s.next {
+	if s.gone || m == nil && seq >= s.next && !s.supplies(seq) {
 		*w = Watch{}
 		return ""
 	}
@@ -57,7 +57,7 @@ func (s *Share) Watched(w *Watch, bytes int, now time.Time) (broken string) {
 // misplaced says that a message which was read or restored is where nothing will find it.
 func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	switch {
-	case m == nil && s.holding(seq) == nil:
+	case m == nil && (!s.supplies(seq) || s.supply.forgot(seq)):
 		return fmt.Sprintf("seq %d was read and is nowhere", seq)
 	case m == nil:
 		return ""
@@ -66,7 +66,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	}
 	queued := true
 	switch m.phase {
-	case inFlight, delayed, held, early:
+	case inFlight, delayed, held:
 		if m.due <= now {
 			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
 		}
@@ -78,8 +78,6 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.firsts.all(), seq) || s.group.isolation.isNext(s, seq)
 	case lone:
 		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
-	case unbegun:
-		queued = slices.Contains(s.unbegun.all(), seq)
 	case leaving, announced, transferring, appending:
 		queued = s.knownTransfer(seq, m)
 	}
@@ -89,19 +87,10 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 	return ""
 }
 
-// holding is the batch of a message that is only buffered, nil when there is none.
-func (s *Share) holding(seq core.Seq) *batch {
-	all := s.batches.all()
-	i, _ := slices.BinarySearchFunc(all, seq, func(b *batch, seq core.Seq) int {
-		if b.last < seq {
-			return -1
-		}
-		return 1
-	})
-	if seq < s.cursor || i == len(all) || all[i].first > seq {
-		return nil
-	}
-	return all[i]
+// supplies reports whether a message is in the supply.
+func (s *Share) supplies(seq core.Seq) bool {
+	b, _ := s.supply.find(seq)
+	return b != nil
 }
 
 // mayGo reports whether a message waits for nothing but credit of so many bytes.
@@ -110,10 +99,10 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 		return false
 	}
 	if m == nil {
-		return s.canBegin() && s.size(s.holding(seq), seq) <= bytes
+		b, i := s.supply.find(seq)
+		return s.canBegin() && b.sizeAt(i) <= bytes && s.supply.until(seq) <= s.group.now && s.withheld[seq] == 0
 	}
-	may := m.phase == ready && !s.group.isolation.isNext(s, seq) || m.phase == unbegun && s.canBegin()
-	return may && m.batch != nil && s.size(m.batch, seq) <= bytes
+	return m.phase == ready && !s.group.isolation.isNext(s, seq) && m.batch != nil && s.size(m.batch, seq) <= bytes
 }
 
 // Rebuild puts a share together anew from what is known of its messages: what is done stays done, locks, delays and attempts stay, and
@@ -146,9 +135,12 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		s.transfers = new([Destinations]transfers)
 	}
 	s.next = s.done.Frontier() + 1
-	s.cursor = s.next
+	s.supply = newLogSupply(s)
+	if s.timers || s.returning {
+		s.supply = newDueSupply(s)
+	}
 	old.each(func(seq core.Seq, m *message) {
-		if !s.done.Done(seq) && m.phase != unbegun && m.phase != early && m.phase != withheld { // that is read again, as what was only buffered
+		if !s.done.Done(seq) { // what is in the supply is read again
 			s.replace(seq, m)
 		}
 	})

@@ -22,7 +22,7 @@ func TestGroup_WatchdogMends(t *testing.T) {
 		next   string        // how message 1 comes then
 	}{
 		"a batch is lost": {
-			lose: func(_ *Group, s *Share) { s.batches = queue[*batch]{} },
+			lose: func(_ *Group, s *Share) { s.supply.(*logSupply).batches = queue[*batch]{} },
 			says: "nowhere", next: "1+4@1",
 		},
 		"its entry is lost": {

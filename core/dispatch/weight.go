@@ -45,7 +45,7 @@ func (s *Share) weigh(needed int, done *acklevel.Window) {
 // crowded reports whether the next checkpoint may need fullAt bytes, to the estimate: without texts and metadata, and
 // without the locks of first attempts, since it does without those.
 func (s *Share) crowded() bool {
-	n := s.table.n - s.of(inFlight, unbegun, early, withheld, handed) + int(s.repeats)
+	n := s.table.n - s.of(inFlight, handed) + int(s.repeats)
 	return s.done.SizeMost()+min(n*entryMost, s.weight.entries+s.weight.failures*entryMost) >= fullAt
 }
 
