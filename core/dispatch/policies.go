@@ -63,7 +63,7 @@ func (g *Group) gave(session SessionID, n int) {
 		return
 	}
 	g.sessions.gave(session)
-	g.throttle.handed(scope{session: session}, g.now)
+	g.throttle.handed(scope{session: session}, n, g.now)
 	if g.breaker.isOpen() {
 		g.breaker.handed(n, g.now)
 		g.keepBreaker()

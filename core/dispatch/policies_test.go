@@ -68,7 +68,7 @@ func (x combination) set(t *testing.T, g *Group, s *Share) {
 			g.nacked(1)
 		}
 		if x.throttled == 2 {
-			g.throttle.handed(scope{session: 1}, g.now)
+			g.throttle.handed(scope{session: 1}, throttledAtOnce, g.now)
 		}
 	}
 	if x.paused {
@@ -165,7 +165,10 @@ func TestThrottle_Policy(t *testing.T) {
 	if n := x.admit(one, sec); n != throttledAtOnce {
 		t.Fatalf("after %d nacks %d are admitted, want %d", freeNacks+1, n, throttledAtOnce)
 	}
-	x.handed(one, sec)
+	if x.handed(one, throttledAtOnce-1, sec); x.admit(one, sec) != 1 {
+		t.Errorf("of %d messages %d are handed out, and %d are admitted", throttledAtOnce, throttledAtOnce-1, x.admit(one, sec))
+	}
+	x.handed(one, 1, sec)
 	at, waits := x.nextDeadline(sec)
 	if x.admit(one, sec) != 0 || !waits || at != sec+int64(minThrottlePause) || x.admit(one, at) != throttledAtOnce {
 		t.Errorf("it waits %v, until %s", waits, time.Duration(at-sec))

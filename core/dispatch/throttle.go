@@ -24,6 +24,7 @@ type throttle struct {
 // pace is how fast a session gets messages.
 type pace struct {
 	nacks int   // in a row
+	taken int   // since the last pause, < throttledAtOnce
 	until int64 // ns: nothing before
 }
 
@@ -39,7 +40,7 @@ func (t *throttle) admit(sc scope, now int64) int {
 	case p.until > now:
 		return 0
 	}
-	return throttledAtOnce
+	return throttledAtOnce - p.taken
 }
 
 // outcome counts a nack of a session, or ends its throttling by an ack.
@@ -56,8 +57,8 @@ func (t *throttle) outcome(sc scope, o outcome) {
 	t.paces[sc.session] = p
 }
 
-// handed has a throttled session pause after what it was handed out.
-func (t *throttle) handed(sc scope, now int64) {
+// handed has a throttled session pause after so many messages, however many it takes at a time.
+func (t *throttle) handed(sc scope, n int, now int64) {
 	if len(t.paces) == 0 {
 		return
 	}
@@ -65,6 +66,11 @@ func (t *throttle) handed(sc scope, now int64) {
 	if !ok || p.nacks <= freeNacks {
 		return
 	}
+	if p.taken += n; p.taken < throttledAtOnce {
+		t.paces[sc.session] = p
+		return
+	}
+	p.taken = 0
 	pause := minThrottlePause
 	for range (p.nacks - freeNacks) / throttledAtOnce {
 		if pause *= 2; pause >= maxThrottlePause {
