@@ -12,11 +12,12 @@ import (
 // exhausts no message. It is closed, and opens when 20 different messages failed in a row, or 10 over at least three
 // seconds, or when the group's percentage of the latest 50 outcomes are failures; in each case five of them must be
 // first attempts, since a tail of poison has only retries left. While it is open nothing is delivered; then it is
-// half-open, and lets four messages go as probes, with pauses that double from a second to a limit. An attempt that
-// fails while it is open or half-open does not count, and neither do the failures that opened it; it closes with one
-// success, or in a group with a percentage below 100 when less than that share of its probes fail. When no first attempt
-// failed for 15 rounds, what is left may be poison alone: from then on failures count, and rounds grow to 256 messages,
-// until a first attempt fails again or something succeeds.
+// half-open, and lets four messages go as probes, with pauses that double from a second to a limit. In a group without a
+// limit of deliveries, which has no attempts to save, rounds then double to 32 probes: a consumer may wait for one certain
+// message. An attempt that fails while the breaker is open or half-open does not count, and neither do the failures that
+// opened it; it closes with one success, or in a group with a percentage below 100 when less than that share of its
+// probes fail. When no first attempt failed for 15 rounds, what is left may be poison alone: from then on failures count,
+// and rounds grow to 256 messages, until a first attempt fails again or something succeeds.
 //
 // Its scope is the group. The methods of a nil breaker are those of one that is closed and remembers nothing.
 type breaker struct {
@@ -26,6 +27,7 @@ type breaker struct {
 	open    bool      // or half-open
 	rounds  uint8     // begun since a first attempt failed, ≤ breakerRounds
 	size    uint16    // messages of a round
+	widest  uint16    // the limit of a round while failures do not count
 	left    uint16    // of this round, not handed out yet: more than 0 while half-open
 	good    uint16    // probes that succeeded, and …
 	bad     uint16    // … that failed, since they were last compared
@@ -44,6 +46,7 @@ const (
 	breakerQuiet   = 3 * time.Second // less than an exhausted message waits for the breaker, see destination.go
 	breakerFirsts  = 5               // failures of first attempts among them
 	breakerProbes  = 4               // messages of a round
+	breakerWide    = 32              // or at most so many, once pauses are as long as they get, in a group without a limit of deliveries
 	breakerRounds  = 15              // without the failure of a first attempt, until failures count again
 	breakerMost    = 256             // messages of a round then
 	breakerHurry   = 8               // then pauses last up to this part of the lock timeout
@@ -70,15 +73,21 @@ type failing struct {
 }
 
 // newBreaker is that of a group; percent 0 switches it off.
-func newBreaker(percent int, lockTimeout time.Duration) *breaker {
+func newBreaker(percent int, lockTimeout time.Duration, unlimited bool) *breaker {
 	b := &breaker{latest: make([]failing, 0, breakerWindow)}
-	b.set(percent, lockTimeout)
+	b.set(percent, lockTimeout, unlimited)
 	return b
 }
 
-// set gives it its rules; percent 0 closes it.
-func (b *breaker) set(percent int, lockTimeout time.Duration) {
-	b.percent = uint8(percent)
+// set gives it its rules; percent 0 closes it, and unlimited says that messages have no limit of deliveries.
+func (b *breaker) set(percent int, lockTimeout time.Duration, unlimited bool) {
+	b.percent, b.widest = uint8(percent), breakerProbes
+	if unlimited {
+		b.widest = breakerWide
+	}
+	if !b.counting() {
+		b.size = min(b.size, b.widest)
+	}
 	b.longest = int64(min(breakerLongest, max(lockTimeout, breakerPause)))
 	b.hurry = int64(min(breakerLongest, max(lockTimeout/breakerHurry, breakerPause)))
 	if percent == 0 {
@@ -137,8 +146,11 @@ func (b *breaker) outcome(_ scope, o outcome, now int64) (counts bool, led []fai
 		b.succeeded(o.successes)
 		return true, nil
 	case b.open:
+		if o.first && b.counting() {
+			b.size = breakerProbes
+		}
 		if o.first {
-			b.rounds, b.size = 0, breakerProbes
+			b.rounds = 0
 		}
 		counts = b.counting()
 		b.bad = saturate(b.bad)
@@ -251,7 +263,7 @@ func (b *breaker) begin(now int64) {
 }
 
 func (b *breaker) close() {
-	*b = breaker{percent: b.percent, longest: b.longest, hurry: b.hurry, latest: b.latest[:0]}
+	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0]}
 }
 
 // nextDeadline is when tick has something to do.
@@ -267,9 +279,13 @@ func (b *breaker) tick(now int64) (began bool) {
 	if !b.isOpen() || b.next == 0 || b.next > now {
 		return false
 	}
-	if b.counting() {
+	switch {
+	case b.counting():
 		b.size = min(2*b.size, breakerMost)
-	} else {
+	case b.pause >= b.longest:
+		b.size = min(2*b.size, b.widest)
+		fallthrough
+	default:
 		b.rounds++
 	}
 	b.next, b.left = 0, b.size

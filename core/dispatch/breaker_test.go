@@ -13,7 +13,7 @@ import (
 const sec = int64(time.Second)
 
 // minuteBreaker is one that opens at a percentage, in a group with a lock timeout of a minute.
-func minuteBreaker(percent int) *breaker { return newBreaker(percent, time.Minute) }
+func minuteBreaker(percent int) *breaker { return newBreaker(percent, time.Minute, false) }
 
 // failed notes the failure of a message.
 func (b *breaker) failed(of deadRef, first bool, now int64) (counts bool, led []failing) {
@@ -218,6 +218,27 @@ func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 	}
 }
 
+// TestBreaker_WideRounds: without a limit of deliveries rounds double to 32 probes, once pauses are a minute, and are of four again when there is
+// a limit.
+func TestBreaker_WideRounds(t *testing.T) {
+	b := newBreaker(core.BreakerAlways, time.Minute, true)
+	b.failAll(1, breakerLeast, true)
+	now := sec
+	for i := range 10 {
+		began := now
+		probes, counted := b.round(&now, i%2 == 0)
+		want, pause := min(breakerProbes<<max(0, i-5), breakerWide), min(breakerPause<<i, breakerLongest)
+		if probes != want || counted != 0 || now-began != int64(pause) {
+			t.Fatalf("round %d: %d probes, %d counted, a pause of %s; want %d, and %s", i, probes, counted, time.Duration(now-began), want, pause)
+		}
+	}
+	b.set(core.BreakerAlways, time.Minute, false)
+	b.round(&now, true) // had begun before
+	if probes, _ := b.round(&now, true); probes != breakerProbes {
+		t.Errorf("a round of %d probes with a limit of deliveries, want %d", probes, breakerProbes)
+	}
+}
+
 // A round lasts until somebody takes of it: the time in which nobody consumes tells nothing.
 func TestBreaker_RoundsNeedConsumers(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
@@ -233,7 +254,7 @@ func TestBreaker_RoundsNeedConsumers(t *testing.T) {
 // A pause is never longer than the lock timeout, nor shorter than a second.
 func TestBreaker_PauseOfShortLocks(t *testing.T) {
 	for lock, want := range map[time.Duration]time.Duration{time.Second: time.Second, 5 * time.Second: 5 * time.Second, time.Hour: time.Minute} {
-		b := newBreaker(core.BreakerAlways, lock)
+		b := newBreaker(core.BreakerAlways, lock, false)
 		b.failAll(1, breakerLeast, true)
 		now, began := sec, int64(0)
 		for range 10 {
@@ -280,7 +301,7 @@ func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
 func TestBreaker_Off(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
-	b.set(0, time.Minute)
+	b.set(0, time.Minute, false)
 	if counted, opened := b.failAll(1, 1000, true); opened || counted != 1000 || b.admit(groupScope, 0) != math.MaxInt || len(b.latest) > 0 {
 		t.Errorf("opened %v, %d of 1000 counted, admits %d", opened, counted, b.admit(groupScope, 0))
 	}
@@ -332,7 +353,7 @@ func TestBreaker_RestoreNothing(t *testing.T) {
 			t.Errorf("%s: it opened", name)
 		}
 	}
-	if x := newBreaker(0, time.Minute); x.restore(saved, sec) {
+	if x := newBreaker(0, time.Minute, false); x.restore(saved, sec) {
 		t.Error("it is off, and opened")
 	}
 	x := minuteBreaker(core.BreakerAlways)
@@ -347,7 +368,8 @@ func TestBreaker_RestoreNothing(t *testing.T) {
 func TestBreaker_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		percent, lock := rapid.SampledFrom([]int{0, 1, 10, 50, 99, 100}).Draw(t, "percent"), time.Duration(rapid.IntRange(1, 3600).Draw(t, "lock"))*time.Second
-		b := newBreaker(percent, lock)
+		unlimited := rapid.Bool().Draw(t, "unlimited")
+		b := newBreaker(percent, lock, unlimited)
 		now := sec
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			was, restored := b.open, false
@@ -374,7 +396,7 @@ func TestBreaker_Properties(t *testing.T) {
 				now += rapid.Int64Range(0, int64(2*time.Minute)).Draw(t, "time")
 				b.tick(now)
 			default:
-				next := newBreaker(percent, lock)
+				next := newBreaker(percent, lock, unlimited)
 				if next.restore(b.save(), now) != b.open {
 					t.Fatal("what was saved is not restored")
 				}

@@ -24,7 +24,7 @@ func (s *Share) attemptFailed(seq core.Seq, m *message) {
 		return
 	}
 	if g.breaker == nil {
-		g.breaker = newBreaker(percent, g.spec.LockTimeout)
+		g.breaker = newBreaker(percent, g.spec.LockTimeout, g.unlimited())
 	}
 	was := g.breaker.isOpen()
 	counts, led := g.breaker.outcome(groupScope, o, g.now)
@@ -89,7 +89,7 @@ func (g *Group) resumeBreaker(saved []byte) {
 		return
 	}
 	if g.breaker == nil {
-		g.breaker = newBreaker(percent, g.spec.LockTimeout)
+		g.breaker = newBreaker(percent, g.spec.LockTimeout, g.unlimited())
 	}
 	if g.breaker.restore(saved, g.now) {
 		g.counters.Opened++
@@ -107,7 +107,7 @@ func (g *Group) keepBreaker() {
 // updateBreaker gives it the rules of a spec that was changed.
 func (g *Group) updateBreaker() {
 	if g.breaker != nil {
-		g.breaker.set(g.breakerPercent(), g.spec.LockTimeout)
+		g.breaker.set(g.breakerPercent(), g.spec.LockTimeout, g.unlimited())
 		g.keepBreaker()
 	}
 }
@@ -119,6 +119,9 @@ func (g *Group) breakerPercent() int {
 	}
 	return g.spec.Breaker
 }
+
+// unlimited reports whether no message is ever exhausted.
+func (g *Group) unlimited() bool { return g.spec.MaxDeliveries == core.UnlimitedDeliveries }
 
 // Breaker is the state of the group's breaker, and since when it is open or half-open.
 func (g *Group) Breaker() (state BreakerState, since time.Time) {

@@ -56,7 +56,7 @@ func (x combination) set(t *testing.T, g *Group, s *Share) {
 		g.isolation = &isolation{given: map[SessionID]deadRef{1: {s, 1}}}
 	}
 	if x.breaker != BreakerClosed {
-		g.breaker = newBreaker(core.BreakerAlways, g.spec.LockTimeout)
+		g.breaker = newBreaker(core.BreakerAlways, g.spec.LockTimeout, false)
 		g.breaker.begin(g.now)
 		if x.breaker == BreakerOpen {
 			g.breaker.handed(breakerProbes, g.now)

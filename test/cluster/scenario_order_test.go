@@ -12,20 +12,17 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-const fewProbes = "known fault: an open breaker lets four messages a round go, and comes to the one that is needed only after many rounds"
-
 // inOrder are workers that apply messages in order.
 var inOrder = []struct {
 	name    string
 	waiting int
 	plain   bool // without breaker and nack throttle
 	opts    []client.WorkOption
-	fault   string // why it is skipped
 }{
 	{name: "30 waiting", waiting: 30},
-	{name: "200 waiting", waiting: 200, fault: fewProbes},
+	{name: "200 waiting", waiting: 200},
 	{name: "30 waiting, prefetch 1", waiting: 30, opts: []client.WorkOption{client.Prefetch(1)}},
-	{name: "200 waiting, prefetch 1", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, fault: fewProbes},
+	{name: "200 waiting, prefetch 1", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}},
 	{name: "200 waiting, prefetch 1, no breaker", waiting: 200, opts: []client.WorkOption{client.Prefetch(1)}, plain: true},
 }
 
@@ -34,9 +31,6 @@ var inOrder = []struct {
 func TestScenario_ApplyInOrder(t *testing.T) {
 	for _, x := range inOrder {
 		t.Run(x.name, func(t *testing.T) {
-			if x.fault != "" {
-				t.Skip(x.fault)
-			}
 			bubble(t, Options{}, func(w *world) {
 				w.group("g", func(g *core.GroupSpec) {
 					if g.MaxDeliveries, g.NoNackThrottle = core.UnlimitedDeliveries, x.plain; x.plain {
