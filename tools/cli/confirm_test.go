@@ -25,7 +25,7 @@ func onTerminal(ctx context.Context, addr, line string, stdin io.Reader) (stderr
 func TestConfirm_WhatCannotBeUndone(t *testing.T) {
 	s, addr := newFakeServer(t)
 	again := func() {
-		transcript(addr, []step{{line: "create queue /demo/a"}, {line: "create group /demo/a billing"}, {line: "create group /demo/a mail"}})
+		run(addr, "create queue /demo/a", "create group /demo/a billing", "create group /demo/a mail")
 	}
 	for line, does := range map[string]proto.Message{
 		"purge queue /demo/a":                               &pb.StartOperationRequest{},
@@ -74,7 +74,7 @@ func TestConfirm_WhatCannotBeUndone(t *testing.T) {
 // TestConfirm_NeedsBothEnds refuses where the question could be read but not answered, or answered but not read.
 func TestConfirm_NeedsBothEnds(t *testing.T) {
 	_, addr := newFakeServer(t)
-	transcript(addr, []step{{line: "create queue /demo/a"}})
+	run(addr, "create queue /demo/a")
 	for _, terminal := range []string{"stdin", "stderr"} {
 		var talk bytes.Buffer
 		stdin := strings.NewReader("y\n")
@@ -88,7 +88,7 @@ func TestConfirm_NeedsBothEnds(t *testing.T) {
 // TestConfirm_Interrupt ends a command that waits for an answer.
 func TestConfirm_Interrupt(t *testing.T) {
 	_, addr := newFakeServer(t)
-	transcript(addr, []step{{line: "create queue /demo/a"}})
+	run(addr, "create queue /demo/a")
 	ctx, interrupt := context.WithCancel(t.Context())
 	silent, keyboard := io.Pipe()
 	defer keyboard.Close()

@@ -12,7 +12,7 @@ import (
 func TestDepth_WatchesLongerThanATimeout(t *testing.T) {
 	t.Parallel()
 	_, addr := newFakeServer(t)
-	transcript(addr, []step{{line: "create queue /demo/a"}, {line: "create group /demo/a billing"}})
+	run(addr, "create queue /demo/a", "create group /demo/a billing")
 	const timeout = 1500 * time.Millisecond
 	ctx, interrupt := context.WithCancel(t.Context())
 	began := time.Now()

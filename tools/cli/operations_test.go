@@ -97,47 +97,6 @@ func (s *fakeServer) PreviewSeek(ctx context.Context, r *connect.Request[pb.Seek
 	return connect.NewResponse(out), nil
 }
 
-func TestGolden_Operations(t *testing.T) {
-	t.Parallel()
-	_, addr := newFakeServer(t)
-	golden(t, "operations.txt", transcript(addr, []step{
-		{line: "create queue /demo/a"},
-		{line: "create group /demo/a billing --start earliest"},
-		{line: "merge-dlq /demo/a billing --dry-run"},
-		{line: "merge-dlq /demo/a billing --dry-run -o json"},
-		{line: "merge-dlq /demo/a billing --rate 5 -o json"},
-		{line: "merge_dlq /demo/a billing --wait"},
-		{line: "dlq merge /demo/a mail"},
-		{line: "dlq purge /demo/a billing --yes -o yaml"},
-		{line: "purge-dlq /demo/a billing --rate 5"},
-		{line: "purge_dlq /demo/a"},
-		{line: "merge-dlq /demo/a billing --reason timeout --min-attempts 2 --id " + fakeID + " --wait"},
-		{line: "merge-dlq /demo/a billing --reason timeout --min-attempts 2 --dry-run"},
-		{line: "purge-dlq /demo/a billing --reason timeout --min-attempts 2 --dry-run -o json"},
-		{line: "update group /demo/a billing --at-most-once"},
-		{line: "update group /demo/a billing --lock-timeout 1d"},
-		{line: "purge-dlq /demo/a billing --older-than yesterday"},
-		{line: "purge-dlq /demo/a billing --older-than 2h --newer-than 3h --id 7"},
-		{line: "purge-dlq /demo/a billing --min-attempts 3 --max-attempts 2"},
-		{line: "list operations"},
-		{line: "list operations --all -o json"},
-		{line: "show operation " + fakeID},
-		{line: "show operation " + fakeExtent + " --wait"},
-		{line: "show operation " + fakeSealed + " --wait -o json"},
-		{line: "show operation 01890a5d-ac97-7000-8000-000000000009"},
-		{line: "show operation 42"},
-		{line: "cancel operation " + fakeID + " -o json"},
-		{line: "cancel operation"},
-		{line: "cancel"},
-		{line: "seek /demo/a billing"},
-		{line: "seek /demo/a billing --to tomorrow"},
-		{line: "seek /demo/a billing --to earliest --dry-run"},
-		{line: "seek /demo/a billing --to 9999-01-02T15:04:05Z --dry-run"},
-		{line: "seek /demo/a billing --to 2026-01-02T15:04:05Z -o json"},
-		{line: "seek /demo/a nobody --to latest"},
-	}))
-}
-
 // TestCommandsAskForWhatWasSaid looks at the requests.
 func TestCommandsAskForWhatWasSaid(t *testing.T) {
 	t.Parallel()
@@ -158,7 +117,7 @@ func TestCommandsAskForWhatWasSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.last = nil
-		transcript(addr, []step{{line: line}})
+		run(addr, line)
 		s.mu.Lock()
 		if !proto.Equal(s.last, want) {
 			t.Errorf("%s: asked for %v, want %v", line, s.last, want)

@@ -199,7 +199,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 func TestCompletion_OffersQueuesAndGroups(t *testing.T) {
 	_, addr := newFakeServer(t)
-	transcript(addr, []step{{line: "create queue /demo/a /demo/b"}, {line: "create group /demo/a billing"}})
+	run(addr, "create queue /demo/a /demo/b", "create group /demo/a billing")
 	for args, want := range map[string]string{
 		"show queue /demo/a":   "/demo/a\n/demo/a/billing.dlq\n:4\n",
 		"show queue /demo/b":   "/demo/b\n:4\n",
