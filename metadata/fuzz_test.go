@@ -11,7 +11,7 @@ import (
 // FuzzRecords reads any bytes as the record of each table. A record that is read is written, and read the same.
 func FuzzRecords(f *testing.F) {
 	for _, v := range []any{
-		AssignmentRecord{}, AuditRecord{}, ClaimRecord{}, DeletedGroupRecord{}, DeletedQueueRecord{}, DoneRecord{}, ExtentRecord{}, GroupRecord{}, HeadRecord{}, HostRecord{}, LeaseRecord{}, NameRecord{}, NamespaceRecord{},
+		AssignmentRecord{}, AuditRecord{}, ClaimRecord{}, DeletedGroupRecord{}, DeletedQueueRecord{}, DoneRecord{}, ExtentRecord{}, GroupRecord{}, HeadRecord{}, NameRecord{}, NamespaceRecord{},
 		OperationRecord{}, SelectedRecord{}, QueueRecord{}, SealRecord{}, TokenKeysRecord{},
 	} {
 		b, err := encode(Settings, Key{}, v)
@@ -30,8 +30,6 @@ func FuzzRecords(f *testing.F) {
 		record[DeletedQueueRecord](t, b)
 		record[GroupRecord](t, b)
 		record[HeadRecord](t, b)
-		record[HostRecord](t, b)
-		record[LeaseRecord](t, b)
 		record[NameRecord](t, b)
 		record[NamespaceRecord](t, b)
 		record[OperationRecord](t, b)

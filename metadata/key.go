@@ -15,8 +15,6 @@ const (
 	PartitionLive         = "live"
 	PartitionDeleted      = "deleted"
 	PartitionDeletedQueue = "deleted-queue"
-	PartitionHost         = "host"
-	PartitionLease        = "lease"
 	PartitionOperation    = "operation"
 	PartitionEnded        = "ended"
 	PartitionCluster      = "cluster"
@@ -77,12 +75,6 @@ func CheckpointKey(group core.GroupID, extent core.ExtentID, epoch uint64, run c
 func ClaimKey(group core.GroupID, extent core.ExtentID, epoch uint64) Key {
 	return Key{CheckpointPartition(group, extent), fmt.Sprintf("%020d", epoch)}
 }
-
-// HostKey is where Hosts keeps a heartbeat.
-func HostKey(id core.HostID) Key { return Key{PartitionHost, string(id)} }
-
-// LeaseKey is where Leases keeps a lease.
-func LeaseKey(name string) Key { return Key{PartitionLease, name} }
 
 // OperationKey is where Operations keeps the latest operation on an object.
 func OperationKey(object core.ID) Key { return Key{PartitionOperation, object.String()} }

@@ -23,8 +23,6 @@ func TestKeys_AreTaken(t *testing.T) {
 		Assignments: AssignmentKey(group, extent, 1, core.HostID(label)),
 		Dones:       DoneKey(group, extent, 1),
 		Checkpoints: CheckpointKey(group, extent, 1, run),
-		Hosts:       HostKey(core.HostID(label)),
-		Leases:      LeaseKey("controller"),
 		Operations:  OperationKey(id),
 		Audit:       AuditKey(now, id),
 		Settings:    SettingKey("replicas"),

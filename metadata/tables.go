@@ -14,9 +14,7 @@ var (
 	Dones       = Table{"done", RulePut}       // (group id, extent id/epoch) → DoneRecord: the group has consumed the extent
 	Checkpoints = Table{"checkpoint", RulePut} // (group id/extent id, epoch/owner run id) → blob of core/dispatch
 	Claims      = Table{"claim", RuleCAS}      // (group id/extent id, epoch) → ClaimRecord: of groups that deliver at most once
-	Hosts       = Table{"host", RulePut}       // ("host", host id) → HostRecord
 	Cancels     = Table{"cancel", RuleCAS}     // ("id", extent id) → cancel.Book of core/cancel: of timer extents of which messages were cancelled
-	Leases      = Table{"lease", RuleCAS}      // ("lease", name) → LeaseRecord
 	Operations  = Table{"operation", RuleCAS}  // ("operation", object id) → OperationRecord: the latest of that object; ("ended", id): the others; ("selected/" + id, extent id) → SelectedRecord
 	Audit       = Table{"audit", RulePut}      // (day, id) → AuditRecord
 	Settings    = Table{"setting", RuleCAS}    // ("cluster", name) → cluster-wide settings and keys

@@ -21,12 +21,11 @@ const (
 	historySeeds   = 4
 )
 
-// faults runs what must hold while calls fail: histories of rows, counters and leases, and races of creation.
+// faults runs what must hold while calls fail: histories of rows and counters, and races of creation.
 func faults(t *testing.T, open func(*testing.T) metadata.Store) {
 	tests := map[string]func(*testing.T, metadata.Store, uint64){
 		"Rows":       rowHistory,
 		"Counter":    counterHistory,
-		"Leases":     leaseHistory,
 		"CreateOnce": createOnce,
 		"Puts":       putsConverge,
 	}
