@@ -1,6 +1,6 @@
 package metadata
 
-// The tables. Their records are in the files named for them.
+// The tables, and the records that their rows hold.
 var (
 	Names       = Table{"name", RuleCAS}       // ("path", path) → NameRecord
 	Queues      = Table{"queue", RuleCAS}      // ("id", queue id) → QueueRecord

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	stdlog "log"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,4 +202,47 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(text + "\n")) // the caller has gone when it fails
+}
+
+// errorLog takes the lines of the library that serves HTTP. A panic of a handler is an error, and trouble of the listener, like too many
+// open files, a warning; everything else is what clients do wrong, and only for who debugs.
+type errorLog struct{ log *slog.Logger }
+
+// Write implements io.Writer; the library writes one line, or one stack, at a time.
+func (e errorLog) Write(line []byte) (int, error) {
+	level := slog.LevelDebug
+	switch {
+	case bytes.Contains(line, []byte("panic serving")):
+		level = slog.LevelError
+	case bytes.Contains(line, []byte("Accept error")), bytes.Contains(line, []byte("superfluous")):
+		level = slog.LevelWarn
+	}
+	e.log.Log(context.Background(), level, string(bytes.TrimSpace(line)))
+	return len(line), nil
+}
+
+// maxProfile is the longest profile or trace: each slows the server down while it is taken.
+const maxProfile = 60 * time.Second
+
+// profiles serves one profile at a time.
+type profiles struct{ mu sync.Mutex }
+
+// one serves a page of profiles unless another is served.
+func (p *profiles) one(page http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text := r.FormValue("seconds"); text != "" {
+			s, err := strconv.ParseFloat(text, 64)
+			if err != nil || !(s >= 0 && s <= maxProfile.Seconds()) { // also refuses NaN
+				writeText(w, http.StatusBadRequest, "seconds is not a number in 0 … 60; take several profiles one after another")
+				return
+			}
+		}
+		if !p.mu.TryLock() {
+			w.Header().Set("Retry-After", "1")
+			writeText(w, http.StatusTooManyRequests, "another profile is being taken; try again when it is done")
+			return
+		}
+		defer p.mu.Unlock()
+		page(w, r)
+	})
 }
