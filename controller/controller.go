@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/controller/backlog"
@@ -114,10 +115,10 @@ type Host struct {
 	letters    *operations.Runner
 	retirement *retirement.Runner
 	backlogs   *backlog.Collector
+	creating   singleflight.Group // of extents, by ensureKey
 	mu         struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
-		ensures   map[ensureKey]*ensuring
 		creations map[ensureKey]*creation
 		looking   map[core.ExtentID]struct{} // extents that a round looks after just now
 		leftOut   bool                       // there were more of them
@@ -162,7 +163,6 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	deps.Metrics.MustRegister(h.backlogs)
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
-	h.mu.ensures = make(map[ensureKey]*ensuring)
 	h.mu.creations = make(map[ensureKey]*creation)
 	h.mu.stuck = make(map[core.ExtentID]retry)
 	return h, nil

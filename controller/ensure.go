@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,12 +29,10 @@ type ensureKey struct {
 	ahead core.Horizon // "": of a log extent
 }
 
-// ensuring is a creation that several requests wait for.
-type ensuring struct {
-	done   chan struct{}
-	extent core.Extent
-	err    error
-}
+func (w wish) key() ensureKey { return ensureKey{w.queue, w.run, w.ahead} }
+
+// String is a different text for each key.
+func (k ensureKey) String() string { return fmt.Sprint(k.queue, k.run, k.ahead) }
 
 // creation is the last extent made for a key, and how many before it came to nothing at once.
 type creation struct {
@@ -99,29 +98,13 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 	if len(w.avoid) > 0 {
 		poke(h.stores.wake) // what one host has met, others need not meet
 	}
-	key := ensureKey{w.queue, w.run, w.ahead}
-	h.mu.Lock()
-	if e := h.mu.ensures[key]; e != nil {
-		h.mu.Unlock()
-		select {
-		case <-e.done:
-			return e.extent, e.err
-		case <-ctx.Done():
-			return core.Extent{}, core.Errorf(core.CodeDeadline, "create an extent: %w", context.Cause(ctx))
-		}
-	}
-	e := &ensuring{done: make(chan struct{})}
-	h.mu.ensures[key] = e
-	h.mu.Unlock()
-	// Others wait for it: it must not end with the first caller's patience.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.CallTimeout)
-	defer cancel()
-	e.extent, e.err = create(ctx, w)
-	h.mu.Lock()
-	delete(h.mu.ensures, key)
-	h.mu.Unlock()
-	close(e.done)
-	return e.extent, e.err
+	made, err, _ := h.creating.Do(w.key().String(), func() (any, error) {
+		// Others wait for it, for so long at most: it must not end with the first caller's patience.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.CallTimeout)
+		defer cancel()
+		return create(ctx, w)
+	})
+	return made.(core.Extent), err
 }
 
 // writable reports whether all its stores can be expected to take appends from that host.
@@ -156,7 +139,7 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 		return r, err
 	}
 	now := h.deps.now()
-	if wait := h.backOff(ensureKey{w.queue, w.run, w.ahead}, now); wait > 0 {
+	if wait := h.backOff(w.key(), now); wait > 0 {
 		return r, core.Errorf(core.CodeUnavailable, "the last extents of queue %s failed at once; the next one is made in %s", q.Spec.Path, wait)
 	}
 	if ordered := q.Spec.Consistency == core.CP && w.kind == core.KindLog; ordered != (chain > 0) {
@@ -188,7 +171,7 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 	}
 	made := extent{ExtentRecord: r, state: core.ExtentOpen, home: r.Home}
 	h.extents.put(made)
-	h.created(ensureKey{w.queue, w.run, w.ahead}, r.ID, now)
+	h.created(w.key(), r.ID, now)
 	h.metrics.created.Inc()
 	h.shares.touch(made.reader())
 	return r.Extent, nil
