@@ -14,7 +14,7 @@ import (
 )
 
 // owners are who was given each extent; more than one is an error.
-func (r *rig) owners() map[core.ExtentID]core.HostID {
+func (r *harness) owners() map[core.ExtentID]core.HostID {
 	r.t.Helper()
 	out := make(map[core.ExtentID]core.HostID)
 	for _, o := range r.outputs {
@@ -29,7 +29,7 @@ func (r *rig) owners() map[core.ExtentID]core.HostID {
 }
 
 // extents makes so many of a queue with one group.
-func (r *rig) extents(n int) (core.QueueID, core.GroupID, []core.Extent) {
+func (r *harness) extents(n int) (core.QueueID, core.GroupID, []core.Extent) {
 	queue := r.queue(1, 1)
 	group := r.group(queue, "g")
 	var out []core.Extent
@@ -43,7 +43,7 @@ func (r *rig) extents(n int) (core.QueueID, core.GroupID, []core.Extent) {
 }
 
 func TestAssign_SharesOfADeadHostMoveAtOnce(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 3}, func(r *harness) {
 		r.extents(300)
 		dead := r.outputs[1]
 		if n := len(dead.shares()); n < 60 {
@@ -70,7 +70,7 @@ func (o *fakeOutput) with(f func()) {
 }
 
 // assignments counts the rows of all groups.
-func (r *rig) assignments() int {
+func (r *harness) assignments() int {
 	n := 0
 	for _, q := range r.ctl.extents.queues() {
 		for g, err := range metadata.All[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, q.String(), metadata.One) {
@@ -83,7 +83,7 @@ func (r *rig) assignments() int {
 
 // TestAssign_HostThatAnswersKeepsItsShares: membership lost it for a while.
 func TestAssign_HostThatAnswersKeepsItsShares(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
 		r.extents(50)
 		before := r.owners()
 		m, _ := membership.Find(r.members, "o1")
@@ -104,7 +104,7 @@ func TestAssign_HostThatAnswersKeepsItsShares(t *testing.T) {
 }
 
 func TestAssign_HungHostHoldsNoOtherUp(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
 		queue, _, _ := r.extents(10)
 		release := make(chan struct{})
 		defer close(release)
@@ -136,7 +136,7 @@ func (c *running) ownerOf(id core.ExtentID) core.HostID {
 
 // TestAssign_RestartMovesNothing: the new controller hears of one host late.
 func TestAssign_RestartMovesNothing(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
 		_, _, all := r.extents(50)
 		before := r.owners()
 		m, _ := membership.Find(r.members, "o1")
@@ -164,7 +164,7 @@ func TestAssign_RestartMovesNothing(t *testing.T) {
 }
 
 func TestAssign_NewHostGetsItsPart(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		r.extents(100)
 		o := &fakeOutput{id: "o9", run: newRun()}
 		r.outputs = append(r.outputs, o)
@@ -181,7 +181,7 @@ func TestAssign_NewHostGetsItsPart(t *testing.T) {
 }
 
 func TestAssign_ConsumedSharesAreDropped(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		_, group, all := r.extents(3)
 		for _, e := range all[:2] {
 			r.stores[0].write(e, "a")
@@ -205,7 +205,7 @@ func TestAssign_ConsumedSharesAreDropped(t *testing.T) {
 
 // TestAssign_ReadersLearnOfHolders: an extent is repaired onto a store that is none of its replicas.
 func TestAssign_ReadersLearnOfHolders(t *testing.T) {
-	bubble(t, rigOptions{stores: 4, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4, outputs: 1}, func(r *harness) {
 		queue := r.queue(3, 2)
 		r.group(queue, "g")
 		e := r.sealed(queue, 3)
@@ -221,7 +221,7 @@ func TestAssign_ReadersLearnOfHolders(t *testing.T) {
 }
 
 func TestAssign_ListIsComplete(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		r.extents(7)
 		o := r.outputs[0]
 		resp, err := (&service{r.ctl.Host}).ListAssignments(r.t.Context(), connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(o.id), Run: o.run.ID[:]}))
@@ -236,7 +236,7 @@ func TestAssign_ListIsComplete(t *testing.T) {
 }
 
 func TestHosts_InputHostThatDies(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 4)
 		r.leave("in")
 		r.sleep(10 * time.Second)
@@ -253,7 +253,7 @@ func TestHosts_InputHostThatDies(t *testing.T) {
 }
 
 func TestHosts_AnotherRunIsAnotherWriter(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 4)
 		m := r.input
 		m.Run = newRun()
@@ -267,7 +267,7 @@ func TestHosts_AnotherRunIsAnotherWriter(t *testing.T) {
 
 // TestAnswers_OnlyTheRunCounts: who asks at an address is answered by whatever listens there now.
 func TestAnswers_OnlyTheRunCounts(t *testing.T) {
-	bubble(t, rigOptions{}, func(r *rig) {
+	bubble(t, harnessOptions{}, func(r *harness) {
 		client := &http.Client{Transport: &http.Transport{DialContext: r.dial, DisableKeepAlives: true}, Timeout: probeTimeout}
 		if !answers(r.t.Context(), client, r.input) {
 			t.Error("a host that answers 404 under its name is there")
@@ -285,7 +285,7 @@ func TestAnswers_OnlyTheRunCounts(t *testing.T) {
 // TestHosts_AddressIsAnothers: an input host is killed, and a server that is no member gets its address. Its extents are sealed, and its queue in order
 // goes on elsewhere.
 func TestHosts_AddressIsAnothers(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 4)
 		chained := r.chainedQueue()
 		_, err := r.ctl.ensureExtent(r.t.Context(), r.wish(chained))

@@ -13,7 +13,7 @@ import (
 )
 
 // audited are the entries of today.
-func audited(r *rig) (out []metadata.AuditRecord) {
+func audited(r *harness) (out []metadata.AuditRecord) {
 	r.t.Helper()
 	for a, err := range metadata.All[metadata.AuditRecord](r.t.Context(), r.meta, metadata.Audit, metadata.AuditPartition(time.Now()), metadata.One) {
 		r.ok(err)
@@ -24,7 +24,7 @@ func audited(r *rig) (out []metadata.AuditRecord) {
 
 // TestAudit_ForcedSeal: a frontend makes the call, and the audit names the operator who asked the frontend.
 func TestAudit_ForcedSeal(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		req := &pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Force: true, Reason: "operator", Who: "10.0.0.7:5"}
 		_, err := (&service{r.ctl.Host}).SealExtent(r.t.Context(), connect.NewRequest(req))
@@ -37,7 +37,7 @@ func TestAudit_ForcedSeal(t *testing.T) {
 
 // TestAudit_Seek names the group by its path, by which entries are looked for; a queue without a record by its id.
 func TestAudit_Seek(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		known, unknown := r.queue(2, 2), core.QueueID{ID: core.NewID(time.Now())}
 		r.group(known, "g")
 		for queue, want := range map[core.QueueID]string{known: "/t/" + known.String() + "/g", unknown: unknown.String() + "/g"} {

@@ -11,12 +11,12 @@ import (
 // TestStart_StoreThatLostIt: where a group begins in an extent is not asked of a store that has lost it: others know. While none of them is there
 // nobody does, whether the extent has an end or not; one that is on no store is empty.
 func TestStart_StoreThatLostIt(t *testing.T) {
-	for name, made := range map[string]func(r *rig, queue core.QueueID) core.Extent{
-		"sealed": func(r *rig, queue core.QueueID) core.Extent { return r.sealed(queue, 5) },
-		"open":   func(r *rig, queue core.QueueID) core.Extent { return r.extent(queue, 5) },
+	for name, made := range map[string]func(r *harness, queue core.QueueID) core.Extent{
+		"sealed": func(r *harness, queue core.QueueID) core.Extent { return r.sealed(queue, 5) },
+		"open":   func(r *harness, queue core.QueueID) core.Extent { return r.extent(queue, 5) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e := made(r, r.queue(3, 2))
 				known, _ := r.ctl.extents.get(e.ID)
 				replicas := r.replicas(e)
@@ -52,7 +52,7 @@ func (s *fakeStore) forget(id core.ExtentID) {
 
 // TestLeft_StartAtATime: where a group begins in what is left only its holders know.
 func TestLeft_StartAtATime(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e, _ := r.leftOf(4, 3)
 		r.allLeft(e, 3, time.Minute)
 		known, _ := r.ctl.extents.get(e.ID)

@@ -15,7 +15,7 @@ import (
 )
 
 // refuse has a store answer that it cannot do some calls, as one whose log has failed does; all others it answers.
-func (r *rig) refuse(s *fakeStore, calls ...string) {
+func (r *harness) refuse(s *fakeStore, calls ...string) {
 	r.kill(s.id)
 	mux := http.NewServeMux()
 	path, h := columbav1connect.NewStoreServiceHandler(s)
@@ -33,7 +33,7 @@ func (r *rig) refuse(s *fakeStore, calls ...string) {
 // TestStores_RefusalIsAnAnswer: a store that is there and cannot fence is not taken for one that goes and comes with each try, which would
 // be made without a pause then.
 func TestStores_RefusalIsAnAnswer(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		for range 3 {
 			r.extent(r.queue(1, 1), 3)
 		}
@@ -51,7 +51,7 @@ func TestStores_RefusalIsAnAnswer(t *testing.T) {
 
 // TestRepair_ReadsFromAnotherHolder: the first of two good holders answers everything but reads.
 func TestRepair_ReadsFromAnotherHolder(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 7)
 		holders := r.row(e).Holders
 		r.refuse(r.store(holders[0]), "ReadRange")

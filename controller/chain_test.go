@@ -11,7 +11,7 @@ import (
 )
 
 // chainedQueue makes a CP queue.
-func (r *rig) chainedQueue() core.QueueID {
+func (r *harness) chainedQueue() core.QueueID {
 	id := core.QueueID{ID: core.NewID(time.Now())}
 	spec := core.QueueSpec{Path: "/t/" + id.String(), Consistency: core.CP}.WithDefaults(2, 2)
 	r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(id), metadata.QueueRecord{ID: id, Spec: spec}))
@@ -19,7 +19,7 @@ func (r *rig) chainedQueue() core.QueueID {
 }
 
 // otherInput is a second input host, and its wish.
-func (r *rig) otherInput(queue core.QueueID) (membership.Host, wish) {
+func (r *harness) otherInput(queue core.QueueID) (membership.Host, wish) {
 	h := membership.Host{ID: "in2", Roles: []string{"inputhost"}, Address: "in2:1", Run: newRun()}
 	r.serve("in2:1", http.NotFoundHandler())
 	r.join(h)
@@ -27,7 +27,7 @@ func (r *rig) otherInput(queue core.QueueID) (membership.Host, wish) {
 	return h, wish{queue: queue, input: h.ID, run: h.Run, kind: core.KindLog}
 }
 
-func (r *rig) head(queue core.QueueID) core.Extent {
+func (r *harness) head(queue core.QueueID) core.Extent {
 	r.t.Helper()
 	h, err := metadata.ReadHead(r.t.Context(), r.meta, queue, metadata.Serial)
 	r.ok(err)
@@ -35,7 +35,7 @@ func (r *rig) head(queue core.QueueID) core.Extent {
 }
 
 func TestChain_OneOpenExtentInOneHand(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.chainedQueue()
 		_, other := r.otherInput(queue)
 		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
@@ -57,19 +57,19 @@ func TestChain_OneOpenExtentInOneHand(t *testing.T) {
 }
 
 func TestChain_NextAfterTheEndIsFixed(t *testing.T) {
-	for name, last := range map[string]func(r *rig, e core.Extent, h membership.Host) bool{
-		"sealed": func(r *rig, e core.Extent, _ membership.Host) bool {
+	for name, last := range map[string]func(r *harness, e core.Extent, h membership.Host) bool{
+		"sealed": func(r *harness, e core.Extent, _ membership.Host) bool {
 			_, err := r.seal(e, 0)
 			r.ok(err)
 			return true
 		},
-		"its host is gone": func(r *rig, _ core.Extent, _ membership.Host) bool {
+		"its host is gone": func(r *harness, _ core.Extent, _ membership.Host) bool {
 			r.kill("in")
 			r.leave("in")
 			r.sleep(3 * time.Second)
 			return true
 		},
-		"its end cannot be fixed": func(r *rig, _ core.Extent, _ membership.Host) bool {
+		"its end cannot be fixed": func(r *harness, _ core.Extent, _ membership.Host) bool {
 			r.kill("in")
 			r.leave("in")
 			for _, s := range r.stores {
@@ -80,7 +80,7 @@ func TestChain_NextAfterTheEndIsFixed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				queue := r.chainedQueue()
 				h, other := r.otherInput(queue)
 				first := r.extent(queue, 5)
@@ -106,7 +106,7 @@ func TestChain_NextAfterTheEndIsFixed(t *testing.T) {
 
 // TestChain_RowsAreRepairedFromTheHead: a controller died between the move of the head and the rows.
 func TestChain_RowsAreRepairedFromTheHead(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.chainedQueue()
 		made, err := r.ctl.newExtent(r.t.Context(), r.wish(queue), 1)
 		r.ok(err)
@@ -128,7 +128,7 @@ func TestChain_RowsAreRepairedFromTheHead(t *testing.T) {
 }
 
 func TestChain_OneOwnerMovesAsAWhole(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, outputs: 3}, func(r *harness) {
 		queue := r.chainedQueue()
 		group := r.group(queue, "g")
 		var all []core.Extent

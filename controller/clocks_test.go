@@ -17,7 +17,7 @@ import (
 // TestClocks_WrongHostsGetNoWork: while the clock of a store is an hour wrong, it gets no extents, and its open timer extents are sealed. An output host with such a
 // clock gets no groups.
 func TestClocks_WrongHostsGetNoWork(t *testing.T) {
-	bubble(t, rigOptions{stores: 4, outputs: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4, outputs: 3, edit: calm}, func(r *harness) {
 		queue := r.queue(3, 2)
 		timers := r.wish(queue)
 		timers.kind, timers.ahead = core.KindTimer, core.HorizonHour
@@ -83,7 +83,7 @@ func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 }
 
 // hostsWithSkew is of how many hosts the metric has a value.
-func (r *rig) hostsWithSkew() int {
+func (r *harness) hostsWithSkew() int {
 	r.t.Helper()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(r.ctl.metrics.skew)
@@ -94,7 +94,7 @@ func (r *rig) hostsWithSkew() int {
 
 // TestClocks_Silent: a host whose clock is wrong and that does not say its time for a while gets no work meanwhile. When it is gone, so is its metric.
 func TestClocks_Silent(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		r.ahead("s0", -time.Hour)
 		r.eventually("the clock is wrong", 2*clocks.Every, func() bool { return r.ctl.skewed.wrong("s0") })
 		r.kill("s0")
@@ -113,7 +113,7 @@ func TestClocks_Silent(t *testing.T) {
 
 // TestClocks_TwoHosts: of two hosts that differ nobody is refused: nobody can tell whose clock is wrong.
 func TestClocks_TwoHosts(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		r.leave("in")
 		r.ahead("s0", time.Hour)
 		r.eventually("both are named", 2*clocks.Every, func() bool { return strings.Count(r.log.text(), "differs from the others'") == 2 })
@@ -125,7 +125,7 @@ func TestClocks_TwoHosts(t *testing.T) {
 
 // TestClocks_OnlyStore: when there is no other store, one with a wrong clock takes extents: late is better than never.
 func TestClocks_OnlyStore(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		r.ahead("s0", time.Hour)
 		r.eventually("its clock is wrong", 2*clocks.Every, func() bool { return r.ctl.skewed.wrong("s0") })
 		if _, err := r.ctl.createExtent(t.Context(), r.wish(r.queue(1, 1))); err != nil {

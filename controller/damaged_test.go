@@ -14,7 +14,7 @@ import (
 )
 
 // forceSeal asks for the end of an extent as an operator does.
-func (r *rig) forceSeal(e core.Extent) (*pb.SealExtentResponse, error) {
+func (r *harness) forceSeal(e core.Extent) (*pb.SealExtentResponse, error) {
 	resp, err := (&service{r.ctl.Host}).SealExtent(r.t.Context(), connect.NewRequest(&pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Reason: "test", Force: true}))
 	if err != nil {
 		return nil, convert.FromRPC(err)
@@ -25,7 +25,7 @@ func (r *rig) forceSeal(e core.Extent) (*pb.SealExtentResponse, error) {
 // TestSeal_DamagedOnlyReplica: the only replica of the head of a cp queue is damaged. The extent ends where it ends, the queue goes on, and an alarm says that the
 // extent cannot be read. A replica that turns out to be whole is read again.
 func TestSeal_DamagedOnlyReplica(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := core.QueueID{ID: core.NewID(time.Now())}
 		spec := core.QueueSpec{Path: "/t/a", Consistency: core.CP}.WithDefaults(1, 1)
 		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), metadata.QueueRecord{ID: queue, Spec: spec}))
@@ -54,7 +54,7 @@ func TestSeal_DamagedOnlyReplica(t *testing.T) {
 
 // TestSeal_DamagedReplicas: all replicas of three are damaged. Only an operator's force ends the extent.
 func TestSeal_DamagedReplicas(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		for _, s := range r.replicas(e) {
 			s.edit(e.ID, func(x *fakeReplica) { x.wrong = true })

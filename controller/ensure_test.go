@@ -15,7 +15,7 @@ import (
 )
 
 func TestEnsure_NamesTheDisks(t *testing.T) {
-	bubble(t, rigOptions{stores: 5, zones: []string{"a", "a", "a", "b", "c"}}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 5, zones: []string{"a", "a", "a", "b", "c"}}, func(r *harness) {
 		queue := r.queue(3, 2)
 		for range 20 {
 			e, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
@@ -33,7 +33,7 @@ func TestEnsure_NamesTheDisks(t *testing.T) {
 }
 
 func TestEnsure_AnotherOneThanThoseItHas(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
 		first, err := r.ctl.ensureExtent(r.t.Context(), w)
 		r.ok(err)
@@ -55,7 +55,7 @@ func TestEnsure_AnotherOneThanThoseItHas(t *testing.T) {
 }
 
 func TestEnsure_AvoidsStoresWhileOthersAreLeft(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
 		first, err := r.ctl.ensureExtent(r.t.Context(), w)
 		r.ok(err)
@@ -76,7 +76,7 @@ func TestEnsure_AvoidsStoresWhileOthersAreLeft(t *testing.T) {
 
 // TestEnsure_WorstAvoidedStoreLast: one store was killed and is back, another was killed a moment ago, and nobody but the input host has met that.
 func TestEnsure_WorstAvoidedStoreLast(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
 		w.avoid = []core.HostID{"s1", "s0"}
 		for range 20 {
@@ -98,12 +98,12 @@ func TestEnsure_WorstAvoidedStoreLast(t *testing.T) {
 // TestEnsure_StoreThatIsBackNextToOneThatIsGone: the controller knows of neither; one question finds the first, and the one that hangs in between
 // holds nobody up.
 func TestEnsure_StoreThatIsBackNextToOneThatIsGone(t *testing.T) {
-	for name, gone := range map[string]func(r *rig, s *fakeStore){
-		"killed": func(r *rig, s *fakeStore) { r.kill(s.id) },
-		"hangs":  func(r *rig, s *fakeStore) { r.hang(s) },
+	for name, gone := range map[string]func(r *harness, s *fakeStore){
+		"killed": func(r *harness, s *fakeStore) { r.kill(s.id) },
+		"hangs":  func(r *harness, s *fakeStore) { r.hang(s) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3, edit: func(c *Config) { c.DescribeEvery = time.Hour }}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3, edit: func(c *Config) { c.DescribeEvery = time.Hour }}, func(r *harness) {
 				w := r.wish(r.queue(3, 2))
 				r.kill("s0")
 				r.ctl.describeStores(r.t.Context())
@@ -128,7 +128,7 @@ func TestEnsure_StoreThatIsBackNextToOneThatIsGone(t *testing.T) {
 
 // TestEnsure_StoreThatIsStarting refuses for a moment and is wanted.
 func TestEnsure_StoreThatIsStarting(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: func(c *Config) { c.DescribeEvery = time.Hour }}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: func(c *Config) { c.DescribeEvery = time.Hour }}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
 		r.kill("s0")
 		r.ctl.describeStores(r.t.Context())
@@ -148,7 +148,7 @@ func TestEnsure_StoreThatIsStarting(t *testing.T) {
 }
 
 func TestEnsure_StoresThatTakeNothing(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		r.stores[0].with(func() { r.stores[0].refuses = true })
 		r.stores[1].with(func() { r.stores[1].free = 4 })
@@ -172,7 +172,7 @@ func TestEnsure_StoresThatTakeNothing(t *testing.T) {
 }
 
 func TestEnsure_StoreThatWasNeverDescribed(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		r.ctl.end()
 		r.hang(r.stores[2])
 		r.ctl = r.startController(nil)
@@ -189,7 +189,7 @@ func TestEnsure_StoreThatWasNeverDescribed(t *testing.T) {
 }
 
 func TestEnsure_KilledStoreIsNotChosenAgain(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		queue := r.queue(3, 2)
 		e := r.extent(queue, 1)
 		dead := r.replicas(e)[0]
@@ -208,7 +208,7 @@ func TestEnsure_KilledStoreIsNotChosenAgain(t *testing.T) {
 
 // TestEnsure_StoresThatAreBackAtOnce were killed and started again, and nobody has asked them since.
 func TestEnsure_StoresThatAreBackAtOnce(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		e := r.extent(queue, 1)
 		for _, s := range r.stores {
@@ -232,7 +232,7 @@ func TestEnsure_StoresThatAreBackAtOnce(t *testing.T) {
 
 // TestEnsure_ExtentsThatFailAtOnceSlowDown: stores accept the creation and refuse every open.
 func TestEnsure_ExtentsThatFailAtOnceSlowDown(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		w := r.wish(r.queue(1, 1))
 		made := 0
 		for began := time.Now(); time.Since(began) < time.Minute; r.sleep(20 * time.Millisecond) {
@@ -260,7 +260,7 @@ func TestEnsure_ExtentsThatFailAtOnceSlowDown(t *testing.T) {
 }
 
 func TestEnsure_FullExtentsDoNotSlowDown(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)
 		for range 20 {
 			e := r.extent(queue, 1)
@@ -272,7 +272,7 @@ func TestEnsure_FullExtentsDoNotSlowDown(t *testing.T) {
 
 // TestEnsure_ManyQueuesAtOnce creates for a thousand queues side by side.
 func TestEnsure_ManyQueuesAtOnce(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		var wg sync.WaitGroup
 		began := time.Now()
 		for range 1000 {
@@ -291,7 +291,7 @@ func TestEnsure_ManyQueuesAtOnce(t *testing.T) {
 }
 
 func TestEnsure_RPC(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		req := &pb.EnsureExtentRequest{Queue: queue.ID[:], Input: "in", InputRun: r.input.Run.ID[:], Kind: "log", Avoid: []string{"s0"}}
 		resp, err := (&service{r.ctl.Host}).EnsureExtent(r.t.Context(), connect.NewRequest(req))
@@ -309,7 +309,7 @@ func TestEnsure_RPC(t *testing.T) {
 
 // TestHosts_AddressOfAnother: a host dies, and another one gets its address: who answers there is not the dead one.
 func TestHosts_AddressOfAnother(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 1)
 		r.leave(r.input.ID)
 		r.join(membership.Host{ID: "in2", Roles: []string{"inputhost"}, Address: r.input.Address, Run: newRun()})

@@ -15,7 +15,7 @@ import (
 // TestReconcile_UntellableStarveNobody: more extents than a round looks after cannot be told their ends. A younger one is told soon all the same, and the others are not asked
 // about all the time.
 func TestReconcile_UntellableStarveNobody(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		s := r.stores[0]
 		all := make([]core.Extent, 0, 2*looksAtOnce+1)
 		for range cap(all) {
@@ -46,7 +46,7 @@ func TestReconcile_UntellableStarveNobody(t *testing.T) {
 
 // TestReconcile_FailedOnesComeLater is the order of a round.
 func TestReconcile_FailedOnesComeLater(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		now := time.Now()
 		var all []extent
 		for range 4 {

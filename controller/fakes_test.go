@@ -20,7 +20,7 @@ import (
 // fakeStore keeps replicas in memory by the rules of a store. Each record is a batch of its own.
 type fakeStore struct {
 	columbav1connect.UnimplementedStoreServiceHandler
-	r  *rig
+	r  *harness
 	id core.HostID
 
 	mu       sync.Mutex

@@ -16,7 +16,7 @@ import (
 func TestForce_WhileAStoreIsAway(t *testing.T) {
 	for name, before := range map[string]bool{"for the first time": false, "forced before": true} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e := r.extent(r.queue(3, 2), 5)
 				_, err := r.seal(e, 5)
 				r.ok(err)

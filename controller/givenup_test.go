@@ -12,18 +12,18 @@ import (
 // TestGivenUp_HeardOfElsewhere: a controller that noted an extent as lost reads its row for another reason after another one gave it up. Its readers hear of
 // it all the same, and it is not reported as lost any more.
 func TestGivenUp_HeardOfElsewhere(t *testing.T) {
-	for name, read := range map[string]func(r *rig, e core.Extent){
-		"an operator asks again": func(r *rig, e core.Extent) {
+	for name, read := range map[string]func(r *harness, e core.Extent){
+		"an operator asks again": func(r *harness, e core.Extent) {
 			_, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, reason: "operator", force: true})
 			r.ok(err)
 		},
-		"a group begins": func(r *rig, e core.Extent) {
+		"a group begins": func(r *harness, e core.Extent) {
 			_, err := r.ctl.known(r.t.Context(), e.Queue)
 			r.ok(err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3, outputs: 1}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness) {
 				e, others := r.sealedAloneOf(5, 5)
 				r.group(e.Queue, "g")
 				for _, s := range others {

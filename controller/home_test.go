@@ -9,7 +9,7 @@ import (
 )
 
 // rehome changes the home of a sealed extent, as an operation does.
-func (r *rig) rehome(e core.Extent, to core.Home) {
+func (r *harness) rehome(e core.Extent, to core.Home) {
 	r.t.Helper()
 	row, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(row *metadata.SealRecord) error {
 		row.Home, row.Homed, row.Version = to, time.Now(), row.Version+1
@@ -20,7 +20,7 @@ func (r *rig) rehome(e core.Extent, to core.Home) {
 }
 
 // shared are the groups that have a share of an extent, of all output hosts.
-func (r *rig) shared(e core.Extent) (groups []core.GroupID) {
+func (r *harness) shared(e core.Extent) (groups []core.GroupID) {
 	for _, o := range r.outputs {
 		o.with(func() {
 			for _, a := range o.list.GetAssignments() {
@@ -36,7 +36,7 @@ func (r *rig) shared(e core.Extent) (groups []core.GroupID) {
 // TestAssign_ByHome gives an extent to the groups of its queue, then to the group that it is merged into, and to nobody when it is purged; also
 // after the controller was started again.
 func TestAssign_ByHome(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, outputs: 2}, func(r *harness) {
 		queue, letters := r.queue(3, 2), r.queue(3, 2)
 		g := r.group(queue, "g")
 		r.group(queue, "other")
@@ -80,7 +80,7 @@ func TestAssign_ByHome(t *testing.T) {
 
 // TestRetain_ByHome: what was merged stays until its group has consumed it, and counts from the merge; what was purged goes within minutes.
 func TestRetain_ByHome(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.queue(3, 2)
 		g := r.group(queue, "g")
 		r.group(queue, "behind")
@@ -109,7 +109,7 @@ func TestRetain_ByHome(t *testing.T) {
 
 // TestRewind_MeetsRetention begins a rewind while an extent is being retired: the group gets all of it or nothing.
 func TestRewind_MeetsRetention(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, 0)
 		g := r.group(queue, "g")
 		leaving, staying := r.sealed(queue, 5), r.sealed(queue, 7)
@@ -140,7 +140,7 @@ func TestRewind_MeetsRetention(t *testing.T) {
 
 // TestRewind_LeftBehindIsFinished finds a rewind in the group's row whose controller has died; and one that cannot be done leaves nothing.
 func TestRewind_LeftBehindIsFinished(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness) {
 		queue := r.queue(3, 2)
 		g := r.group(queue, "g")
 		e := r.sealed(queue, 5)

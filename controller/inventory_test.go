@@ -13,7 +13,7 @@ import (
 
 // TestInventory_ReplicaThatWasAwayIsCompleted: a seal went on without it.
 func TestInventory_ReplicaThatWasAwayIsCompleted(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		away := r.replicas(e)[0]
 		r.kill(away.id)
@@ -28,7 +28,7 @@ func TestInventory_ReplicaThatWasAwayIsCompleted(t *testing.T) {
 }
 
 func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		r.ctl.end()
 		for _, p := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
@@ -53,7 +53,7 @@ func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
 func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
 	for name, lost := range map[string]bool{"its row was lost": true, "only its hints were lost": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				away := r.stores[2]
 				r.sleep(time.Second)
 				r.kill(away.id)
@@ -81,7 +81,7 @@ func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
 
 // TestInventory_HintThatCameLateIsFound: the controller before wrote it with its last breath, and it landed after this one had read all.
 func TestInventory_HintThatCameLateIsFound(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
 		e, err := r.ctl.newExtent(r.t.Context(), w, 0)
 		r.ok(err)
@@ -98,7 +98,7 @@ func TestInventory_HintThatCameLateIsFound(t *testing.T) {
 }
 
 func TestInventory_ExtentOfAnUnknownQueueIsLeftAlone(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		e := core.Extent{
 			ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: core.QueueID{ID: core.NewID(time.Now())}, Kind: core.KindLog,
 			Durability: core.DurabilityFsync, Input: "in", InputRun: newRun(), Token: core.WriterToken{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"s0"},
@@ -139,7 +139,7 @@ func TestStrays_OrphansMakeRoom(t *testing.T) {
 }
 
 func TestInventory_RetiredWhileAStoreWasAway(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		e := r.sealed(queue, 5)
 		away := r.replicas(e)[0]
@@ -167,7 +167,7 @@ func TestInventory_RetiredWhileAStoreWasAway(t *testing.T) {
 
 // TestInventory_ReplicaThatVanished loses files without a new disk.
 func TestInventory_ReplicaThatVanished(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 5)
 		s := r.replicas(e)[0]
 		r.kill(s.id)
@@ -182,7 +182,7 @@ func TestInventory_ReplicaThatVanished(t *testing.T) {
 
 // TestInventory_AsksForChangesOnly counts what is listed when nothing changes.
 func TestInventory_AsksForChangesOnly(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)
 		for range 10 {
 			r.sealed(queue, 2)
@@ -222,7 +222,7 @@ func TestMirror_DigestsFollowEveryChange(t *testing.T) {
 
 // TestInventory_WhatCouldNotBeDoneIsTriedAgain: the store does not change between, so its inventory does not show the replica again.
 func TestInventory_WhatCouldNotBeDoneIsTriedAgain(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 3)
 		release := make(chan struct{})
 		r.ctl.look(e.ID, func(context.Context) { <-release }) // somebody else looks after it
@@ -236,7 +236,7 @@ func TestInventory_WhatCouldNotBeDoneIsTriedAgain(t *testing.T) {
 
 // TestInventory_ManyReplicasThatVanished: more than are looked after at once, while nothing else changes.
 func TestInventory_ManyReplicasThatVanished(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		const extents = looksAtOnce + 40
 		for range extents {
@@ -268,7 +268,7 @@ func TestInventory_ManyReplicasThatVanished(t *testing.T) {
 
 // TestRepair_ReplicaThatTakesNoCopy answers, and refuses: the copy goes to another store.
 func TestRepair_ReplicaThatTakesNoCopy(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		bad := r.replicas(e)[0]
 		bad.edit(e.ID, func(x *fakeReplica) { x.batches = [][]byte{batch(1, "odd", 0)} }) // its beginning is another one

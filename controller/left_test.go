@@ -14,7 +14,7 @@ import (
 
 // leftOf makes an extent of five records of which so many are left on the second of its replicas, and one fewer on the third; so many were acknowledged.
 // The rest was given up.
-func (r *rig) leftOf(left int, acknowledged core.Seq) (e core.Extent, others []*fakeStore) {
+func (r *harness) leftOf(left int, acknowledged core.Seq) (e core.Extent, others []*fakeStore) {
 	r.t.Helper()
 	e, others = r.sealedAloneOf(5, acknowledged)
 	others[0].cut(e, left)
@@ -28,7 +28,7 @@ func (r *rig) leftOf(left int, acknowledged core.Seq) (e core.Extent, others []*
 }
 
 // allLeft waits until so many holders have all that is left, and checks that they do.
-func (r *rig) allLeft(e core.Extent, holders int, most time.Duration) {
+func (r *harness) allLeft(e core.Extent, holders int, most time.Duration) {
 	r.t.Helper()
 	r.eventually("what is left has all its copies", most, func() bool {
 		row := r.row(e)
@@ -49,7 +49,7 @@ func (r *rig) allLeft(e core.Extent, holders int, most time.Duration) {
 
 // TestLeft_IsCopied: what is left of an extent that was given up gets as many copies as others, and gets them again when disks are lost.
 func TestLeft_IsCopied(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.leftOf(4, 3)
 		r.allLeft(e, 3, time.Minute)
 		r.sleep(15 * time.Second)
@@ -74,7 +74,7 @@ func TestLeft_IsCopied(t *testing.T) {
 
 // TestLeft_DamagedHolderIsReplaced like that of any extent.
 func TestLeft_DamagedHolderIsReplaced(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.leftOf(4, 3)
 		r.allLeft(e, 3, time.Minute)
 		for name, edit := range map[string]func(*fakeReplica){
@@ -95,7 +95,7 @@ func TestLeft_DamagedHolderIsReplaced(t *testing.T) {
 
 // TestLeft_BetterCopyComesBack: a disk that has all of the extent counts as a copy of what is left, and keeps what it has.
 func TestLeft_BetterCopyComesBack(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 3)
 		batches := others[0].has(e.ID).batches
 		others[0].cut(e, 4)
@@ -136,7 +136,7 @@ func TestLeft_BetterCopyComesBack(t *testing.T) {
 
 // TestLeft_AnotherContentIsKept: no end proves which of two replicas is right, so none is cleared away; the copy goes to another store.
 func TestLeft_AnotherContentIsKept(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 2)
 		others[0].cut(e, 4)
 		others[1].edit(e.ID, func(x *fakeReplica) { x.batches = append(x.batches[:2:2], batch(3, "other", sumOf(x.batches[:2]))) })
@@ -154,7 +154,7 @@ func TestLeft_AnotherContentIsKept(t *testing.T) {
 
 // TestLeft_IsLostInTurn: all that have what is left lose it, or a part. That is reported, and given up by an operator's word once more.
 func TestLeft_IsLostInTurn(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, _ := r.leftOf(4, 3)
 		r.allLeft(e, 3, time.Minute)
 		all := r.replicas(e)
@@ -194,7 +194,7 @@ func TestLeft_NotCopied(t *testing.T) {
 		"a row of before": func(s *metadata.SealRecord) { s.LeftChecksum = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e, others := r.sealedAloneOf(5, 3)
 				_, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error {
 					err := s.GiveUp(5, sumOf(others[0].has(e.ID).batches[:4]), time.Now())
@@ -221,7 +221,7 @@ func TestLeft_NotCopied(t *testing.T) {
 
 // TestLeft_QuarantinedCopy: a copy that was found damaged may have what is given up. An operator is told, and has to say so once more.
 func TestLeft_QuarantinedCopy(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		holder, others := r.replicas(e)[0], r.replicas(e)[1:]
 		for _, s := range others {

@@ -14,7 +14,7 @@ import (
 // TestLeft_QuarantinedHolderProvesNothing: a holder of what is left that lost a part of it is no holder any more, but it is none that is as its writer left
 // it either: what it lacks may have been acknowledged.
 func TestLeft_QuarantinedHolderProvesNothing(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.givenUpInPart()
 		r.allLeft(e, 3, time.Minute)
 		short := others[0]
@@ -41,7 +41,7 @@ func TestLeft_QuarantinedHolderProvesNothing(t *testing.T) {
 // TestLeft_BeyondAnAcceptedEnd: a disk comes back that has all of an extent that was given up in part, and more than its end, which an operator accepted.
 // What it has is kept: nobody else has it.
 func TestLeft_BeyondAnAcceptedEnd(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.leftOf(4, 3)
 		batches := others[0].has(e.ID).batches
 		r.allLeft(e, 3, time.Minute)
@@ -69,7 +69,7 @@ func TestLeft_BeyondAnAcceptedEnd(t *testing.T) {
 // TestLeft_LongerOfAnotherContent: all that is left is lost, and a store turns up that goes beyond it with another content. That is none of it: an
 // operator is asked, and may give it up.
 func TestLeft_LongerOfAnotherContent(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, _ := r.leftOf(3, 3)
 		r.allLeft(e, 3, time.Minute)
 		var other [][]byte
@@ -108,7 +108,7 @@ func TestLeft_LongerOfAnotherContent(t *testing.T) {
 // TestLeft_ReplicaOfAnotherContent: what is left is on a store that is no replica, and the replica that would get it for its readers has another content.
 // That holds up nobody: it is reported, and given up by an operator's word.
 func TestLeft_ReplicaOfAnotherContent(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 5)
 		stranger, batches := r.others(e)[0], others[0].has(e.ID).batches[:4]
 		stranger.with(func() { stranger.replicas[e.ID] = &fakeReplica{tuple: e, fenced: true, batches: batches} })

@@ -20,7 +20,7 @@ func (s *fakeStore) cut(e core.Extent, n int) {
 }
 
 // given checks what was given up of an extent of five records.
-func (r *rig) given(row metadata.SealRecord, from core.Seq) {
+func (r *harness) given(row metadata.SealRecord, from core.Seq) {
 	r.t.Helper()
 	gone, err := row.Gone()
 	r.ok(err)
@@ -31,7 +31,7 @@ func (r *rig) given(row metadata.SealRecord, from core.Seq) {
 
 // TestLost_NothingAcknowledged: the disk of the only holder is lost, and what others lack nobody was told to be stored. Readers go on without it.
 func TestLost_NothingAcknowledged(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 3)
 		others[0].cut(e, 4)
 		others[1].cut(e, 3)
@@ -71,8 +71,8 @@ func TestLost_NothingAcknowledged(t *testing.T) {
 
 // TestLost_Acknowledged: what was, or may have been, acknowledged is given up by an operator's word only.
 func TestLost_Acknowledged(t *testing.T) {
-	for name, lose := range map[string]func(r *rig) core.Extent{
-		"by its writer": func(r *rig) core.Extent {
+	for name, lose := range map[string]func(r *harness) core.Extent{
+		"by its writer": func(r *harness) core.Extent {
 			e, others := r.sealedAloneOf(5, 4)
 			for _, s := range others {
 				s.cut(e, 3)
@@ -80,7 +80,7 @@ func TestLost_Acknowledged(t *testing.T) {
 			}
 			return e
 		},
-		"known to a replica": func(r *rig) core.Extent {
+		"known to a replica": func(r *harness) core.Extent {
 			e, others := r.sealedAloneOf(5, 0)
 			for _, s := range others {
 				s.edit(e.ID, func(x *fakeReplica) { x.batches, x.committed = x.batches[:3], 4 })
@@ -88,7 +88,7 @@ func TestLost_Acknowledged(t *testing.T) {
 			}
 			return e
 		},
-		"known to the only replica, which lost it": func(r *rig) core.Extent {
+		"known to the only replica, which lost it": func(r *harness) core.Extent {
 			e, others := r.sealedAloneOf(5, 0)
 			others[0].edit(e.ID, func(x *fakeReplica) { x.batches, x.committed = x.batches[:2], 3 })
 			r.wake(others[0])
@@ -100,7 +100,7 @@ func TestLost_Acknowledged(t *testing.T) {
 			r.restart(others[1])
 			return e
 		},
-		"the only replica is part of a copy": func(r *rig) core.Extent {
+		"the only replica is part of a copy": func(r *harness) core.Extent {
 			e, others := r.sealedAloneOf(5, 0)
 			others[0].edit(e.ID, func(x *fakeReplica) { x.batches, x.opened = x.batches[:3], false })
 			r.wake(others[0])
@@ -110,7 +110,7 @@ func TestLost_Acknowledged(t *testing.T) {
 			r.restart(others[1])
 			return e
 		},
-		"no replica is left": func(r *rig) core.Extent {
+		"no replica is left": func(r *harness) core.Extent {
 			e, others := r.sealedAloneOf(5, 0)
 			for _, s := range others {
 				r.wake(s)
@@ -120,7 +120,7 @@ func TestLost_Acknowledged(t *testing.T) {
 			}
 			return e
 		},
-		"by its end": func(r *rig) core.Extent {
+		"by its end": func(r *harness) core.Extent {
 			e := r.extent(r.queue(3, 2), 5)
 			a, b, short := r.replicas(e)[0], r.replicas(e)[1], r.replicas(e)[2]
 			short.cut(e, 3)
@@ -140,7 +140,7 @@ func TestLost_Acknowledged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e := lose(r)
 				r.eventually("it is reported", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.lost) == 1 })
 				r.sleep(5 * time.Minute)
@@ -170,7 +170,7 @@ func TestLost_Acknowledged(t *testing.T) {
 
 // TestLost_ForceIsRefused while somebody has, or may have, all of it.
 func TestLost_ForceIsRefused(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		_, err := r.seal(e, 5)
 		r.ok(err)
@@ -202,7 +202,7 @@ func TestLost_ForceIsRefused(t *testing.T) {
 func TestLost_WhatIsLeftIsReadable(t *testing.T) {
 	for name, acknowledged := range map[string]core.Seq{"given up": 3, "kept": 5} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e := r.extent(r.queue(3, 2), 5)
 				holder, others := r.replicas(e)[0], r.replicas(e)[1:]
 				for _, s := range others {
@@ -234,7 +234,7 @@ func TestLost_WhatIsLeftIsReadable(t *testing.T) {
 
 // TestLost_ForceSeesTheNewestHolders: another controller has added a holder, which is away.
 func TestLost_ForceSeesTheNewestHolders(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		other := r.others(e)[0]
 		r.kill(other.id)
@@ -262,7 +262,7 @@ func TestLost_ForceSeesTheNewestHolders(t *testing.T) {
 func TestLost_PartOfACopy(t *testing.T) {
 	for name, left := range map[string]int{"replicas are shorter": 3, "no replica is left": 0} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 4}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 				e, others := r.sealedAloneOf(5, 3)
 				stranger := r.others(e)[0]
 				batches := others[0].has(e.ID).batches[:4]
@@ -295,7 +295,7 @@ func TestLost_PartOfACopy(t *testing.T) {
 }
 
 // givenUpInPart makes an extent that is given up in part: it ends at 5, its only holder has lost it, and the others have it up to 4.
-func (r *rig) givenUpInPart() (core.Extent, []*fakeStore) {
+func (r *harness) givenUpInPart() (core.Extent, []*fakeStore) {
 	r.t.Helper()
 	e, others := r.sealedAloneOf(5, 3)
 	for _, s := range others {
@@ -309,7 +309,7 @@ func (r *rig) givenUpInPart() (core.Extent, []*fakeStore) {
 // TestLost_GivenUpIsQuiet: what is lost of an extent that was given up is not reported again and again. A replica that does not know the end, though
 // readers need it, is told.
 func TestLost_GivenUpIsQuiet(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.givenUpInPart()
 		r.sleep(time.Minute)
 		wiped := r.replicas(e)[0]
@@ -342,7 +342,7 @@ func (s *fakeStore) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]
 
 // TestLost_StartAtATime: where a group begins in an extent that was given up is asked of those who have what is left.
 func TestLost_StartAtATime(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 3)
 		others[0].cut(e, 4)
 		others[1].cut(e, 3)
@@ -360,7 +360,7 @@ func TestLost_StartAtATime(t *testing.T) {
 
 // TestLost_GivenUpByAnother: readers hear of it from a controller that finds it in the row.
 func TestLost_GivenUpByAnother(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 3)
 		r.group(e.Queue, "g")
 		for _, s := range others {

@@ -15,7 +15,7 @@ func TestMoves_TheOldOwnerGivesAwayFirst(t *testing.T) {
 		hung bool
 	}{"well": {}, "slow": {slow: time.Second}, "hangs": {hung: true}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 				q := r.queue(1, 1)
 				r.group(q, "g")
 				for range many {

@@ -19,7 +19,7 @@ func hours(c *Config) {
 }
 
 // orphanOn writes an extent of a queue that nobody knows to a store.
-func (r *rig) orphanOn(s *fakeStore) core.Extent {
+func (r *harness) orphanOn(s *fakeStore) core.Extent {
 	e := core.Extent{
 		ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: core.QueueID{ID: core.NewID(time.Now())}, Kind: core.KindLog,
 		Durability: core.DurabilityFsync, Input: "in", InputRun: newRun(), Token: core.WriterToken{ID: core.NewID(time.Now())}, Replicas: []core.HostID{s.id},
@@ -29,7 +29,7 @@ func (r *rig) orphanOn(s *fakeStore) core.Extent {
 }
 
 // knownOn has the store hold a sealed extent of a queue.
-func (r *rig) knownOn(*fakeStore) {
+func (r *harness) knownOn(*fakeStore) {
 	r.t.Helper()
 	e := r.extent(r.queue(1, 1), 5)
 	_, err := r.seal(e, 5)
@@ -37,7 +37,7 @@ func (r *rig) knownOn(*fakeStore) {
 }
 
 // unknownFor waits until the controller has seen an orphan, and has it unknown for so long.
-func (r *rig) unknownFor(e core.Extent, d time.Duration) {
+func (r *harness) unknownFor(e core.Extent, d time.Duration) {
 	r.t.Helper()
 	o := r.ctl.strays.orphans
 	r.eventually("it is seen as an orphan", 10*time.Minute, func() bool { return r.value(r.ctl.metrics.orphans) > 0 })
@@ -49,22 +49,22 @@ func (r *rig) unknownFor(e core.Extent, d time.Duration) {
 // TestOrphans_AreRemovedWhenTheirQueueIsProvenGone is each condition by itself: none is left out.
 func TestOrphans_AreRemovedWhenTheirQueueIsProvenGone(t *testing.T) {
 	for name, x := range map[string]struct {
-		before func(r *rig) // the orphan
-		after  func(r *rig, e core.Extent)
+		before func(r *harness) // the orphan
+		after  func(r *harness, e core.Extent)
 		age    time.Duration
 		gone   bool
 	}{
-		"proven":                         {before: func(r *rig) { r.knownOn(r.stores[0]) }, age: orphanFor, gone: true},
-		"not for long enough":            {before: func(r *rig) { r.knownOn(r.stores[0]) }, age: orphanFor - 12*time.Hour},
-		"the metadata are younger":       {before: func(*rig) {}, after: func(r *rig, _ core.Extent) { r.knownOn(r.stores[0]) }, age: 2 * orphanFor},
-		"the metadata are empty":         {before: func(*rig) {}, age: 2 * orphanFor},
-		"the store is of nobody we know": {before: func(r *rig) { r.queue(1, 1) }, age: 2 * orphanFor},
-		"it has a create row": {before: func(r *rig) { r.knownOn(r.stores[0]) }, age: 2 * orphanFor, after: func(r *rig, e core.Extent) {
+		"proven":                         {before: func(r *harness) { r.knownOn(r.stores[0]) }, age: orphanFor, gone: true},
+		"not for long enough":            {before: func(r *harness) { r.knownOn(r.stores[0]) }, age: orphanFor - 12*time.Hour},
+		"the metadata are younger":       {before: func(*harness) {}, after: func(r *harness, _ core.Extent) { r.knownOn(r.stores[0]) }, age: 2 * orphanFor},
+		"the metadata are empty":         {before: func(*harness) {}, age: 2 * orphanFor},
+		"the store is of nobody we know": {before: func(r *harness) { r.queue(1, 1) }, age: 2 * orphanFor},
+		"it has a create row": {before: func(r *harness) { r.knownOn(r.stores[0]) }, age: 2 * orphanFor, after: func(r *harness, e core.Extent) {
 			r.ok(r.ctl.writeRow(r.t.Context(), metadata.ExtentRecord{Extent: e, Created: time.Now()}, time.Now()))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 1, edit: hours}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 1, edit: hours}, func(r *harness) {
 				x.before(r)
 				r.sleep(time.Second)
 				e := r.orphanOn(r.stores[0])
@@ -90,7 +90,7 @@ func TestOrphans_AreRemovedWhenTheirQueueIsProvenGone(t *testing.T) {
 
 // TestOrphans_OperatorEndsThem: many at once, with no proof but an operator's word, and one line of the log a minute.
 func TestOrphans_OperatorEndsThem(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, edit: hours}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, edit: hours}, func(r *harness) {
 		const many = 50
 		for range many {
 			r.orphanOn(r.stores[0])

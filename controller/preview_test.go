@@ -10,7 +10,7 @@ import (
 
 // TestPreviewRewind counts what a rewind would give to a group, and the rewind leaves behind where it went.
 func TestPreviewRewind(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		r.group(queue, "g")
 		r.sealed(queue, 5)

@@ -10,13 +10,13 @@ import (
 
 // sealedAlone makes an extent of so many records, all acknowledged, that only the first of its replicas was known to hold when it was sealed. That
 // one is killed and loses its disk; the others hang.
-func (r *rig) sealedAlone(records int) (e core.Extent, others []*fakeStore) {
+func (r *harness) sealedAlone(records int) (e core.Extent, others []*fakeStore) {
 	r.t.Helper()
 	return r.sealedAloneOf(records, core.Seq(records))
 }
 
 // sealedAloneOf is sealedAlone with so many that are acknowledged.
-func (r *rig) sealedAloneOf(records int, acknowledged core.Seq) (e core.Extent, others []*fakeStore) {
+func (r *harness) sealedAloneOf(records int, acknowledged core.Seq) (e core.Extent, others []*fakeStore) {
 	r.t.Helper()
 	e = r.extent(r.queue(3, 2), records)
 	holder, others := r.replicas(e)[0], r.replicas(e)[1:]
@@ -42,7 +42,7 @@ func TestPromote_WholeReplicaThatWasNoHolder(t *testing.T) {
 		"of another run":        func(x *fakeReplica) { x.header = newRun() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e, others := r.sealedAlone(5)
 				others[0].edit(e.ID, edit)
 				others[1].edit(e.ID, func(x *fakeReplica) { x.batches = x.batches[:2] })
@@ -67,7 +67,7 @@ func TestPromote_WholeReplicaThatWasNoHolder(t *testing.T) {
 }
 
 // lost is how many extents the next sweep reports as lost.
-func (r *rig) lost() float64 {
+func (r *harness) lost() float64 {
 	r.t.Helper()
 	r.sleep(15 * time.Second)
 	return r.value(r.ctl.metrics.lost)
@@ -75,7 +75,7 @@ func (r *rig) lost() float64 {
 
 // TestPromote_NothingWhole: what is left is shorter, of another content, or damaged: nobody is made a holder, and it is reported.
 func TestPromote_NothingWhole(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.sealedAlone(5)
 		others[0].edit(e.ID, func(x *fakeReplica) { x.batches = x.batches[:4] })
 		others[1].edit(e.ID, func(x *fakeReplica) {
@@ -121,7 +121,7 @@ func TestRepair_ReplicaWithAnotherContent(t *testing.T) {
 		"first is another": func(x *fakeReplica) { other(x, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e := r.extent(r.queue(3, 2), 5)
 				away := r.replicas(e)[1]
 				r.kill(away.id)
@@ -143,7 +143,7 @@ func TestRepair_ReplicaWithAnotherContent(t *testing.T) {
 func TestRepair_CommittedBeyondTheEndIsKept(t *testing.T) {
 	for name, stores := range map[string]int{"a copy is missing": 3, "all copies are there": 4} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: stores}, func(r *rig) {
+			bubble(t, harnessOptions{stores: stores}, func(r *harness) {
 				e := r.extent(r.queue(3, 2), 5)
 				away := r.replicas(e)[1]
 				r.kill(away.id)
@@ -174,7 +174,7 @@ func TestRepair_CommittedBeyondTheEndIsKept(t *testing.T) {
 
 // TestRepair_StoreThatIsBackIsWorthATry: tries that failed while nobody was there hold up nothing once a store answers.
 func TestRepair_StoreThatIsBackIsWorthATry(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		holder, others := r.replicas(e)[0], r.replicas(e)[1:]
 		for _, s := range others {

@@ -12,7 +12,7 @@ func TestPush_LongListsGoTogether(t *testing.T) {
 		most int
 	}{"long": {100 * time.Millisecond, 7}, "short": {time.Millisecond, 101}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 				q := r.queue(1, 1)
 				r.group(q, "g")
 				r.sleep(10 * time.Second)

@@ -12,14 +12,14 @@ import (
 )
 
 // renew has an output host heard.
-func (r *rig) renew(o *fakeOutput) {
+func (r *harness) renew(o *fakeOutput) {
 	_, err := (&service{r.ctl.Host}).RenewShares(r.t.Context(), connect.NewRequest(&pb.RenewSharesRequest{Owner: string(o.id), Run: o.run.ID[:]}))
 	r.ok(err)
 }
 
 // TestRenewals_OwnerThatWasJustHeardKeepsItsShares: it may be cut off and hand out until it has missed its renewal.
 func TestRenewals_OwnerThatWasJustHeardKeepsItsShares(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
 		r.extents(100)
 		cut := r.outputs[1]
 		n := len(cut.shares())
@@ -38,7 +38,7 @@ func TestRenewals_OwnerThatWasJustHeardKeepsItsShares(t *testing.T) {
 
 // TestRenewals_OwnerWhosePortIsClosedIsGone: a process that has ended is not waited for, whenever it was heard.
 func TestRenewals_OwnerWhosePortIsClosedIsGone(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
 		r.extents(100)
 		dead := r.outputs[1]
 		r.renew(dead)

@@ -10,7 +10,7 @@ import (
 )
 
 // sealed makes an extent of so many records that all its replicas hold to the end.
-func (r *rig) sealed(queue core.QueueID, records int) core.Extent {
+func (r *harness) sealed(queue core.QueueID, records int) core.Extent {
 	r.t.Helper()
 	e := r.extent(queue, records)
 	_, err := r.seal(e, core.Seq(records))
@@ -21,7 +21,7 @@ func (r *rig) sealed(queue core.QueueID, records int) core.Extent {
 }
 
 func TestRepair_StoreThatIsGone(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 7)
 		dead, spare := r.replicas(e)[0], r.others(e)[0]
 		r.kill(dead.id)
@@ -53,7 +53,7 @@ func TestRepair_StoreThatIsGone(t *testing.T) {
 }
 
 // whole4 checks three good holders beside one on a store that is gone.
-func (r *rig) whole4(e core.Extent, l core.Seq, dead core.HostID) {
+func (r *harness) whole4(e core.Extent, l core.Seq, dead core.HostID) {
 	r.t.Helper()
 	row := r.row(e)
 	if len(row.Holders) != 4 || !slices.Contains(row.Holders, dead) {
@@ -69,7 +69,7 @@ func (r *rig) whole4(e core.Extent, l core.Seq, dead core.HostID) {
 
 // TestRepair_OldDeletionIsRefused: a copy that was made meanwhile is not deleted by a decision from before.
 func TestRepair_OldDeletionIsRefused(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 3)
 		before := r.row(e)
 		spare := r.others(e)[0]
@@ -87,7 +87,7 @@ func TestRepair_OldDeletionIsRefused(t *testing.T) {
 func TestRepair_DamagedReplica(t *testing.T) {
 	for name, stores := range map[string]int{"elsewhere": 4, "in place": 3} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: stores}, func(r *rig) {
+			bubble(t, harnessOptions{stores: stores}, func(r *harness) {
 				e := r.sealed(r.queue(3, 2), 5)
 				bad := r.replicas(e)[1]
 				bad.edit(e.ID, func(x *fakeReplica) { x.wrong = true })
@@ -103,7 +103,7 @@ func TestRepair_DamagedReplica(t *testing.T) {
 }
 
 func TestRepair_WipedHolder(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 5)
 		wiped := r.replicas(e)[2]
 		r.kill(wiped.id)
@@ -123,7 +123,7 @@ func TestRepair_WipedHolder(t *testing.T) {
 
 // TestRepair_LastCopyStays damages all but one, then the last one too.
 func TestRepair_LastCopyStays(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 5)
 		for _, s := range r.stores {
 			s.edit(e.ID, func(x *fakeReplica) { x.wrong = true })
@@ -146,7 +146,7 @@ func TestRepair_LastCopyStays(t *testing.T) {
 
 // TestRepair_FewerThanWanted makes an extent on the two stores there are.
 func TestRepair_FewerThanWanted(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		late := r.stores[2]
 		r.kill(late.id)
 		r.leave(late.id)
@@ -174,7 +174,7 @@ func TestRepair_FewerThanWanted(t *testing.T) {
 
 // TestRepair_GoesOnWhereItStopped: the target hangs in the middle of a copy.
 func TestRepair_GoesOnWhereItStopped(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: func(c *Config) { c.RepairPerSecond = 1 }}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: func(c *Config) { c.RepairPerSecond = 1 }}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 3)
 		wiped := r.replicas(e)[0]
 		r.kill(wiped.id)
@@ -190,7 +190,7 @@ func TestRepair_GoesOnWhereItStopped(t *testing.T) {
 }
 
 func TestRepair_CopiesBelowMinimumIsAnAlarm(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 3)
 		r.kill(r.replicas(e)[0].id)
 		r.sleep(time.Minute)
@@ -207,7 +207,7 @@ func TestRepair_CopiesBelowMinimumIsAnAlarm(t *testing.T) {
 
 // TestRepair_RemovesOnlyBesideVerifiedCopies: a copy looks like one too many, but another one is damaged and nobody has said so yet.
 func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 3)
 		spare := r.others(e)[0]
 		r.kill(r.replicas(e)[0].id)
@@ -228,7 +228,7 @@ func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
 
 // TestRepair_UrgentCopyGoesToTheNextStore: a replica that stops at the seal is the first to be tried, and does not answer.
 func TestRepair_UrgentCopyGoesToTheNextStore(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		r.hang(r.replicas(e)[0])
 		began := time.Now()
@@ -251,7 +251,7 @@ func TestRepair_UrgentCopyGoesToTheNextStore(t *testing.T) {
 
 // TestRepair_UrgentCopiesDoNotWaitForOthers: slow copies, that nobody is in need of, take all the room there is for such.
 func TestRepair_UrgentCopiesDoNotWaitForOthers(t *testing.T) {
-	bubble(t, rigOptions{stores: 5, edit: func(c *Config) { c.RepairPerSecond, c.RepairsAtOnce = 1, 1 }}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 5, edit: func(c *Config) { c.RepairPerSecond, c.RepairsAtOnce = 1, 1 }}, func(r *harness) {
 		queue := r.queue(3, 2)
 		var all []core.Extent
 		for range 8 {

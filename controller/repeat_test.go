@@ -26,7 +26,7 @@ func (s *noAssignments) PutAll(ctx context.Context, t metadata.Table, rows []met
 
 // TestAssign_TriesAgainWithPauses: metadata that refuse at once are not asked without end.
 func TestAssign_TriesAgainWithPauses(t *testing.T) {
-	bubble(t, rigOptions{stores: 1, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		meta := &noAssignments{Store: r.meta}
 		meta.on.Store(true)
 		r.ctl.end()

@@ -11,15 +11,15 @@ import (
 )
 
 // readGroup is the row of a group.
-func (r *rig) readGroup(queue core.QueueID, name string) metadata.GroupRecord {
+func (r *harness) readGroup(queue core.QueueID, name string) metadata.GroupRecord {
 	r.t.Helper()
 	g, _, err := metadata.Read[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.Serial)
 	r.ok(err)
 	return g
 }
 
-// publishNow appends one record to each replica of an extent, at the present instant. Those of rig.extent are of 1970.
-func (r *rig) publishNow(e core.Extent, text string) {
+// publishNow appends one record to each replica of an extent, at the present instant. Those of harness.extent are of 1970.
+func (r *harness) publishNow(e core.Extent, text string) {
 	r.t.Helper()
 	for _, s := range r.replicas(e) {
 		s.edit(e.ID, func(x *fakeReplica) {
@@ -29,7 +29,7 @@ func (r *rig) publishNow(e core.Extent, text string) {
 }
 
 // skips checks how many messages of an open extent a group skips.
-func (r *rig) skips(g metadata.GroupRecord, e core.Extent, want uint64) {
+func (r *harness) skips(g metadata.GroupRecord, e core.Extent, want uint64) {
 	r.t.Helper()
 	if n, err := progress.Settled(r.t.Context(), r.meta, g, e.ID); err != nil || n != want {
 		r.t.Errorf("the group skips %d messages of extent %s, %v; want %d", n, e.ID, err, want)
@@ -37,7 +37,7 @@ func (r *rig) skips(g metadata.GroupRecord, e core.Extent, want uint64) {
 }
 
 // skipsAll checks that a group skips a sealed extent.
-func (r *rig) skipsAll(g metadata.GroupRecord, e core.Extent) {
+func (r *harness) skipsAll(g metadata.GroupRecord, e core.Extent) {
 	r.t.Helper()
 	if done, err := metadata.IsConsumed(r.t.Context(), r.meta, g.ID, e.ID, g.Epoch, metadata.Serial); err != nil || !done {
 		r.t.Errorf("the group does not skip extent %s: %v", e.ID, err)
@@ -47,7 +47,7 @@ func (r *rig) skipsAll(g metadata.GroupRecord, e core.Extent) {
 // TestRewind_ResumedLatest: a controller dies while it writes the positions of a rewind to latest. The next run goes on at once, to what was latest
 // when the rewind began, although messages were published since; the audit says how it ended.
 func TestRewind_ResumedLatest(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness) {
 		queue := r.queue(3, 2)
 		r.group(queue, "g")
 		old, open := r.sealed(queue, 4), r.extent(queue, 3)
@@ -82,7 +82,7 @@ func TestRewind_ResumedLatest(t *testing.T) {
 
 // TestRewind_ResumedTwice: the second controller dies, too. The instant of the first attempt counts.
 func TestRewind_ResumedTwice(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		r.group(queue, "g")
 		open := r.extent(queue, 3)
@@ -103,7 +103,7 @@ func TestRewind_ResumedTwice(t *testing.T) {
 
 // TestStart_ResumedLatest: the first call for a new group does not come to its end. The second one starts the group at what was latest when it was made.
 func TestStart_ResumedLatest(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		old, open := r.sealed(queue, 4), r.extent(queue, 3)
 		r.sleep(time.Minute)

@@ -27,7 +27,7 @@ func calm(c *Config) {
 }
 
 // keeping is a queue with retentions.
-func (r *rig) keeping(consumed, unconsumed time.Duration) core.QueueID {
+func (r *harness) keeping(consumed, unconsumed time.Duration) core.QueueID {
 	r.t.Helper()
 	id := r.queue(3, 2)
 	_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(id), func(q *metadata.QueueRecord) error {
@@ -39,13 +39,13 @@ func (r *rig) keeping(consumed, unconsumed time.Duration) core.QueueID {
 }
 
 // done records that a group has consumed an extent.
-func (r *rig) done(group core.GroupID, e core.Extent) {
+func (r *harness) done(group core.GroupID, e core.Extent) {
 	r.t.Helper()
 	r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, metadata.DoneKey(group, e.ID, 0), metadata.DoneRecord{L: r.row(e).L}, time.Now(), 0, metadata.One))
 }
 
 // stays checks that an extent is whole, and that nobody has begun to retire it.
-func (r *rig) stays(e core.Extent, l core.Seq, why string) {
+func (r *harness) stays(e core.Extent, l core.Seq, why string) {
 	r.t.Helper()
 	if row := r.row(e); row.State != core.ExtentSealed {
 		r.t.Fatalf("%s: the extent is %s", why, row.State)
@@ -53,7 +53,7 @@ func (r *rig) stays(e core.Extent, l core.Seq, why string) {
 	r.whole(e, l, len(e.Replicas))
 }
 
-func (r *rig) held(e core.Extent) (n int) {
+func (r *harness) held(e core.Extent) (n int) {
 	for _, s := range r.stores {
 		if s.has(e.ID) != nil {
 			n++
@@ -63,7 +63,7 @@ func (r *rig) held(e core.Extent) (n int) {
 }
 
 // goes checks that nothing is left of an extent some minutes later.
-func (r *rig) goes(e core.Extent) {
+func (r *harness) goes(e core.Extent) {
 	r.t.Helper()
 	r.eventually("the extent is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.get(e.ID); return !live })
 	if n := r.held(e); n > 0 {
@@ -83,7 +83,7 @@ func (r *rig) goes(e core.Extent) {
 }
 
 // value of a counter or a gauge.
-func (r *rig) value(c prometheus.Collector) float64 {
+func (r *harness) value(c prometheus.Collector) float64 {
 	r.t.Helper()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(c)
@@ -94,7 +94,7 @@ func (r *rig) value(c prometheus.Collector) float64 {
 }
 
 // edit changes a group's row.
-func (r *rig) edit(queue core.QueueID, name string, f func(*metadata.GroupRecord)) {
+func (r *harness) edit(queue core.QueueID, name string, f func(*metadata.GroupRecord)) {
 	r.t.Helper()
 	_, err := metadata.Change(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), func(g *metadata.GroupRecord) error { f(g); return nil })
 	r.ok(err)
@@ -102,7 +102,7 @@ func (r *rig) edit(queue core.QueueID, name string, f func(*metadata.GroupRecord
 
 // TestRetain_ConsumedByAll: a group that is behind keeps an extent, also while it is disabled.
 func TestRetain_ConsumedByAll(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		fast, slow := r.group(queue, "fast"), r.group(queue, "slow")
 		r.edit(queue, "slow", func(g *metadata.GroupRecord) { g.Spec.Status = core.StatusDisabled })
@@ -135,7 +135,7 @@ func TestRetain_ConsumedByAll(t *testing.T) {
 
 // TestRetain_Unconsumed: what goes unconsumed is counted and recorded.
 func TestRetain_Unconsumed(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		fast, slow := r.group(queue, "fast"), r.group(queue, "slow")
 		e := r.sealed(queue, 5)
@@ -156,7 +156,7 @@ func TestRetain_Unconsumed(t *testing.T) {
 
 // TestRetain_NoGroup: only unconsumed retention counts, and without that nothing goes.
 func TestRetain_NoGroup(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		forever := r.sealed(r.keeping(keepConsumed, 0), 3)
 		r.sleep(2 * keepUnconsumed)
 		e := r.sealed(r.keeping(keepConsumed, keepUnconsumed), 5)
@@ -171,13 +171,13 @@ func TestRetain_NoGroup(t *testing.T) {
 }
 
 // marked waits until an extent that is due is marked.
-func (r *rig) marked(e core.Extent) {
+func (r *harness) marked(e core.Extent) {
 	r.t.Helper()
 	r.eventually("it is marked", keepConsumed+2*time.Minute, func() bool { return r.row(e).State == core.ExtentRetiring })
 }
 
 // halfMade is a group that is not started yet.
-func (r *rig) halfMade(queue core.QueueID, name string) core.GroupID {
+func (r *harness) halfMade(queue core.QueueID, name string) core.GroupID {
 	r.t.Helper()
 	id := core.GroupID{ID: core.NewID(time.Now())}
 	g := metadata.GroupRecord{ID: id, Queue: queue, Spec: core.GroupSpec{Name: name, Status: core.StatusEnabled, Start: core.Start{Mode: core.StartEarliest}}}
@@ -187,7 +187,7 @@ func (r *rig) halfMade(queue core.QueueID, name string) core.GroupID {
 
 // TestRetain_GroupMadeMeanwhile: its row is there before the second look, which therefore undoes the mark; but the group met the mark.
 func TestRetain_GroupMadeMeanwhile(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 1, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, outputs: 1, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, 2*keepUnconsumed)
 		old := r.group(queue, "old")
 		e := r.sealed(queue, 5)
@@ -221,7 +221,7 @@ func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 
 // TestRetain_RewindMeetsTheMark: the group's epoch is raised between the two looks.
 func TestRetain_RewindMeetsTheMark(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, 2*keepUnconsumed)
 		g := r.group(queue, "g")
 		e := r.sealed(queue, 5)
@@ -236,7 +236,7 @@ func TestRetain_RewindMeetsTheMark(t *testing.T) {
 
 // TestRetain_LongerRetentionMeetsTheMark: the queue's owner changes his mind between the two looks.
 func TestRetain_LongerRetentionMeetsTheMark(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		r.done(r.group(queue, "g"), r.sealed(queue, 1))
 		e := r.ctl.extents.of(queue)[0].Extent
@@ -253,7 +253,7 @@ func TestRetain_LongerRetentionMeetsTheMark(t *testing.T) {
 
 // TestRetain_ClocksDiffer: nothing is retired, and marks are undone, while a host's clock is far off.
 func TestRetain_ClocksDiffer(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		var ahead atomic.Int64
 		r.serve("odd:1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Date", time.Now().Add(time.Duration(ahead.Load())).UTC().Format(http.TimeFormat))
@@ -282,7 +282,7 @@ func TestRetain_ClocksDiffer(t *testing.T) {
 
 // TestRetain_Pace: much that is due at once goes in portions.
 func TestRetain_Pace(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		const n = retirement.AtOnce + 10
 		var all []core.Extent

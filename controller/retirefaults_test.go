@@ -72,7 +72,7 @@ func TestRetain_MissingAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 				r.ctl.end()
 				meta := &spoiled{Store: r.meta}
 				r.meta = meta
@@ -106,7 +106,7 @@ func TestRetain_MissingAnswers(t *testing.T) {
 func TestRetain_ControllerKilledAtAnyMoment(t *testing.T) {
 	states := make(map[core.ExtentState]bool)
 	for writes := range 12 {
-		bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+		bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 			r.ctl.end()
 			meta := &spoiled{Store: r.meta}
 			r.meta = meta

@@ -11,7 +11,7 @@ import (
 
 // TestRewind_AfterOneThatFailed: a rewind to the end writes a position and then fails; the next one, to the beginning, must not begin there.
 func TestRewind_AfterOneThatFailed(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		r.group(queue, "g")
 		e := r.sealed(queue, 5)
@@ -41,7 +41,7 @@ func TestRewind_AfterOneThatFailed(t *testing.T) {
 
 // TestRewind_DoneRowsOfEarlierEpochsGo: a group that is sent to the end again and again keeps one done row for each extent.
 func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		g := r.group(queue, "g")
 		all := []core.Extent{r.sealed(queue, 5), r.sealed(queue, 7)}
@@ -62,7 +62,7 @@ func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
 
 // TestStart_SecondCall: of two calls that start a group the first that ends counts. The second one's positions, written later, are of an epoch that nobody uses.
 func TestStart_SecondCall(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		e := r.extent(queue, 3)
 		id := core.GroupID{ID: core.NewID(time.Now())}

@@ -16,12 +16,12 @@ import (
 )
 
 func TestSeal_OneStoreThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
-	for name, fault := range map[string]func(r *rig, s *fakeStore){
-		"killed":  func(r *rig, s *fakeStore) { r.kill(s.id) },
-		"stopped": func(r *rig, s *fakeStore) { r.hang(s) },
+	for name, fault := range map[string]func(r *harness, s *fakeStore){
+		"killed":  func(r *harness, s *fakeStore) { r.kill(s.id) },
+		"stopped": func(r *harness, s *fakeStore) { r.hang(s) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e := r.extent(r.queue(3, 2), 5)
 				fault(r, r.stores[1])
 				began := time.Now()
@@ -41,7 +41,7 @@ func TestSeal_OneStoreThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
 }
 
 func TestSeal_ShortReplicasAreCompleted(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		r.stores[0].write(e, numbers(6, 9)...)
 		r.stores[2].write(e, "6")
@@ -58,7 +58,7 @@ func TestSeal_ShortReplicasAreCompleted(t *testing.T) {
 	})
 }
 
-func rows(r *rig, t metadata.Table, partition string) int {
+func rows(r *harness, t metadata.Table, partition string) int {
 	r.t.Helper()
 	list, _, err := r.meta.List(r.t.Context(), t, partition, "", 1000, metadata.One)
 	r.ok(err)
@@ -66,7 +66,7 @@ func rows(r *rig, t metadata.Table, partition string) int {
 }
 
 func TestSeal_WipedDiskIsNoCopy(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		wiped := r.stores[1]
 		r.kill(wiped.id)
@@ -87,7 +87,7 @@ func TestSeal_WipedDiskIsNoCopy(t *testing.T) {
 }
 
 func TestSeal_NothingBelowTheFloor(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		if _, err := r.seal(e, 6); core.CodeOf(err) == "" {
 			t.Fatal("acknowledged records were cut off")
@@ -100,7 +100,7 @@ func TestSeal_NothingBelowTheFloor(t *testing.T) {
 
 // TestSeal_FloorThatRoseMeanwhile: a decision taken by an older floor is not recorded.
 func TestSeal_FloorThatRoseMeanwhile(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		row, err := r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 3})
 		r.ok(err)
@@ -116,7 +116,7 @@ func TestSeal_FloorThatRoseMeanwhile(t *testing.T) {
 
 // TestSeal_OneHolderIsRepairedAtOnce: the writer asks until two stores hold what it may acknowledge.
 func TestSeal_OneHolderIsRepairedAtOnce(t *testing.T) {
-	bubble(t, rigOptions{stores: 4}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		dead := r.replicas(e)[1:]
 		for _, s := range dead {
@@ -142,7 +142,7 @@ func TestSeal_OneHolderIsRepairedAtOnce(t *testing.T) {
 
 // TestSeal_TwoControllersConverge: one reaches only the longer replica, the other only the shorter one.
 func TestSeal_TwoControllersConverge(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		r.stores[0].write(e, "6")
 		other := r.startController(nil)
@@ -168,7 +168,7 @@ func TestSeal_TwoControllersConverge(t *testing.T) {
 }
 
 func TestSeal_AdoptedEndBelowLongerReplicas(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		r.stores[1].write(e, "6")
 		r.stores[2].write(e, "6")
@@ -185,7 +185,7 @@ func TestSeal_AdoptedEndBelowLongerReplicas(t *testing.T) {
 }
 
 func TestSeal_ForceIsRecorded(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		ended, err := r.ctl.audit(r.t.Context(), "operator", "force seal", e.ID.String())
 		r.ok(err)
@@ -209,7 +209,7 @@ func TestSeal_ForceIsRecorded(t *testing.T) {
 // TestSeal_ForceAcceptsAnEndBelowTheFloor: a sealer that did not know what was acknowledged has fixed the end below it. The writer is refused
 // until an operator accepts that.
 func TestSeal_ForceAcceptsAnEndBelowTheFloor(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		_, err := r.seal(e, 0)
 		r.ok(err)
@@ -245,7 +245,7 @@ func TestSeal_ForceAcceptsAnEndBelowTheFloor(t *testing.T) {
 }
 
 func TestSeal_RepeatIsCheap(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		_, err := r.seal(e, 5)
 		r.ok(err)

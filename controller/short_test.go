@@ -16,7 +16,7 @@ func TestLost_OnlyHolderIsShort(t *testing.T) {
 		"sealed": func(x *fakeReplica) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 1}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 				s := r.stores[0]
 				e := r.extent(r.queue(1, 1), 5)
 				if _, err := r.seal(e, 5); err != nil {
@@ -49,7 +49,7 @@ func TestLost_OnlyHolderIsShort(t *testing.T) {
 
 // TestLost_LastHolderIsShortAndComesBackWhole: the operator finds the newer directory after all.
 func TestLost_LastHolderIsShortAndComesBackWhole(t *testing.T) {
-	bubble(t, rigOptions{stores: 1}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		s := r.stores[0]
 		e := r.extent(r.queue(1, 1), 5)
 		if _, err := r.seal(e, 5); err != nil {

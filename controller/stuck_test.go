@@ -11,7 +11,7 @@ import (
 
 // TestSeal_ThoseThatFailHoldUpNobody: many extents are on a store that hangs, and their writers ask again and again.
 func TestSeal_ThoseThatFailHoldUpNobody(t *testing.T) {
-	bubble(t, rigOptions{stores: 2, edit: func(c *Config) { c.SealsAtOnce = 8 }}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2, edit: func(c *Config) { c.SealsAtOnce = 8 }}, func(r *harness) {
 		var dead, well []core.Extent
 		for len(dead) < 40 || len(well) < 10 {
 			e := r.extent(r.queue(1, 1), 3)
@@ -52,7 +52,7 @@ func TestSeal_ThoseThatFailHoldUpNobody(t *testing.T) {
 }
 
 // deleted marks a queue as deleted.
-func (r *rig) deleted(queue core.QueueID) {
+func (r *harness) deleted(queue core.QueueID) {
 	_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error {
 		q.Spec.Status = core.StatusDeleted
 		return nil
@@ -62,7 +62,7 @@ func (r *rig) deleted(queue core.QueueID) {
 
 // TestRetire_DeletedQueueWhoseStoreIsLost: nobody needs the end of its extent any more. What a store has that is back after all is removed.
 func TestRetire_DeletedQueueWhoseStoreIsLost(t *testing.T) {
-	bubble(t, rigOptions{stores: 2}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		queue := r.queue(1, 1)
 		e := r.extent(queue, 3)
 		lost := r.replicas(e)[0]
@@ -83,7 +83,7 @@ func TestRetire_DeletedQueueWhoseStoreIsLost(t *testing.T) {
 // TestSeal_ForceWhenNothingIsLeft: all disks of an extent were replaced, so its end can never be known. An operator's force ends it empty, and
 // its queue goes on.
 func TestSeal_ForceWhenNothingIsLeft(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
 		first, second := r.replicas(e)[0], r.replicas(e)[1]
 		force := order{extent: e, floor: 5, reason: "operator", force: true}

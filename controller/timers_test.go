@@ -13,14 +13,14 @@ import (
 )
 
 // timers is the wish for a timer extent of a horizon.
-func (r *rig) timers(queue core.QueueID, ahead core.Horizon) wish {
+func (r *harness) timers(queue core.QueueID, ahead core.Horizon) wish {
 	w := r.wish(queue)
 	w.kind, w.ahead = core.KindTimer, ahead
 	return w
 }
 
 // timerExtent makes one with so many records on every replica.
-func (r *rig) timerExtent(queue core.QueueID, ahead core.Horizon, records int) core.Extent {
+func (r *harness) timerExtent(queue core.QueueID, ahead core.Horizon, records int) core.Extent {
 	r.t.Helper()
 	e, err := r.ctl.ensureExtent(r.t.Context(), r.timers(queue, ahead))
 	r.ok(err)
@@ -31,7 +31,7 @@ func (r *rig) timerExtent(queue core.QueueID, ahead core.Horizon, records int) c
 }
 
 // sealDue asks for the seal like the writer of a timer extent.
-func (r *rig) sealDue(e core.Extent, floor core.Seq, due time.Time) {
+func (r *harness) sealDue(e core.Extent, floor core.Seq, due time.Time) {
 	r.t.Helper()
 	_, err := (&service{r.ctl.Host}).SealExtent(r.t.Context(), connect.NewRequest(&pb.SealExtentRequest{
 		Extent: convert.ExtentToProto(e), Floor: uint64(floor), Reason: "test", Due: timestamppb.New(due),
@@ -41,7 +41,7 @@ func (r *rig) sealDue(e core.Extent, floor core.Seq, due time.Time) {
 }
 
 func TestEnsure_TimersByHorizon(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		_, other := r.otherInput(queue)
 		other.kind, other.ahead = core.KindTimer, core.HorizonHour
@@ -78,7 +78,7 @@ func TestEnsure_TimersByHorizon(t *testing.T) {
 // TestChain_TimersHaveNoPlace: any input host has timer extents of a CP queue, whoever has its head, and they are outside of the chain, also for those
 // who read them.
 func TestChain_TimersHaveNoPlace(t *testing.T) {
-	bubble(t, rigOptions{stores: 3, outputs: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3, outputs: 3}, func(r *harness) {
 		queue := r.chainedQueue()
 		_, other := r.otherInput(queue)
 		group := r.group(queue, "g")
@@ -120,7 +120,7 @@ func TestChain_TimersHaveNoPlace(t *testing.T) {
 
 // TestSeal_WhenTimersAreDue: the writer's word counts, also when somebody else had the extent sealed; without it the horizon does.
 func TestSeal_WhenTimersAreDue(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
 		due := time.Now().Add(10 * time.Hour).Truncate(time.Millisecond)
 		e := r.timerExtent(queue, core.HorizonDay, 2)
@@ -154,7 +154,7 @@ func TestSeal_WhenTimersAreDue(t *testing.T) {
 func TestRetain_TimersCountFromTheLast(t *testing.T) {
 	for name, consumed := range map[string]bool{"unconsumed": false, "consumed": true} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, rigOptions{stores: 3, edit: calm}, func(r *rig) {
+			bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 				queue, keep := r.keeping(keepConsumed, keepUnconsumed), keepUnconsumed
 				group := r.group(queue, "g")
 				e := r.timerExtent(queue, core.HorizonDay, 5)

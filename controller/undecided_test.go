@@ -13,7 +13,7 @@ import (
 )
 
 // powerCut restarts all stores but one, which is gone for good with its disk.
-func (r *rig) powerCut(gone *fakeStore) {
+func (r *harness) powerCut(gone *fakeStore) {
 	for _, s := range r.stores {
 		r.kill(s.id)
 		r.leave(s.id)
@@ -26,7 +26,7 @@ func (r *rig) powerCut(gone *fakeStore) {
 }
 
 // sealAllOf declares a store gone.
-func (r *rig) sealAllOf(s *fakeStore, dryRun bool) ([]*pb.UndecidedExtent, error) {
+func (r *harness) sealAllOf(s *fakeStore, dryRun bool) ([]*pb.UndecidedExtent, error) {
 	var out []*pb.UndecidedExtent
 	for after := ""; ; {
 		resp, err := (&service{r.ctl.Host}).SealAllOfStore(r.t.Context(), connect.NewRequest(&pb.SealAllOfStoreRequest{Store: string(s.id), DryRun: dryRun, After: after, Who: "me"}))
@@ -42,7 +42,7 @@ func (r *rig) sealAllOf(s *fakeStore, dryRun bool) ([]*pb.UndecidedExtent, error
 
 // loseStore makes so many extents, each of a queue of its own, lets all stores lose power and one of three its directory, so that its name is gone, too. The extents stay
 // sealing: the other two stores may both have lost something.
-func (r *rig) loseStore(many int) (extents []core.Extent, gone *fakeStore) {
+func (r *harness) loseStore(many int) (extents []core.Extent, gone *fakeStore) {
 	r.t.Helper()
 	for range many {
 		extents = append(extents, r.extent(r.queue(3, 2), 5))
@@ -60,7 +60,7 @@ func (r *rig) loseStore(many int) (extents []core.Extent, gone *fakeStore) {
 }
 
 // declareGone has one command end all extents of a store that is gone.
-func (r *rig) declareGone(gone *fakeStore, extents []core.Extent) {
+func (r *harness) declareGone(gone *fakeStore, extents []core.Extent) {
 	r.t.Helper()
 	would, err := r.sealAllOf(gone, true)
 	r.ok(err)
@@ -88,7 +88,7 @@ func (r *rig) declareGone(gone *fakeStore, extents []core.Extent) {
 
 // TestUndecided_PowerCutAndLostStore: extents that stay sealing are an alarm, and one command ends them all.
 func TestUndecided_PowerCutAndLostStore(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		extents, gone := r.loseStore(mostNamed + 2)
 		r.sleep(10 * time.Minute)
 		const said = "extents stay sealing"
@@ -108,7 +108,7 @@ func TestUndecided_PowerCutAndLostStore(t *testing.T) {
 
 // TestUndecided_MoreThanAPage ends more extents than one call does.
 func TestUndecided_MoreThanAPage(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		extents, gone := r.loseStore(sealPage + 5)
 		r.declareGone(gone, extents)
 	})
@@ -116,7 +116,7 @@ func TestUndecided_MoreThanAPage(t *testing.T) {
 
 // TestUndecided_ReplacedDisk: the store comes back under its name with another disk. Nobody has to say anything.
 func TestUndecided_ReplacedDisk(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		r.powerCut(r.stores[1])
 		r.stores[1].wipe()
@@ -132,7 +132,7 @@ func TestUndecided_ReplacedDisk(t *testing.T) {
 
 // TestUndecided_AnotherStoreIsAway: no word about one store ends what another one may know more of.
 func TestUndecided_AnotherStoreIsAway(t *testing.T) {
-	bubble(t, rigOptions{stores: 3}, func(r *rig) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		r.powerCut(r.stores[1])
 		r.kill(r.stores[2].id)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestListAudit(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	began := time.Now()
 	for _, name := range []string{"/t", "/t", "/u"} {
 		_, _ = call(t, c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: name, MaxQueues: 1}})
@@ -78,7 +78,7 @@ func sortedParts(s string) string {
 }
 
 func TestAudit_QueuesAndGroups(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Status: "send-only"}, Fields: []string{"status"}}))(t)

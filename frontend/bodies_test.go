@@ -8,7 +8,7 @@ import (
 )
 
 // post sends JSON as a person with curl would.
-func (c *cluster) post(path, body string) (status int, answer string) {
+func (c *harness) post(path, body string) (status int, answer string) {
 	c.t.Helper()
 	resp, err := http.Post(c.url+path, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -23,7 +23,7 @@ func (c *cluster) post(path, body string) (status int, answer string) {
 }
 
 func TestJSON_UnknownFieldIsRefused(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	status, answer := c.post("/columba.v1.MessageService/Publish", `{"queue":"/t/a","messages":[{"paylod":"YQ=="}]}`)
 	if status != http.StatusBadRequest || !strings.Contains(answer, "paylod") {
@@ -38,7 +38,7 @@ func TestJSON_UnknownFieldIsRefused(t *testing.T) {
 }
 
 func TestJSON_LargeBodyIsFinal(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	status, answer := c.post("/columba.v1.MessageService/Publish", strings.Repeat(" ", DefaultConfig().MaxRequest+1))
 	if status != http.StatusBadRequest || !strings.Contains(answer, "too_large") {
 		t.Errorf("%d %s", status, answer)
@@ -47,7 +47,7 @@ func TestJSON_LargeBodyIsFinal(t *testing.T) {
 
 // TestJSON_TokenThatIsNoTextIsRefusedAlone settles the good one.
 func TestJSON_TokenThatIsNoTextIsRefusedAlone(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	good := c.token(g, newExtent(g), 1)

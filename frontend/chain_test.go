@@ -11,7 +11,7 @@ import (
 )
 
 func TestPublishRoute_Chain(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	q := must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/cp", Consistency: "cp", Replicas: 1, MinReplicas: 1}}))(t)
 	if q.Spec.Consistency != "cp" {
 		t.Errorf("the queue is %q", q.Spec.Consistency)

@@ -29,7 +29,7 @@ func (s *overtaken) Update(ctx context.Context, t metadata.Table, k metadata.Key
 // as the queue.
 func TestCopies_OvertakenUpdate(t *testing.T) {
 	store := &overtaken{Store: memory.New()}
-	c := newCluster(t, store)
+	c := newHarness(t, store)
 	must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Replicas: 3, MinReplicas: 1}}))(t)
 	c.createGroup("/t/a", "g")
 	dlq := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: core.DLQPath("/t/a", "g")}))(t)

@@ -19,7 +19,7 @@ const (
 // TestListDelayed_AllParts goes through the pages of a group: what two owners hold, in the order of receipts and each
 // once, then what was published for later, then the retry queue.
 func TestListDelayed_AllParts(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	b := c.addOutput("b")
@@ -120,7 +120,7 @@ func TestListDelayed_AllParts(t *testing.T) {
 }
 
 func TestListDelayed_Refuses(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	for name, x := range map[string]struct {

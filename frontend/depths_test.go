@@ -30,7 +30,7 @@ func (f *fakeController) ListDepths(_ context.Context, req *connect.Request[pb.L
 }
 
 func TestListDepths(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.ctl.depths = []*pb.Depth{{Queue: "/t/a", Group: "g", Ready: 10, AckRate: 2, PublishRate: 1}}
 	req := &pb.ListDepthsRequest{Prefix: "/t/", Sort: "age", Limit: 7, After: "1 /t/a g"}
 	out := must(call(t, c.admin.ListDepths, req))(t)
@@ -63,7 +63,7 @@ func TestListDepths(t *testing.T) {
 
 // TestListQueues_Depths: by name every queue has its depth, without a controller none has; by backlog the controller's order counts.
 func TestListQueues_Depths(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	for _, path := range []string{"/t/a", "/t/b", "/t/c"} {
 		c.createQueue(path)
 	}

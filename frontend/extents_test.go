@@ -11,7 +11,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-func (c *cluster) addExtent(e core.Extent) {
+func (c *harness) addExtent(e core.Extent) {
 	c.t.Helper()
 	r := metadata.ExtentRecord{Extent: e, Created: time.Now(), Wanted: 3}
 	if err := metadata.Write(c.t.Context(), c.store, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), r, time.Now(), 0, metadata.One); err != nil {
@@ -23,7 +23,7 @@ func (c *cluster) addExtent(e core.Extent) {
 }
 
 func TestExtents_OpenAndSealed(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	open, sealed := newExtent(g), newExtent(g)
@@ -59,7 +59,7 @@ func TestExtents_OpenAndSealed(t *testing.T) {
 }
 
 func TestSealExtent(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	other := c.createQueue("/t/b")
 	g := c.createGroup("/t/a", "g")

@@ -16,7 +16,7 @@ import (
 
 // TestUpdate_NamedFieldsGoBackToZero sets what an update without names leaves as it is.
 func TestUpdate_NamedFieldsGoBackToZero(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	hour := durationpb.New(time.Hour)
@@ -48,9 +48,9 @@ func TestUpdate_NamedFieldsGoBackToZero(t *testing.T) {
 func TestCreateQueue_DefaultsAreTheClusters(t *testing.T) {
 	store := memory.New()
 	t.Cleanup(func() { store.Close() })
-	first := newCluster(t, keepOpen{store}, func(c *Config) { c.Replicas, c.MinReplicas = 3, 1 })
-	second := newCluster(t, keepOpen{store})
-	for i, c := range []*cluster{first, second} {
+	first := newHarness(t, keepOpen{store}, func(c *Config) { c.Replicas, c.MinReplicas = 3, 1 })
+	second := newHarness(t, keepOpen{store})
+	for i, c := range []*harness{first, second} {
 		q := c.createQueue([]string{"/t/a", "/t/b"}[i])
 		if q.Spec.Replicas != 3 || q.Spec.MinReplicas != 1 {
 			t.Errorf("frontend %d: %d copies, at least %d; want what the cluster began with", i+1, q.Spec.Replicas, q.Spec.MinReplicas)
@@ -71,7 +71,7 @@ func (keepOpen) Close() error { return nil }
 
 // TestCreateQueue_RetentionOfZero: 0 is a retention when a queue is created, as it is in an update; one that is left out is the default.
 func TestCreateQueue_RetentionOfZero(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	q := must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/zero", ConsumedRetention: durationpb.New(0)}}))(t)
 	if q.Spec.ConsumedRetention.AsDuration() != 0 || q.Spec.UnconsumedRetention.AsDuration() != 72*time.Hour {
 		t.Errorf("retentions %v, %v; want 0 and the default", q.Spec.ConsumedRetention, q.Spec.UnconsumedRetention)

@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestHost_DrainEndsLongPolls(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	polling := make(chan struct{})
@@ -68,7 +68,7 @@ func TestHost_DrainEndsLongPolls(t *testing.T) {
 }
 
 func TestHost_PanicIsAnInternalErrorOfOneCall(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	real := c.host.svc.now
 	c.host.svc.now = func() time.Time { panic("inside") }
 	_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
@@ -81,7 +81,7 @@ func TestHost_PanicIsAnInternalErrorOfOneCall(t *testing.T) {
 }
 
 func TestHost_BoundsCalls(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxCalls = 1 })
+	c := newHarness(t, nil, func(cfg *Config) { cfg.MaxCalls = 1 })
 	if err := c.host.svc.calls.Enter(gate.Call{}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestHost_BoundsCalls(t *testing.T) {
 }
 
 func TestHost_SpeaksPlainJSON(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	post := func(method, body string) (int, map[string]any) {
 		t.Helper()
 		resp, err := http.Post(c.url+"/columba.v1."+method, "application/json", strings.NewReader(body))

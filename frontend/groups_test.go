@@ -14,7 +14,7 @@ import (
 )
 
 func TestCreateGroup_MakesDLQAndStarts(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	if g.DlqPath != "/t/a/g.dlq" || g.Spec.MaxDeliveries != 10 || g.Spec.LockTimeout.AsDuration() != time.Minute || g.Spec.Start != "latest" {
@@ -40,7 +40,7 @@ func TestCreateGroup_MakesDLQAndStarts(t *testing.T) {
 }
 
 func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "live")
 	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{})
@@ -83,7 +83,7 @@ func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
 }
 
 func TestCreateGroup_SecondCallFinishesHalfMade(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.ctl.fail(core.Errorf(core.CodeUnavailable, "not now"))
 	spec := &pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "-2h"}
@@ -107,7 +107,7 @@ func TestCreateGroup_SecondCallFinishesHalfMade(t *testing.T) {
 // TestCreateGroup_HalfMadeStart: a half-made group begins at the time that its first call named. A second call with another time is refused; with the same
 // time in another zone it finishes the group.
 func TestCreateGroup_HalfMadeStart(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	create := func(start string) error {
 		_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", Start: start}})
@@ -123,7 +123,7 @@ func TestCreateGroup_HalfMadeStart(t *testing.T) {
 }
 
 func TestDeleteGroup_HalfMade(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.ctl.fail(core.Errorf(core.CodeUnavailable, "not now"))
 	call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g"}})
@@ -133,7 +133,7 @@ func TestDeleteGroup_HalfMade(t *testing.T) {
 }
 
 func TestDeleteGroup_NameIsFreeForAnother(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	first := c.createGroup("/t/a", "g")
 	dlq := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: first.DlqPath}))(t)
@@ -155,7 +155,7 @@ func TestDeleteGroup_NameIsFreeForAnother(t *testing.T) {
 
 // A dead letter queue that a deleted group left behind does not stop a new group of that name.
 func TestCreateGroup_ReplacesLeftDLQ(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	old := metadata.NameRecord{
 		Queue: core.QueueID{ID: core.NewID(time.UnixMilli(1000))}, Owner: core.GroupID{ID: core.NewID(time.UnixMilli(1000))},
@@ -171,7 +171,7 @@ func TestCreateGroup_ReplacesLeftDLQ(t *testing.T) {
 }
 
 func TestCreateGroup_QueueDeletedMeanwhile(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	var once sync.Once
 	c.ctl.mu.onStart = func() {
@@ -184,7 +184,7 @@ func TestCreateGroup_QueueDeletedMeanwhile(t *testing.T) {
 }
 
 func TestUpdateGroup(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	g := must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{

@@ -9,7 +9,7 @@ import (
 )
 
 func TestListHosts(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.addOutput("b")
 	l := must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
 	if len(l.Hosts) != 2 || l.Hosts[0].Host != "a" || len(l.Hosts[0].Roles) != 5 || l.Hosts[0].Zone != "z" || l.Hosts[1].Roles[0] != "outputhost" {
@@ -18,7 +18,7 @@ func TestListHosts(t *testing.T) {
 }
 
 func TestListHosts_GoneStayForAnHour(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.addOutput("b")
 	before := time.Now()
 	self := c.members.Hosts("")[:1]
@@ -40,7 +40,7 @@ func TestListHosts_GoneStayForAnHour(t *testing.T) {
 }
 
 func TestListHosts_Clocks(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.addOutput("b").ahead.Store(int64(-time.Hour))
 	c.addOutput("c")
 	l := must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)

@@ -19,7 +19,7 @@ import (
 )
 
 func TestPublish_StoresInOrder(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	id := core.NewID(time.Now())
 	res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{
@@ -41,7 +41,7 @@ func TestPublish_StoresInOrder(t *testing.T) {
 }
 
 func TestPublish_KeepsItsTimes(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	at := time.UnixMilli(1_700_000_000_123)
 	for name, x := range map[string]struct {
@@ -72,7 +72,7 @@ func TestPublish_KeepsItsTimes(t *testing.T) {
 }
 
 func TestPublish_SharesOnePublisherPerQueue(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	var wg sync.WaitGroup
 	for range 20 {
@@ -92,7 +92,7 @@ func TestPublish_SharesOnePublisherPerQueue(t *testing.T) {
 }
 
 func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", MaxMessage: 10}}))(t)
 	c.createGroup("/t/a", "g")
 	for name, x := range map[string]struct {
@@ -137,7 +137,7 @@ func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
 }
 
 func TestPublish_NoAnswerIsUnknown(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.CallTimeout = 2 * time.Second }) // it is sent within that
+	c := newHarness(t, nil, func(cfg *Config) { cfg.CallTimeout = 2 * time.Second }) // it is sent within that
 	c.createQueue("/t/a")
 	c.input.OnBatch = func(*publishtest.Batch) {}
 	res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}}}))(t)
@@ -147,7 +147,7 @@ func TestPublish_NoAnswerIsUnknown(t *testing.T) {
 }
 
 func TestPublish_RefusedForGood(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.input.OnHello = func(*pb.PublishHello) error { return core.Errorf(core.CodeDisabled, "not any more") }
 	res := must(call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}}}))(t)
@@ -157,14 +157,14 @@ func TestPublish_RefusedForGood(t *testing.T) {
 }
 
 func TestRequests_AreBounded(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxRequest = 64 << 10 })
+	c := newHarness(t, nil, func(cfg *Config) { cfg.MaxRequest = 64 << 10 })
 	c.createQueue("/t/a")
 	_, err := call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{Payload: bytes.Repeat([]byte("x"), 100<<10)}}})
 	wantCode(t, "100 KiB", err, core.CodeTooLarge)
 }
 
 func TestPublish_AllPublishersInUse(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxPublishers = 2 })
+	c := newHarness(t, nil, func(cfg *Config) { cfg.MaxPublishers = 2 })
 	for range 2 {
 		if _, err := c.host.svc.publishers.Take(metadata.QueueRecord{ID: core.QueueID{ID: core.NewID(time.Now())}}); err != nil {
 			t.Fatal(err)

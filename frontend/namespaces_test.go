@@ -13,7 +13,7 @@ import (
 )
 
 func TestNamespaces(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	n := must(call(t, c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: "/t", MaxQueues: 2, BytesPerSecond: 1000}}))(t)
 	if n.Spec.MaxQueues != 2 || n.Created == nil {
@@ -75,7 +75,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestNamespaces_MaxQueues makes as many as there may be, and not one more; who has more than a new limit allows keeps them.
 func TestNamespaces_MaxQueues(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	for i := range 3 {
 		c.createQueue(fmt.Sprintf("/t/q%d", i))
 	}

@@ -12,7 +12,7 @@ import (
 // TestUpdateGroup_AtMostOnce refuses the settings that a new group of this delivery may not have. A setting that is not named may be there, as a read
 // group has it. The group shows the one delivery that it makes.
 func TestUpdateGroup_AtMostOnce(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	spec := func(change func(*pb.GroupSpec)) *pb.GroupSpec {
 		s := &pb.GroupSpec{Queue: "/t/a", Name: "g"}

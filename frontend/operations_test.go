@@ -52,7 +52,7 @@ func (f *fakeController) lastAsked() proto.Message {
 }
 
 func TestOperations_AreHandedOnAndLookedUp(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	id := core.NewID(time.Now())
@@ -96,7 +96,7 @@ func TestOperations_AreHandedOnAndLookedUp(t *testing.T) {
 }
 
 func TestOperations_RefuseWhatIsWrong(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	c.createGroup("/t/a/g.dlq", "sift")
@@ -128,7 +128,7 @@ func TestOperations_RefuseWhatIsWrong(t *testing.T) {
 }
 
 func TestSeekGroup(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	must(call(t, c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: "/t/a", Group: "g", To: "2026-01-02T16:04:05+01:00"}))(t)
@@ -149,7 +149,7 @@ func TestSeekGroup(t *testing.T) {
 }
 
 func TestCreateGroup_OnADeadLetterQueue(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	g := c.createGroup("/t/a/g.dlq", "sift")
@@ -166,7 +166,7 @@ func TestCreateGroup_OnADeadLetterQueue(t *testing.T) {
 }
 
 func TestOperations_Selections(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	id, message := core.NewID(time.Now()), core.NewID(time.Now()).String()

@@ -20,7 +20,7 @@ func one(context.Context, *pb.PullRequest) (*pb.PullResponse, error) {
 func none(context.Context, *pb.PullRequest) (*pb.PullResponse, error) { return &pb.PullResponse{}, nil }
 
 func TestPull_Forwards(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	var got atomic.Pointer[pb.PullRequest]
@@ -41,7 +41,7 @@ func TestPull_Forwards(t *testing.T) {
 }
 
 func TestPull_RefusesBadRequests(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	c.createGroup("/t/a", "off")
@@ -66,7 +66,7 @@ func TestPull_RefusesBadRequests(t *testing.T) {
 }
 
 func TestPull_AsksEveryOwner(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	b := c.addOutput("b")
@@ -101,7 +101,7 @@ func TestPull_AsksEveryOwner(t *testing.T) {
 
 // TestPull_LongPollsLeaveRoom has as many pulls wait as may.
 func TestPull_LongPollsLeaveRoom(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.MaxCalls, cfg.MaxPolls = 4, 4 })
+	c := newHarness(t, nil, func(cfg *Config) { cfg.MaxCalls, cfg.MaxPolls = 4, 4 })
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	waits, end := make(chan struct{}), make(chan struct{})
@@ -131,7 +131,7 @@ func TestPull_LongPollsLeaveRoom(t *testing.T) {
 
 // TestPull_WaitsInLine has many pulls of one group wait: few of them ask the owner at once, and each gets a message as soon as there is one.
 func TestPull_WaitsInLine(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	var asking, most atomic.Int32

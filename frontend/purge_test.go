@@ -8,7 +8,7 @@ import (
 )
 
 func TestPurgeQueue_Refusals(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	for name, x := range map[string]struct {

@@ -20,7 +20,7 @@ import (
 )
 
 func TestCreateQueue_DefaultsAndLookUp(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.Replicas, cfg.MinReplicas = 3, 2 })
+	c := newHarness(t, nil, func(cfg *Config) { cfg.Replicas, cfg.MinReplicas = 3, 2 })
 	_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
 	wantCode(t, "two replicas on one store", err, core.CodeIncomplete)
 	c.addStore("s2")
@@ -36,7 +36,7 @@ func TestCreateQueue_DefaultsAndLookUp(t *testing.T) {
 	wantCode(t, "second create", err, core.CodeExists)
 }
 
-func (c *cluster) addStore(id core.HostID) {
+func (c *harness) addStore(id core.HostID) {
 	c.t.Helper()
 	if err := c.members.Set(append(c.members.Hosts(""), membership.Host{ID: id, Roles: []string{roleStore}})); err != nil {
 		c.t.Fatal(err)
@@ -45,7 +45,7 @@ func (c *cluster) addStore(id core.HostID) {
 
 // TestUpdateQueue_WhileStoresAreAway changes what has nothing to do with them.
 func TestUpdateQueue_WhileStoresAreAway(t *testing.T) {
-	c := newCluster(t, nil, func(cfg *Config) { cfg.Replicas, cfg.MinReplicas = 3, 2 })
+	c := newHarness(t, nil, func(cfg *Config) { cfg.Replicas, cfg.MinReplicas = 3, 2 })
 	all := c.members.Hosts("")
 	c.addStore("s2")
 	c.createQueue("/t/a")
@@ -82,7 +82,7 @@ var badPaths = map[string]core.Code{
 }
 
 func TestQueues_RefuseBadPaths(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	for path, code := range badPaths {
 		name := path[:min(len(path), 20)]
 		_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: path}})
@@ -114,7 +114,7 @@ func TestQueues_RefuseBadPaths(t *testing.T) {
 }
 
 func TestCreateQueue_RefusesBadSpecs(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{})
 	wantCode(t, "no spec", err, core.CodeBadArgument)
 	for name, x := range map[string]struct {
@@ -140,7 +140,7 @@ func TestCreateQueue_RefusesBadSpecs(t *testing.T) {
 }
 
 func TestCreateQueues_EachHasItsOutcome(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/many/q5")
 	var specs []*pb.QueueSpec
 	for i := range 999 {
@@ -183,7 +183,7 @@ func TestCreateQueues_EachHasItsOutcome(t *testing.T) {
 }
 
 func TestListQueues_RefusesBadPages(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	for name, x := range map[string]struct {
 		req  *pb.ListQueuesRequest
 		code core.Code
@@ -201,7 +201,7 @@ func TestListQueues_RefusesBadPages(t *testing.T) {
 }
 
 func TestUpdateQueue(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	q := must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Status: "receive-only", MaxMessage: 5}}))(t)
 	if q.Spec.Status != "receive-only" || q.Spec.MaxMessage != 5 || q.Spec.Replicas != 1 {
@@ -220,7 +220,7 @@ func TestUpdateQueue(t *testing.T) {
 }
 
 func TestDeleteQueue_PathIsFreeForAnother(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	first := c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}))(t)
@@ -246,7 +246,7 @@ func TestDeleteQueue_PathIsFreeForAnother(t *testing.T) {
 }
 
 func TestQueues_HalfMadeIsFinished(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	id := core.QueueID{ID: core.NewID(time.Now())}
 	spec := core.QueueSpec{Path: "/t/half", MaxMessage: 77}.WithDefaults(1, 1)
 	if err := metadata.Create(t.Context(), c.store, metadata.Names, metadata.NameKey("/t/half"), metadata.NameRecord{Queue: id, Spec: spec}); err != nil {
@@ -261,7 +261,7 @@ func TestQueues_HalfMadeIsFinished(t *testing.T) {
 }
 
 func TestQueues_HalfDeletedIsFinished(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	q := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a"}))(t)
@@ -288,7 +288,7 @@ func TestQueues_HalfDeletedIsFinished(t *testing.T) {
 
 // TestDeleteQueue_Again: a second call finishes what a first one left, and says so.
 func TestDeleteQueue_Again(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	q := c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	id, _ := core.ParseID(q.Id)
@@ -310,7 +310,7 @@ func TestDeleteQueue_Again(t *testing.T) {
 // Whatever comes together and whatever metadata does, a live queue has its name and a live group its dead letter queue.
 func TestNames_ConsistentThroughFaults(t *testing.T) {
 	behind := memory.New()
-	c := newCluster(t, faulty.New(behind, faulty.Faults{Seed: rand.Uint64(), Before: 0.05, Lost: 0.1, Stale: 0.2, Delay: time.Millisecond}),
+	c := newHarness(t, faulty.New(behind, faulty.Faults{Seed: rand.Uint64(), Before: 0.05, Lost: 0.1, Stale: 0.2, Delay: time.Millisecond}),
 		func(cfg *Config) { cfg.CallTimeout = 3 * time.Second })
 	paths := []string{"/t/a", "/t/b"}
 	var wg sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 )
 
 func TestGetDepth_SumsOverOwners(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	c.createGroup("/t/a", "h")
@@ -62,7 +62,7 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 
 // TestGetDepth_CountsWhatNobodyOwns has an extent of each kind: consumed, sealed, begun, on a store that is away, and of dead letters.
 func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	_, r, err := c.host.svc.group(t.Context(), "/t/a", "g")
@@ -119,7 +119,7 @@ func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
 }
 
 func TestDeadLettersAndPeek_Forwarded(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	c.out.onDead = func(r *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestPublishRoute(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	r := must(call(t, c.msgs.PublishRoute, &pb.PublishRouteRequest{Queue: "/t/a"}))(t)
@@ -52,7 +52,7 @@ func TestPublishRoute(t *testing.T) {
 
 // The hosts of a queue are spread, and one that goes moves only its own queues.
 func TestRanked_Rendezvous(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	hosts := c.members.Hosts("")
 	for i := range 9 {
 		hosts = append(hosts, membership.Host{ID: core.HostID(fmt.Sprintf("in%d", i)), Roles: []string{"inputhost"}})
@@ -80,7 +80,7 @@ func TestRanked_Rendezvous(t *testing.T) {
 }
 
 func TestConsumeRoute_Owners(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	route := func() (ids []string) {
@@ -147,7 +147,7 @@ func newExtent(g *pb.Group) core.Extent {
 	}
 }
 
-func (c *cluster) assign(g *pb.Group, e core.Extent, counter uint64, owner core.HostID) {
+func (c *harness) assign(g *pb.Group, e core.Extent, counter uint64, owner core.HostID) {
 	c.t.Helper()
 	a := metadata.AssignmentRecord{Group: groupID(g), Queue: e.Queue, Name: g.Spec.Name, Extent: e, Counter: counter, By: "a", Owner: owner}
 	if err := metadata.Write(c.t.Context(), c.store, metadata.Assignments, metadata.AssignmentKey(a.Group, e.ID, counter, "a"), a, time.Now(), 0, metadata.One); err != nil {

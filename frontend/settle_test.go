@@ -18,7 +18,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-func (c *cluster) token(g *pb.Group, e core.Extent, seq core.Seq) string {
+func (c *harness) token(g *pb.Group, e core.Extent, seq core.Seq) string {
 	c.t.Helper()
 	keys, err := metadata.TokenKeys(c.t.Context(), c.store, time.Now())
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *cluster) token(g *pb.Group, e core.Extent, seq core.Seq) string {
 }
 
 func TestSettle_EachVerb(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	tok := c.token(g, newExtent(g), 1)
@@ -51,7 +51,7 @@ func TestSettle_EachVerb(t *testing.T) {
 }
 
 func TestSettle_BadTokensAreListedGoodOnesApply(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	good, stale := c.token(g, newExtent(g), 1), c.token(g, newExtent(g), 2)
@@ -79,7 +79,7 @@ func TestSettle_BadTokensAreListedGoodOnesApply(t *testing.T) {
 }
 
 func TestSettle_GoesToTheOwners(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	b := c.addOutput("b")
@@ -100,7 +100,7 @@ func TestSettle_GoesToTheOwners(t *testing.T) {
 
 // A token of a queue that was deleted is stale: to try it again is no use.
 func TestSettle_QueueDeleted(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	e := newExtent(g)
@@ -127,7 +127,7 @@ func TestSettle_QueueDeleted(t *testing.T) {
 
 // A token of a group that was deleted is stale at once, though another group has its name by now.
 func TestSettle_GroupDeleted(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	e := newExtent(g)
@@ -147,7 +147,7 @@ func TestSettle_GroupDeleted(t *testing.T) {
 }
 
 func TestSettle_HostFails(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	tok := c.token(g, newExtent(g), 1)
@@ -187,7 +187,7 @@ func TestSettle_HostFails(t *testing.T) {
 }
 
 func TestSettle_RefusesBadRequests(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	long := strings.Repeat("x", 1025)
 	hours := durationpb.New(13 * time.Hour)
 	check := func(name string, err error, code core.Code) { t.Helper(); wantCode(t, name, err, code) }
@@ -212,7 +212,7 @@ func TestSettle_RefusesBadRequests(t *testing.T) {
 }
 
 func TestSettle_SeesRotatedKeys(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	now := time.Now()
@@ -236,7 +236,7 @@ func TestSettle_SeesRotatedKeys(t *testing.T) {
 
 // TestSettle_FollowsAShareThatMoves has the old owner refuse, and the new one answer.
 func TestSettle_FollowsAShareThatMoves(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	b := c.addOutput("b")

@@ -25,7 +25,7 @@ func stands(receipt core.Receipt, age time.Duration) func(*pb.WhyStuckRequest) (
 
 // TestWhyStuck_NamesTheOldest asks two owners, one of which is silent at the end, and looks at an extent that nobody owns.
 func TestWhyStuck_NamesTheOldest(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	b := c.addOutput("b")
@@ -75,7 +75,7 @@ func TestWhyStuck_NamesTheOldest(t *testing.T) {
 
 // TestDepth_AgeWithoutAnOwner: a backlog that no output host has is as old as its extent at most, and never of age 0.
 func TestDepth_AgeWithoutAnOwner(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.out.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) { return &pb.GetDepthResponse{}, nil }
 	c.createQueue("/t/a")
 	e := newExtent(c.createGroup("/t/a", "g"))
@@ -89,7 +89,7 @@ func TestDepth_AgeWithoutAnOwner(t *testing.T) {
 
 // TestGetMessage_AsTheOwnerOrTheCheckpointSays asks for one message while its share has an owner that answers, and while it has none.
 func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	_, r, err := c.host.svc.group(t.Context(), "/t/a", "g")
@@ -157,7 +157,7 @@ func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
 
 // TestPendingSeek: a seek that is under way is shown, whatever else holds the group up.
 func TestPendingSeek(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	queue, _ := core.ParseID(g.QueueId)

@@ -12,7 +12,7 @@ import (
 
 // TestUndecided: an extent stays sealing. Its group is told why, and that its depth is not known.
 func TestUndecided(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	e := newExtent(g)
@@ -61,7 +61,7 @@ func TestUndecided(t *testing.T) {
 }
 
 func TestSealAllOfStore(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	q := c.createQueue("/t/a")
 	var got *pb.SealAllOfStoreRequest
 	var answer error
@@ -93,7 +93,7 @@ func TestSealAllOfStore(t *testing.T) {
 }
 
 func TestDeleteOrphans(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	if out := must(call(t, c.admin.DeleteOrphans, &pb.DeleteOrphansRequest{DryRun: true, Who: "forged"}))(t); out.Count != 7 {
 		t.Errorf("answered %v", out)
 	}

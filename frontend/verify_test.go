@@ -23,7 +23,7 @@ func (f *fakeStore) Verify(_ context.Context, _ *connect.Request[pb.VerifyReplic
 }
 
 func TestVerifyExtent(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newHarness(t, nil)
 	c.createQueue("/t/a")
 	e := newExtent(c.createGroup("/t/a", "g"))
 	c.addExtent(e)

@@ -15,10 +15,10 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// overTCP is a rig with real sockets and three stores that commit in groups.
-func overTCP(b *testing.B) *rig {
+// overTCP is a harness with real sockets and three stores that commit in groups.
+func overTCP(b *testing.B) *harness {
 	b.Helper()
-	r := &rig{t: b, listen: func(string) net.Listener {
+	r := &harness{t: b, listen: func(string) net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			b.Fatal(err)

@@ -19,8 +19,8 @@ import (
 const chainPath = "/t/ordered"
 
 // chained runs f with a CP queue, whose extents have the places 1, 2, 3 … until f says otherwise.
-func chained(t *testing.T, edit func(*Config), f func(r *rig)) {
-	bubble(t, 4, edit, func(r *rig) {
+func chained(t *testing.T, edit func(*Config), f func(r *harness)) {
+	bubble(t, 4, edit, func(r *harness) {
 		r.queue(chainPath)
 		place := uint64(0)
 		r.ctl.set(func() { r.ctl.mu.chain = func() (uint64, error) { place++; return place, nil } })
@@ -29,7 +29,7 @@ func chained(t *testing.T, edit func(*Config), f func(r *rig)) {
 }
 
 // theQueue is the router of the CP queue.
-func (r *rig) theQueue() *queue {
+func (r *harness) theQueue() *queue {
 	r.t.Helper()
 	for _, q := range r.host.list() {
 		if q.path == chainPath {
@@ -51,7 +51,7 @@ func (q *queue) head() (w interface{ Fail(core.HostID, error) }) {
 }
 
 // inOrder checks that the messages of a publisher were acknowledged at rising places: extents in the order in which they were made.
-func (r *rig) inOrder(name string) {
+func (r *harness) inOrder(name string) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *rig) inOrder(name string) {
 }
 
 func TestChain_OrderOverFailuresAndRolls(t *testing.T) {
-	chained(t, func(c *Config) { c.RollBytes = 5_000 }, func(r *rig) {
+	chained(t, func(c *Config) { c.RollBytes = 5_000 }, func(r *harness) {
 		r.ctl.set(func() { r.ctl.mu.delay = 20 * time.Millisecond })
 		for _, s := range r.stores {
 			s.delay = time.Millisecond
@@ -106,7 +106,7 @@ func TestChain_OrderOverFailuresAndRolls(t *testing.T) {
 
 // Nothing is opened while the old extent is not sealed with enough holders.
 func TestChain_NoPublishingUntilTheEndIsDecided(t *testing.T) {
-	chained(t, nil, func(r *rig) {
+	chained(t, nil, func(r *harness) {
 		p := r.publisher("p", chainPath)
 		p.send()
 		p.flush()
@@ -133,7 +133,7 @@ func TestChain_NoPublishingUntilTheEndIsDecided(t *testing.T) {
 
 // stream is a publish stream by hand.
 type stream struct {
-	r      *rig
+	r      *harness
 	link   *ws.Mux
 	number uint32
 	got    frames
@@ -141,7 +141,7 @@ type stream struct {
 }
 
 // hello opens a stream; the answer is OK or an error.
-func (r *rig) hello(producer core.ID, session uint64) (*stream, error) {
+func (r *harness) hello(producer core.ID, session uint64) (*stream, error) {
 	r.t.Helper()
 	link, err := r.pool.Link(r.t.Context(), r.self.Address, "/v1/publish")
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *stream) answer() (wire.AckStatus, error) {
 	return ack.Runs[0].Status, nil
 }
 
-func (r *rig) helloOK(producer core.ID, session uint64) *stream {
+func (r *harness) helloOK(producer core.ID, session uint64) *stream {
 	r.t.Helper()
 	s, err := r.hello(producer, session)
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *rig) helloOK(producer core.ID, session uint64) *stream {
 }
 
 // stuck ends the open extent and keeps its end from being decided.
-func (r *rig) stuck() {
+func (r *harness) stuck() {
 	for _, s := range r.stores {
 		s.set(func() { s.delay = 10 * time.Millisecond })
 	}
@@ -214,7 +214,7 @@ func (r *rig) stuck() {
 }
 
 func TestChain_NewerSessionEndsTheOlder(t *testing.T) {
-	chained(t, nil, func(r *rig) {
+	chained(t, nil, func(r *harness) {
 		producer := core.NewID(time.Now())
 		first := r.helloOK(producer, 1)
 		first.send()
@@ -252,7 +252,7 @@ func TestChain_NewerSessionEndsTheOlder(t *testing.T) {
 }
 
 func TestChain_UnknownEndsTheSession(t *testing.T) {
-	chained(t, func(c *Config) { c.PublishDeadline = 2 * time.Second }, func(r *rig) {
+	chained(t, func(c *Config) { c.PublishDeadline = 2 * time.Second }, func(r *harness) {
 		s := r.helloOK(core.NewID(time.Now()), 1)
 		r.stuck()
 		s.send()
@@ -279,7 +279,7 @@ func TestChain_AnotherHostsHeadEndsAllSessions(t *testing.T) {
 		"it has ended since": func() (uint64, error) { return 9, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			chained(t, nil, func(r *rig) {
+			chained(t, nil, func(r *harness) {
 				s := r.helloOK(core.NewID(time.Now()), 1)
 				s.send()
 				if status, err := s.answer(); status != wire.AckOK || err != nil {
@@ -304,7 +304,7 @@ func TestChain_AnotherHostsHeadEndsAllSessions(t *testing.T) {
 
 // What waits for the end of an older extent is refused before its publisher takes it for perhaps stored, however long that end is not decided.
 func TestChain_WaitsNoLongerThanPublishersDo(t *testing.T) {
-	chained(t, nil, func(r *rig) {
+	chained(t, nil, func(r *harness) {
 		s := r.helloOK(core.NewID(time.Now()), 1)
 		s.send()
 		if status, err := s.answer(); status != wire.AckOK || err != nil {

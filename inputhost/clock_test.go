@@ -10,7 +10,7 @@ import (
 )
 
 // due publishes a message with a delay, and answers by how much the stored time at which it is due differs from the delay.
-func (r *rig) due(p *client, delay time.Duration) time.Duration {
+func (r *harness) due(p *client, delay time.Duration) time.Duration {
 	r.t.Helper()
 	want := time.Now().Add(delay)
 	body := p.sendFor(delay, time.Time{})
@@ -27,7 +27,7 @@ func (r *rig) due(p *client, delay time.Duration) time.Duration {
 func TestClock_WrongOneIsCorrected(t *testing.T) {
 	for name, by := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, nil, func(r *rig) {
+			bubble(t, 3, nil, func(r *harness) {
 				p := r.publisher("p", path)
 				check := func(when string, want time.Duration) {
 					t.Helper()
@@ -58,7 +58,7 @@ func TestClock_WrongOneIsCorrected(t *testing.T) {
 
 // TestClock_OfTwoHosts: with one other host nobody can tell whose clock is wrong, and the host goes by its own.
 func TestClock_OfTwoHosts(t *testing.T) {
-	bubble(t, 1, nil, func(r *rig) {
+	bubble(t, 1, nil, func(r *harness) {
 		r.without("ctl")
 		r.ahead.Store(int64(time.Hour))
 		sleep(2 * clocks.Every)
@@ -69,7 +69,7 @@ func TestClock_OfTwoHosts(t *testing.T) {
 }
 
 // lastAppend is the time of the batch that a store got last.
-func (r *rig) lastAppend() (last time.Time) {
+func (r *harness) lastAppend() (last time.Time) {
 	for _, s := range r.stores {
 		s.set(func() { last = s.appended })
 	}
@@ -77,7 +77,7 @@ func (r *rig) lastAppend() (last time.Time) {
 }
 
 // without takes a host out of the membership.
-func (r *rig) without(id core.HostID) {
+func (r *harness) without(id core.HostID) {
 	r.t.Helper()
 	var rest []membership.Host
 	for _, m := range r.members.Hosts("") {

@@ -17,7 +17,7 @@ import (
 // controller places extents on the stores that are up and not avoided, if there are two of them, and seals by the longest fenced replica.
 type controller struct {
 	columbav1connect.UnimplementedControllerServiceHandler
-	r  *rig
+	r  *harness
 	n  int // replicas
 	mu struct {
 		sync.Mutex

@@ -19,7 +19,7 @@ import (
 
 // store keeps how far its replicas are, in memory. An append is durable after the delay.
 type store struct {
-	r        *rig
+	r        *harness
 	id       core.HostID
 	mu       sync.Mutex
 	delay    time.Duration

@@ -11,7 +11,7 @@ import (
 
 // Whoever waits for room has deadlines of publishers to look after.
 func TestGate_NobodyWaitsForRoomWithoutEnd(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.send()
 		p.flush()

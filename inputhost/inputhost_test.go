@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestHost_OneExtentThenTheLeast(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.send()
 		p.flush()
@@ -47,7 +47,7 @@ func TestHost_OneExtentThenTheLeast(t *testing.T) {
 func TestHost_KilledStore(t *testing.T) {
 	for name, stores := range map[string]int{"none to spare": 3, "one to spare": 4} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, stores, nil, func(r *rig) {
+			bubble(t, stores, nil, func(r *harness) {
 				r.ctl.set(func() { r.ctl.mu.blind = true; r.ctl.mu.delay = 20 * time.Millisecond }) // it has not heard of the death yet
 				for _, s := range r.stores {
 					s.delay = time.Millisecond
@@ -71,7 +71,7 @@ func TestHost_KilledStore(t *testing.T) {
 
 // One extent of two that fails costs its streams nothing: they go on with the other.
 func TestHost_OtherExtentTakesOver(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.load(3*time.Second, 10*time.Millisecond)
 		extents := r.open(path)
@@ -99,7 +99,7 @@ func TestHost_OtherExtentTakesOver(t *testing.T) {
 
 // A slow store among fast ones is left, after five seconds; its extents end and new ones avoid it.
 func TestHost_SlowStoreIsLeft(t *testing.T) {
-	bubble(t, 4, nil, func(r *rig) {
+	bubble(t, 4, nil, func(r *harness) {
 		for _, s := range r.stores {
 			s.delay = time.Millisecond
 		}
@@ -124,7 +124,7 @@ func TestHost_SlowStoreIsLeft(t *testing.T) {
 
 // All stores stand still for a while: nothing is sealed for it.
 func TestHost_HiccupOfAllStores(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.load(2*time.Second, 10*time.Millisecond)
 		for _, s := range r.stores {
@@ -145,7 +145,7 @@ func TestHost_HiccupOfAllStores(t *testing.T) {
 
 // A store that answers nothing ends its extents at the append deadline; what was under way is acknowledged by the seal or appended again.
 func TestHost_SilentStore(t *testing.T) {
-	bubble(t, 4, nil, func(r *rig) {
+	bubble(t, 4, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.load(2*time.Second, 10*time.Millisecond)
 		r.stores[2].set(func() { r.stores[2].delay = time.Hour })
@@ -166,7 +166,7 @@ func TestHost_SilentStore(t *testing.T) {
 // However many queues a store's end hits, only so many seals are under way.
 func TestHost_SealsAreBounded(t *testing.T) {
 	const queues = 150
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		r.ctl.set(func() { r.ctl.mu.delay = 50 * time.Millisecond })
 		var all []*client
 		for i := range queues {
@@ -202,7 +202,7 @@ func TestHost_SealsAreBounded(t *testing.T) {
 // A fence while the host stands still: the acknowledgements of before that it reads afterwards are in the sealed extent; nothing else is acknowledged but by
 // the seal.
 func TestHost_ZombieAcknowledgesOnlyWhatIsSealed(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		for i, s := range r.stores {
 			s.delay = time.Duration(i+1) * 3 * time.Millisecond
 		}
@@ -225,7 +225,7 @@ func TestHost_ZombieAcknowledgesOnlyWhatIsSealed(t *testing.T) {
 
 // With one holder the outcome stays open until the repair has made a second.
 func TestHost_OneHolderWaitsForRepair(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		for _, s := range r.stores {
 			s.delay = 100 * time.Millisecond
 		}
@@ -245,7 +245,7 @@ func TestHost_OneHolderWaitsForRepair(t *testing.T) {
 	})
 }
 
-func (r *rig) acknowledged() (out []string) {
+func (r *harness) acknowledged() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for body, o := range r.mu.outcomes {
@@ -258,7 +258,7 @@ func (r *rig) acknowledged() (out []string) {
 
 // A host that is full says so, with a time, takes what it has, and is published to again afterwards.
 func TestHost_ThrottlesWithATime(t *testing.T) {
-	bubble(t, 3, func(c *Config) { c.MaxInFlight = 10_000 }, func(r *rig) {
+	bubble(t, 3, func(c *Config) { c.MaxInFlight = 10_000 }, func(r *harness) {
 		for _, s := range r.stores {
 			s.set(func() { s.delay = 50 * time.Millisecond })
 		}
@@ -285,7 +285,7 @@ func TestHost_ThrottlesWithATime(t *testing.T) {
 
 // A queue whose extent is full goes on with it until it has a successor.
 func TestHost_RollsWithoutAGap(t *testing.T) {
-	bubble(t, 3, func(c *Config) { c.RollBytes = 5_000; c.MinOpenExtents = 1 }, func(r *rig) {
+	bubble(t, 3, func(c *Config) { c.RollBytes = 5_000; c.MinOpenExtents = 1 }, func(r *harness) {
 		p := r.publisher("p", path)
 		p.load(5*time.Second, 5*time.Millisecond)
 		p.flush()
@@ -303,7 +303,7 @@ func TestHost_RollsWithoutAGap(t *testing.T) {
 
 // Publishers are told when an input host of their queue comes; those that rank it first go there.
 func TestHost_TellsPublishersOfOtherHosts(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		q := r.publisher("p", path)
 		q.send()
 		q.flush()
@@ -335,7 +335,7 @@ func TestHost_TellsPublishersOfOtherHosts(t *testing.T) {
 }
 
 // greet opens a publish stream.
-func (r *rig) greet(link *ws.Mux) (stream uint32, got frames) {
+func (r *harness) greet(link *ws.Mux) (stream uint32, got frames) {
 	r.t.Helper()
 	got = make(frames, 10)
 	stream, err := link.Open(got)

@@ -29,7 +29,7 @@ func TestHost_MetadataBehind(t *testing.T) {
 		t.Run(lacks.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &behind{}
-				r := &rig{t: t, over: func(s metadata.Store) metadata.Store { b.Store = s; return b }}
+				r := &harness{t: t, over: func(s metadata.Store) metadata.Store { b.Store = s; return b }}
 				r.start(3, nil)
 				defer r.stop()
 				early := r.publisher("early", path)
@@ -51,7 +51,7 @@ func TestHost_MetadataBehind(t *testing.T) {
 
 // A copy of a record that is older than what is known changes nothing, unless another run holds the metadata by now.
 func TestSettings_OlderRecord(t *testing.T) {
-	watching(t, func(r *rig, _ *watched) {
+	watching(t, func(r *harness, _ *watched) {
 		id := r.queue("/t/older")
 		p := r.publisher("p", "/t/older")
 		p.send()

@@ -29,32 +29,32 @@ func (p *client) try(timeout time.Duration) error {
 // Without an extent nothing that was published is stored, and publishers are told so, and why, however much time they have.
 func TestHost_NoExtent(t *testing.T) {
 	for name, c := range map[string]struct {
-		begin func(r *rig) // of the outage
-		end   func(r *rig)
+		begin func(r *harness) // of the outage
+		end   func(r *harness)
 		why   string
 		most  time.Duration // until what is published is refused
 	}{
 		"too few stores": {
-			begin: func(r *rig) { r.stores[0].kill(); r.stores[1].kill() },
-			end:   func(r *rig) { r.stores[0].up(); r.stores[1].up() },
+			begin: func(r *harness) { r.stores[0].kill(); r.stores[1].kill() },
+			end:   func(r *harness) { r.stores[0].up(); r.stores[1].up() },
 			why:   "1 stores",
 			most:  saidPatience + time.Second,
 		},
 		"the controller is away": {
-			begin: func(r *rig) { r.ctl.set(func() { r.ctl.mu.away = true }); r.failAll() },
-			end:   func(r *rig) { r.ctl.set(func() { r.ctl.mu.away = false }) },
+			begin: func(r *harness) { r.ctl.set(func() { r.ctl.mu.away = true }); r.failAll() },
+			end:   func(r *harness) { r.ctl.set(func() { r.ctl.mu.away = false }) },
 			why:   "the controller is away",
 			most:  saidPatience + time.Second,
 		},
 		"the controller does not answer": {
-			begin: func(r *rig) { r.ctl.set(func() { r.ctl.mu.hangs = true }); r.failAll() },
-			end:   func(r *rig) { r.ctl.set(func() { r.ctl.mu.hangs = false }) },
+			begin: func(r *harness) { r.ctl.set(func() { r.ctl.mu.hangs = true }); r.failAll() },
+			end:   func(r *harness) { r.ctl.set(func() { r.ctl.mu.hangs = false }) },
 			why:   "deadline",
 			most:  unsentMost,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, nil, func(r *rig) {
+			bubble(t, 3, nil, func(r *harness) {
 				p := r.publisher("p", path)
 				p.send()
 				p.flush()
@@ -82,7 +82,7 @@ func TestHost_NoExtent(t *testing.T) {
 }
 
 // failAll ends the open extents.
-func (r *rig) failAll() {
+func (r *harness) failAll() {
 	for _, q := range r.host.list() {
 		for _, w := range q.list(nil) {
 			w.Fail("", core.Errorf(core.CodeInternal, "a test ends it"))

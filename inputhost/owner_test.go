@@ -12,7 +12,7 @@ import (
 // TestLookUp_AnotherGroupsQueue: whoever names the group that a built-in queue is to belong to does not get that of another group under the same path, as
 // when the group was deleted and made again.
 func TestLookUp_AnotherGroupsQueue(t *testing.T) {
-	watching(t, func(r *rig, _ *watched) {
+	watching(t, func(r *harness, _ *watched) {
 		mine, other := core.GroupID{ID: core.ID{1}}, core.GroupID{ID: core.ID{2}}
 		user, built := r.queue("/t/user"), r.queue("/t/built")
 		if _, err := metadata.Change(context.Background(), r.meta, metadata.Queues, metadata.QueueKey(built), func(q *metadata.QueueRecord) error {

@@ -65,7 +65,7 @@ func TestPace_CountsWhatFailsTogetherOnce(t *testing.T) {
 // TestQueue_ResetsMakeNoStormOfExtents resets the link to one store after the other, several times a second, for 15 s, while three queues are
 // published to: they open few extents, and nothing that was published is refused.
 func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		r.queue("/t/r")
 		r.queue(chainPath)
 		var all []*client

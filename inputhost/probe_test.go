@@ -12,7 +12,7 @@ func TestHost_OldLinks(t *testing.T) {
 		most time.Duration
 	}{"idle": {0, 20 * time.Millisecond}, "one is dead": {1, probeFor + 50*time.Millisecond}, "all are dead": {3, probeFor + 50*time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, nil, func(r *rig) {
+			bubble(t, 3, nil, func(r *harness) {
 				p := r.publisher("p", path)
 				p.send()
 				p.flush()

@@ -10,7 +10,7 @@ import (
 )
 
 // restart starts a killed store again; membership shows its new run.
-func (r *rig) restart(s *store) {
+func (r *harness) restart(s *store) {
 	r.t.Helper()
 	s.up()
 	hosts := r.members.Hosts("")
@@ -25,7 +25,7 @@ func (r *rig) restart(s *store) {
 }
 
 // forget has membership show a store no more.
-func (r *rig) forget(s *store) {
+func (r *harness) forget(s *store) {
 	r.t.Helper()
 	hosts := slices.DeleteFunc(r.members.Hosts(""), func(h membership.Host) bool { return h.ID == s.id })
 	if err := r.members.Set(hosts); err != nil {
@@ -34,7 +34,7 @@ func (r *rig) forget(s *store) {
 }
 
 // fewest is of the replicas of the open extents.
-func (r *rig) fewest(path string) int {
+func (r *harness) fewest(path string) int {
 	open := r.open(path)
 	if len(open) == 0 {
 		return 0
@@ -51,7 +51,7 @@ func (c *controller) sealed() int {
 
 // A killed store that is back is used again within seconds, without a pause for publishers, and the extents made meanwhile on fewer stores end.
 func TestHost_AllReplicasAgain(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.load(2*time.Second, 10*time.Millisecond)
 		r.stores[1].kill()
@@ -76,7 +76,7 @@ func TestHost_AllReplicasAgain(t *testing.T) {
 
 // A store that is there again and takes nothing has each extent replaced once, not for ever.
 func TestHost_FewReplicasAreLetBe(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.load(2*time.Second, 10*time.Millisecond)
 		r.stores[1].kill()

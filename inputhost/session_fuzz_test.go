@@ -25,7 +25,7 @@ const unawaited = 0x80
 // FuzzPublishSession sends an input host sequences of frames on up to four streams of one connection: another publisher's message is
 // acknowledged afterwards, and after the end of the connection no session, no publisher and no byte in flight of it is left.
 func FuzzPublishSession(f *testing.F) {
-	r := &rig{t: f}
+	r := &harness{t: f}
 	r.start(3, nil)
 	f.Cleanup(r.stop)
 	r.queue(chainPath)
@@ -98,7 +98,7 @@ func FuzzPublishSession(f *testing.F) {
 }
 
 // left is what the host counts of its publishers.
-func (r *rig) left() (sessions, publishers int, bytes int64) {
+func (r *harness) left() (sessions, publishers int, bytes int64) {
 	r.host.mu.Lock()
 	sessions = len(r.host.mu.sessions)
 	r.host.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 // A connection has room for so many streams; one that ends makes room for another.
 func TestHost_StreamsOfAConnectionAreBounded(t *testing.T) {
-	bubble(t, 3, func(c *Config) { c.Links.PerConnection = 2 }, func(r *rig) {
+	bubble(t, 3, func(c *Config) { c.Links.PerConnection = 2 }, func(r *harness) {
 		link, err := r.pool.Link(r.t.Context(), r.self.Address, "/v1/publish")
 		if err != nil {
 			t.Fatal(err)

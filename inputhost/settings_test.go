@@ -48,10 +48,10 @@ func (w *watched) lose() {
 	(*w.end.Load())()
 }
 
-func watching(t *testing.T, f func(r *rig, w *watched)) {
+func watching(t *testing.T, f func(r *harness, w *watched)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{}
-		r := &rig{t: t, over: func(s metadata.Store) metadata.Store { w.Store = s; return w }}
+		r := &harness{t: t, over: func(s metadata.Store) metadata.Store { w.Store = s; return w }}
 		r.start(3, nil)
 		defer r.stop()
 		f(r, w)
@@ -59,7 +59,7 @@ func watching(t *testing.T, f func(r *rig, w *watched)) {
 }
 
 // set changes the status of a queue.
-func (r *rig) set(id core.QueueID, s core.Status) {
+func (r *harness) set(id core.QueueID, s core.Status) {
 	r.t.Helper()
 	_, err := metadata.Change(context.Background(), r.meta, metadata.Queues, metadata.QueueKey(id), func(q *metadata.QueueRecord) error {
 		q.Spec.Status = s
@@ -71,7 +71,7 @@ func (r *rig) set(id core.QueueID, s core.Status) {
 }
 
 // published are the queues that somebody may publish to.
-func (r *rig) published() (n int) {
+func (r *harness) published() (n int) {
 	for _, q := range r.host.list() {
 		if q.published() {
 			n++
@@ -81,7 +81,7 @@ func (r *rig) published() (n int) {
 }
 
 // session is a connection to the host.
-func (r *rig) session() *session {
+func (r *harness) session() *session {
 	r.host.mu.Lock()
 	defer r.host.mu.Unlock()
 	for s := range r.host.mu.sessions {
@@ -93,7 +93,7 @@ func (r *rig) session() *session {
 // TestSettings_StatusReachesPublishers refuses what is published while the queue takes nothing, on the stream that goes on afterwards; what was
 // taken before is acknowledged.
 func TestSettings_StatusReachesPublishers(t *testing.T) {
-	watching(t, func(r *rig, w *watched) {
+	watching(t, func(r *harness, w *watched) {
 		id := r.queue("/t/status")
 		p := r.publisher("p", "/t/status")
 		p.send()
@@ -128,7 +128,7 @@ func TestSettings_StatusReachesPublishers(t *testing.T) {
 
 // A change that happens while nothing can be watched is known as soon as it can be again.
 func TestSettings_LostWatch(t *testing.T) {
-	watching(t, func(r *rig, w *watched) {
+	watching(t, func(r *harness, w *watched) {
 		id := r.queue("/t/lost")
 		p := r.publisher("p", "/t/lost")
 		p.send()
@@ -151,7 +151,7 @@ func TestSettings_LostWatch(t *testing.T) {
 
 // A publisher whose queue was looked up just before it was deleted must not stay.
 func TestSettings_OldRecord(t *testing.T) {
-	watching(t, func(r *rig, w *watched) {
+	watching(t, func(r *harness, w *watched) {
 		id := r.queue("/t/old")
 		p := r.publisher("p", "/t/old")
 		p.send()
@@ -176,7 +176,7 @@ func TestSettings_OldRecord(t *testing.T) {
 
 // Queues that nothing changes about cost no reads.
 func TestSettings_NoReadsWithoutChange(t *testing.T) {
-	watching(t, func(r *rig, w *watched) {
+	watching(t, func(r *harness, w *watched) {
 		const queues = 20
 		for i := range queues {
 			path := fmt.Sprintf("/t/quiet%d", i)

@@ -136,7 +136,7 @@ func TestHost_StuckStore(t *testing.T) {
 		"process, one message at a time": {3, (*store).stop, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, c.stores, nil, func(r *rig) {
+			bubble(t, c.stores, nil, func(r *harness) {
 				p := r.publisher("p", path)
 				p.load(2*time.Second, 20*time.Millisecond)
 				goOn := c.stick(r.stores[1])
@@ -164,7 +164,7 @@ func TestHost_StuckStore(t *testing.T) {
 
 // Most stores stand still for less than the deadline: nothing is sealed for it.
 func TestHost_SeveralStuckAreLetBe(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.load(2*time.Second, 10*time.Millisecond)
 		var goOn []func()

@@ -31,7 +31,7 @@ func (p *client) sendFor(delay time.Duration, at time.Time) (body string) {
 }
 
 // timersOf are the open timer extents of a queue.
-func (r *rig) timersOf(path string) (out []core.Extent) {
+func (r *harness) timersOf(path string) (out []core.Extent) {
 	for _, e := range r.open(path) {
 		if e.Kind == core.KindTimer {
 			out = append(out, e)
@@ -41,7 +41,7 @@ func (r *rig) timersOf(path string) (out []core.Extent) {
 }
 
 // stored is the record at a receipt as a store has it, and its extent. Of log extents the fakes keep no records.
-func (r *rig) stored(at core.Receipt) (e core.Extent, record wire.Record) {
+func (r *harness) stored(at core.Receipt) (e core.Extent, record wire.Record) {
 	r.t.Helper()
 	for _, s := range r.stores {
 		s.mu.Lock()
@@ -60,7 +60,7 @@ func (r *rig) stored(at core.Receipt) (e core.Extent, record wire.Record) {
 }
 
 // where is the receipt of a message that was acknowledged.
-func (r *rig) where(body string) core.Receipt {
+func (r *harness) where(body string) core.Receipt {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,12 +74,12 @@ func (r *rig) where(body string) core.Receipt {
 // TestHost_MixedChunks publishes messages for now and for later side by side, in an AP and in a CP queue: each is acknowledged once, with the extent
 // of its kind and horizon that holds it, and what a timer extent holds says when it is due by the host's clock.
 func TestHost_MixedChunks(t *testing.T) {
-	for path, in := range map[string]func(*testing.T, func(*rig)){
-		path:      func(t *testing.T, f func(*rig)) { bubble(t, 4, nil, f) },
-		chainPath: func(t *testing.T, f func(*rig)) { chained(t, nil, f) },
+	for path, in := range map[string]func(*testing.T, func(*harness)){
+		path:      func(t *testing.T, f func(*harness)) { bubble(t, 4, nil, f) },
+		chainPath: func(t *testing.T, f func(*harness)) { chained(t, nil, f) },
 	} {
 		t.Run(path, func(t *testing.T) {
-			in(t, func(r *rig) {
+			in(t, func(r *harness) {
 				p := r.publisher("p", path)
 				type want struct {
 					horizon core.Horizon
@@ -135,7 +135,7 @@ func TestHost_MixedChunks(t *testing.T) {
 
 // TestHost_TooFarAhead: what is due beyond a year is refused by itself; its neighbours are stored.
 func TestHost_TooFarAhead(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		fine := []string{p.sendFor(0, time.Time{}), p.sendFor(time.Minute, time.Time{})}
 		far := []string{p.sendFor(core.MaxAhead+time.Millisecond, time.Time{}), p.sendFor(0, time.UnixMilli(wire.MaxMillis)), p.sendFor(time.Duration(1<<63-1), time.Time{})}
@@ -158,7 +158,7 @@ func TestHost_TooFarAhead(t *testing.T) {
 // TestHost_TimerExtentFails: one of the extents that a publisher's messages went to ends early; what was under way there is appended to another
 // of its horizon, the rest is where it was, and each is acknowledged once.
 func TestHost_TimerExtentFails(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		send := func() (hour, day, plain string) {
 			return p.sendFor(time.Minute, time.Time{}), p.sendFor(10*time.Hour, time.Time{}), p.sendFor(0, time.Time{})
@@ -224,7 +224,7 @@ func (noHold) Release() {}
 
 // TestHost_TimerExtentsRoll publishes more timers than one extent may hold: none holds more, and all are acknowledged.
 func TestHost_TimerExtentsRoll(t *testing.T) {
-	bubble(t, 1, nil, func(r *rig) {
+	bubble(t, 1, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.send()
 		p.flush()
@@ -272,7 +272,7 @@ func TestHost_TimerExtentsRoll(t *testing.T) {
 // TestHost_TimerExtentsOnDemand: a horizon has one extent, whatever the load and the number of publishers, while it is used, and nothing is left of
 // it afterwards. A queue that takes no messages any more ends its timer extents, too.
 func TestHost_TimerExtentsOnDemand(t *testing.T) {
-	bubble(t, 3, func(c *Config) { c.ExtentRate = 1 }, func(r *rig) {
+	bubble(t, 3, func(c *Config) { c.ExtentRate = 1 }, func(r *harness) {
 		var all []*client
 		for i := range 5 {
 			all = append(all, r.publisher(fmt.Sprint(i), path))
@@ -314,7 +314,7 @@ func TestHost_TimerExtentsOnDemand(t *testing.T) {
 // TestHost_TimersDrain: a host that stops seals its timer extents with the others.
 func TestHost_TimersDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t}
+		r := &harness{t: t}
 		r.start(3, nil)
 		p := r.publisher("p", path)
 		p.sendFor(time.Minute, time.Time{})

@@ -10,7 +10,7 @@ import (
 // TestHost_SparseTimersShareExtents publishes a message for next year every five minutes. An extent for each of them would be there, with its rows
 // and its read streams, for a year.
 func TestHost_SparseTimersShareExtents(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		seen := make(map[core.ExtentID]bool)
 		const n = 12

@@ -10,7 +10,7 @@ import (
 // TestHost_TimersOfAQueueThatTakesMessagesAgain: a queue takes no messages for a while, its publisher goes, and it takes messages again when another
 // comes. The router of its timers was there all the time, for an extent that could not be sealed.
 func TestHost_TimersOfAQueueThatTakesMessagesAgain(t *testing.T) {
-	bubble(t, 3, nil, func(r *rig) {
+	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
 		p.sendFor(time.Minute, time.Time{})
 		p.flush()

@@ -15,7 +15,7 @@ func BenchmarkRound(b *testing.B) {
 	const groups = 10_000
 	for _, busy := range []int{0, groups / 100} {
 		b.Run(fmt.Sprintf("groups=%d/busy=%d", groups, busy), func(b *testing.B) {
-			r := newRig(b, 1000)
+			r := newHarness(b, 1000)
 			owners := []*fakeOwner{r.owner("o1"), r.owner("o2"), r.owner("o3")}
 			var of []metadata.GroupRecord
 			var open []*Extent

@@ -20,7 +20,7 @@ func counts(d *pb.Depth) *pb.Depth {
 	return &pb.Depth{Ready: d.Ready, InFlight: d.InFlight, Delayed: d.Delayed, DelayedRetry: d.DelayedRetry, Blocked: d.Blocked, Dead: d.Dead, Bytes: d.Bytes, UnknownExtents: d.UnknownExtents}
 }
 
-func (r *rig) counts(path, group string, want *pb.Depth) {
+func (r *harness) counts(path, group string, want *pb.Depth) {
 	r.t.Helper()
 	if diff := cmp.Diff(want, counts(r.depth(path, group)), protocmp.Transform()); diff != "" {
 		r.t.Errorf("group %s of %s (-want +got):\n%s", group, path, diff)
@@ -29,7 +29,7 @@ func (r *rig) counts(path, group string, want *pb.Depth) {
 
 // TestRound_GroupThatNobodyConsumes: one group reads, the other has never had a consumer; then messages come that nobody reads.
 func TestRound_GroupThatNobodyConsumes(t *testing.T) {
-	r := newRig(t, 1000)
+	r := newHarness(t, 1000)
 	o := r.owner("o1")
 	q := r.queue("/t/a")
 	e := r.extent(q)
@@ -62,7 +62,7 @@ func TestRound_GroupThatNobodyConsumes(t *testing.T) {
 
 // TestRound_SharesWithoutOwner are counted by their checkpoints, when the controller begins and when their owner is gone.
 func TestRound_SharesWithoutOwner(t *testing.T) {
-	r := newRig(t, 1000)
+	r := newHarness(t, 1000)
 	q := r.queue("/t/a")
 	e := r.extent(q)
 	g := r.group(q, "/t/a", "g")
@@ -95,7 +95,7 @@ func TestRound_SharesWithoutOwner(t *testing.T) {
 
 // TestRound_RestartedOwner: the run that told is over, the new one tells everything.
 func TestRound_RestartedOwner(t *testing.T) {
-	r := newRig(t, 1000)
+	r := newHarness(t, 1000)
 	q := r.queue("/t/a")
 	e := r.extent(q)
 	g := r.group(q, "/t/a", "g")
@@ -113,7 +113,7 @@ func TestRound_RestartedOwner(t *testing.T) {
 
 // TestRound_WhatCounts: extents that were sealed, dropped by retention, purged, merged and thinned; a retry queue; dead letters.
 func TestRound_WhatCounts(t *testing.T) {
-	r := newRig(t, 1000)
+	r := newHarness(t, 1000)
 	q, letters, retries := r.queue("/t/a"), r.queue("/t/a/g.dlq"), r.queue("/t/a/g.retry")
 	g := r.group(q, "/t/a", "g")
 	g.DLQ, g.Retry = letters, retries
@@ -173,7 +173,7 @@ func TestRound_WhatCounts(t *testing.T) {
 
 // TestRound_SilentStores: what is known stays, what is not known is said to be unknown, and another replica is asked.
 func TestRound_SilentStores(t *testing.T) {
-	r := newRig(t, 1000)
+	r := newHarness(t, 1000)
 	q := r.queue("/t/a")
 	e := r.extent(q)
 	g := r.group(q, "/t/a", "g")
@@ -196,7 +196,7 @@ func TestRound_SilentStores(t *testing.T) {
 
 // TestRound_Pages: an owner tells in pages, and what changes meanwhile is told again.
 func TestRound_Pages(t *testing.T) {
-	r := newRig(t, 1000)
+	r := newHarness(t, 1000)
 	o := r.owner("o1")
 	o.page = 2
 	var groups []metadata.GroupRecord
@@ -224,7 +224,7 @@ func TestRound_Pages(t *testing.T) {
 // TestPublished: what was stored before the controller began is not counted, what is stored after is, also in extents that came and ended between two
 // rounds. A counter never falls.
 func TestPublished(t *testing.T) {
-	r := newRig(t, 2)
+	r := newHarness(t, 2)
 	read := func() map[string]uint64 {
 		out := make(map[string]uint64)
 		own, rest := r.book.published()
@@ -294,7 +294,7 @@ func TestMeter(t *testing.T) {
 
 // TestList: orders, pages, sums over queues, and what is refused.
 func TestList(t *testing.T) {
-	r := newRig(t, 1000)
+	r := newHarness(t, 1000)
 	o := r.owner("o1")
 	for i, path := range []string{"/t/a", "/t/b", "/u/c"} {
 		q := r.queue(path)

@@ -13,7 +13,7 @@ import (
 // get no longer by that.
 func TestOperation_AnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 10, 10, 10, 10, 10)
+		b := newHarness(t, 10, 10, 10, 10, 10)
 		defer b.meta.Close()
 		ahead := b.runner(b.meta)
 		ahead.Now = func() time.Time { return time.Now().Add(time.Hour) }
@@ -38,7 +38,7 @@ func TestOperation_AnotherClock(t *testing.T) {
 // TestOperation_SaysWhoHasNotHeard: one that is done says which output hosts may still hand out what it took.
 func TestOperation_SaysWhoHasNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 5)
+		b := newHarness(t, 5)
 		defer b.meta.Close()
 		b.deaf = errors.New("output hosts [o1] have not confirmed it yet")
 		r := b.runner(b.meta)

@@ -17,8 +17,8 @@ import (
 
 func id(b byte) core.ID { return core.ID{0: 1, 15: b} }
 
-// bench is metadata with a group, its dead letters, and a controller that seals them.
-type bench struct {
+// harness is metadata with a group, its dead letters, and a controller that seals them.
+type harness struct {
 	t     *testing.T
 	meta  metadata.Store
 	group metadata.GroupRecord
@@ -36,9 +36,9 @@ type bench struct {
 	stages  int                        // that were made
 }
 
-func newBench(t *testing.T, ends ...core.Seq) *bench {
+func newHarness(t *testing.T, ends ...core.Seq) *harness {
 	t.Helper()
-	b := &bench{t: t, meta: memory.New(), copies: make(map[core.ExtentID][]copyOf), broken: make(map[core.ExtentID]bool)}
+	b := &harness{t: t, meta: memory.New(), copies: make(map[core.ExtentID][]copyOf), broken: make(map[core.ExtentID]bool)}
 	b.group = metadata.GroupRecord{
 		ID: core.GroupID{ID: id(1)}, Queue: core.QueueID{ID: id(2)}, DLQ: core.QueueID{ID: id(3)}, Started: true,
 		Spec: core.GroupSpec{Queue: "/t/q", Name: "g"}.WithDefaults(),
@@ -52,7 +52,7 @@ func newBench(t *testing.T, ends ...core.Seq) *bench {
 	return b
 }
 
-func (b *bench) ok(err error) {
+func (b *harness) ok(err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
@@ -60,10 +60,10 @@ func (b *bench) ok(err error) {
 }
 
 // Extents implements Owner: this controller has just been started.
-func (b *bench) Extents(core.QueueID) []metadata.ExtentRecord { return nil }
+func (b *harness) Extents(core.QueueID) []metadata.ExtentRecord { return nil }
 
 // Seal implements Owner.
-func (b *bench) Seal(ctx context.Context, e core.Extent, _ string) (metadata.SealRecord, error) {
+func (b *harness) Seal(ctx context.Context, e core.Extent, _ string) (metadata.SealRecord, error) {
 	b.mu.Lock()
 	fails := b.fails > 0
 	b.fails -= min(b.fails, 1)
@@ -86,21 +86,21 @@ func (b *bench) Seal(ctx context.Context, e core.Extent, _ string) (metadata.Sea
 }
 
 // Rehomed implements Owner.
-func (b *bench) Rehomed(metadata.SealRecord) {
+func (b *harness) Rehomed(metadata.SealRecord) {
 	b.mu.Lock()
 	b.moved++
 	b.mu.Unlock()
 }
 
 // Heard implements Owner.
-func (b *bench) Heard(context.Context, ...core.QueueID) error { return b.deaf }
+func (b *harness) Heard(context.Context, ...core.QueueID) error { return b.deaf }
 
-func (b *bench) runner(meta metadata.Store) *Runner {
+func (b *harness) runner(meta metadata.Store) *Runner {
 	return New(Config{Meta: meta, Owner: b, Self: "c", Now: time.Now, Every: 2 * time.Second, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil))})
 }
 
 // run has a controller work until it is stopped.
-func (b *bench) run(r *Runner) (stop func()) {
+func (b *harness) run(r *Runner) (stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -113,11 +113,11 @@ func (b *bench) run(r *Runner) (stop func()) {
 	}
 }
 
-func (b *bench) order(n byte, kind metadata.OperationKind) Order {
+func (b *harness) order(n byte, kind metadata.OperationKind) Order {
 	return Order{ID: id(n), Kind: kind, Queue: b.group.Queue, Group: "g", Who: "me"}
 }
 
-func (b *bench) wait(n byte) metadata.OperationRecord {
+func (b *harness) wait(n byte) metadata.OperationRecord {
 	b.t.Helper()
 	for range 1000 {
 		o, err := metadata.FindOperation(b.t.Context(), b.meta, id(n))
@@ -132,7 +132,7 @@ func (b *bench) wait(n byte) metadata.OperationRecord {
 }
 
 // homes counts the messages by the home of their extents.
-func (b *bench) homes() map[string]core.Seq {
+func (b *harness) homes() map[string]core.Seq {
 	out := make(map[string]core.Seq)
 	for r, err := range metadata.All[metadata.SealRecord](b.t.Context(), b.meta, metadata.Seals, metadata.PartitionID, metadata.Serial) {
 		b.ok(err)
@@ -143,7 +143,7 @@ func (b *bench) homes() map[string]core.Seq {
 
 func TestOperation_Merge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 5, 0, 7)
+		b := newHarness(t, 5, 0, 7)
 		defer b.meta.Close()
 		b.fails = 3
 		r := b.runner(b.meta)
@@ -184,7 +184,7 @@ func TestOperation_Merge(t *testing.T) {
 
 func TestOperation_GroupIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 5)
+		b := newHarness(t, 5)
 		defer b.meta.Close()
 		b.fails = 1 << 30
 		r := b.runner(b.meta)
@@ -208,7 +208,7 @@ func TestOperation_GroupIsDeleted(t *testing.T) {
 
 func TestOperation_RateAndCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 10, 10, 10, 10, 10)
+		b := newHarness(t, 10, 10, 10, 10, 10)
 		defer b.meta.Close()
 		r := b.runner(b.meta)
 		stop := b.run(r)
@@ -255,7 +255,7 @@ func TestOperation_Controllers(t *testing.T) {
 				ends[i] = core.Seq(random.IntN(20))
 				total += ends[i]
 			}
-			b := newBench(t, ends...)
+			b := newHarness(t, ends...)
 			shaky := faulty.New(b.meta, faulty.Faults{Seed: seed, Before: 0.1, Lost: 0.1, Stale: 0.3, Delay: 50 * time.Millisecond})
 			defer shaky.Close()
 			o := b.order(50, []metadata.OperationKind{metadata.OperationMerge, metadata.OperationPurge}[random.IntN(2)])
@@ -283,7 +283,7 @@ func TestOperation_Controllers(t *testing.T) {
 
 // TestOperation_CancelledWhileItMoves: what had moved when the cancellation was heard of is counted.
 func TestOperation_CancelledWhileItMoves(t *testing.T) {
-	b := newBench(t, 5, 5)
+	b := newHarness(t, 5, 5)
 	defer b.meta.Close()
 	r := b.runner(b.meta)
 	o, err := r.Start(t.Context(), b.order(50, metadata.OperationMerge))

@@ -12,7 +12,7 @@ import (
 // TestOperation_WaitingOnesHoldUpNobody: as many merges as run side by side wait for their rates, for hours; a purge of another queue goes on.
 func TestOperation_WaitingOnesHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		defer b.meta.Close()
 		for i := range byte(atOnce) {
 			g := b.group

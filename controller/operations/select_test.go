@@ -30,7 +30,7 @@ type copyOf struct {
 }
 
 // Stage implements Owner.
-func (b *bench) Stage(_ context.Context, queue core.QueueID, op core.ID) (core.Extent, error) {
+func (b *harness) Stage(_ context.Context, queue core.QueueID, op core.ID) (core.Extent, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stages++
@@ -38,7 +38,7 @@ func (b *bench) Stage(_ context.Context, queue core.QueueID, op core.ID) (core.E
 }
 
 // Register implements Owner.
-func (b *bench) Register(ctx context.Context, e core.Extent, op core.ID) error {
+func (b *harness) Register(ctx context.Context, e core.Extent, op core.ID) error {
 	home := core.Home{Kind: core.HomeStaging, Operation: op}
 	err := metadata.Create(ctx, b.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentOpen, Home: home})
 	if core.CodeOf(err) == core.CodeExists {
@@ -52,14 +52,14 @@ func (b *bench) Register(ctx context.Context, e core.Extent, op core.ID) error {
 }
 
 // Usable implements Owner.
-func (b *bench) Usable(e core.Extent) bool {
+func (b *harness) Usable(e core.Extent) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.broken[e.ID] && !b.away
 }
 
 // SealStage implements Owner.
-func (b *bench) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (metadata.SealRecord, error) {
+func (b *harness) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (metadata.SealRecord, error) {
 	b.mu.Lock()
 	n := core.Seq(len(b.copies[e.ID]))
 	lose := b.losing == 1
@@ -78,7 +78,7 @@ func (b *bench) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (metad
 }
 
 // Look implements Owner: like stores, a staging extent takes what follows what it has, and what it has already when it is the same.
-func (b *bench) Look(_ context.Context, l Look) (Found, error) {
+func (b *harness) Look(_ context.Context, l Look) (Found, error) {
 	time.Sleep(time.Millisecond) // of the bubble: whoever looks again and again at once would stop its clock
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +120,7 @@ func (b *bench) Look(_ context.Context, l Look) (Found, error) {
 }
 
 // places says where each message is: how often it is a dead letter, merged, and gone from its extent.
-func (b *bench) places() (own, merged, removed map[copyOf]int) {
+func (b *harness) places() (own, merged, removed map[copyOf]int) {
 	own, merged, removed = make(map[copyOf]int), make(map[copyOf]int), make(map[copyOf]int)
 	for r, err := range metadata.All[metadata.SealRecord](b.t.Context(), b.meta, metadata.Seals, metadata.PartitionID, metadata.Serial) {
 		b.ok(err)
@@ -152,7 +152,7 @@ func (b *bench) places() (own, merged, removed map[copyOf]int) {
 }
 
 // staging counts the extents that nobody reads yet.
-func (b *bench) staging() (n int) {
+func (b *harness) staging() (n int) {
 	for r, err := range metadata.All[metadata.SealRecord](b.t.Context(), b.meta, metadata.Seals, metadata.PartitionID, metadata.Serial) {
 		b.ok(err)
 		if r.Value.Home.Kind == core.HomeStaging {
@@ -163,7 +163,7 @@ func (b *bench) staging() (n int) {
 }
 
 // cancelAt cancels an operation once its search has come to a step, or is decided.
-func (b *bench) cancelAt(r *Runner, op core.ID, step uint64) (join func()) {
+func (b *harness) cancelAt(r *Runner, op core.ID, step uint64) (join func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -196,7 +196,7 @@ func TestSelection_Controllers(t *testing.T) {
 				ends[i] = core.Seq(random.IntN(15))
 				total += uint64(ends[i])
 			}
-			b := newBench(t, ends...)
+			b := newHarness(t, ends...)
 			shaky := faulty.New(b.meta, faulty.Faults{Seed: seed, Before: 0.03, Lost: 0.03, Stale: 0.3, Delay: 50 * time.Millisecond})
 			defer shaky.Close()
 			b.unlucky, b.losing = random.IntN(6), random.IntN(3)
@@ -275,7 +275,7 @@ func values(m map[copyOf]int) (out []int) {
 // TestSelection_TooFarApart: what cannot be kept track of is refused, and changes nothing.
 func TestSelection_TooFarApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 9)
+		b := newHarness(t, 9)
 		defer b.meta.Close()
 		_, err := metadata.Change(t.Context(), b.meta, metadata.Seals, metadata.SealKey(core.ExtentID{ID: id(10)}), func(r *metadata.SealRecord) error {
 			var w acklevel.Window
@@ -305,7 +305,7 @@ func TestSelection_TooFarApart(t *testing.T) {
 // TestSelection_StoresAreAway: while no staging extent comes to anything they are made once a round, not one after another.
 func TestSelection_StoresAreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 9)
+		b := newHarness(t, 9)
 		defer b.meta.Close()
 		away := func(is bool) int {
 			b.mu.Lock()

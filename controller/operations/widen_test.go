@@ -15,7 +15,7 @@ import (
 // letters that were merged. Dead letters stay, and what groups of other queues read. It is stopped after each second, and asked for again.
 func TestOperation_PurgeOfAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 5)
+		b := newHarness(t, 5)
 		defer b.meta.Close()
 		queue, retry := b.group.Queue, core.QueueID{ID: id(4)}
 		_, err := metadata.Change(t.Context(), b.meta, metadata.Groups, metadata.GroupKey(queue, "g"), func(g *metadata.GroupRecord) error {

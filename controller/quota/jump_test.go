@@ -10,7 +10,7 @@ import (
 // TestLease_ClockJumpsWhileItIsMeasured: between what a host has told and its lease the clock is set ahead, or the controller stood still, for longer
 // than what nobody asks for is kept.
 func TestLease_ClockJumpsWhileItIsMeasured(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	q := r.queue("/acme/q", 1000)
 	now := r.now
 	r.Keeper.now = func() time.Time {

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// rig is a keeper over metadata in memory, with extents that the test says there are.
-type rig struct {
+// harness is a keeper over metadata in memory, with extents that the test says there are.
+type harness struct {
 	*Keeper
 	t       *testing.T
 	meta    metadata.Store
@@ -24,8 +24,8 @@ type rig struct {
 	consumed map[string]uint64 // by group and extent
 }
 
-func newRig(t *testing.T) *rig {
-	r := &rig{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: make(map[core.QueueID][]Extent)}
+func newHarness(t *testing.T) *harness {
+	r := &harness{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: make(map[core.QueueID][]Extent)}
 	t.Cleanup(func() { r.meta.Close() })
 	r.consumed = make(map[string]uint64)
 	r.Keeper = New(r.meta, func() time.Time { return r.now }, Sources{
@@ -37,19 +37,19 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) ok(err error) {
+func (r *harness) ok(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func (r *rig) namespace(spec core.NamespaceSpec) {
+func (r *harness) namespace(spec core.NamespaceSpec) {
 	r.t.Helper()
 	r.ok(metadata.Create(context.Background(), r.meta, metadata.Namespaces, metadata.NamespaceKey(spec.Name), metadata.NamespaceRecord{Spec: spec}))
 }
 
-func (r *rig) queue(path string, cap int64) core.QueueID {
+func (r *harness) queue(path string, cap int64) core.QueueID {
 	r.t.Helper()
 	id := core.QueueID{ID: core.NewID(r.now)}
 	spec := core.QueueSpec{Path: path, MaxBacklog: cap}.WithDefaults(1, 1)
@@ -58,7 +58,7 @@ func (r *rig) queue(path string, cap int64) core.QueueID {
 	return id
 }
 
-func (r *rig) group(queue core.QueueID, name string) core.GroupID {
+func (r *harness) group(queue core.QueueID, name string) core.GroupID {
 	r.t.Helper()
 	g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(r.now)}, Queue: queue, Spec: core.GroupSpec{Name: name}.WithDefaults(), Started: true, Epoch: 2}
 	r.ok(metadata.Create(context.Background(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), g))
@@ -66,24 +66,24 @@ func (r *rig) group(queue core.QueueID, name string) core.GroupID {
 }
 
 // extent is one more of the queue, with its end unless l is 0.
-func (r *rig) extent(queue core.QueueID, l core.Seq, bytes uint64) core.ExtentID {
+func (r *harness) extent(queue core.QueueID, l core.Seq, bytes uint64) core.ExtentID {
 	id := core.ExtentID{ID: core.NewID(r.now)}
 	r.extents[queue] = append(r.extents[queue], Extent{ID: id, Ended: l > 0, L: l, Bytes: bytes})
 	return id
 }
 
-func (r *rig) settled(group core.GroupID, extent core.ExtentID, n uint64) {
+func (r *harness) settled(group core.GroupID, extent core.ExtentID, n uint64) {
 	r.consumed[group.String()+extent.String()] = n
 }
 
-func (r *rig) done(group core.GroupID, extent core.ExtentID, l core.Seq) {
+func (r *harness) done(group core.GroupID, extent core.ExtentID, l core.Seq) {
 	r.t.Helper()
 	r.ok(metadata.Write(context.Background(), r.meta, metadata.Dones, metadata.DoneKey(group, extent, 2), metadata.DoneRecord{L: l, Epoch: 2}, r.now, 0, metadata.One))
 }
 
 func run(i int) core.RunID { return core.RunID{ID: core.ID{15: byte(i)}} }
 
-func (r *rig) lease(run core.RunID, req *pb.LeaseQuotaRequest) *pb.LeaseQuotaResponse {
+func (r *harness) lease(run core.RunID, req *pb.LeaseQuotaRequest) *pb.LeaseQuotaResponse {
 	r.t.Helper()
 	req.Run = run.ID[:]
 	out, err := r.Lease(context.Background(), req)
@@ -92,7 +92,7 @@ func (r *rig) lease(run core.RunID, req *pb.LeaseQuotaRequest) *pb.LeaseQuotaRes
 }
 
 // room asks for the room of queues, without anything open.
-func (r *rig) room(run core.RunID, fills ...*pb.QueueFill) []int64 {
+func (r *harness) room(run core.RunID, fills ...*pb.QueueFill) []int64 {
 	r.t.Helper()
 	var out []int64
 	for _, l := range r.lease(run, &pb.LeaseQuotaRequest{Queues: fills}).Queues {
@@ -106,7 +106,7 @@ func fillOf(queue core.QueueID, pending uint64, open ...*pb.ExtentFill) *pb.Queu
 }
 
 func TestLease_RatesAreSharedByNeed(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	r.namespace(core.NamespaceSpec{Name: "/acme", MessagesPerSecond: 1000, BytesPerSecond: 1_000_000})
 	ask := func(run core.RunID, messages float64) *pb.NamespaceLease {
 		return r.lease(run, &pb.LeaseQuotaRequest{Namespaces: []*pb.NamespaceNeed{{Namespace: "/acme", Messages: messages, Bytes: messages * 1000}}}).Namespaces[0]
@@ -132,7 +132,7 @@ func TestLease_RatesAreSharedByNeed(t *testing.T) {
 }
 
 func TestLease_WithoutLimits(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	q := r.queue("/free/q", 0)
 	out := r.lease(run(1), &pb.LeaseQuotaRequest{Namespaces: []*pb.NamespaceNeed{{Namespace: "/free"}}, Queues: []*pb.QueueFill{fillOf(q, 0)}})
 	if len(out.Namespaces)+len(out.Queues) != 0 {
@@ -142,7 +142,7 @@ func TestLease_WithoutLimits(t *testing.T) {
 
 // TestLease_BacklogIsThatOfTheGroupFurthestBehind has two groups, one of which is behind.
 func TestLease_BacklogIsThatOfTheGroupFurthestBehind(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	q := r.queue("/acme/q", 10_000)
 	fast, slow := r.group(q, "fast"), r.group(q, "slow")
 	old, open := r.extent(q, 100, 4000), r.extent(q, 0, 0)
@@ -162,7 +162,7 @@ func TestLease_BacklogIsThatOfTheGroupFurthestBehind(t *testing.T) {
 }
 
 func TestLease_BacklogWithoutGroups(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	q := r.queue("/acme/q", 10_000)
 	r.extent(q, 10, 4000)
 	open := r.extent(q, 0, 0)
@@ -173,7 +173,7 @@ func TestLease_BacklogWithoutGroups(t *testing.T) {
 
 // TestLease_RoomIsNeverGivenTwice has hosts fill a queue as fast as they are let, while nobody consumes: it is never above its cap.
 func TestLease_RoomIsNeverGivenTwice(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	const cap = 1_000_000
 	q := r.queue("/acme/q", cap)
 	r.group(q, "g")
@@ -206,7 +206,7 @@ func TestLease_RoomIsNeverGivenTwice(t *testing.T) {
 
 // TestLease_BacklogOfANamespace counts all of its queues, also those that nobody publishes to now, and dead letters not.
 func TestLease_BacklogOfANamespace(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	r.namespace(core.NamespaceSpec{Name: "/acme", BacklogBytes: 100_000})
 	quiet := r.queue("/acme/quiet", 0)
 	r.extent(quiet, 10, 60_000)
@@ -232,7 +232,7 @@ func TestLease_BacklogOfANamespace(t *testing.T) {
 }
 
 func TestLease_RefusesGarbage(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	for name, req := range map[string]*pb.LeaseQuotaRequest{
 		"no run":        {},
 		"a short queue": {Run: make([]byte, 16), Queues: []*pb.QueueFill{{Queue: []byte{1}}}},
@@ -247,7 +247,7 @@ func TestLease_RefusesGarbage(t *testing.T) {
 
 // TestLease_ForgetsWhatNobodyAsksFor keeps the memory of a controller in bounds.
 func TestLease_ForgetsWhatNobodyAsksFor(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	for i := range 100 {
 		r.room(run(1), fillOf(r.queue(fmt.Sprintf("/n/q%d", i), 1000), 0))
 	}

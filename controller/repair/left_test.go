@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// giveUp gives up the extent of a cluster from a seq on, and answers its row.
-func giveUp(t *testing.T, r *Runner, c *cluster, from core.Seq) metadata.SealRecord {
+// giveUp gives up the extent of a harness from a seq on, and answers its row.
+func giveUp(t *testing.T, r *Runner, c *harness, from core.Seq) metadata.SealRecord {
 	t.Helper()
 	row, err := metadata.Change(t.Context(), r.cfg.Meta, metadata.Seals, metadata.SealKey(c.extent.ID), func(s *metadata.SealRecord) error {
 		s.Unacked = true

@@ -15,8 +15,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// cluster is an owner of one extent and the stores that have it. A replica is good, or it is damaged.
-type cluster struct {
+// harness is an owner of one extent and the stores that have it. A replica is good, or it is damaged.
+type harness struct {
 	Replicas // the calls that a test does not expect
 	known    map[core.HostID]Store
 	damaged  map[core.HostID]bool
@@ -24,38 +24,38 @@ type cluster struct {
 	extent   Extent
 }
 
-func (c *cluster) Sealed() []Extent                            { return []Extent{c.extent} }
-func (c *cluster) Extent(core.ExtentID) (Extent, bool)         { return c.extent, true }
-func (c *cluster) Stores() map[core.HostID]Store               { return c.known }
-func (c *cluster) Took(row metadata.SealRecord)                { c.extent.Holders = row.Places() }
-func (c *cluster) Moved(core.Extent)                           {}
-func (c *cluster) Gained(context.Context, metadata.SealRecord) {}
+func (c *harness) Sealed() []Extent                            { return []Extent{c.extent} }
+func (c *harness) Extent(core.ExtentID) (Extent, bool)         { return c.extent, true }
+func (c *harness) Stores() map[core.HostID]Store               { return c.known }
+func (c *harness) Took(row metadata.SealRecord)                { c.extent.Holders = row.Places() }
+func (c *harness) Moved(core.Extent)                           {}
+func (c *harness) Gained(context.Context, metadata.SealRecord) {}
 
-func (c *cluster) Rank(_ core.ExtentID, _ []string, among []core.HostID) []core.HostID {
+func (c *harness) Rank(_ core.ExtentID, _ []string, among []core.HostID) []core.HostID {
 	return slices.Sorted(slices.Values(among))
 }
 
-func (c *cluster) Verify(_ context.Context, _ metadata.SealRecord, at core.Place) error {
+func (c *harness) Verify(_ context.Context, _ metadata.SealRecord, at core.Place) error {
 	if c.damaged[at.Store] {
 		return core.Errorf(core.CodeCorrupt, "it is damaged")
 	}
 	return nil
 }
 
-func (c *cluster) Get(_ context.Context, _ core.ExtentID, at core.Place) (*pb.Replica, error) {
+func (c *harness) Get(_ context.Context, _ core.ExtentID, at core.Place) (*pb.Replica, error) {
 	return nil, core.Errorf(core.CodeUnavailable, "nobody was to be asked")
 }
 
-func (c *cluster) Remove(_ context.Context, _ metadata.SealRecord, at core.Place) error {
+func (c *harness) Remove(_ context.Context, _ metadata.SealRecord, at core.Place) error {
 	c.removed = append(c.removed, at.Store)
 	return nil
 }
 
 // newRunner is of an extent with a copy on each of four stores, of which three are wanted.
-func newRunner(t *testing.T) (*Runner, *cluster) {
+func newRunner(t *testing.T) (*Runner, *harness) {
 	t.Helper()
 	gauge, counter := prometheus.NewGauge(prometheus.GaugeOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
-	c := &cluster{known: make(map[core.HostID]Store), damaged: make(map[core.HostID]bool)}
+	c := &harness{known: make(map[core.HostID]Store), damaged: make(map[core.HostID]bool)}
 	row := metadata.SealRecord{Extent: core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}}, State: core.ExtentSealed, L: 3, Version: 1}
 	for _, id := range []core.HostID{"s0", "s1", "s2", "s3"} {
 		c.known[id] = Store{ID: id, Disk: core.DiskID{ID: core.NewID(time.Now())}, Answers: true}

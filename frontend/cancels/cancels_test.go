@@ -20,8 +20,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// cluster is one group, and two output hosts that say what the test wants.
-type cluster struct {
+// harness is one group, and two output hosts that say what the test wants.
+type harness struct {
 	t     *testing.T
 	meta  metadata.Store
 	group metadata.GroupRecord
@@ -38,9 +38,9 @@ type cluster struct {
 	follows  int
 }
 
-func newCluster(t *testing.T) *cluster {
+func newHarness(t *testing.T) *harness {
 	id := core.NewID(time.Now())
-	c := &cluster{t: t, meta: memory.New(), counter: 7, stale: map[core.HostID]bool{}, at: core.Extent{ID: core.ExtentID{ID: id}, Kind: core.KindTimer}, words: map[core.HostID]func() (string, error){}}
+	c := &harness{t: t, meta: memory.New(), counter: 7, stale: map[core.HostID]bool{}, at: core.Extent{ID: core.ExtentID{ID: id}, Kind: core.KindTimer}, words: map[core.HostID]func() (string, error){}}
 	c.group.ID, c.group.Spec = core.GroupID{ID: id}, core.GroupSpec{Name: "g", Start: core.Start{Mode: core.StartEarliest}}
 	return c
 }
@@ -49,25 +49,25 @@ func says(word string) func() (string, error) { return func() (string, error) { 
 
 func fails(err error) func() (string, error) { return func() (string, error) { return "", err } }
 
-func (c *cluster) Readers(context.Context, core.Extent) ([]metadata.GroupRecord, error) {
+func (c *harness) Readers(context.Context, core.Extent) ([]metadata.GroupRecord, error) {
 	return append([]metadata.GroupRecord{c.group}, c.had...), nil
 }
 
-func (c *cluster) Owner(context.Context, core.GroupID, core.ExtentID) (Owner, error) {
+func (c *harness) Owner(context.Context, core.GroupID, core.ExtentID) (Owner, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Owner{c.owner, c.counter}, nil
 }
 
-func (c *cluster) Consumed(context.Context, metadata.GroupRecord, core.ExtentID) (bool, error) {
+func (c *harness) Consumed(context.Context, metadata.GroupRecord, core.ExtentID) (bool, error) {
 	return c.consumed, nil
 }
 
-func (c *cluster) Saved(context.Context, metadata.GroupRecord, core.Extent) (dispatch.State, error) {
+func (c *harness) Saved(context.Context, metadata.GroupRecord, core.Extent) (dispatch.State, error) {
 	return c.state, nil
 }
 
-func (c *cluster) Outputs() (out []membership.Host) {
+func (c *harness) Outputs() (out []membership.Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range c.words {
@@ -76,7 +76,7 @@ func (c *cluster) Outputs() (out []membership.Host) {
 	return out
 }
 
-func (c *cluster) Hold(ctx context.Context, h membership.Host, req *pb.HoldTimersRequest) (*pb.HoldTimersResponse, error) {
+func (c *harness) Hold(ctx context.Context, h membership.Host, req *pb.HoldTimersRequest) (*pb.HoldTimersResponse, error) {
 	if book, _ := c.book(); len(book.Pending) == 0 {
 		c.t.Error("messages are held that are not pending")
 	}
@@ -105,26 +105,26 @@ func (c *cluster) Hold(ctx context.Context, h membership.Host, req *pb.HoldTimer
 	return out, err
 }
 
-func (c *cluster) Follow(context.Context, membership.Host, *pb.FollowCancelsRequest) error {
+func (c *harness) Follow(context.Context, membership.Host, *pb.FollowCancelsRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.follows++
 	return nil
 }
 
-func (c *cluster) book() (cancel.Book, error) {
+func (c *harness) book() (cancel.Book, error) {
 	book, _, err := metadata.Read[cancel.Book](context.Background(), c.meta, metadata.Cancels, metadata.CancelKey(c.at.ID), metadata.Serial)
 	return book, err
 }
 
-func (c *cluster) set(owner core.HostID, host core.HostID, say func() (string, error)) {
+func (c *harness) set(owner core.HostID, host core.HostID, say func() (string, error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owner, c.words[host] = owner, say
 }
 
 // cancel cancels message 1, due in so long.
-func (c *cluster) cancel(due time.Duration) (cancel.Outcome, error) {
+func (c *harness) cancel(due time.Duration) (cancel.Outcome, error) {
 	x := Canceller{Meta: c.meta, Cluster: c, Now: time.Now}
 	results, err := x.Cancel(c.t.Context(), c.at, []Message{{Seq: 1, Due: time.Now().Add(due), Enqueued: time.Now()}})
 	if err != nil {
@@ -139,40 +139,40 @@ func TestCancel_ByWhatIsKnown(t *testing.T) {
 	gone := fmt.Errorf("dial: %w", net.ErrClosed)
 	for name, x := range map[string]struct {
 		due   time.Duration
-		given func(*cluster)
+		given func(*harness)
 		want  cancel.Outcome
 		code  core.Code
 		takes time.Duration // about
 	}{
-		"held by its owner":          {time.Second, func(c *cluster) { c.set("a", "a", says("held")) }, cancel.Cancelled, "", 0},
-		"handed out by its owner":    {time.Second, func(c *cluster) { c.set("a", "a", says("delivered")) }, cancel.Delivered, "", 0},
-		"due before its owner began": {-time.Second, func(c *cluster) { c.set("a", "a", says("due")) }, cancel.Due, "", 0},
-		"handed out by one of before": {time.Second, func(c *cluster) {
+		"held by its owner":          {time.Second, func(c *harness) { c.set("a", "a", says("held")) }, cancel.Cancelled, "", 0},
+		"handed out by its owner":    {time.Second, func(c *harness) { c.set("a", "a", says("delivered")) }, cancel.Delivered, "", 0},
+		"due before its owner began": {-time.Second, func(c *harness) { c.set("a", "a", says("due")) }, cancel.Due, "", 0},
+		"handed out by one of before": {time.Second, func(c *harness) {
 			c.set("a", "a", says("held"))
 			c.set("a", "b", says("delivered"))
 		}, cancel.Delivered, "", 0},
-		"consumed": {-time.Second, func(c *cluster) { c.set("a", "a", says("")); c.consumed = true }, cancel.Delivered, "", 0},
-		"before the group began": {time.Hour, func(c *cluster) {
+		"consumed": {-time.Second, func(c *harness) { c.set("a", "a", says("")); c.consumed = true }, cancel.Delivered, "", 0},
+		"before the group began": {time.Hour, func(c *harness) {
 			c.set("a", "a", says("settled"))
 			c.group.Spec.Start.Mode, c.group.Created = core.StartLatest, time.Now().Add(time.Minute)
 		}, cancel.Cancelled, "", 0},
-		"the owner does not have it yet":       {time.Hour, func(c *cluster) { c.set("a", "a", says("")) }, "", core.CodeUnavailable, tryFor},
-		"the owner does not answer":            {time.Hour, func(c *cluster) { c.set("a", "a", fails(broken)) }, "", core.CodeUnavailable, tryFor},
-		"the owner has it from before":         {time.Second, func(c *cluster) { c.set("a", "a", says("held")); c.stale["a"] = true }, "", core.CodeUnavailable, tryFor},
-		"the owner handed it out before":       {time.Second, func(c *cluster) { c.set("a", "a", says("delivered")); c.stale["a"] = true }, cancel.Delivered, "", 0},
-		"another one does not answer":          {time.Hour, func(c *cluster) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, cancel.Cancelled, "", 0},
-		"another one may hand it out soon":     {6 * time.Second, func(c *cluster) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, cancel.Cancelled, "", 0},
-		"another one may hand it out any time": {time.Second, func(c *cluster) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, "", core.CodeUnavailable, tryFor},
-		"another one is dead":                  {time.Second, func(c *cluster) { c.set("a", "a", says("held")); c.set("a", "b", fails(gone)) }, cancel.Cancelled, "", 0},
-		"nobody owns it, due long after":       {time.Hour, func(c *cluster) {}, cancel.Cancelled, "", 0},
-		"nobody owns it, due soon":             {5500 * time.Millisecond, func(c *cluster) {}, cancel.Cancelled, "", 0},
-		"nobody owns it, due very soon":        {4500 * time.Millisecond, func(c *cluster) {}, cancel.Cancelled, "", orphan},
-		"nobody owns it, overdue":              {-time.Hour, func(c *cluster) {}, cancel.Due, "", orphan},
-		"nobody owns it, and it is settled":    {-time.Hour, func(c *cluster) { c.state = dispatch.StartAfter(1) }, cancel.Delivered, "", 0},
+		"the owner does not have it yet":       {time.Hour, func(c *harness) { c.set("a", "a", says("")) }, "", core.CodeUnavailable, tryFor},
+		"the owner does not answer":            {time.Hour, func(c *harness) { c.set("a", "a", fails(broken)) }, "", core.CodeUnavailable, tryFor},
+		"the owner has it from before":         {time.Second, func(c *harness) { c.set("a", "a", says("held")); c.stale["a"] = true }, "", core.CodeUnavailable, tryFor},
+		"the owner handed it out before":       {time.Second, func(c *harness) { c.set("a", "a", says("delivered")); c.stale["a"] = true }, cancel.Delivered, "", 0},
+		"another one does not answer":          {time.Hour, func(c *harness) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, cancel.Cancelled, "", 0},
+		"another one may hand it out soon":     {6 * time.Second, func(c *harness) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, cancel.Cancelled, "", 0},
+		"another one may hand it out any time": {time.Second, func(c *harness) { c.set("a", "a", says("held")); c.set("a", "b", fails(broken)) }, "", core.CodeUnavailable, tryFor},
+		"another one is dead":                  {time.Second, func(c *harness) { c.set("a", "a", says("held")); c.set("a", "b", fails(gone)) }, cancel.Cancelled, "", 0},
+		"nobody owns it, due long after":       {time.Hour, func(c *harness) {}, cancel.Cancelled, "", 0},
+		"nobody owns it, due soon":             {5500 * time.Millisecond, func(c *harness) {}, cancel.Cancelled, "", 0},
+		"nobody owns it, due very soon":        {4500 * time.Millisecond, func(c *harness) {}, cancel.Cancelled, "", orphan},
+		"nobody owns it, overdue":              {-time.Hour, func(c *harness) {}, cancel.Due, "", orphan},
+		"nobody owns it, and it is settled":    {-time.Hour, func(c *harness) { c.state = dispatch.StartAfter(1) }, cancel.Delivered, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t)
+				c := newHarness(t)
 				x.given(c)
 				began := time.Now()
 				got, err := c.cancel(x.due)
@@ -205,7 +205,7 @@ func TestCancel_ByWhatIsKnown(t *testing.T) {
 // TestCancel_FollowsTheOwner has the share move while a call is under way.
 func TestCancel_FollowsTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+		c := newHarness(t)
 		c.set("a", "a", fails(fmt.Errorf("reset")))
 		time.AfterFunc(2*time.Second, func() {
 			c.mu.Lock()
@@ -222,7 +222,7 @@ func TestCancel_FollowsTheOwner(t *testing.T) {
 // TestCancel_OneDecides has two calls cancel the same message at once: both answer the same.
 func TestCancel_OneDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+		c := newHarness(t)
 		c.set("a", "a", func() (string, error) { time.Sleep(time.Second); return "held", nil })
 		var wg sync.WaitGroup
 		for range 3 {
@@ -239,7 +239,7 @@ func TestCancel_OneDecides(t *testing.T) {
 // TestCancel_AfterOneThatDied takes a message over that a call which died was deciding on.
 func TestCancel_AfterOneThatDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+		c := newHarness(t)
 		c.set("a", "a", says("held"))
 		left := cancel.Book{Pending: []cancel.Pending{{Seq: 1, Attempt: core.NewID(time.Now()), Began: time.Now()}}}
 		if err := metadata.Create(t.Context(), c.meta, metadata.Cancels, metadata.CancelKey(c.at.ID), left); err != nil {
@@ -258,7 +258,7 @@ func TestCancel_AfterOneThatDied(t *testing.T) {
 // TestCancel_OwnerThatIsNotSeen has an owner that this host's view of the cluster lacks, and that goes on all the same: the view does not say who is dead.
 func TestCancel_OwnerThatIsNotSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+		c := newHarness(t)
 		c.set("a", "b", says("")) // another one is there
 		if got, err := c.cancel(time.Hour); core.CodeOf(err) != core.CodeUnavailable {
 			t.Fatalf("got %q, %v: its owner, which nobody asked, hands it out in an hour", got, err)
@@ -273,7 +273,7 @@ func TestCancel_OwnerThatIsNotSeen(t *testing.T) {
 // TestCancel_OneMessageTwice names a message twice in one call, which one of two groups has got.
 func TestCancel_OneMessageTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+		c := newHarness(t)
 		c.set("a", "a", says("held"))
 		other := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Spec: core.GroupSpec{Name: "other"}}
 		c.had = append(c.had, other)

@@ -17,8 +17,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// rig is the tenants of one host before metadata in memory and a controller that answers as the test says.
-type rig struct {
+// harness is the tenants of one host before metadata in memory and a controller that answers as the test says.
+type harness struct {
 	*Tenants
 	t    *testing.T
 	meta metadata.Store
@@ -31,9 +31,9 @@ type rig struct {
 
 const space = "/acme"
 
-func bubble(t *testing.T, f func(r *rig)) {
+func bubble(t *testing.T, f func(r *harness)) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, meta: memory.New()}
+		r := &harness{t: t, meta: memory.New()}
 		defer r.meta.Close()
 		r.Tenants = New(Deps{
 			Log: slog.New(slog.DiscardHandler), Meta: r.meta, Now: time.Now, Hosts: func() int { return 2 },
@@ -57,7 +57,7 @@ func bubble(t *testing.T, f func(r *rig)) {
 	})
 }
 
-func (r *rig) limit(spec core.NamespaceSpec) {
+func (r *harness) limit(spec core.NamespaceSpec) {
 	r.t.Helper()
 	spec.Name = space
 	err := metadata.Create(context.Background(), r.meta, metadata.Namespaces, metadata.NamespaceKey(space), metadata.NamespaceRecord{Spec: spec})
@@ -72,7 +72,7 @@ func (r *rig) limit(spec core.NamespaceSpec) {
 	}
 }
 
-func (r *rig) gate(cap int64) *Gate {
+func (r *harness) gate(cap int64) *Gate {
 	r.t.Helper()
 	if err := r.Know(context.Background(), space); err != nil {
 		r.t.Fatal(err)
@@ -80,7 +80,7 @@ func (r *rig) gate(cap int64) *Gate {
 	return r.Open(space+"/q", core.QueueID{ID: core.NewID(time.Now())}, cap, func() []Fill { return nil })
 }
 
-func (r *rig) answers(f func(*pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error)) {
+func (r *harness) answers(f func(*pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.answer = f
@@ -114,7 +114,7 @@ func pass(g *Gate, chunk, size int, length time.Duration) (passed int) {
 }
 
 func TestGate_WithoutLimitsAsksNobody(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(r *harness) {
 		g := r.gate(0)
 		defer g.Close()
 		if n := pass(g, 1000, 100, time.Second); n < 90_000 {
@@ -136,7 +136,7 @@ func TestGate_KeepsTheLeasedRate(t *testing.T) {
 		"bytes":    {core.NamespaceSpec{BytesPerSecond: 200_000}, LimitBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(r *harness) {
 				r.limit(c.spec)
 				r.answers(all(1000, 100_000, 0)) // half of it
 				g := r.gate(0)
@@ -156,7 +156,7 @@ func TestGate_KeepsTheLeasedRate(t *testing.T) {
 
 // TestGate_FollowsTheRecord limits a namespace that is published to, changes the limit, and takes it away.
 func TestGate_FollowsTheRecord(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(r *harness) {
 		g := r.gate(0)
 		defer g.Close()
 		r.answers(all(100, 0, 0))
@@ -181,7 +181,7 @@ func TestGate_FollowsTheRecord(t *testing.T) {
 
 // TestGate_CutOffHostKeepsToASmallPart takes the controller away: the lease goes on for its time, then a small part does, and never all.
 func TestGate_CutOffHostKeepsToASmallPart(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(r *harness) {
 		r.limit(core.NamespaceSpec{MessagesPerSecond: 1000, BacklogBytes: 1 << 20})
 		g := r.gate(0)
 		defer g.Close()
@@ -211,7 +211,7 @@ func TestGate_CutOffHostKeepsToASmallPart(t *testing.T) {
 
 // TestGate_RoomOfABacklog takes what there is, also between the question and its answer.
 func TestGate_RoomOfABacklog(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(r *harness) {
 		const cap = 100_000
 		var used atomic.Int64
 		g := r.gate(cap)
@@ -243,7 +243,7 @@ func TestGate_RoomOfABacklog(t *testing.T) {
 
 // TestTenants_Forget drops what nobody publishes to any more.
 func TestTenants_Forget(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(r *harness) {
 		r.limit(core.NamespaceSpec{MessagesPerSecond: 10})
 		r.answers(all(10, 0, 0))
 		g := r.gate(0)

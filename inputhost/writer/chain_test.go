@@ -13,7 +13,7 @@ import (
 // A writer of a chain passes nothing on before the end is known; then what is in the extent is answered, and all the rest goes on in order.
 func TestWriter_ChainPassesOnAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 3)
+		b := newHarness(t, 3)
 		b.w.Extent.Chain = 1
 		b.start()
 		p := &publisher{}
@@ -57,7 +57,7 @@ func TestWriter_ChainPassesOnAfterTheEnd(t *testing.T) {
 
 // What a failing writer has taken for a batch is not lost, and keeps its place.
 func TestWriter_ChainTakesTheBatchBeingMade(t *testing.T) {
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.w.Extent.Chain = 1
 	p := &publisher{}
 	b.w.mu.forming = true

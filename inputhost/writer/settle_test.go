@@ -14,7 +14,7 @@ import (
 )
 
 func TestWriter_FailureIsDecidedByTheSeal(t *testing.T) {
-	b := newBench(t, 3)
+	b := newHarness(t, 3)
 	b.start()
 	p, gone := &publisher{}, &publisher{gone: true}
 	b.w.Append(chunk(t, p, 1, 1))
@@ -58,7 +58,7 @@ func TestWriter_FailureIsDecidedByTheSeal(t *testing.T) {
 func TestWriter_OneHolderIsNotEnough(t *testing.T) {
 	for _, repaired := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, 3)
+			b := newHarness(t, 3)
 			b.start()
 			p := &publisher{}
 			b.w.Append(chunk(t, p, 1, 1))
@@ -92,7 +92,7 @@ func TestWriter_OneHolderIsNotEnough(t *testing.T) {
 
 func TestWriter_NoSealAnswerIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 1)
+		b := newHarness(t, 1)
 		b.start()
 		p := &publisher{}
 		b.w.Append(chunk(t, p, 1, 1))
@@ -132,7 +132,7 @@ type zombieStore struct {
 func TestWriter_AcknowledgesOnlyWhatIsSealed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(rt, "replicas")
-		b := newBench(t, n)
+		b := newHarness(t, n)
 		stores := make([]*zombieStore, n)
 		rs := make([]Replica, n)
 		for i := range stores {

@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// bench is a writer with replicas and a controller made of memory.
-type bench struct {
+// harness is a writer with replicas and a controller made of memory.
+type harness struct {
 	t        *testing.T
 	w        *Writer
 	replicas []*fakeReplica
@@ -66,9 +66,9 @@ func (r *fakeReplica) Close() {
 	r.closed = true
 }
 
-func newBench(t *testing.T, replicas int) *bench {
+func newHarness(t *testing.T, replicas int) *harness {
 	t.Helper()
-	b := &bench{t: t}
+	b := &harness{t: t}
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	b.seal = func(floor core.Seq) (core.Seq, int, error) { return floor, replicas, nil }
@@ -112,7 +112,7 @@ func newBench(t *testing.T, replicas int) *bench {
 	return b
 }
 
-func (b *bench) start() {
+func (b *harness) start() {
 	var rs []Replica
 	for range b.w.Extent.Replicas {
 		r := &fakeReplica{}
@@ -123,7 +123,7 @@ func (b *bench) start() {
 }
 
 // settled joins the writer's goroutines.
-func (b *bench) settled() {
+func (b *harness) settled() {
 	b.wg.Wait()
 	b.cancel()
 }
@@ -177,7 +177,7 @@ func chunk(t *testing.T, p *publisher, first uint64, count int) Chunk {
 }
 
 func TestWriter_AnswersAfterEveryReplica(t *testing.T) {
-	b := newBench(t, 3)
+	b := newHarness(t, 3)
 	b.start()
 	p := &publisher{}
 	b.w.Append(chunk(t, p, 1, 2))
@@ -203,7 +203,7 @@ func TestWriter_AnswersAfterEveryReplica(t *testing.T) {
 }
 
 func TestWriter_GathersAboveTheBound(t *testing.T) {
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.start()
 	p := &publisher{}
 	for i := range maxInFlightBatches + 5 {
@@ -220,7 +220,7 @@ func TestWriter_GathersAboveTheBound(t *testing.T) {
 }
 
 func TestWriter_HeadersChain(t *testing.T) {
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.start()
 	p := &publisher{}
 	var sum uint32
@@ -240,7 +240,7 @@ func TestWriter_HeadersChain(t *testing.T) {
 // Lags are those of one store of three that does not answer.
 func TestWriter_Lags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 3)
+		b := newHarness(t, 3)
 		b.start()
 		p := &publisher{}
 		look := func() map[core.HostID]Lag {
@@ -274,7 +274,7 @@ func TestWriter_Lags(t *testing.T) {
 }
 
 func TestWriter_FullIsToldOnce(t *testing.T) {
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.w.limits.RollBytes = 100
 	b.start()
 	p := &publisher{}
@@ -288,7 +288,7 @@ func TestWriter_FullIsToldOnce(t *testing.T) {
 }
 
 func TestWriter_CloseFinishesWhatWasTaken(t *testing.T) {
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	p := &publisher{}
 	b.w.Append(chunk(t, p, 1, 1))
 	b.w.Close("rolled")
@@ -307,7 +307,7 @@ func TestWriter_CloseFinishesWhatWasTaken(t *testing.T) {
 }
 
 func TestWriter_AckBeyondTheLastIsRefused(t *testing.T) {
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.start()
 	p := &publisher{}
 	b.w.Append(chunk(t, p, 1, 1))
@@ -321,7 +321,7 @@ func TestWriter_AckBeyondTheLastIsRefused(t *testing.T) {
 // TestWriter_FailsBeforeItStarts breaks one replica's link while another is still being opened: those that are open must be closed, by
 // whoever comes last.
 func TestWriter_FailsBeforeItStarts(t *testing.T) {
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	p := &publisher{}
 	b.w.Append(chunk(t, p, 1, 1))
 	b.w.Fail("b", errors.New("the link broke"))
@@ -339,7 +339,7 @@ func TestWriter_FailsBeforeItStarts(t *testing.T) {
 
 // TestWriter_HoldsNoMoreThanItMay: an extent of so many records asks for a successor before it is full, refuses what does not fit, and ends then.
 func TestWriter_HoldsNoMoreThanItMay(t *testing.T) {
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.w.limits.MaxRecords = 16
 	b.start()
 	p := &publisher{}

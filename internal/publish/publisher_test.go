@@ -72,7 +72,7 @@ func TestPublisher_AnswersOutOfOrderAndSplit(t *testing.T) {
 // TestPublisher_ToldOnceForAll has a host answer for many records at once: whoever wants to know that owners were told does so after all of them, once for
 // what came together.
 func TestPublisher_ToldOnceForAll(t *testing.T) {
-	var r *rig
+	var r *harness
 	var pieces []int // outcomes until then
 	all := make(chan struct{})
 	h := &publishtest.Host{OnBatch: func(b *publishtest.Batch) {

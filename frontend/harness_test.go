@@ -27,8 +27,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// cluster is a frontend over a real network and hosts that answer as a test tells them to.
-type cluster struct {
+// harness is a frontend over a real network and hosts that answer as a test tells them to.
+type harness struct {
 	t       *testing.T
 	host    *Host
 	store   metadata.Store
@@ -42,13 +42,13 @@ type cluster struct {
 	input   *publishtest.Host
 }
 
-// newCluster starts one host with every role.
-func newCluster(t *testing.T, store metadata.Store, change ...func(*Config)) *cluster {
+// newHarness starts one host with every role.
+func newHarness(t *testing.T, store metadata.Store, change ...func(*Config)) *harness {
 	t.Helper()
 	if store == nil {
 		store = memory.New()
 	}
-	c := &cluster{t: t, store: store, ctl: &fakeController{meta: store}, out: &fakeOutput{}, stores: &fakeStore{}, input: &publishtest.Host{}}
+	c := &harness{t: t, store: store, ctl: &fakeController{meta: store}, out: &fakeOutput{}, stores: &fakeStore{}, input: &publishtest.Host{}}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewControllerServiceHandler(c.ctl))
 	mux.Handle(columbav1connect.NewOutputServiceHandler(c.out))
@@ -96,7 +96,7 @@ func newCluster(t *testing.T, store metadata.Store, change ...func(*Config)) *cl
 }
 
 // addOutput adds an output host.
-func (c *cluster) addOutput(id core.HostID) *fakeOutput {
+func (c *harness) addOutput(id core.HostID) *fakeOutput {
 	c.t.Helper()
 	out := &fakeOutput{}
 	mux := http.NewServeMux()
@@ -115,12 +115,12 @@ func (c *cluster) addOutput(id core.HostID) *fakeOutput {
 	return out
 }
 
-func (c *cluster) createQueue(path string) *pb.Queue {
+func (c *harness) createQueue(path string) *pb.Queue {
 	c.t.Helper()
 	return must(call(c.t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: path}}))(c.t)
 }
 
-func (c *cluster) createGroup(path, name string) *pb.Group {
+func (c *harness) createGroup(path, name string) *pb.Group {
 	c.t.Helper()
 	return must(call(c.t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: path, Name: name}}))(c.t)
 }

@@ -18,15 +18,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a running publisher and the hosts it can reach.
-type rig struct {
+// harness is a running publisher and the hosts it can reach.
+type harness struct {
 	*Publisher
 	mu  sync.Mutex
 	got map[string]error // by id
 	at  map[string]core.Receipt
 }
 
-func start(t testing.TB, cfg Config, hosts ...*publishtest.Host) *rig {
+func start(t testing.TB, cfg Config, hosts ...*publishtest.Host) *harness {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -68,7 +68,7 @@ func start(t testing.TB, cfg Config, hosts ...*publishtest.Host) *rig {
 		})
 		return m, nil
 	}
-	r := &rig{Publisher: New(cfg), got: map[string]error{}, at: map[string]core.Receipt{}}
+	r := &harness{Publisher: New(cfg), got: map[string]error{}, at: map[string]core.Receipt{}}
 	wg.Go(func() { r.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
@@ -83,7 +83,7 @@ func limited(t testing.TB) context.Context {
 	return ctx
 }
 
-func (r *rig) append(t testing.TB, payload string, timeout time.Duration) {
+func (r *harness) append(t testing.TB, payload string, timeout time.Duration) {
 	t.Helper()
 	err := r.Append(limited(t), &wire.Record{Payload: []byte(payload)}, timeout, DoneFunc(func(_ core.MessageID, at core.Receipt, err error) {
 		r.mu.Lock()
@@ -98,14 +98,14 @@ func (r *rig) append(t testing.TB, payload string, timeout time.Duration) {
 	}
 }
 
-func (r *rig) flush(t testing.TB) {
+func (r *harness) flush(t testing.TB) {
 	t.Helper()
 	if err := r.Flush(limited(t)); err != nil {
 		t.Fatalf("flush: %v", err)
 	}
 }
 
-func (r *rig) wantAll(t testing.TB, n int) {
+func (r *harness) wantAll(t testing.TB, n int) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()

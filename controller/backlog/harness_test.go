@@ -24,8 +24,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// rig is a collector and a cluster that a test, or a benchmark, makes up. Calls go to it without a network; it counts them and their bytes.
-type rig struct {
+// harness is a collector and a cluster that a test, or a benchmark, makes up. Calls go to it without a network; it counts them and their bytes.
+type harness struct {
 	*Collector
 	t       testing.TB
 	meta    *countedStore
@@ -53,8 +53,8 @@ func (s *countedStore) GetRows(ctx context.Context, t metadata.Table, keys []met
 	return metadata.GetRows(ctx, s.Store, t, keys, c)
 }
 
-func newRig(t testing.TB, most int) *rig {
-	r := &rig{
+func newHarness(t testing.TB, most int) *harness {
+	r := &harness{
 		t: t, meta: &countedStore{Store: memory.New()}, now: time.Unix(1_800_000_000, 0), extents: make(map[core.QueueID][]*Extent), readers: make(map[core.QueueID][]*Extent),
 		changed: make(map[core.QueueID]struct{}), tails: make(map[core.ExtentID]*pb.GetTailsResponse_Tail), silent: make(map[core.HostID]bool),
 		owners: make(map[core.HostID]*fakeOwner), saved: make(map[share]backlog.Progress),
@@ -64,13 +64,13 @@ func newRig(t testing.TB, most int) *rig {
 	return r
 }
 
-func (r *rig) id() core.ID {
+func (r *harness) id() core.ID {
 	r.serial++
 	return core.NewID(r.now.Add(time.Duration(r.serial) * time.Millisecond))
 }
 
 // queue makes a queue.
-func (r *rig) queue(path string) core.QueueID {
+func (r *harness) queue(path string) core.QueueID {
 	r.t.Helper()
 	id := core.QueueID{ID: r.id()}
 	q := metadata.QueueRecord{ID: id, Spec: core.QueueSpec{Path: path}}
@@ -84,7 +84,7 @@ func (r *rig) queue(path string) core.QueueID {
 }
 
 // extent makes an open extent of a queue.
-func (r *rig) extent(queue core.QueueID) *Extent {
+func (r *harness) extent(queue core.QueueID) *Extent {
 	e := &Extent{Extent: core.Extent{ID: core.ExtentID{ID: r.id()}, Queue: queue, Kind: core.KindLog, Replicas: []core.HostID{"s1", "s2"}}, Created: r.now, State: core.ExtentOpen}
 	r.extents[queue] = append(r.extents[queue], e)
 	r.store(e, 0, 0)
@@ -92,7 +92,7 @@ func (r *rig) extent(queue core.QueueID) *Extent {
 	return e
 }
 
-func (r *rig) touched(e *Extent) {
+func (r *harness) touched(e *Extent) {
 	r.changed[e.Queue] = struct{}{}
 	if reader, ok := e.Home.Reader(e.Queue); ok {
 		r.changed[reader] = struct{}{}
@@ -100,26 +100,26 @@ func (r *rig) touched(e *Extent) {
 }
 
 // store makes an open extent so long.
-func (r *rig) store(e *Extent, last core.Seq, bytes uint64) {
+func (r *harness) store(e *Extent, last core.Seq, bytes uint64) {
 	r.tails[e.ID] = &pb.GetTailsResponse_Tail{Committed: uint64(last), Last: uint64(last) + 1, Bytes: bytes}
 }
 
 // seal fixes the end of an extent.
-func (r *rig) seal(e *Extent, last core.Seq, bytes uint64) {
+func (r *harness) seal(e *Extent, last core.Seq, bytes uint64) {
 	e.State, e.L, e.Bytes = core.ExtentSealed, last, bytes
 	delete(r.tails, e.ID)
 	r.touched(e)
 }
 
 // merge has a group read an extent.
-func (r *rig) merge(e *Extent, g metadata.GroupRecord) {
+func (r *harness) merge(e *Extent, g metadata.GroupRecord) {
 	r.touched(e)
 	e.Home = core.MergedInto(g.Queue, g.ID)
 	r.readers[g.Queue] = append(r.readers[g.Queue], e)
 	r.touched(e)
 }
 
-func (r *rig) group(queue core.QueueID, path, name string) metadata.GroupRecord {
+func (r *harness) group(queue core.QueueID, path, name string) metadata.GroupRecord {
 	return metadata.GroupRecord{ID: core.GroupID{ID: r.id()}, Queue: queue, Spec: core.GroupSpec{Queue: path, Name: name}, Started: true}
 }
 
@@ -133,20 +133,20 @@ func pending(g metadata.GroupRecord, extents ...*Extent) Group {
 }
 
 // owner makes an output host.
-func (r *rig) owner(id core.HostID) *fakeOwner {
+func (r *harness) owner(id core.HostID) *fakeOwner {
 	o := &fakeOwner{r: r, id: id, run: core.RunID{ID: r.id()}, shares: make(map[share]*pb.ShareCounts), at: make(map[share]uint64), next: make(map[share]int64)}
 	r.owners[id] = o
 	return o
 }
 
 // round lets five seconds pass, and computes.
-func (r *rig) round() {
+func (r *harness) round() {
 	r.now = r.now.Add(5 * time.Second)
 	r.Round(r.t.Context())
 }
 
 // depth is the row of a group.
-func (r *rig) depth(path, group string) *pb.Depth {
+func (r *harness) depth(path, group string) *pb.Depth {
 	r.t.Helper()
 	out, err := r.List(&pb.ListDepthsRequest{Queues: []string{path}})
 	if err != nil {
@@ -159,9 +159,9 @@ func (r *rig) depth(path, group string) *pb.Depth {
 	return out.Depths[i]
 }
 
-func (r *rig) Complete() bool { return true }
+func (r *harness) Complete() bool { return true }
 
-func (r *rig) Changed() (out []core.QueueID) {
+func (r *harness) Changed() (out []core.QueueID) {
 	for id := range r.changed {
 		out = append(out, id)
 	}
@@ -169,7 +169,7 @@ func (r *rig) Changed() (out []core.QueueID) {
 	return out
 }
 
-func (r *rig) Extents(queue core.QueueID) iter.Seq[Extent] {
+func (r *harness) Extents(queue core.QueueID) iter.Seq[Extent] {
 	return func(yield func(Extent) bool) {
 		for _, e := range slices.Concat(r.extents[queue], r.readers[queue]) {
 			if !yield(*e) {
@@ -179,7 +179,7 @@ func (r *rig) Extents(queue core.QueueID) iter.Seq[Extent] {
 	}
 }
 
-func (r *rig) Open() (out []Extent) {
+func (r *harness) Open() (out []Extent) {
 	for _, all := range r.extents {
 		for _, e := range all {
 			if !e.State.HasEnd() {
@@ -190,11 +190,11 @@ func (r *rig) Open() (out []Extent) {
 	return out
 }
 
-func (r *rig) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
+func (r *harness) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
 	return fakeTails{r: r}, !r.silent[id]
 }
 
-func (r *rig) Outputs() (out []membership.Host) {
+func (r *harness) Outputs() (out []membership.Host) {
 	for _, o := range r.owners {
 		if !o.down {
 			out = append(out, membership.Host{ID: o.id, Roles: []string{"outputhost"}, Address: string(o.id), Run: o.run})
@@ -203,17 +203,17 @@ func (r *rig) Outputs() (out []membership.Host) {
 	return out
 }
 
-func (r *rig) Output(addr string) columbav1connect.OutputServiceClient {
+func (r *harness) Output(addr string) columbav1connect.OutputServiceClient {
 	return r.owners[core.HostID(addr)]
 }
 
-func (r *rig) Saved(_ context.Context, g metadata.GroupRecord, e Extent) (backlog.Progress, error) {
+func (r *harness) Saved(_ context.Context, g metadata.GroupRecord, e Extent) (backlog.Progress, error) {
 	r.meta.reads.Add(1)
 	return r.saved[share{g.ID, e.ID}], nil
 }
 
 // count notes the size of a call.
-func (r *rig) count(messages ...proto.Message) {
+func (r *harness) count(messages ...proto.Message) {
 	r.calls.Add(1)
 	for _, m := range messages {
 		r.bytes.Add(int64(proto.Size(m)))
@@ -222,7 +222,7 @@ func (r *rig) count(messages ...proto.Message) {
 
 type fakeTails struct {
 	columbav1connect.StoreServiceClient
-	r *rig
+	r *harness
 }
 
 func (f fakeTails) GetTails(_ context.Context, req *connect.Request[pb.GetTailsRequest]) (*connect.Response[pb.GetTailsResponse], error) {
@@ -244,7 +244,7 @@ func (f fakeTails) GetTails(_ context.Context, req *connect.Request[pb.GetTailsR
 // fakeOwner is an output host.
 type fakeOwner struct {
 	columbav1connect.OutputServiceClient
-	r        *rig
+	r        *harness
 	id       core.HostID
 	run      core.RunID
 	down     bool // membership does not have it

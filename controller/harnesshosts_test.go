@@ -14,14 +14,14 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// servedHost is a host of the rig that listens.
+// servedHost is a host of the harness that listens.
 type servedHost struct {
 	listener *netmem.Listener
 	server   *http.Server
 }
 
 // serve listens at an address.
-func (r *rig) serve(addr string, h http.Handler) {
+func (r *harness) serve(addr string, h http.Handler) {
 	dated := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		ahead, self := r.mu.ahead[addr], r.mu.runs[addr]
@@ -40,13 +40,13 @@ func (r *rig) serve(addr string, h http.Handler) {
 }
 
 // ahead sets by how much the clock of a host is ahead.
-func (r *rig) ahead(id core.HostID, by time.Duration) {
+func (r *harness) ahead(id core.HostID, by time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.ahead[string(id)+":1"] = by
 }
 
-func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+func (r *harness) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	r.mu.Lock()
 	s := r.mu.serving[addr]
 	r.mu.Unlock()
@@ -56,20 +56,20 @@ func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return s.listener.Dial(ctx)
 }
 
-func (r *rig) up(s *fakeStore) {
+func (r *harness) up(s *fakeStore) {
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewStoreServiceHandler(s))
 	r.serve(string(s.id)+":1", s.guard(mux))
 }
 
-func (r *rig) upOutput(o *fakeOutput) {
+func (r *harness) upOutput(o *fakeOutput) {
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewOutputServiceHandler(o))
 	r.serve(string(o.id)+":1", mux)
 }
 
 // kill ends a process at once: nobody listens. Membership does not know yet.
-func (r *rig) kill(id core.HostID) {
+func (r *harness) kill(id core.HostID) {
 	addr := string(id) + ":1"
 	r.mu.Lock()
 	s := r.mu.serving[addr]
@@ -79,7 +79,7 @@ func (r *rig) kill(id core.HostID) {
 }
 
 // restart starts a killed store again, as a new run.
-func (r *rig) restart(s *fakeStore) {
+func (r *harness) restart(s *fakeStore) {
 	s.with(func() { s.run = newRun() })
 	r.up(s)
 	r.join(membership.Host{ID: s.id, Roles: []string{"storehost"}, Address: string(s.id) + ":1", Run: s.run})
@@ -95,7 +95,7 @@ func (s *fakeStore) wipe() {
 }
 
 // hang stops a store like SIGSTOP; its address still takes connections.
-func (r *rig) hang(s *fakeStore) {
+func (r *harness) hang(s *fakeStore) {
 	s.with(func() {
 		if s.hung == nil {
 			s.hung = make(chan struct{})
@@ -103,7 +103,7 @@ func (r *rig) hang(s *fakeStore) {
 	})
 }
 
-func (r *rig) wake(s *fakeStore) {
+func (r *harness) wake(s *fakeStore) {
 	s.with(func() {
 		if s.hung != nil {
 			close(s.hung)
@@ -112,7 +112,7 @@ func (r *rig) wake(s *fakeStore) {
 	})
 }
 
-func (r *rig) join(hosts ...membership.Host) {
+func (r *harness) join(hosts ...membership.Host) {
 	r.mu.Lock()
 	for _, m := range hosts {
 		r.mu.members[m.ID], r.mu.runs[m.Address] = m, m
@@ -121,14 +121,14 @@ func (r *rig) join(hosts ...membership.Host) {
 	r.tellMembers()
 }
 
-func (r *rig) leave(id core.HostID) {
+func (r *harness) leave(id core.HostID) {
 	r.mu.Lock()
 	delete(r.mu.members, id)
 	r.mu.Unlock()
 	r.tellMembers()
 }
 
-func (r *rig) tellMembers() {
+func (r *harness) tellMembers() {
 	r.mu.Lock()
 	all := make([]membership.Host, 0, len(r.mu.members))
 	for _, m := range r.mu.members {

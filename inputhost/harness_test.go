@@ -29,8 +29,8 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// rig is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual time.
-type rig struct {
+// harness is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual time.
+type harness struct {
 	t        testing.TB
 	listen   func(addr string) net.Listener      // nil: in memory
 	over     func(metadata.Store) metadata.Store // nil: the host uses meta itself
@@ -66,18 +66,18 @@ type outcome struct {
 
 const path = "/t/q"
 
-// bubble runs f with a rig of so many stores.
-func bubble(t *testing.T, stores int, edit func(*Config), f func(r *rig)) {
+// bubble runs f with a harness of so many stores.
+func bubble(t *testing.T, stores int, edit func(*Config), f func(r *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t}
+		r := &harness{t: t}
 		r.start(stores, edit)
 		defer r.stop()
 		f(r)
 	})
 }
 
-func (r *rig) start(stores int, edit func(*Config)) {
+func (r *harness) start(stores int, edit func(*Config)) {
 	r.meta, r.registry, r.ran = memory.New(), prometheus.NewRegistry(), make(chan struct{})
 	r.mu.listeners = make(map[string]net.Listener)
 	r.mu.acked = make(map[core.ExtentID]core.Seq)
@@ -125,7 +125,7 @@ func (r *rig) start(stores int, edit func(*Config)) {
 }
 
 // counter reads a counter of the host that has one label, with this value.
-func (r *rig) counter(name, label string) float64 {
+func (r *harness) counter(name, label string) float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()
 	if err != nil {
@@ -142,9 +142,9 @@ func (r *rig) counter(name, label string) float64 {
 }
 
 // now is the host's clock.
-func (r *rig) now() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
+func (r *harness) now() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
 
-func (r *rig) queue(path string) core.QueueID {
+func (r *harness) queue(path string) core.QueueID {
 	r.t.Helper()
 	id := core.QueueID{ID: core.NewID(time.Now())}
 	spec := core.QueueSpec{Path: path}.WithDefaults(3, 2)
@@ -162,8 +162,8 @@ func (r *rig) queue(path string) core.QueueID {
 	return id
 }
 
-// serve listens until the rig stops, or the listener is closed.
-func (r *rig) serve(addr string, h http.Handler) {
+// serve listens until the harness stops, or the listener is closed.
+func (r *harness) serve(addr string, h http.Handler) {
 	srv := &http.Server{Handler: h}
 	var l net.Listener
 	if r.listen != nil {
@@ -178,7 +178,7 @@ func (r *rig) serve(addr string, h http.Handler) {
 	r.wg.Go(func() { srv.Serve(l) })
 }
 
-func (r *rig) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+func (r *harness) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	r.mu.Lock()
 	l := r.mu.listeners[addr]
 	r.mu.Unlock()
@@ -214,7 +214,7 @@ func (l *line) Write(b []byte) (int, error) {
 }
 
 // goDead has all lines to an address that there are now go dead.
-func (r *rig) goDead(addr string) {
+func (r *harness) goDead(addr string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.mu.lines {
@@ -224,7 +224,7 @@ func (r *rig) goDead(addr string) {
 	}
 }
 
-func (r *rig) stop() {
+func (r *harness) stop() {
 	r.cancel()
 	<-r.ran
 	r.host.Stop(context.Background())
@@ -242,14 +242,14 @@ func (r *rig) stop() {
 
 // publisher is one stream of messages.
 type client struct {
-	r    *rig
+	r    *harness
 	pub  *publish.Publisher
 	name string
 	n    int
 }
 
 // publisher connects to the host.
-func (r *rig) publisher(name, queue string) *client {
+func (r *harness) publisher(name, queue string) *client {
 	r.t.Helper()
 	p := publish.New(publish.Config{
 		Queue: queue, Client: name,
@@ -294,7 +294,7 @@ func (p *client) flush() {
 	}
 }
 
-func (r *rig) note(body string, at core.Receipt, err error) {
+func (r *harness) note(body string, at core.Receipt, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.outcomes[body] = outcome{at, err}
@@ -310,7 +310,7 @@ func (r *rig) note(body string, at core.Receipt, err error) {
 }
 
 // all checks that so many messages were acknowledged, and none was not.
-func (r *rig) all(n int) {
+func (r *harness) all(n int) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -325,7 +325,7 @@ func (r *rig) all(n int) {
 }
 
 // gapUpTo checks the longest time without an acknowledgement.
-func (r *rig) gapUpTo(most time.Duration) {
+func (r *harness) gapUpTo(most time.Duration) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -335,7 +335,7 @@ func (r *rig) gapUpTo(most time.Duration) {
 }
 
 // open are the open extents of a queue as the host knows them.
-func (r *rig) open(path string) (out []core.Extent) {
+func (r *harness) open(path string) (out []core.Extent) {
 	for _, q := range r.host.list() {
 		if q.path != path {
 			continue
@@ -351,7 +351,7 @@ func (r *rig) open(path string) (out []core.Extent) {
 }
 
 // homeOf is the extent that the only stream of the queue uses.
-func (r *rig) homeOf(*client) *writer.Writer {
+func (r *harness) homeOf(*client) *writer.Writer {
 	for _, q := range r.host.list() {
 		for _, p := range q.streams() {
 			q.mu.Lock()

@@ -25,8 +25,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// rig is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time.
-type rig struct {
+// harness is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time.
+type harness struct {
 	t       *testing.T
 	meta    metadata.Store
 	stores  []*fakeStore
@@ -54,17 +54,17 @@ type running struct {
 	ran    chan struct{}
 }
 
-type rigOptions struct {
+type harnessOptions struct {
 	stores, outputs int
 	zones           []string // of the stores
 	edit            func(*Config)
 }
 
-// bubble runs f with a rig.
-func bubble(t *testing.T, o rigOptions, f func(r *rig)) {
+// bubble runs f with a harness.
+func bubble(t *testing.T, o harnessOptions, f func(r *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, o)
+		r := newHarness(t, o)
 		defer r.stop()
 		f(r)
 	})
@@ -72,8 +72,8 @@ func bubble(t *testing.T, o rigOptions, f func(r *rig)) {
 
 func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
 
-func newRig(t *testing.T, o rigOptions) *rig {
-	r := &rig{t: t, meta: memory.New()}
+func newHarness(t *testing.T, o harnessOptions) *harness {
+	r := &harness{t: t, meta: memory.New()}
 	r.mu.members = make(map[core.HostID]membership.Host)
 	r.mu.runs = make(map[string]membership.Host)
 	r.mu.serving, r.mu.ahead = make(map[string]*servedHost), make(map[string]time.Duration)
@@ -109,11 +109,11 @@ func newRig(t *testing.T, o rigOptions) *rig {
 }
 
 // asked is a controller that stores have confirm what they drop. It knows no more than the metadata say.
-func (r *rig) asked() *service {
+func (r *harness) asked() *service {
 	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: r.meta}}}
 }
 
-func (r *rig) startController(edit func(*Config)) *running {
+func (r *harness) startController(edit func(*Config)) *running {
 	cfg := DefaultConfig()
 	if edit != nil {
 		edit(&cfg)
@@ -144,7 +144,7 @@ func (c *running) end() {
 	c.pool.Close()
 }
 
-func (r *rig) stop() {
+func (r *harness) stop() {
 	for _, s := range r.stores {
 		r.wake(s)
 	}
@@ -162,20 +162,20 @@ func (r *rig) stop() {
 	r.meta.Close()
 }
 
-func (r *rig) ok(err error) {
+func (r *harness) ok(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func (r *rig) sleep(d time.Duration) {
+func (r *harness) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 // eventually waits, in virtual time, and answers how long it took.
-func (r *rig) eventually(what string, most time.Duration, f func() bool) time.Duration {
+func (r *harness) eventually(what string, most time.Duration, f func() bool) time.Duration {
 	r.t.Helper()
 	began := time.Now()
 	for !f() {
@@ -188,7 +188,7 @@ func (r *rig) eventually(what string, most time.Duration, f func() bool) time.Du
 }
 
 // queue makes a queue.
-func (r *rig) queue(replicas, least int) core.QueueID {
+func (r *harness) queue(replicas, least int) core.QueueID {
 	id := core.QueueID{ID: core.NewID(time.Now())}
 	spec := core.QueueSpec{Path: "/t/" + id.String(), Replicas: replicas, MinReplicas: least}.WithDefaults(replicas, least)
 	r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(id), metadata.QueueRecord{ID: id, Spec: spec}))
@@ -196,7 +196,7 @@ func (r *rig) queue(replicas, least int) core.QueueID {
 }
 
 // group makes a started group.
-func (r *rig) group(queue core.QueueID, name string) core.GroupID {
+func (r *harness) group(queue core.QueueID, name string) core.GroupID {
 	id := core.GroupID{ID: core.NewID(time.Now())}
 	g := metadata.GroupRecord{ID: id, Queue: queue, Started: true, Spec: core.GroupSpec{Name: name, Status: core.StatusEnabled}}
 	r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, name), g))
@@ -204,12 +204,12 @@ func (r *rig) group(queue core.QueueID, name string) core.GroupID {
 	return id
 }
 
-func (r *rig) wish(queue core.QueueID) wish {
+func (r *harness) wish(queue core.QueueID) wish {
 	return wish{queue: queue, input: r.input.ID, run: r.input.Run, kind: core.KindLog}
 }
 
 // extent makes one with so many records on every replica.
-func (r *rig) extent(queue core.QueueID, records int) core.Extent {
+func (r *harness) extent(queue core.QueueID, records int) core.Extent {
 	r.t.Helper()
 	e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 	r.ok(err)
@@ -226,11 +226,11 @@ func numbers(first, last int) (out []string) {
 	return out
 }
 
-func (r *rig) store(id core.HostID) *fakeStore {
+func (r *harness) store(id core.HostID) *fakeStore {
 	return r.stores[slices.IndexFunc(r.stores, func(s *fakeStore) bool { return s.id == id })]
 }
 
-func (r *rig) replicas(e core.Extent) (out []*fakeStore) {
+func (r *harness) replicas(e core.Extent) (out []*fakeStore) {
 	for _, id := range e.Replicas {
 		out = append(out, r.store(id))
 	}
@@ -238,7 +238,7 @@ func (r *rig) replicas(e core.Extent) (out []*fakeStore) {
 }
 
 // others are the stores that are not among an extent's replicas.
-func (r *rig) others(e core.Extent) (out []*fakeStore) {
+func (r *harness) others(e core.Extent) (out []*fakeStore) {
 	for _, s := range r.stores {
 		if !slices.Contains(e.Replicas, s.id) {
 			out = append(out, s)
@@ -248,7 +248,7 @@ func (r *rig) others(e core.Extent) (out []*fakeStore) {
 }
 
 // seal asks for the end of an extent as its writer does.
-func (r *rig) seal(e core.Extent, floor core.Seq) (*pb.SealExtentResponse, error) {
+func (r *harness) seal(e core.Extent, floor core.Seq) (*pb.SealExtentResponse, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
 	defer cancel()
 	resp, err := (&service{r.ctl.Host}).SealExtent(ctx, connect.NewRequest(&pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Floor: uint64(floor), Reason: "test"}))
@@ -259,7 +259,7 @@ func (r *rig) seal(e core.Extent, floor core.Seq) (*pb.SealExtentResponse, error
 }
 
 // row is the seal row of an extent; zero when there is none.
-func (r *rig) row(e core.Extent) metadata.SealRecord {
+func (r *harness) row(e core.Extent) metadata.SealRecord {
 	r.t.Helper()
 	row, _, err := metadata.Read[metadata.SealRecord](r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
 	if core.CodeOf(err) != core.CodeNotFound {
@@ -269,7 +269,7 @@ func (r *rig) row(e core.Extent) metadata.SealRecord {
 }
 
 // whole checks that every holder has records 1 … l, sealed, and equal.
-func (r *rig) whole(e core.Extent, l core.Seq, holders int) {
+func (r *harness) whole(e core.Extent, l core.Seq, holders int) {
 	r.t.Helper()
 	row := r.row(e)
 	if row.State != core.ExtentSealed || row.L != l || len(row.Holders) != holders || len(row.HolderDisks) != holders {
