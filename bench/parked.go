@@ -49,7 +49,8 @@ func (r *rig) parked() error {
 	return nil
 }
 
-// parkedPair measures a cluster that was done with a million messages, and one that parked as many. What goes second goes first the next time.
+// parkedPair measures a cluster that was done with a million messages, and one that parked as many. The order of the
+// two alternates between rounds.
 func (r *rig) parkedPair(i int) (acked, parked side, err error) {
 	acked, parked = side{name: "acked", how: r.ackAll}, side{name: "parked", how: r.parkAll}
 	turns := []*side{&acked, &parked}

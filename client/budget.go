@@ -8,9 +8,9 @@ import (
 // turnTime is how long a host may be asked for messages that it does not have while another could be asked.
 const turnTime = 100 * time.Millisecond
 
-// budget is what a consumer with a limit may still ask its hosts for. What one host does not send it is told to give
-// back, and another is asked: hosts are never asked for more than the limit at once. Pure; its owner is the inbox,
-// under its mutex.
+// budget is what a consumer with a limit may still ask its hosts for. If one host does not send its part, the consumer
+// takes that credit back and asks another host. So all hosts together are never asked for more than the limit. Pure;
+// its owner is the inbox, under its mutex.
 //
 //	left + asked and held of all accounts + yielded = the limit
 type budget struct {
@@ -56,7 +56,7 @@ func (b *budget) join(s *consumeStream, most int) *account {
 	return a
 }
 
-// leave frees what the stream was asked for. What of it is held is yielded or returned yet.
+// leave frees what the stream was asked for. The messages that it has sent are still yielded or returned.
 func (b *budget) leave(a *account) {
 	b.left += a.asked
 	a.asked, a.recalling, a.stopped, a.gone = 0, false, true, true

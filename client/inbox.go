@@ -267,9 +267,10 @@ func (b *inbox) moveLocked(from, to *[]*slab, s *consumeStream) {
 	*from = rest
 }
 
-// resumed: a host was connected to again, by s. What the same run of it had delivered is still locked and is yielded
-// now; a run that ended may have forgotten the locks, or left them to other hosts: that is given back. s carries what
-// is yielded: it counts against the part of the prefetch that s is given afterwards, which is most messages.
+// resumed is called when the stream s connects to a known host again. If the host is in the same run, the messages that
+// it had delivered are still locked, and are yielded now. If it is in another run, it may have forgotten the locks or
+// left them to other hosts, so the messages are given back. The yielded messages count against the part of the prefetch
+// that s gets afterwards, which is most of it.
 func (b *inbox) resumed(s *consumeStream, most int) {
 	b.mu.Lock()
 	if s.parted != live { // lost meanwhile

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// outbox gathers what a stream has to tell its host: what comes while a write is under way goes together. It keeps what
-// it has sent until the host confirms it. What the stream was given bounds it.
+// outbox gathers the settlements and the credit of a stream: those that arrive during a write go out together. It keeps
+// a settlement until the host confirms it. The deliveries of the stream bound its size.
 type outbox struct {
 	stream uint32
 	grant  atomic.Pointer[wire.Credit] // when this much was taken it is granted again

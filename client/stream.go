@@ -251,7 +251,7 @@ func (s *consumeStream) refused() {
 }
 
 // moved sends all unconfirmed settlements of a handle to the extent's new owner: a host lists a bounded number of those
-// that it refuses. Those that it does not list it may have applied.
+// that it refuses. It may have applied those that it does not list.
 func (s *consumeStream) moved(handle uint32, ref *extentRef) {
 	ref.moved = true
 	type delivered struct {
@@ -288,8 +288,8 @@ func (s *consumeStream) moved(handle uint32, ref *extentRef) {
 // Closed is the connection's end.
 func (s *consumeStream) Closed(err error) { s.end(err) }
 
-// end makes the stream lost. What it delivered is settled by calls from now on, beginning with what it did not send, or
-// was not confirmed.
+// end makes the stream lost. From now on its deliveries are settled by calls, beginning with the settlements that were
+// not sent or not confirmed.
 func (s *consumeStream) end(err error) {
 	if s.lost.Swap(true) {
 		return

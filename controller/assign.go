@@ -48,7 +48,7 @@ func (h *Host) assignDue(ctx context.Context) bool {
 	return h.round(ctx, due, due, true)
 }
 
-// assignAll gives all shares their owners again: hosts came or went. What is known of the queues is not read again.
+// assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.
 func (h *Host) assignAll(ctx context.Context) bool {
 	look := append(h.shares.takeTouched(), h.unseen()...)
 	return h.round(ctx, look, h.extents.queues(), false)
@@ -87,7 +87,8 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 		if err != nil {
 			h.log.Warn("shares of a queue stay as they are", "queue", queue, "err", err)
 			h.shares.later(queue)
-			// What this controller does not know yet it would take from its owner, but for a queue that nobody can read.
+			// Otherwise this controller would take shares that it does not know yet from their owner. A queue that
+			// cannot be read is the exception.
 			failed = failed || h.shares.queues[queue] == nil && core.CodeOf(err) != core.CodeCorrupt
 		}
 	}

@@ -99,7 +99,8 @@ func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e backlog.Ex
 	return savedProgress(state, g, e, x.h.deps.now()), nil
 }
 
-// savedProgress is how far a group is that nobody hands messages out to. What was handed out counts as in flight until the lock has ended.
+// savedProgress is the progress of a share without an owner, from its checkpoints. A delivered message counts as in
+// flight until its lock has ended.
 func savedProgress(state dispatch.State, g metadata.GroupRecord, e backlog.Extent, now time.Time) arithmetic.Progress {
 	const all = core.Seq(1<<63 - 1)
 	d := state.Depth(all, now)

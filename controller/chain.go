@@ -110,8 +110,8 @@ func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.Ex
 	return core.ExtentOpen, nil
 }
 
-// giveChain is giveOwners for the chain of a group of a CP queue: one host owns all of it, and it moves as a whole. What was merged into the
-// group is in no chain.
+// giveChain is giveOwners for the chain of a group of a CP queue: one host owns all of it, and it moves as a whole.
+// Extents that were merged into the group are in no chain.
 func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map[core.HostID]core.RunID) (changes []metadata.AssignmentRecord) {
 	owner, _ := placement.Owner(g.ID.String(), outputs)
 	now := h.deps.now()

@@ -51,8 +51,9 @@ func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.T
 	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
 }
 
-// unmake removes the rows of a new extent that could not be written whole, or whose write may come late: nobody was told of it, so
-// nobody would ever seal it. What cannot be removed in a minute is left to the next start.
+// unmake removes the rows of a new extent that could not be written completely, or whose write may arrive late. No
+// writer knows the extent, so no writer would ever seal it. Rows that cannot be removed within a minute are left to the
+// next start.
 func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
 	h.look(r.ID, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -54,7 +54,7 @@ func TestLost_NothingAcknowledged(t *testing.T) {
 		if a, b := others[0].has(e.ID), others[1].has(e.ID); a.last() != 4 || b.last() != 4 {
 			t.Errorf("what is left was changed: %+v, %+v", a, b)
 		}
-		// Whoever turns up with all of it comes too late: readers have gone on without it.
+		// A store that comes back with all of it is too late: readers have gone on without it.
 		others[1].edit(e.ID, func(x *fakeReplica) {
 			for x.last() < 5 {
 				x.batches = append(x.batches, batch(x.last()+1, string('1'+rune(x.last())), x.sum()))

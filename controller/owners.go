@@ -140,7 +140,8 @@ const (
 	maxPushPause = time.Second
 )
 
-// pushTo sends until what was sent is the newest, or a call fails. What changes during the pause after a long list goes together.
+// pushTo sends until what was sent is the newest, or a call fails. Changes during the pause after a long list are sent
+// together.
 func (h *Host) pushTo(ctx context.Context, m membership.Host) {
 	for {
 		began := h.deps.now()

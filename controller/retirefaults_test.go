@@ -101,8 +101,8 @@ func TestRetain_MissingAnswers(t *testing.T) {
 	}
 }
 
-// TestRetain_ControllerKilledAtAnyMoment lets so many writes of the metadata through and none after; another controller goes on from the
-// rows. What a group needs stays all the time.
+// TestRetain_ControllerKilledAtAnyMoment lets so many writes of the metadata through and none after; another controller
+// goes on from the rows. Messages that a group needs stay all the time.
 func TestRetain_ControllerKilledAtAnyMoment(t *testing.T) {
 	states := make(map[core.ExtentState]bool)
 	for writes := range 12 {

@@ -18,8 +18,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// startGroup fixes where a new group begins in each extent there is; later extents start at 1. What lies before the start is
-// recorded like an owner's checkpoint, by an owner that never was:
+// startGroup fixes where a new group begins in each present extent; later extents start at 1. The seqs before the start
+// are recorded as done, in a checkpoint of the zero run:
 //
 //	row: one call more, which has an epoch of its own ──▶ marks of retention read, see known ──▶ positions written, of that epoch ──▶ row: started in that epoch
 //
@@ -222,8 +222,9 @@ func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g
 	if err != nil {
 		return 0, convert.FromRPC(err)
 	}
-	// Not the committed seq: that reaches stores after publishers have their acknowledgements, and what was acknowledged before the
-	// group was made is not for it. What is durable here and not acknowledged yet is published at the same time: either side is right.
+	// Not the committed seq: it reaches stores after publishers have their acknowledgements, and the group must not get
+	// messages that were acknowledged before it was created. A message that is durable here and not acknowledged yet is
+	// published at the same time as the group is created: both answers are right.
 	return core.Seq(max(resp.Msg.Last, resp.Msg.Committed)), nil
 }
 

@@ -60,7 +60,8 @@ func (r *harness) deleted(queue core.QueueID) {
 	r.ok(err)
 }
 
-// TestRetire_DeletedQueueWhoseStoreIsLost: nobody needs the end of its extent any more. What a store has that is back after all is removed.
+// TestRetire_DeletedQueueWhoseStoreIsLost: nobody needs the end of its extent any more. A store that comes back after
+// all has its replica removed.
 func TestRetire_DeletedQueueWhoseStoreIsLost(t *testing.T) {
 	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		queue := r.queue(1, 1)

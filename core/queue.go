@@ -44,8 +44,8 @@ const (
 	MaxRetention      = 10 * 365 * 24 * time.Hour
 )
 
-// WithDefaults fills what is not set; replicas and minReplicas are the cluster's setting. Who asks for a number of
-// replicas gets no extents on fewer than two of them unless he says so.
+// WithDefaults fills the settings that are not set; replicas and minReplicas are the cluster's. A spec with a number of
+// replicas above one and without a minimum gets a minimum of two.
 func (q QueueSpec) WithDefaults(replicas, minReplicas int) QueueSpec {
 	if q.Replicas > 0 {
 		minReplicas = 2

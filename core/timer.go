@@ -81,7 +81,7 @@ func UnixMillis(at time.Time) int64 {
 	return at.Add(time.Millisecond - 1).UnixMilli()
 }
 
-// CheckAhead refuses what is due too far ahead of now, CodeBadArgument. What is due already is not.
+// CheckAhead returns CodeBadArgument for a due time too far ahead of now. A due time in the past is accepted.
 func CheckAhead(due, now time.Time) error {
 	if due.Sub(now) > MaxAhead {
 		return Errorf(CodeBadArgument, "the message is due on %s; at most a year ahead is allowed", due.UTC().Format(time.RFC3339))

@@ -86,8 +86,8 @@ func (s *service) audit(ctx context.Context, who, what, object string) (ended fu
 	}, nil
 }
 
-// auditedUpdate is what an update asks for: the fields that it names, or those that its spec sets when it names none. What the spec is of is no
-// field that changes.
+// auditedUpdate has the changes of an update: the fields that it names, or those that its spec sets when it names none.
+// The path and name of the spec are not among them.
 func auditedUpdate(what string, spec proto.Message, names []string) string {
 	if len(names) == 0 {
 		spec.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {

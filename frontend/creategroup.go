@@ -133,7 +133,8 @@ func (s *service) equipGroup(ctx context.Context, q metadata.QueueRecord, g meta
 	return s.startGroup(ctx, g)
 }
 
-// deletedMeanwhile is a group's row as it is now, and whether the group is gone. Whoever deleted its queue may have listed the groups before this one was there.
+// deletedMeanwhile is a group's row as it is now, and whether the group is gone. A deletion of its queue may have
+// listed the groups before this one was created.
 func (s *service) deletedMeanwhile(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (now metadata.GroupRecord, gone bool, err error) {
 	_, queue, err := s.resolve(ctx, q.Spec.Path)
 	if core.CodeOf(err) == core.CodeNotFound || err == nil && queue.ID != q.ID {

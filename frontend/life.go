@@ -18,7 +18,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// What is said of where a message is stored.
+// These words say whether a message is stored at its receipt.
 const (
 	storedCommitted = "committed"
 	storedNot       = "not_committed"

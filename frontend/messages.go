@@ -145,7 +145,7 @@ func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error
 	return id, record, err
 }
 
-// setDue takes over when the message may be delivered at the earliest. What is due already is delivered at once.
+// setDue sets the time of the earliest delivery. A message whose time is in the past is delivered at once.
 func setDue(r *wire.Record, m *pb.Message, now time.Time) error {
 	delay, at := m.GetDelay().AsDuration(), m.GetDeliverAt().AsTime()
 	switch {

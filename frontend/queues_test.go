@@ -307,7 +307,8 @@ func TestDeleteQueue_Again(t *testing.T) {
 	}
 }
 
-// Whatever comes together and whatever metadata does, a live queue has its name and a live group its dead letter queue.
+// In any order of calls, and with any failure of the metadata, a live queue has its name and a live group its dead
+// letter queue.
 func TestNames_ConsistentThroughFaults(t *testing.T) {
 	behind := memory.New()
 	c := newHarness(t, faulty.New(behind, faulty.Faults{Seed: rand.Uint64(), Before: 0.05, Lost: 0.1, Stale: 0.2, Delay: time.Millisecond}),

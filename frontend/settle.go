@@ -224,7 +224,7 @@ func (s *service) loadKeys(ctx context.Context) error {
 // maxReceipts is how many messages one call takes back.
 const maxReceipts = 100
 
-// Cancel takes messages back that wait for their time, each for all groups that have not got it. What it answers holds: see core/cancel.
+// Cancel cancels delayed messages, each for all groups that have not got it. Its answers stay true: see core/cancel.
 func (s *service) Cancel(ctx context.Context, req *connect.Request[pb.CancelRequest]) (*connect.Response[pb.CancelResponse], error) {
 	receipts := req.Msg.GetReceipts()
 	if len(receipts) < 1 || len(receipts) > maxReceipts {

@@ -302,7 +302,8 @@ func TestChain_AnotherHostsHeadEndsAllSessions(t *testing.T) {
 	}
 }
 
-// What waits for the end of an older extent is refused before its publisher takes it for perhaps stored, however long that end is not decided.
+// A record that waits for the end of an older extent is refused before its publisher counts it as unknown, however long
+// that end is not decided.
 func TestChain_WaitsNoLongerThanPublishersDo(t *testing.T) {
 	chained(t, nil, func(r *harness) {
 		s := r.helloOK(core.NewID(time.Now()), 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/columbamq/columba/inputhost/writer"
 )
 
-// Whoever waits for room has deadlines of publishers to look after.
+// A stream that waits for room still has to keep the deadlines of publishers.
 func TestGate_NobodyWaitsForRoomWithoutEnd(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)

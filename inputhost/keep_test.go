@@ -6,7 +6,7 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// What waits keeps its own bytes, not those of a large message that it was a small part of.
+// A waiting record keeps its own bytes, not those of a large message that it was a small part of.
 func TestKeep(t *testing.T) {
 	m := ws.Copy(make([]byte, 100<<10))
 	small, hold := keep(m.Bytes[:1000], m)

@@ -149,8 +149,8 @@ func (q *queue) publishingLocked(now time.Time) bool {
 	return now.Sub(q.mu.active) <= publishingFor && now.Sub(q.mu.began) >= settledAfter
 }
 
-// again takes chunks that have no extent, also what another extent of the queue could not hold. What may wait is bounded by the windows
-// of the publishers.
+// again queues chunks that have no extent, also those that another extent of the queue could not hold. The windows of
+// the publishers bound the waiting bytes.
 func (q *queue) again(chunks []writer.Chunk) {
 	now := q.h.deps.now()
 	q.mu.Lock()
@@ -169,9 +169,9 @@ func (q *queue) again(chunks []writer.Chunk) {
 	}
 }
 
-// feed gives what waits to the open extents, in order, before anything newer; without one it has one opened. One goroutine at a time does it. What
-// nobody waits for is dropped: it was never reported, so it is never appended. When the queue closes meanwhile, what comes back from an extent is
-// refused.
+// feed passes the waiting chunks to the open extents, in order, before newer ones; without an open extent it has one
+// opened. One goroutine at a time runs it. A chunk whose publisher has gone is dropped: it was never reported, so it is
+// never appended. When the queue closes meanwhile, chunks that come back from an extent are refused.
 func (q *queue) feed() {
 	q.mu.Lock()
 	if q.mu.feeding {

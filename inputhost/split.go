@@ -117,8 +117,8 @@ func sortParts(records []byte, parts *[allLanes]part, ms int64) *ws.Message {
 	return m
 }
 
-// publishTimed routes a chunk of which some records are timed. What is not due goes to the timer extents, what is goes the plain way: nobody
-// gets a message before its time.
+// publishTimed routes a chunk of which some records are timed. Records that are not due go to the timer extents, due
+// ones to the log extents. So no consumer gets a message before its time.
 func (p *publisher) publishTimed(c writer.Chunk) {
 	for lane, x := range split(c, p.s.h.clock.stamp(c.Arrived)) {
 		switch {

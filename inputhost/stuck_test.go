@@ -38,7 +38,7 @@ func TestStores_StuckOneIsEvicted(t *testing.T) {
 	}
 }
 
-// What is no proof that it is this store: then the deadline has to do.
+// Cases that do not prove that it is this store: then the deadline of 5 s decides.
 func TestStores_NotStuck(t *testing.T) {
 	almost := testStoreLimits.deadline - tickEvery
 	for name, c := range map[string]struct {

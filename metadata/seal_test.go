@@ -53,7 +53,8 @@ func TestSealRecord_Gone(t *testing.T) {
 	}
 }
 
-// TestSealRecord_GiveUp takes what is lost out of an extent, beside what selections took of it. What was given up once stays so.
+// TestSealRecord_GiveUp takes lost records out of an extent, beside those that selections took of it. Given-up records
+// stay given up.
 func TestSealRecord_GiveUp(t *testing.T) {
 	now := time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC)
 	row := SealRecord{State: core.ExtentSealed, L: 10, Version: 3, Home: core.Home{Kind: core.HomeOwn}}

@@ -137,7 +137,7 @@ func (d *dataDir) acquire(ctx context.Context) error {
 		return core.Errorf(core.CodeLocked, "data directory %s is in use by process %s; stop that server, or choose another directory with --data",
 			d.path, strings.TrimSpace(string(owner)))
 	}
-	// Who holds it is for people to read: the lock holds without it.
+	// The process id in the file is for people to read; the lock works without it.
 	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Appendf(nil, "%d\n", os.Getpid()))); err != nil {
 		return errors.Join(d.fileError(err), f.Close())
 	}
@@ -181,7 +181,8 @@ func (d *dataDir) identify(now time.Time) error {
 	return err
 }
 
-// readHostFile reads no more than is needed to see that a file is too long. What is no file, like a pipe that nobody writes to, has no text.
+// readHostFile reads no more than is needed to see that a file is too long. Anything but a regular file, such as a
+// pipe, has no text.
 func readHostFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -192,7 +192,7 @@ func TestDataDirDamagedOrNewer(t *testing.T) {
 	wantCode(t, "messages without a host", err, core.CodeCorrupt, "host.json is missing")
 }
 
-// FuzzHostFile reads any text as host.json. What is taken names a host and is written as text that means the same.
+// FuzzHostFile reads any text as host.json. An accepted text names a host, and is written as text that means the same.
 func FuzzHostFile(f *testing.F) {
 	for _, text := range []string{
 		"", "null", "{}", "[]", `{"format": 1}`, `{"format": 1, "host": "h"}`, `{"format": -1, "host": "h"}`, `{"format": 1e3, "host": "h"}`,

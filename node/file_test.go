@@ -13,7 +13,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// FuzzConfigFile reads any text as a configuration file. What is taken is printed as a file that means the same.
+// FuzzConfigFile reads any text as a configuration file. An accepted file is printed as a file that means the same.
 func FuzzConfigFile(f *testing.F) {
 	var printed bytes.Buffer
 	if err := DefaultConfig().Print(&printed, false); err != nil {

@@ -28,7 +28,8 @@ func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
 	return out, nil
 }
 
-// foundation serves the metadata, or waits for them where the roles need them. Whoever need not wait looks whether it is astray.
+// foundation serves the metadata, or waits for them where the roles need them. A process that need not wait checks
+// whether it has met another cluster.
 func (n *Node) foundation(res *resources) []namedRole {
 	j := newJoiner(res, n.cfg.Join)
 	var out []namedRole

@@ -23,8 +23,8 @@ func CheckRecords(b []byte, maxPayload int) (count int, err error) {
 	return count, err
 }
 
-// CheckPublished is CheckRecords, and reports whether any record has a deliver_at or a delay. What a record says of a life before its publish only a
-// host may say: of others it is CodeBadArgument.
+// CheckPublished is CheckRecords, and reports whether any record has a deliver_at or a delay. Only hosts may publish
+// records with attributes of earlier attempts; others get CodeBadArgument.
 func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool, err error) {
 	var r Record
 	for len(b) > 0 {

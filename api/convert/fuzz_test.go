@@ -16,7 +16,8 @@ import (
 
 var fuzzNow = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// FuzzConvert reads any bytes as each message that becomes a noun. What becomes one is the same after a turn through its message.
+// FuzzConvert reads any bytes as each message that becomes a noun. A noun stays the same when it is converted to its
+// message and back.
 func FuzzConvert(f *testing.F) {
 	extent := core.Extent{ID: core.ExtentID{ID: core.NewID(fuzzNow)}, Queue: core.QueueID{ID: core.NewID(fuzzNow)}}
 	for _, m := range []proto.Message{

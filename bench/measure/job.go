@@ -3,7 +3,7 @@ package measure
 
 import "time"
 
-// Job is what a load client does. Which fields count depends on the kind.
+// Job is what a load client does. The kind says which fields are used.
 type Job struct {
 	Kind    string        // what to do, of those the client knows
 	Addr    string        // of the server; of several: comma separated

@@ -93,7 +93,8 @@ func (t *Tally) Over(j Job, f func(ctx context.Context) error) (Outcome, error) 
 	return o, nil
 }
 
-// Pace calls send at a rate, with the number of each message and when it was due, until ctx ends. What a slow send holds up follows at once.
+// Pace calls send at a rate, with the number of each message and when it was due, until ctx ends. Messages that a slow
+// send delayed follow at once.
 func Pace(ctx context.Context, rate int, send func(n int, due time.Time) error) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

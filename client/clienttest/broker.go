@@ -92,7 +92,7 @@ func Start() (*Broker, error) {
 	return b, nil
 }
 
-// Close ends the handlers of Work and the clients, and stops the broker. What it held is gone. Idempotent.
+// Close ends the handlers of Work and the clients, and stops the broker. Its messages are lost. Idempotent.
 func (b *Broker) Close() error {
 	b.mu.Lock()
 	again := b.mu.closed

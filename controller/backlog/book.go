@@ -1,6 +1,7 @@
-// Package backlog owns the backlogs of all groups and the publish rates of all queues, as the cluster has them. It puts together which extents each
-// group has yet to consume, how far these go on their stores, and how far the group is, as the owners of its shares say or their checkpoints. What one
-// host has read makes no difference: a group that nobody consumes has a backlog, and a share that nobody owns.
+// Package backlog owns the backlogs of all groups and the publish rates of all queues, as the cluster has them. It
+// combines three inputs: the extents that each group has not consumed, the last seqs of these extents on their stores,
+// and the progress of the group, from the owners of its shares or from checkpoints. So a group without consumers, and a
+// share without an owner, have a backlog, too.
 package backlog
 
 import (
@@ -245,7 +246,7 @@ func (b *book) keepTails(open []Extent) {
 	}
 }
 
-// setLive notes which output hosts there are. What others said is to be read from their checkpoints.
+// setLive records the live output hosts. The progress of shares of other hosts is read from their checkpoints.
 func (b *book) setLive(hosts []membership.Host) {
 	live := make(map[core.HostID]core.RunID, len(hosts))
 	for _, h := range hosts {

@@ -28,7 +28,8 @@ type Cluster interface {
 	Complete() bool
 	// Changed answers and forgets the queues of which extents came, went or changed since it was asked last.
 	Changed() []core.QueueID
-	// Extents yields the live extents of a queue, and those of others that its groups read. What it yields to must not block.
+	// Extents yields the live extents of a queue, and those of others that its groups read. The yield function must not
+	// block.
 	Extents(queue core.QueueID) iter.Seq[Extent]
 	// Open are the extents without an end.
 	Open() []Extent
@@ -37,8 +38,8 @@ type Cluster interface {
 	// Outputs are the output hosts that are there.
 	Outputs() []membership.Host
 	Output(addr string) columbav1connect.OutputServiceClient
-	// Saved is how far the owners of a share say in their checkpoints that it is, in the group's present epoch. What is removed of the extent counts as
-	// settled.
+	// Saved is how far the owners of a share say in their checkpoints that it is, in the group's present epoch. Removed
+	// records of the extent count as settled.
 	Saved(ctx context.Context, g metadata.GroupRecord, e Extent) (backlog.Progress, error)
 }
 

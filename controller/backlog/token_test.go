@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// FuzzPageToken reads any text as the page token of a list of backlogs. What is taken is written as a token that means the same, and has a place in
-// each order.
+// FuzzPageToken reads any text as the page token of a list of backlogs. An accepted token is encoded to a token that
+// means the same, and has a place in each order.
 func FuzzPageToken(f *testing.F) {
 	for _, text := range []string{
 		"", " ", "  ", "0 /t/q g", "0 /t/q g ", "18446744073709551615 /t/q g", "18446744073709551616 /t/q g", "-1 /t/q g", "+1 /t/q g", "01 /t/q g",

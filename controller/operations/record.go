@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// What the record of an operation is told: how far it is, what it waits for, and how it ended. Each change is a compare-and-set, since another
-// controller may work on it, too, and somebody may cancel it.
+// These functions write the record of an operation: its progress, the cause of a wait, and its end. Each change is a
+// compare-and-set, because another controller may work on the operation, too, and a user may cancel it.
 
 // save records how far the operation is, and takes over what others did with it.
 func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// atOnce bounds the operations that run side by side here; others wait for a place. Who rests for longer, by its rate, has none.
+	// atOnce bounds the operations that run side by side here; others wait for a place. An operation that pauses for
+	// longer, because of its rate, gives its place up.
 	atOnce = 16
 	// keptFor is how long an operation that has ended can be looked up.
 	keptFor = 7 * 24 * time.Hour

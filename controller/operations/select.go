@@ -63,8 +63,8 @@ func (r *Runner) selectNext(ctx context.Context, o *metadata.OperationRecord) (l
 	return nil, err
 }
 
-// look compares the next part of an extent with the selection. What was found is recorded first: a part that is looked at twice, by two
-// controllers or after a crash, has the same in it.
+// look compares the next part of an extent with the selection. The found seqs are recorded first. So a part that is
+// compared twice, by two controllers or after a crash, has the same result.
 func (r *Runner) look(ctx context.Context, o *metadata.OperationRecord, s *metadata.Search) error {
 	id := o.Extents[s.Extents]
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)

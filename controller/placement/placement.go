@@ -94,7 +94,7 @@ type Load struct {
 	Sync           time.Duration
 }
 
-// What halves a store's weight.
+// Each of these halves a store's weight.
 const (
 	busyBytes = 64 << 20
 	slowSync  = 20 * time.Millisecond

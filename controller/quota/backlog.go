@@ -20,8 +20,8 @@ type behind struct {
 	settled map[core.ExtentID]uint64 // messages consumed of the others
 }
 
-// size is the backlog's, with what input hosts have said of their open extents since: of the group that is furthest behind, and without a group all that
-// is stored. What is on its way there counts too.
+// size is the backlog's, with what input hosts have said of their open extents since: of the group that is furthest
+// behind, and without a group all that is stored. Messages on their way to the stores count, too.
 func (b *queueBook) size(now time.Time) (bytes uint64) {
 	open := func(settled map[core.ExtentID]uint64) (sum uint64) {
 		for id, f := range b.fills {

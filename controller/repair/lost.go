@@ -66,7 +66,8 @@ func (l *left) String() string {
 	return "there is " + strings.Join(texts, ", ")
 }
 
-// look asks the stores what they have of an extent. Those that never heard of it are asked, but not changed.
+// look asks the stores which records they have of an extent. Stores that never had the extent are asked, but not
+// changed.
 func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) *left {
 	l := &left{away: mayComeBack(e, known)}
 	end, sum, some := row.HeldTo()
@@ -239,9 +240,10 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 	return core.Errorf(core.CodeUnavailable, "no store has it up to seq %d any more, bring back a disk that had it, or give up what is lost by `columba seal --force`; %s", end, l)
 }
 
-// unacknowledged reports whether nothing beyond what is left was acknowledged: not by the end of the extent, for that many holders there never were,
-// and not before it, for then every replica had it, and one of them is there, as it was. What was given up before says nothing of this: since then there
-// were copies of all that was left, and none of them tells whether it is as it was.
+// unacknowledged reports whether nothing beyond what is left was acknowledged: not by the end of the extent, for that
+// many holders there never were, and not before it, for then every replica had it, and one of them is there, as it was.
+// If records were given up before, this proves nothing: the copies made since then do not tell whether they are
+// unchanged.
 func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
 	upTo, survives := l.upTo(), false
 	for _, x := range l.on {
@@ -300,7 +302,8 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantine
 	return r.giveUp(ctx, row, l, true)
 }
 
-// giveUp takes what is lost out of the extent: its readers go on. What its writer says to have acknowledged is taken by an operator's word only.
+// giveUp takes the lost records out of the extent, so that its readers go on. Records that the writer has acknowledged
+// are given up only by an operator's command.
 func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, forced bool) (metadata.SealRecord, error) {
 	from := l.upTo() + 1
 	holders := r.holdersOf(ctx, row, l)
@@ -327,8 +330,8 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 	return next, nil
 }
 
-// holdersOf are the stores that hold all that is left. They know the version by which they do before the row says so. Who is none of them now becomes
-// one by a copy; all that were holders have been asked.
+// holdersOf are the stores that hold all that is left. They know the version by which they do before the row says so. A
+// store that is not among them becomes a holder by a copy; all earlier holders have been asked.
 func (r *Runner) holdersOf(ctx context.Context, row metadata.SealRecord, l *left) (out []core.Place) {
 	given, sum := row, l.checksum()
 	given.LostFrom, given.LeftChecksum = l.upTo()+1, &sum

@@ -18,8 +18,8 @@ type sourceError struct{ error }
 
 func (e sourceError) Unwrap() error { return e.error }
 
-// copyTo makes the target's replica complete, as far as it is not, and answers the row it did that by. What it has of another content is
-// cleared away before. Without a source, which is zero then, only a replica that is complete already will do.
+// copyTo completes the target's replica, and returns the row that it used for that. A replica of another content is
+// cleared away before. Without a source (zero), only a replica that is complete already is accepted.
 func (r *Runner) copyTo(ctx context.Context, row metadata.SealRecord, source core.Place, target Store, pace func(context.Context, int) error) (metadata.SealRecord, error) {
 	at := target.place()
 	a, useless, err := r.assess(ctx, row, source, at)
@@ -65,10 +65,11 @@ func (r *Runner) keep(ctx context.Context, row metadata.SealRecord, at core.Plac
 	return r.replicas.Verify(ctx, row, at)
 }
 
-// assess fences a replica that is no holder and looks at what it has. A useless one is damaged, or differs from the extent as far as it
-// goes; one that contradicts its end is an alarm, and stays as it is: it may have what was acknowledged and is nowhere else. What lies beyond an end that an operator
-// accepted is useless, too, but not while nobody else has all before that end. What is left of an extent nothing proves but that no store had more: who
-// has another content keeps it.
+// assess fences a replica that is no holder, and checks its records. A replica is useless if it is damaged, or differs
+// from the extent before the replica's end. A replica that contradicts the end of the extent is an alarm and stays as
+// it is: it may have the only copy of acknowledged records. Records beyond an end that an operator accepted are
+// useless, too, unless no other store has everything before that end. After records were given up, only the fact that
+// no store had more proves the rest, so a replica with another content keeps it.
 func (r *Runner) assess(ctx context.Context, row metadata.SealRecord, source, at core.Place) (a core.FenceAnswer, useless bool, err error) {
 	fctx, cancel := context.WithTimeout(ctx, targetTimeout)
 	defer cancel()

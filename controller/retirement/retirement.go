@@ -129,7 +129,7 @@ func (r *Runner) Run(ctx context.Context) {
 	})
 }
 
-// round takes every queue's extents a step on. What cannot be read is left as it is.
+// round takes every queue's extents a step on. A queue or extent that cannot be read stays as it is.
 func (r *Runner) round(ctx context.Context) {
 	r.marks, r.removes = AtOnce, AtOnce
 	asked, trusted := false, false
@@ -263,7 +263,8 @@ func (r *Runner) mark(ctx context.Context, e Extent) error {
 	return nil
 }
 
-// decide retires a marked extent, or undoes the mark. What goes unconsumed is recorded first: what cannot be recorded is not done.
+// decide retires a marked extent, or undoes the mark. The loss of unconsumed messages is recorded first; if it cannot
+// be recorded, the extent is not retired.
 func (r *Runner) decide(ctx context.Context, m metadata.SealRecord, verdict retention.Verdict, p progress.Progress) error {
 	id, to := m.Extent.ID, core.ExtentRetired
 	if verdict == retention.Keep || !r.trusted() {

@@ -121,7 +121,8 @@ func TestWindow_ManyHoles(t *testing.T) {
 	})
 }
 
-// What is far beyond makes bits ranges again; once the holes have moved up, bits come back, also where the first ones were dropped.
+// A seq far beyond the others turns bits into ranges again. Once the holes have moved up, the bits come back, also
+// where the first ones were dropped.
 func TestWindow_BitsEndAndComeBack(t *testing.T) {
 	var w acklevel.Window
 	holes := func(from, to core.Seq) {

@@ -102,8 +102,8 @@ func uvarintLen(v uint64) uint64 {
 	return n
 }
 
-// Decode reads a window of at most maxRanges ranges, or of bits, from the front of b and returns what follows it. What is cut
-// short, too long or not of the one form is CodeCorrupt.
+// Decode reads a window of at most maxRanges ranges, or of bits, from the front of b and returns what follows it. Input
+// that is cut short, too long, or not in the one valid form is CodeCorrupt.
 func Decode(b []byte, maxRanges int) (w *Window, bitmap bool, rest []byte, err error) {
 	w, bitmap, rest, err = decode(b, maxRanges)
 	if err != nil {

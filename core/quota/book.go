@@ -15,8 +15,8 @@ const (
 	RenewEvery = time.Second
 )
 
-// Book is who holds how much of one budget. What is held and not over is never more than the budget was when the last of it was given: a host
-// gets more only once others hold less, or theirs is over.
+// Book has the parts of one budget that hosts hold. The parts that are not over never add up to more than the budget
+// had when the last part was given: a host gets more only when others hold less, or when their parts are over.
 type Book struct {
 	holds map[core.RunID]*hold
 }

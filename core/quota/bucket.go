@@ -11,9 +11,10 @@ import (
 // Burst is how long a bucket saves up what is not used.
 const Burst = time.Second
 
-// Bucket keeps a rate. What is taken is paid for as time passes; it is open while less than Burst is owed, and what is taken then is charged as a
-// whole: a message larger than the bucket passes, and those after it wait. In any time t it lets pass at most rate × (t + Burst) and, for
-// each of those who take side by side, the last of what they took.
+// Bucket keeps a rate. Each amount taken is a debt, which is paid as time passes. The bucket is open while the debt is
+// less than Burst, and the amount taken then is charged as a whole: a message larger than the bucket passes, and the
+// messages after it wait. In any time t at most rate × (t + Burst) passes, plus the last amount of each concurrent
+// caller.
 //
 // The zero Bucket lets nothing pass that is worth the name; Set it first. Safe for concurrent use, without a lock.
 type Bucket struct {
@@ -25,8 +26,8 @@ type Bucket struct {
 // leastRate is what a bucket keeps instead of no rate at all: one in an hour.
 const leastRate = 1.0 / 3600
 
-// Set changes the rate per second. What is owed stays owed, also by a clock that was set back since the last Set: who waits must not wait for
-// what was taken back.
+// Set changes the rate per second. The debt stays, also when the clock was set back since the last Set: callers must
+// not wait for the hours that the clock lost.
 func (b *Bucket) Set(rate float64, now time.Time) {
 	rate = max(rate, leastRate)
 	if math.IsNaN(rate) {

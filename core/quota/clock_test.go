@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestBucket_ClockThatGoesBack: somebody sets the clock of a host back by an hour. Whoever publishes there must not wait for that hour: with the
-// next lease, within a second, what was owed counts by the new clock.
+// TestBucket_ClockThatGoesBack: somebody sets the clock of a host back by an hour. Its publishers must not wait for
+// that hour: with the next lease, within a second, the debt counts by the new clock.
 func TestBucket_ClockThatGoesBack(t *testing.T) {
 	var b Bucket
 	b.Set(100, start)

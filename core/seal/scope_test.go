@@ -139,9 +139,10 @@ func TestDecide_SmallScope(t *testing.T) {
 	t.Logf("%d inputs", decisions)
 }
 
-// TestDecide_AckedSurvives plays the protocol in small: honest lengths, of which the minimum was acknowledged; any subset
-// answers; any replicas but one restarted, and each of those may have lost some of its tail. A replica may be lost with its
-// store, which an operator says. Whatever is decided keeps what was acknowledged, and a second sealer that sees another subset after the end was told agrees with the first.
+// TestDecide_AckedSurvives plays the protocol in small: honest lengths, of which the minimum was acknowledged; any
+// subset answers; any replicas but one restarted, and each of those may have lost some of its tail. A replica may be
+// lost with its store, which an operator says. Every decision keeps the acknowledged records, and a second sealer that
+// sees another subset after the end was told agrees with the first.
 func TestDecide_AckedSurvives(t *testing.T) {
 	const top = 2
 	type replica struct {

@@ -112,7 +112,7 @@ func (v *View) Reasons() []Reason {
 	}
 	switch own {
 	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, RetryQueueing, RetryNotWritable:
-		// The message is where it should be. What lies behind it may have a reason of its own to wait.
+		// The message is where it should be. The messages behind it may have reasons of their own to wait.
 		if v.AtLimit || v.Full {
 			out = out[:0]
 			add(OutstandingLimit, v.AtLimit)

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/frontend/bodies"
 )
 
-// FuzzStrictJSON reads any text as the bodies of several calls. What is taken comes back the same.
+// FuzzStrictJSON reads any text as the bodies of several calls. An accepted body stays the same when it is encoded and
+// decoded again.
 func FuzzStrictJSON(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"queue":"/t/a","messages":[{"payload":"YQ==","headers":{"a":"b"},"delay":"1.5s","deliverAt":"2026-01-02T03:04:05Z"}]}`, `{"tokens":["a",null]}`,

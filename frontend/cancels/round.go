@@ -16,7 +16,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// verdict is what is known of the messages in one group. What an owner has said stays true: see core/cancel.
+// verdict has the states of the messages in one group. An answer of an owner stays true: see core/cancel.
 type verdict struct {
 	group    metadata.GroupRecord
 	outcomes []cancel.Outcome // "": not known yet
@@ -147,7 +147,8 @@ func (r *round) outcome(word string, g metadata.GroupRecord, m Message) cancel.O
 	return cancel.Delivered
 }
 
-// settled is the outcome of what a group has done with. What was published before the group began, and is not due, it never had.
+// settled is the outcome of a message that the group has settled. A message that was published before the group began,
+// and is not due, was never the group's.
 func (r *round) settled(g metadata.GroupRecord, m Message) cancel.Outcome {
 	from := g.Created
 	if g.Spec.Start.Mode == core.StartTime {

@@ -150,8 +150,8 @@ func (g Gauge) Committed(ctx context.Context, e core.Extent) (last core.Seq, kno
 	return 0, known
 }
 
-// Beyond reports whether none of an extent's stores has a message, committed or not: all of them say so. What is committed a store may not know, as
-// when it has just started.
+// Beyond reports whether none of an extent's stores has a message, committed or not: all of them say so. A store may
+// not know the committed seq, for instance after its start.
 func (g Gauge) Beyond(ctx context.Context, e core.Extent, seq core.Seq) bool {
 	req, asked := &pb.GetReplicaRequest{Extent: e.ID.ID[:]}, 0
 	for h, timeout := range g.there(e.Replicas) {

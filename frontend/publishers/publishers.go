@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Pool keeps a publisher per queue between calls, and closes those that nobody used for a while. Who owns it opens it, sweeps it and closes it.
-// Safe for concurrent use.
+// Pool keeps a publisher per queue between calls, and closes those that nobody used for a while. Its owner opens it,
+// sweeps it and closes it. Safe for concurrent use.
 type Pool struct {
 	make func(metadata.QueueRecord) *publish.Publisher
 	most int

@@ -44,8 +44,8 @@ type Gate struct {
 	pending atomic.Int64 // bytes that were taken and not answered
 }
 
-// Ask is how many of so many messages, and how many bytes of them, may pass now, and why not all. When it is not nothing, the first message passes,
-// however large. Who lets some pass charges them.
+// Ask returns how many of the messages, and how many bytes of them, may pass now, and why not all. If any may pass, the
+// first message passes, however large. The caller charges the messages that it lets pass.
 func (g *Gate) Ask(messages, bytes int, now time.Time) (passMessages, passBytes int, over *Over) {
 	limits, cap := g.tenant.limits.Load(), g.cap.Load()
 	if limits == nil && cap == 0 {

@@ -25,7 +25,7 @@ type Deps struct {
 	Lease func(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error)
 }
 
-// tenant is one namespace. What is not atomic is the loop's.
+// tenant is one namespace. The loop owns the fields that are not atomic.
 type tenant struct {
 	name     string
 	limits   atomic.Pointer[core.NamespaceSpec] // nil: none

@@ -55,7 +55,7 @@ func TestWriter_ChainPassesOnAfterTheEnd(t *testing.T) {
 	})
 }
 
-// What a failing writer has taken for a batch is not lost, and keeps its place.
+// Records that a failing writer has gathered for a batch are not lost, and keep their place.
 func TestWriter_ChainTakesTheBatchBeingMade(t *testing.T) {
 	b := newHarness(t, 1)
 	b.w.Extent.Chain = 1

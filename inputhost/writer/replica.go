@@ -55,8 +55,9 @@ func OpenReplica(ctx context.Context, mux *ws.Mux, w *Writer, replica int) (Repl
 	return s, nil
 }
 
-// Append queues a batch on the link: the frame's head and the batch header in one small buffer, the records as they are. It never waits:
-// a store that reads slowly must not hold up the other extents of the link. What may gather is bounded by the writers' bounds.
+// Append queues a batch on the link: the frame's head and the batch header in one small buffer, the records as they
+// are. It never waits: a store that reads slowly must not hold up the other extents of the link. The writers' bounds
+// limit the bytes that wait on the link.
 func (s *stream) Append(h wire.BatchHeader, records []byte, committed core.Seq, release func()) error {
 	head := wire.AppendAppendHead(s.head[:0], s.id, committed, wire.BatchHeaderLen+len(records))
 	n := len(head)

@@ -37,8 +37,9 @@ const (
 	tellEvery = time.Minute
 )
 
-// settle asks for the seal until L is known and everything is answered: acknowledged up to L once enough replicas hold it, appended again
-// beyond it. What has no answer by its publish deadline is unknown from then on, and is never appended again.
+// settle asks for the seal until the end seq is known and every record is answered: acknowledged up to the end seq once
+// enough replicas hold it, appended again beyond it. A record without an answer at its publish deadline is unknown from
+// then on, and is never appended again.
 func (w *Writer) settle(ctx context.Context, reason string, sent []*batch, unsent []Chunk) {
 	w.mu.Lock()
 	end := End{Floor: w.mu.tracker.Committed(), Reason: reason}

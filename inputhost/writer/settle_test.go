@@ -126,9 +126,10 @@ type zombieStore struct {
 	fenced  bool
 }
 
-// TestWriter_AcknowledgesOnlyWhatIsSealed lets appends, acknowledgements and the fences of any of the stores come in any order, and the writer learn of
-// the end before or after the acknowledgements that were under way. Whatever it acknowledges must be in the extent as any of the fenced stores alone
-// would have it sealed, and each chunk is answered once or appended again.
+// TestWriter_AcknowledgesOnlyWhatIsSealed lets appends, acknowledgements and the fences of any of the stores come in
+// any order, and the writer learn of the end before or after the acknowledgements that were under way. Every
+// acknowledged record must lie in the extent as any of the fenced stores alone would seal it, and each chunk is
+// answered once or appended again.
 func TestWriter_AcknowledgesOnlyWhatIsSealed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(rt, "replicas")

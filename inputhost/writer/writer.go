@@ -14,7 +14,7 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Bounds of what a writer has under way. What arrives above them gathers into larger batches.
+// These bounds limit the batches in flight of a writer. Records that arrive above them gather into larger batches.
 const (
 	maxInFlightBatches = 8
 	maxInFlightBytes   = 8 << 20
@@ -66,7 +66,8 @@ type Limits struct {
 	MaxRecords      core.Seq      // it never holds more, and is replaced a little before; 0: any number
 }
 
-// roll is how many records are a reason to replace the extent. What comes until its successor is open has room above that.
+// roll is the number of records at which the extent is replaced. The limit leaves room for records that arrive until
+// its successor is open.
 func (l Limits) roll() core.Seq { return l.MaxRecords - l.MaxRecords/8 }
 
 // state of a writer:
@@ -217,7 +218,8 @@ func (w *Writer) finish() {
 	w.end(reason, "", nil, nil, nil)
 }
 
-// Fail ends the writer at once: a store refused, broke or was too slow ("": none did). What is under way waits for the seal.
+// Fail ends the writer at once: a store refused, broke or was too slow ("": none did). Records without an answer wait
+// for the seal.
 func (w *Writer) Fail(store core.HostID, cause error) {
 	w.mu.Lock()
 	if w.mu.state == ended {

@@ -16,7 +16,8 @@ const (
 	RunHeader  = "Columba-Run"  // the id of its run
 )
 
-// Identify puts a host and its run into the header of an answer. Whoever asks at an address cannot know otherwise who answers there.
+// Identify puts a host and its run into the header of an answer. A caller that knows only an address learns by it which
+// host answers.
 func Identify(h http.Header, id core.HostID, run core.RunID) {
 	h.Set(HostHeader, string(id))
 	h.Set(RunHeader, run.String())

@@ -19,9 +19,10 @@ const (
 	paceLeast = 64 << 10
 )
 
-// pacing spreads what is sent to a host that throttles. Whoever sends all it has after each pause sends it in bursts, for which everybody else at that
-// host's stores waits, as large as the pause is long; so it sends evenly, at a little more than what the host stored since its last refusal. The pace
-// grows with time and ends when the host has refused nothing for a while. It has no clock: times are the publisher's.
+// pacing spreads the records that are sent to a host that throttles. A publisher that sends everything after each pause
+// sends in bursts, as large as the pause is long, and all others at that host's stores wait for a burst. So the
+// publisher sends evenly, at a little more than the rate that the host stored since its last refusal. The pace grows
+// with time and ends when the host has refused nothing for a while. It has no clock: times are the publisher's.
 type pacing struct {
 	rate    float64 // bytes per nanosecond that the host stored; 0: as fast as it goes
 	refused int64   // when it did last; 0: never

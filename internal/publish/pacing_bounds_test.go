@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Whatever happens when, a pace stays a number, and its pauses within their bounds. The loop looks at the clock before it has the lock, so what it sends
-// may be dated before a refusal.
+// In any order of events a pace stays a number, and its pauses within their bounds. The loop reads the clock before it
+// has the lock, so a send may have a time before that of a refusal.
 func TestPacing_Bounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p pacing

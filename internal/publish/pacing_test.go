@@ -97,7 +97,7 @@ func TestPacing_SpreadsWhatALimitLetsThrough(t *testing.T) {
 	}
 }
 
-// Whatever limits, trips and pauses are like, a pace leaves little of a limit unused.
+// With any limits, round trips and pauses, a pace leaves little of a limit unused.
 func TestPacing_UsesTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		publishers := rapid.IntRange(1, 8).Draw(t, "publishers")
@@ -115,7 +115,7 @@ func TestPacing_UsesTheLimit(t *testing.T) {
 	})
 }
 
-// What a host refuses for long is not sent at a pace, nor is what comes long after a refusal.
+// Records that a host refuses for long are not sent at a pace, nor are records long after a refusal.
 func TestPacing_Ends(t *testing.T) {
 	paced := func() *pacing {
 		var p pacing

@@ -325,7 +325,7 @@ func (p *Publisher) Flush(ctx context.Context) error {
 	}
 }
 
-// Close refuses new records, flushes, and ends Run. What has no outcome when ctx ends fails.
+// Close refuses new records, flushes, and ends Run. Records without an outcome when ctx ends fail.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.mu.closed == nil {

@@ -40,8 +40,8 @@ type session struct {
 
 var _ ws.StreamHandler = (*session)(nil)
 
-// takes reports whether the batch may be sent now. What is still gathering waits for the write under way, and while several
-// batches are in flight; a full batch goes as soon as the window has room.
+// takes reports whether the batch may be sent now. A batch that still gathers records waits for the write under way,
+// and while several batches are in flight; a full batch goes as soon as the window has room.
 func (s *session) takes(b *batch, gathering bool) bool {
 	if s.writing > 0 {
 		return false
@@ -235,8 +235,9 @@ func (p *Publisher) moveAwayLocked(s *session, why error) bool {
 	return true
 }
 
-// In a CP queue records are stored in the order they were taken. So there is one session at a time, and it ends with the first record that is
-// not stored: the next one, with a higher number, goes on from there. What the host still holds of older sessions it drops.
+// In a CP queue records are stored in the order of the Append calls. So there is one session at a time, and it ends
+// with the first record that is not stored: the next session, with a higher number, goes on from there. The host drops
+// the records that it still holds of older sessions.
 
 // nextSession numbers the sessions from 1.
 func (p *Publisher) nextSession() uint64 {

@@ -9,8 +9,8 @@ import (
 // decodedKey is under which a request's context has the function of WithDecoded.
 type decodedKey struct{}
 
-// WithDecoded is a context for a request to a Handler, which calls done as soon as the request's body is decoded. What the call does from then on is its
-// work. done is not called when the body cannot be decoded, and for a stream it is called before.
+// WithDecoded is a context for a request to a Handler, which calls done as soon as the request's body is decoded. From
+// then on the call works. done is not called when the body cannot be decoded, and for a stream it is called before.
 func WithDecoded(ctx context.Context, done func()) context.Context {
 	return context.WithValue(ctx, decodedKey{}, done)
 }

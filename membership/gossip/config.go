@@ -99,8 +99,8 @@ func resolve(ctx context.Context, addr string) (net.IP, int, error) {
 	return ips[0], int(port), nil
 }
 
-// bridge hands the lines of serf and memberlist to slog. What matters of them the Monitor says itself, so they are at lower levels here. Any packet
-// may cause an error's line.
+// bridge passes the log lines of serf and memberlist to slog. The Monitor logs the important events itself, so these
+// lines have lower levels here. Any packet may cause an error's line.
 type bridge struct {
 	log     *slog.Logger
 	limited *slog.Logger

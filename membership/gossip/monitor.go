@@ -53,7 +53,7 @@ type Monitor struct {
 	events  chan serf.Event
 	doubles map[core.RunID]time.Time // older live runs of a host, and when each is logged next; the refreshing goroutine's
 
-	// What tests change before Start.
+	// Tests change these fields before Start.
 	doubleGrace, reconnectEvery time.Duration
 	wrap                        func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// FuzzHostOf reads any tags: any process that reaches the gossip port sends some. What is a host comes back the same.
+// FuzzHostOf reads any tags: any process that reaches the gossip port sends some. An accepted host stays the same when
+// its tags are written and read again.
 func FuzzHostOf(f *testing.F) {
 	id := core.ID{1, 2, 3}.String()
 	f.Add("host-1", "storehost,inputhost", "127.0.0.1:4922", "rack-1", id)

@@ -81,7 +81,8 @@ func (in *Intake) Serve(w http.ResponseWriter, r *http.Request, address string, 
 	}
 	control := http.NewResponseController(w)
 	if !isCall || r.Method != http.MethodPost {
-		// No page needs more than a few bytes. What the handler leaves is read within the deadline, too.
+		// No page needs more than a few bytes. The rest of the body that the handler leaves is read within the
+		// deadline, too.
 		_ = control.SetReadDeadline(time.Now().Add(calmPause)) // a connection without deadlines is one of a test
 		r.Body = http.MaxBytesReader(w, r.Body, maxPage)
 		next.ServeHTTP(w, r)

@@ -13,7 +13,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 )
 
-// What decoding makes of a few bytes, in bytes: about as much as the library allocates.
+// Decoding allocates about this many bytes for each of these.
 const (
 	messageWeight = 192 // a message, with its place in a list or a map
 	itemWeight    = 24  // an element of a list that is no message
@@ -48,8 +48,8 @@ func procedure(path string) (input protoreflect.MessageDescriptor, public, ok bo
 	return m.Input(), strings.HasPrefix(service, "Message") || strings.HasPrefix(service, "Admin"), true
 }
 
-// weighProto estimates what a message takes when it is decoded, in bytes; it stops counting beyond most. What does not parse weighs what
-// is before it: decoding ends there, too.
+// weighProto estimates what a message takes when it is decoded, in bytes; it stops counting beyond most. If the message
+// does not parse, the part before the error is weighed: decoding ends there, too.
 func weighProto(b []byte, m protoreflect.MessageDescriptor, most int64) (weight int64) {
 	fields := m.Fields()
 	for i := 1; len(b) > 0 && weight <= most; i++ {

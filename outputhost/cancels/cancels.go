@@ -129,8 +129,9 @@ func (d *Desk) late(pending []cancel.Pending) (late []core.ID) {
 	return late
 }
 
-// Hold asks a share to withhold a message that is due then; began is since when the share is this host's. Who had it before may have handed out what was
-// due before that, and have died before it was saved: for such a message it is too late.
+// Hold asks a share to withhold a message that is due then; began is the time since when the share is this host's. An
+// earlier owner may have delivered messages that were due before began, and have died before it saved that: for such a
+// message it is too late.
 func Hold(s *dispatch.Share, seq core.Seq, due, began, now time.Time) string {
 	st := s.Standing(seq)
 	fresh := st.Place == dispatch.PlaceUnread || st.Attempts == 0 && st.Place != dispatch.PlaceDone

@@ -185,7 +185,7 @@ type timersAsleep struct {
 	first  core.Seq // … and that one
 }
 
-// countDue asks stores how many of them are due. What cannot be asked counts as not due.
+// countDue asks stores how many of them are due. Messages of stores that do not answer count as not due.
 func (x *Inspector) countDue(ctx context.Context, g Group, all []*timersAsleep, now time.Time) {
 	var calls errgroup.Group
 	calls.SetLimit(lookAtOnce)

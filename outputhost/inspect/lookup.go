@@ -107,7 +107,7 @@ func (x *Inspector) appendedTo(ctx context.Context, e core.Extent, since time.Ti
 		}
 		return seal.ReadableTo(), from, nil
 	}
-	// What is acknowledged is durable on every replica, so one that answers is enough. It may not know yet that it is
+	// An acknowledged message is durable on every replica, so one answer is enough. It may not know yet that it is
 	// committed: reads wait for that.
 	all := x.host.Replicas(e)
 	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)

@@ -6,7 +6,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// FuzzTimersAfter reads any text as the page token of a listing of timers. What is taken is written as a token that
+// FuzzTimersAfter reads any text as the page token of a listing of timers. An accepted token is encoded to a token that
 // means the same, and no time is before 1970: the index of a timer extent has none.
 func FuzzTimersAfter(f *testing.F) {
 	const receipt = "01a20a38-8e43-7aae-a0d7-2e3ff26532df:1"

@@ -48,8 +48,8 @@ const (
 	lookDueTimeout = 3 * time.Second  // of one message in the retry queue
 )
 
-// findDead reads what was appended to the dead letter queue since the first of the messages may have been. Those that
-// were merged or purged meanwhile count as long as a store has them.
+// findDead reads the messages appended to the dead letter queue since the earliest time at which the first of the given
+// messages may have been appended. Messages that were merged or purged meanwhile count as long as a store has them.
 func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[past.Copy]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -1,6 +1,6 @@
 // Package transfer appends messages that leave the shares of groups to the groups' built-in queues: durably there
 // first, then the share is told, and settles them. There is one way for all destinations; what differs between them is
-// a route. What a transfer is, and what it promises, is in core/dispatch.
+// a route. core/dispatch defines a transfer and its promises.
 package transfer
 
 import (
@@ -99,8 +99,8 @@ type letter struct {
 	record *wire.Record
 }
 
-// send appends messages; their outcomes come back to their shares. Those that the queue may have already are looked for
-// there first. The group is pumped for all that came together; after appends that did not begin, by the caller.
+// send appends messages; their outcomes come back to their shares. It first looks in the queue for messages that may be
+// there already. The group is pumped for all that came together; after appends that did not begin, by the caller.
 func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) {
 	r := &routes[some[0].To]
 	err := r.prepare(ctx, m, g)

@@ -10,9 +10,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones leave with the
-// next table that is dropped: cutting costs a sync of the manifest. What is damaged is always cut out: a repaired copy would be read
-// through the damage below it.
+// exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones leave with
+// the next table that is dropped: cutting costs a sync of the manifest. A damaged extent is always cut out: a repaired
+// copy would be read through the damage below it.
 const exciseAbove = 64 << 10
 
 // doPatience is how long a step waits for its answer: longer than any call, so that a disk which is only slow fails nothing.

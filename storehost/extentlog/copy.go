@@ -7,7 +7,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Copy implements Log. That the rolling checksums go on from what is here shows that the prefixes agree.
+// Copy implements Log. The new rolling checksums continue the checksum of this replica: that proves that both have the
+// same records before.
 func (e *Engine) Copy(id core.ExtentID, batches []byte) (core.Seq, error) {
 	x := e.extent(id)
 	var last core.Seq

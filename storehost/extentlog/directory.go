@@ -335,7 +335,8 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 	select {}
 }
 
-// hurry is when somebody waits for tables, or soon will. What the log takes does not tell: it takes nothing while it waits.
+// hurry reports whether writers wait for tables, or soon will. The rate of the log does not show it: the log accepts
+// nothing while it waits.
 type hurry struct {
 	opening atomic.Bool // the database makes tables of what its logs hold
 	behind  atomic.Bool // several memtables are written together

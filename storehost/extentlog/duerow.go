@@ -23,7 +23,8 @@ type dueEntry struct {
 	record []byte
 }
 
-// dueEntries are those of a batch, added in the order of their seqs. What is sorted is small, and moves often: the entries are moved once.
+// dueEntries are the entries of a batch, added in the order of their seqs. Sorting moves small keys many times, and
+// each entry only once.
 type dueEntries struct {
 	added, sorted []dueEntry
 	places        []duePlace

@@ -18,7 +18,7 @@ const (
 	closePatience = 5 * time.Second
 )
 
-// What Close answers for a log that has failed and cannot be closed.
+// Close returns one of these errors for a log that has failed and cannot be closed.
 var (
 	// ErrLeft says that goroutines and memory of the log stay until the process ends. They change no file any more, and the directory can be opened anew.
 	ErrLeft = errors.New("what is left of the failed log stays in memory")

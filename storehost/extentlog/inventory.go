@@ -15,8 +15,8 @@ type InventoryQuery struct {
 	Most    int      // replicas and removals in one answer, at least 1
 }
 
-// Inventory is what changed, in the order of the changes. Who puts answers together takes out what is Removed first and puts the
-// Replicas in then: an extent in both is back again.
+// Inventory is what changed, in the order of the changes. To combine answers, first take out the extents in Removed,
+// then put the Replicas in: an extent in both is back again.
 //
 // A replica changes when it is opened, fenced, sealed, complete up to its end, damaged, or hears of a newer version of its
 // holders; not with every append.

@@ -84,8 +84,9 @@ type Log interface {
 	// told last. CodeConflict for another version, for an extent that takes appends, and for one that was never told an end, or is not here. That it was removed
 	// is remembered. Idempotent: CodeConflict does not come for one that is remembered as removed by that version or a newer one.
 	Remove(id core.ExtentID, version uint64) error
-	// Failed is closed once the log has failed to write: it takes nothing more, answers everything that waits, and goes on reading. What it was writing may
-	// be on the disk or not; who opens the directory anew finds out. The cause is what all calls answer.
+	// Failed is closed once the log has failed to write: it takes nothing more, answers everything that waits, and goes
+	// on reading. The writes under way may be on the disk or not; the next Open of the directory finds out. The cause
+	// is what all calls answer.
 	Failed() <-chan struct{}
 	// Probe writes, syncs and removes a small file beside the log: whether it is worth while to open a failed log anew. It may hang with the disk.
 	Probe() error

@@ -85,8 +85,8 @@ func (e *Engine) openHome() (db *pebble.DB, full *core.Error, err error) {
 	return db, full, err
 }
 
-// returnToWriting opens the database anew once there is room; only housekeep calls it. Reads are refused meanwhile. What is known in memory
-// stays true, since nothing was written.
+// returnToWriting opens the database anew once there is room; only housekeep calls it. Reads are refused meanwhile. The
+// state in memory stays true, since nothing was written.
 func (e *Engine) returnToWriting() {
 	if e.readOnly.Load() == nil || e.lacksRoom(e.fs.PathJoin(e.dir, databaseDir)) != nil {
 		return

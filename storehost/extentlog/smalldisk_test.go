@@ -115,8 +115,8 @@ func flood(l extentlog.Log, id core.ExtentID, w *extentlogtest.Writer, size int)
 	return taken - depth*size, refused
 }
 
-// TestOpen_FullDisk: something else has filled the disk while the store was down. What it has is read; it takes changes when it is started
-// with room.
+// TestOpen_FullDisk: something else has filled the disk while the store was down. Its records can be read; it accepts
+// changes when it is started with room.
 func TestOpen_FullDisk(t *testing.T) {
 	disk := smallDisk(t, "64m")
 	dir := filepath.Join(disk, "store")

@@ -42,7 +42,7 @@ type fill struct {
 	taken       int64 // by then
 }
 
-// look reads the disk's fill. What was taken may not all be on it yet; the reserve covers that.
+// look measures how full the disk is. Accepted bytes may not all be on it yet; the reserve covers them.
 func (s *space) look(fs vfs.FS, dir string) {
 	taken := s.taken.Load()
 	usage, err := fs.GetDiskUsage(dir)

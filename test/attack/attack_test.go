@@ -57,7 +57,7 @@ func zip(pattern []byte, n int) []byte {
 	return b.Bytes()
 }
 
-// post sends a body to a call, and reads what comes. Whatever that is, it is the server's right.
+// post sends a body to a call, and reads the answer. The server may answer anything.
 func post(ctx context.Context, client *http.Client, addr, call, kind, packing string, body io.Reader) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/columba.v1."+call, body)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // attack does something to the server at addr until ctx ends, and has ended it all when it returns.
 type attack func(ctx context.Context, addr string)
 
-// attacks make the attacks by their name. What an attack sends is made before it begins.
+// attacks make the attacks by their name. The bytes of an attack are made before it begins.
 var attacks = map[string]func() attack{
 	"GzipBombs": gzipBombs, "ElementBombs": elementBombs, "ElementBombsOfOtherCase": elementBombsOfOtherCase, "StalledBodies": stalledBodies, "SmallStalledBodies": smallStalledBodies,
 	"StalledCalls": stalledCalls, "ManyPulls": manyPulls, "SlowReaders": slowReaders,

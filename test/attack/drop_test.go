@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestAttack_StoresDropNothingByACallersWord has an anonymous client tell a store ends and versions that are in no metadata, and remove what it has. Whatever
-// the store answers, no acknowledged message is lost.
+// TestAttack_StoresDropNothingByACallersWord has an anonymous client tell a store ends and versions that are in no
+// metadata, and remove what it has. With any answer of the store, no acknowledged message is lost.
 func TestAttack_StoresDropNothingByACallersWord(t *testing.T) {
 	for name, tell := range map[string]func(r *pb.Replica, before *wire.BatchHeader) *pb.SealReplicaRequest{
 		"an end of nothing": func(*pb.Replica, *wire.BatchHeader) *pb.SealReplicaRequest {

@@ -16,7 +16,7 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// What an attack may do to the server and to others.
+// These bounds limit the effect of an attack on the server and on other clients.
 const (
 	maxMemory = 512 << 20 // bytes resident, at the worst moment
 	maxFactor = 2         // of the 99th percentile of another client's calls, against the same without the attack

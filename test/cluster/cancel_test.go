@@ -223,8 +223,9 @@ func TestCancel_EndUnknown(t *testing.T) {
 	})
 }
 
-// TestCancel_OverKills cancels messages shortly before they are due, again and again until there is an answer, while output hosts and the controller's process
-// are killed and shares move. Who was told that a message is cancelled for a group never sees it there; all others come.
+// TestCancel_OverKills cancels messages shortly before they are due, again and again until there is an answer, while
+// output hosts and the controller's process are killed and shares move. A message that was answered as cancelled for a
+// group never comes there; all others come.
 func TestCancel_OverKills(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestDLQ_CopiesFollowTheQueue loses one of two stores for good. Who then asks for fewer copies of the queue can also have dead letters and parked messages
-// again, in groups of the queue and of its dead letter queues.
+// TestDLQ_CopiesFollowTheQueue loses one of two stores for good. After an update to fewer copies, dead letters and
+// parked messages work again, in groups of the queue and of its dead letter queues.
 func TestDLQ_CopiesFollowTheQueue(t *testing.T) {
 	bubbleOf(t, Options{Stores: 2}, core.QueueSpec{Path: queue, Replicas: 2, MinReplicas: 2}, func(w *world) {
 		w.group("g", patient)

@@ -10,8 +10,9 @@ var (
 	groupSeeds = flag.Int("groupseeds", seeds(200)/10, "seeds to run against groups with habits")
 )
 
-// TestGroupSeeds runs random schedules of faults against groups that use what groups are promised: messages for later, long waits, dead
-// letters and what becomes of them, delivery at most once, seeks, changed settings. Which of it is chosen by the seed.
+// TestGroupSeeds runs random schedules of faults against groups that use what groups are promised: messages for later,
+// long waits, dead letters and what becomes of them, delivery at most once, seeks, changed settings. The seed chooses
+// among them.
 //
 //	go test ./test/cluster -run TestGroupSeeds -groupseed=N -steps=K
 //	go test ./test/cluster -run TestGroupSeeds -groupseeds=10000 -timeout 6h

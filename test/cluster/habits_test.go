@@ -12,7 +12,7 @@ import (
 	"github.com/columbamq/columba/tools/verify"
 )
 
-// habit is how the consumers of a group use it. What the group is promised then is judged by its name.
+// habit is how the consumers of a group use it. The habit's name selects the promises that are checked.
 type habit struct {
 	name  string
 	own   bool // tools/verify knows no such groups

@@ -328,8 +328,8 @@ func (n *nemesis) heal() {
 	n.must(n.roster.trustAll())
 }
 
-// onTwoDisks reports whether every extent that has an end is whole on more than one disk, if it ever was: what the seal row says of it does
-// not matter. What has no end yet is on the disks of all that acknowledged it.
+// onTwoDisks reports whether every extent that has an end is whole on more than one disk, if it ever was: what the seal
+// row says of it does not matter. An extent without an end is on the disks of all stores that acknowledged it.
 func (n *nemesis) onTwoDisks() bool {
 	for r, err := range metadata.All[metadata.SealRecord](context.Background(), n.Meta, metadata.Seals, metadata.PartitionID, metadata.One) {
 		n.must(err)

@@ -92,8 +92,8 @@ func (t *trial) judgeTimes(list []*taken) {
 	}
 }
 
-// judgeParked looks for messages that come back from the retry queue too early, or with other metadata than they were sent there with. What a
-// receipt names never changes, so its metadata do not either.
+// judgeParked looks for messages that come back from the retry queue too early, or with other metadata than they were
+// sent there with. The message of a receipt never changes, so its metadata do not either.
 func (t *trial) judgeParked(g core.GroupSpec, list []*taken) {
 	retry := make(map[core.ExtentID]bool)
 	for e, err := range t.Client.Admin().ListExtents(t.t.Context(), core.RetryPath(g.Queue, g.Name)) {

@@ -58,8 +58,8 @@ func (l *load) purged(key verify.Key) bool {
 	return l.mu.purge != nil && l.mu.began[key].Before(l.mu.purge.done)
 }
 
-// judgePurge looks for what was handed out when all that was stored before had been removed. What a group parks, or has among its dead letters, after that
-// may come.
+// judgePurge looks for what was handed out when all that was stored before had been removed. Messages that a group
+// parks, or makes dead letters, after that may come.
 func (t *trial) judgePurge(ledger map[verify.Key]verify.Published, list []*taken) {
 	o := t.load.mu.purge
 	if o == nil {
@@ -76,8 +76,9 @@ func (t *trial) judgePurge(ledger map[verify.Key]verify.Published, list []*taken
 	}
 }
 
-// unseenFor reports whether what was stored then was handed out to nobody for so long, since the queue handed nothing out. What a consumer was given and gave
-// back unseen is delivered again, with the same attempt: so of what is old for another reason it is not known whether the group has to skip it.
+// unseenFor reports whether what was stored then was handed out to nobody for so long, since the queue handed nothing
+// out. A message that a consumer gave back unseen is delivered again, with the same attempt. So for a message that is
+// old for another reason, the test cannot know whether the group has to skip it.
 func (t *trial) unseenFor(stored time.Time, age time.Duration) bool {
 	for _, s := range t.load.mu.shut {
 		if !s.status.CanConsume() && stored.After(s.from.Add(learned)) && stored.Add(age).Before(s.to) && !t.hinderedBetween(s.from, s.to) {

@@ -36,7 +36,7 @@ func TestConsumersMisbehave(t *testing.T) {
 	server.Must("", "create", "queue", queue)
 	l := newLoadOf(t, server, 300, []string{"work", "calm"}, "--lock-timeout", misbehaved.String(), "--max-deliveries", "unlimited")
 	l.start(1, 1)
-	// What a killed consumer had nobody has seen.
+	// No consumer has seen the messages that a killed consumer had.
 	l.noted(verify.Crash{What: "consumers are killed from now on", From: time.Now(), To: time.Now()})
 	ctx, cancel := context.WithTimeout(t.Context(), lasting)
 	defer cancel()

@@ -62,8 +62,8 @@ func consumeAll(t *testing.T, s *process.Server) {
 	}
 }
 
-// TestPowerCutAndReplacedDisk: after a power cut one of three stores comes back under its name with an empty disk. What the rules of the seal can prove is done
-// without an operator: all extents get their ends, and everything is delivered.
+// TestPowerCutAndReplacedDisk: after a power cut one of three stores comes back under its name with an empty disk. The
+// rules of the seal can decide without an operator: all extents get their ends, and everything is delivered.
 func TestPowerCutAndReplacedDisk(t *testing.T) {
 	c := powerCut(t, func(store *process.Server) {
 		for _, dir := range []string{"store", "stores"} {

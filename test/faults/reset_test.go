@@ -55,7 +55,7 @@ func TestConsumerSocketIsReset(t *testing.T) {
 	server.Must("", "create", "queue", queue)
 	l := newLoadOf(t, server, 500, []string{"work"}, "--lock-timeout", "1s", "--max-deliveries", "unlimited")
 	l.start(1, 0)
-	// What a connection had when it was lost nobody has seen.
+	// No consumer has seen the messages of a connection that was lost.
 	l.noted(verify.Crash{What: "sockets are reset from now on", From: time.Now(), To: time.Now()})
 	var s sockets
 	cl := server.Client(client.WithNetDial(s.dial))

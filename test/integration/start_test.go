@@ -81,8 +81,8 @@ func TestStartDurationBack(t *testing.T) {
 	w.gets("g", []string{"young"})
 }
 
-// TestLatestUnderLoad creates groups while a publisher is at work on an open extent. What was acknowledged before the call is
-// not delivered, what was published after it is, and between the two there is one cut per extent.
+// TestLatestUnderLoad creates groups while a publisher is at work on an open extent. Messages acknowledged before the
+// call are not delivered, messages published after it are, and between the two there is one cut per extent.
 func TestLatestUnderLoad(t *testing.T) {
 	const groups, between = 5, 3000 // messages acknowledged from one group to the next
 	w := newWorld(t)

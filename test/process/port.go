@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Ports that are given out are below those that systems give to outgoing connections, so that none of them takes one while its server is down. Who has
-// one listens on the port that is claimAt higher, and so keeps it from other tests and other processes until its own server has it.
+// Ports that are given out are below those that systems give to outgoing connections, so that none of them takes one
+// while its server is down. The holder of a port listens on the port that is claimAt higher. So no other test or
+// process takes the port until the holder's server has it.
 const (
 	lowestPort = 10000
 	claimAt    = 10000

@@ -24,7 +24,7 @@ type consumeFlags struct {
 	nackEvery     int64
 }
 
-// What --ack chooses.
+// The values of --ack.
 const (
 	ackAuto   = "auto"
 	ackNone   = "none"

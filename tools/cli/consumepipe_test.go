@@ -142,7 +142,7 @@ func TestConsume_LinesLeftInThePipeAreGivenBack(t *testing.T) {
 	}
 }
 
-// What is held is bounded by --prefetch when the output is not read, whatever becomes of the messages then.
+// --prefetch bounds the held messages when the output is not read, also if they are nacked or given back later.
 func TestConsume_PrefetchBoundsWhatIsHeld(t *testing.T) {
 	for _, c := range []struct {
 		args  []string

@@ -50,7 +50,7 @@ const (
 	readerTick = 100 * time.Millisecond
 )
 
-// all prints messages until something ends the run. What was not printed by then is given back.
+// all prints messages until something ends the run. Messages that were not printed by then are given back.
 func (r *consumeRun) all(ctx context.Context, con *client.Consumer) error {
 	r.con, r.pipe, r.batch = con, pipeOf(r.app.stdout), 1
 	receiving, stop := context.WithCancel(ctx)

@@ -99,7 +99,7 @@ func (a *app) showHostCommand() *cobra.Command {
 	}
 }
 
-// canSeal refuses an extent of the queue whose end is fixed already. What else may be wrong is for the server to say.
+// canSeal refuses an extent of the queue whose end is fixed already. The server checks everything else.
 func (a *app) canSeal(ctx context.Context, queue, id string) error {
 	e, err := ask(ctx, a, a.admin().GetExtent, &pb.GetExtentRequest{Extent: id})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// FuzzFlagValues reads any text as each kind of value that a person writes. What is taken is printed so that it is taken again, the same.
+// FuzzFlagValues reads any text as each kind of value that a person writes. An accepted value is printed as text that
+// is accepted again as the same value.
 func FuzzFlagValues(f *testing.F) {
 	for _, s := range []string{"1MiB", "1.5GB", "5B", "0B", "0.05kB", "0", "-1", "1e300TiB", "NaN", "9223372036854775807", "unlimited", "10", "-2h", "latest", "2026-01-02T15:04:05Z", "1s,2,1m", "1s,2,1m,0.1", "1s,NaN,1m", "0,0,0", ""} {
 		f.Add(s)

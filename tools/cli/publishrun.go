@@ -210,7 +210,8 @@ func (p *publishRun) outcome(line int64, r client.Receipt, err error) {
 	}
 }
 
-// failure counts a failed line and tells the first ones. That the queue is gone ends the run, and is told once, as its error.
+// failure counts a failed line and prints the first ones. A deleted queue ends the run, and is reported once, as its
+// error.
 func (p *publishRun) failure(line int64, err error) {
 	if core.CodeOf(err).Class() == core.ClassUnknown {
 		p.report.unknown++

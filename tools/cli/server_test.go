@@ -181,7 +181,7 @@ func TestCompletion_BashAlone(t *testing.T) {
 	if code != core.ExitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	// What the script asks the program is answered by a function.
+	// A function answers the questions of the script to the program.
 	test := script + `
 columba() { printf 'create\ncompletion\n:4\n'; }
 COMP_WORDS=(columba cr) COMP_CWORD=1 COMP_LINE="columba cr" COMP_POINT=10 COMP_TYPE=9

@@ -91,7 +91,8 @@ func NewAdmission(l Limits, spawn func(f func(ctx context.Context)) bool) *Admis
 	return a
 }
 
-// addressOf is the address that counts for a connection from host:port. What is no IP address counts as one together.
+// addressOf is the address that counts for a connection from host:port. All peers without an IP address count as one
+// address.
 func addressOf(hostPort string) netip.Prefix {
 	at, err := netip.ParseAddrPort(hostPort)
 	if err != nil {

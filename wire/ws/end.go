@@ -29,7 +29,7 @@ func (c *Conn) end(cause error) {
 	}
 }
 
-// decide makes cause the connection's unless it has one. Whoever gets true calls teardown.
+// decide makes cause the connection's unless it has one. The caller that gets true calls teardown.
 func (c *Conn) decide(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ type Message struct {
 	refs  atomic.Int32
 }
 
-// Buffers are pooled by powers of two. What is larger is left to the garbage collector.
+// Buffers are pooled by powers of two. Larger buffers are left to the garbage collector.
 const (
 	minClass = 12 // 4 KiB
 	maxClass = 24 // 16 MiB

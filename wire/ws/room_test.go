@@ -218,7 +218,8 @@ func TestAdmission_EndsSlowMessagesWhileOthersWait(t *testing.T) {
 	})
 }
 
-// TestAdmission_ServesWhoHoldsLeast: two addresses hold all the room, and one has more messages that wait. What becomes free is for a third address first.
+// TestAdmission_ServesWhoHoldsLeast: two addresses hold all the room, and one has more messages that wait. The room
+// that becomes free goes to a third address first.
 func TestAdmission_ServesWhoHoldsLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)

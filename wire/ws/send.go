@@ -42,8 +42,8 @@ func (c *Conn) PushOwned(header, body []byte, release func()) error {
 	return nil
 }
 
-// Full reports that SendBytes or more wait to be sent. Who uses PushOwned to send what is not bounded otherwise asks it before, and goes on when
-// Options.Drained is called.
+// Full reports that SendBytes or more wait to be sent. A caller of PushOwned whose frames have no other bound checks
+// Full before, and goes on when Options.Drained is called.
 func (c *Conn) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// write is the writer goroutine. What gathers while a message is being written, or until this goroutine's turn comes, goes into the next one; no timer
-// delays anything.
+// write is the writer goroutine. Frames that gather while a message is being written, or until this goroutine is
+// scheduled, go into the next one; no timer delays anything.
 func (c *Conn) write() {
 	ping := c.pingNowAndThen()
 	defer ping.Stop()
@@ -35,8 +35,8 @@ func (c *Conn) write() {
 		}
 		if len(segments) == 0 && pong == nil && !pinged {
 			<-c.wake // the end wakes, too
-			// Whoever woke this goroutine often has more to send: an acknowledgement of one disk sync answers many streams. On an idle machine this
-			// costs nothing.
+			// The goroutine that woke this one often has more to send: an acknowledgement of one disk sync answers many
+			// streams. On an idle machine this costs nothing.
 			runtime.Gosched()
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // Conn is one websocket. One goroutine of its own writes and one reads; all methods are safe for concurrent use.
 // Frames given to Send while a write is under way leave together in one message (≤ 1 MiB).
 //
-// A Conn writes and reads while Run runs; frames may be queued before. Whoever got a Conn calls Run, or Close or Abort.
+// A Conn writes and reads while Run runs; frames may be queued before. The owner of a Conn calls Run, or Close or
+// Abort.
 //
 //	made ──Run──▶ running ──Close, handler failed──▶ closing ──peer's answer, 1 s──▶ ended
 //	  └──Close, Abort──────────┴──Abort, error, peer closed, ctx cancelled───────────▶┘

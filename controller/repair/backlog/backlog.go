@@ -73,7 +73,8 @@ func (b *Backlog) Want(id core.ExtentID) {
 	b.Wake()
 }
 
-// Sweep asks for a look at all extents: a store came, went or changed. Those that could not be copied need not wait any longer.
+// Sweep asks for a check of all extents, because a store came, went or changed. Extents that could not be copied before
+// are checked at once.
 func (b *Backlog) Sweep() {
 	b.mu.Lock()
 	b.mu.sweep = true
@@ -143,7 +144,7 @@ func (b *Backlog) Next(urgent bool, now time.Time, stop context.CancelCauseFunc)
 	return core.ExtentID{}, false
 }
 
-// What a look may end with that puts the extent into the other queue at once.
+// A check that ends with one of these errors puts the extent into the other queue at once.
 var (
 	ErrNotUrgent = errors.New("it can wait, with the others") // what was asked for in haste
 	ErrUrgent    = errors.New("it has become urgent")         // what was done slowly

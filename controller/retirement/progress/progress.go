@@ -72,8 +72,9 @@ func (p Progress) Consumed(id core.ExtentID) []time.Time {
 	return out
 }
 
-// Unconsumed is how many messages of a sealed extent the group that is furthest behind has not consumed, or a little more: what it consumed
-// out of order is not counted. Without a group it is all of them. What selections have taken is nobody's any more.
+// Unconsumed is how many messages of a sealed extent the group that is furthest behind has not consumed, or a little
+// more: what it consumed out of order is not counted. Without a group it is all of them. Messages taken by selections
+// are not counted.
 func (p Progress) Unconsumed(ctx context.Context, meta metadata.Store, row metadata.SealRecord) (uint64, error) {
 	if len(p) == 0 {
 		return uint64(row.Remaining()), nil

@@ -89,8 +89,9 @@ type Sealed struct {
 	Ended time.Time // when its end was fixed, or its home was changed since
 }
 
-// JudgeSealed is Judge by who reads the extent: consumed is when each of those had consumed it, zero for one that has not. What was merged
-// counts from the merge; what was purged goes at once; what is being staged stays.
+// JudgeSealed is Judge for the read scope of an extent: consumed has the time when each reading group had consumed it,
+// zero for a group that has not. The time of a merged extent counts from the merge. A purged extent is due at once. A
+// staging extent is never due.
 func (p Policy) JudgeSealed(e Sealed, consumed []time.Time, now time.Time) Verdict {
 	switch e.Home.Kind {
 	case core.HomeStaging:

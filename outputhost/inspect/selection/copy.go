@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Copy has a replica of a staging extent hold these batches, durably. What it has of them already, from a try of
-// before, it is not given again; CodeConflict when that is something else, or what comes before them is missing.
+// Copy has a replica of a staging extent hold these batches, durably. Batches that it already has from an earlier try
+// are not sent again. CodeConflict: the replica has other records there, or lacks the records before them.
 func Copy(ctx context.Context, store columbav1connect.StoreServiceClient, stage core.Extent, on core.HostID, batches []byte) error {
 	disk := stage.Disk(on)
 	expected := &pb.StoreIdentity{Store: string(on)}

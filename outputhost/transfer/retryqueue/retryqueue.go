@@ -58,7 +58,8 @@ func errDeleted(g metadata.GroupRecord) error {
 	return core.Errorf(core.CodeNotFound, "group %s of queue %s was deleted", g.Spec.Name, g.Spec.Queue)
 }
 
-// build makes the rows of the queue. Who deletes the group meanwhile may not have found them: then they are undone.
+// build creates the rows of the queue. A deletion of the group meanwhile may not have found them: then build undoes
+// them.
 func build(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) error {
 	of, _, err := metadata.Read[metadata.QueueRecord](ctx, meta, metadata.Queues, metadata.QueueKey(g.Queue), metadata.Quorum)
 	if err != nil {

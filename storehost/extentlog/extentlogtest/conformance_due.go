@@ -125,7 +125,7 @@ func dueBounds(f *fixture) {
 	}
 }
 
-// What a seal cuts off is not in the index any more.
+// Records that a seal cuts off are not in the index any more.
 func dueAfterSeal(f *fixture) {
 	e, w, random := TimerExtent(), new(Writer), rand.New(rand.NewPCG(3, 4))
 	must(f.t, f.Open(e))
