@@ -249,7 +249,7 @@ func (s *stores) opened(since time.Time, id core.HostID) {
 	}
 }
 
-// members takes over which runs of stores membership shows. What broke with one run says nothing about the next.
+// members records the runs of stores that membership shows. A failure of one run says nothing about the next.
 func (s *stores) members(hosts []membership.Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

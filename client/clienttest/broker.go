@@ -11,15 +11,15 @@
 //		})
 //	}
 //
-// It is the server itself, all roles of `columba serve`, on a network, a disk and metadata in memory: no process, no
-// file, no port. So every rule of delivery is the real one – locks, attempts, backoff, dead letters, expiry, the order
-// of cp queues – and a program gets of it the same [client.Client] as in production, with the same errors.
+// The broker is the server itself: all roles of `columba serve`, on a network, a disk and metadata in memory, without
+// process, file or port. So it has all delivery rules – locks, attempts, backoff, dead letters, expiry, the order of cp
+// queues – and a program gets the same [client.Client] as in production, with the same errors.
 //
-// In a testing/synctest bubble, as above, time is the bubble's: lock timeouts, backoffs and retentions pass at once
-// when everything waits, and in [Broker.Advance]. Without one it works as well, in real time.
+// In a testing/synctest bubble, as above, time is virtual: lock timeouts, backoffs and retentions pass at once when all
+// goroutines wait, and in [Broker.Advance]. Without a bubble the broker works in real time.
 //
-// What happens to programs in production can be made to happen: [Broker.Disconnect], [Broker.LoseRequests],
-// [Broker.LoseAnswers], [Broker.RefusePublishes], [Broker.Redeliver], [Broker.Crash].
+// These methods inject failures: [Broker.Disconnect], [Broker.LoseRequests], [Broker.LoseAnswers],
+// [Broker.RefusePublishes], [Broker.Redeliver], [Broker.Crash].
 package clienttest
 
 import (
