@@ -47,32 +47,32 @@ var texts = map[Reason]string{
 	Nothing:            "the group has settled every message that is due; `columba list delayed QUEUE GROUP` lists those that wait for their time",
 	InFlight:           "a consumer holds the message and has not settled it. If the consumer does not, the message is ready again when its lock times out",
 	Delayed:            "the last attempt failed, and the message waits for its next one. `columba list delayed QUEUE GROUP` says until when",
-	GroupDelay:         "the message waits for the group's delay; `columba update group --delay` changes the delay",
-	Blocked:            "the last attempt failed, and the group blocks exhausted messages; raise --max-deliveries, ack the message, or change the group to --exhausted dlq or drop",
+	GroupDelay:         "the message waits for the group's delay; `columba update group QUEUE GROUP --delay` changes the delay",
+	Blocked:            "the last attempt failed, and the group blocks exhausted messages. `columba update group QUEUE GROUP --max-deliveries N` delivers the message again; --exhausted dlq or drop ends the block",
 	DeadLettering:      "the message is being moved to the dead letter queue. After a failed last attempt it first waits until another message succeeds, 5 s at most, because the workers may be to blame",
-	DLQNotWritable:     "the message is exhausted, and the dead letter queue cannot be written. It is tried again every second. Check input hosts, stores and their disks",
+	DLQNotWritable:     "the message is exhausted, and the dead letter queue cannot be written. It is tried again every second. `columba list hosts` shows input hosts and stores that are down; check the disks of the others",
 	RetryQueueing:      "the message is being moved to the group's retry queue, because its delay is longer than 30 s",
-	RetryNotWritable:   "the delay of the message is longer than 30 s, and the group's retry queue cannot be written. It is tried again every second, and the message is delivered when it is due. Check input hosts, stores and their disks",
-	Ready:              "the message is delivered at the next turn of a consumer",
-	Reading:            "the message is being read from a store",
-	NoConsumer:         "the group has no connected consumer; start one",
-	NoCredit:           "all consumers hold as many messages as they asked for; they have to settle some, or start more consumers",
-	BreakerOpen:        "nothing that the group delivers succeeds, so its breaker is open: failed attempts do not count, and a few messages at a time are delivered as probes until one is acked. Check the workers and the services that they need",
-	Throttled:          "the consumers nacked every message lately, so each gets the next ones after a pause. An ack ends the pauses; `columba update group --no-nack-throttle` switches them off",
+	RetryNotWritable:   "the delay of the message is longer than 30 s, and the group's retry queue cannot be written. It is tried again every second, and the message is delivered when it is due. `columba list hosts` shows input hosts and stores that are down; check the disks of the others",
+	Ready:              "the message is about to be delivered to a consumer. If it stays, run the command again",
+	Reading:            "the message is being read from a store. If it stays, run the command again",
+	NoConsumer:         "the group has no connected consumer. Start one: your program, or `columba consume QUEUE GROUP`",
+	NoCredit:           "all consumers hold as many messages as they asked for. Start more consumers, or wait until these settle some; `columba depth QUEUE GROUP` counts the messages in flight",
+	BreakerOpen:        "nothing that the group delivers succeeds, so its breaker is open: failed attempts do not count, and a few messages at a time are delivered as probes until one is acked. last_error has the last failure: check the workers and the services that they need",
+	Throttled:          "the consumers nacked every message lately, so each gets the next ones after a pause. An ack ends the pauses; `columba update group QUEUE GROUP --no-nack-throttle` switches them off",
 	Isolated:           "the lock of the attempt before timed out, and this is the last attempt: it is made by a consumer that holds nothing else. If none is idle within 30 s, the message is delivered like any other",
-	NoReplica:          "no store that has the message can be read; bring one of them back. If their disks are lost for good, `columba seal --force` gives up the records that no store holds any more",
-	OutstandingLimit:   "the group has as many unsettled messages of this extent as it may have, and reads no more of it until some are settled",
-	CheckpointFull:     "so many messages are settled out of order that the checkpoint of this extent is full; nothing more of it is read until older messages are settled",
-	CheckpointNotSaved: "the attempt has to be saved before the message is delivered, and the metadata cannot be written; check the process with the role controller and its disk",
-	MemoryFull:         "the output host holds as many bytes as it may; consumers of all groups have to settle some, or give it more memory",
+	NoReplica:          "no store that has the message can be read. `columba list extents QUEUE` shows the extent, `columba list hosts` the stores that are down: bring one back. If their disks are lost for good, `columba seal --force QUEUE EXTENT` skips the records that no store holds any more",
+	OutstandingLimit:   "the group has as many unsettled messages of this extent as it may have, and reads no more of it until consumers settle some. `columba depth QUEUE GROUP` counts them by state",
+	CheckpointFull:     "so many messages are settled out of order that the checkpoint of this extent is full. No more of it is read until older messages are settled; `columba show message RECEIPT` shows the oldest one",
+	CheckpointNotSaved: "the attempt has to be saved before the message is delivered, and the metadata cannot be written. `columba list hosts` shows whether the controller is up; check its disk",
+	MemoryFull:         "the output host holds as many bytes as it may, and reads no more until consumers settle some. `columba depth --sort backlog` names the groups with the largest backlogs",
 	ChainOrder:         "an earlier extent of this CP queue has to be delivered first",
-	LeaseExpired:       "the output host has not heard from a controller for two seconds, and delivers nothing until it does; check the controller and the network",
-	Disabled:           "the group or its queue is not enabled for consumers; `columba update group --status enabled` (or of the queue) changes that",
-	NoOwner:            "no output host owns this extent of the group; check the controller and the output hosts",
-	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller takes it for dead; check that host",
-	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group stays where it is until then. `columba show group` says where to, `columba list audit` how it ended",
-	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get nothing of them that was not known to be committed, and a cp queue " +
-		"takes no messages. Start the stores that are away; of one whose disk is lost for good: `columba seal --force --all-of-store STORE`",
+	LeaseExpired:       "the output host has not heard from a controller for two seconds, and delivers nothing until it does. `columba list hosts` shows whether the controller is up; check the network between them",
+	Disabled:           "the group or its queue is not enabled for consumers. `columba update group QUEUE GROUP --status enabled`, or `columba update queue`, changes that",
+	NoOwner:            "no output host owns this extent of the group. `columba list hosts` shows whether the controller and an output host are up",
+	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller finds it gone; `columba list hosts` shows its state",
+	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group stays where it is until then. `columba show group QUEUE GROUP` shows the new place, `columba list audit QUEUE` how it ended",
+	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get only their committed messages, and a cp queue " +
+		"takes no messages. Start the stores that are away. For a store whose disk is lost for good: `columba seal --force --all-of-store STORE`",
 }
 
 // Reasons are all reasons, in no order.
@@ -172,7 +172,7 @@ func (v *View) own() Reason {
 	return v.waits()
 }
 
-// unread is why bytes were not read.
+// unread is the reason why the message was not read.
 func (v *View) unread() Reason {
 	switch {
 	case v.Unreadable:
