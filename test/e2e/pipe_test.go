@@ -30,7 +30,7 @@ func TestOneServer_ConsumeIntoAPipeThatIsClosed(t *testing.T) {
 	}
 	out.Close()
 	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(talk.String(), "nobody reads the output any more") {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(talk.String(), "the output is not read any more") {
 		t.Errorf("exit code %d (%s), stderr %q", code, cmd.ProcessState, talk.String())
 	}
 	type depth struct {

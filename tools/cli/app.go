@@ -71,8 +71,8 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "columba",
 		Short: "A durable, replicated task queue: server, client and tools in one binary", Version: buildVersion(),
-		Long: "Columba is a durable, replicated task queue. Producers publish messages to a queue; every consumer group of that\n" +
-			"queue gets all of them; inside a group competing consumers share the work.\n\n" +
+		Long: "Columba is a durable, replicated task queue. Publishers put messages into a queue; every consumer group of the\n" +
+			"queue gets all of them; inside a group consumers share the work.\n\n" +
 			"Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable or timeout.",
 		SilenceErrors: true,
 		SilenceUsage:  true,

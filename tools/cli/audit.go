@@ -14,7 +14,7 @@ func (a *app) listAuditCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
 		Use: "audit [PREFIX]", Short: "List the changes that the audit has recorded",
-		Long: "List who asked for a change, of what, when, and how it ended, oldest first. With a PREFIX the object, a path or an id, has to begin with it.\n" +
+		Long: "List recorded changes, oldest first: time, user, object and result of each. PREFIX selects the objects whose path or id begins with it.\n" +
 			"An entry is kept for 30 days.",
 		Example: "  columba list audit --since 24h\n  columba list audit /demo/trips -o json",
 		Args:    between(0, 1), ValidArgsFunction: a.completeQueues,

@@ -181,7 +181,7 @@ func (a *app) bench(ctx context.Context, kind string, args []string, flags bench
 		return a.callError(context.WithoutCancel(ctx), err)
 	}
 	if ctx.Err() != nil {
-		a.say("interrupted; this is what was measured so far")
+		a.say("interrupted; these are the results so far")
 	}
 	var total benchResult
 	for i := range results {

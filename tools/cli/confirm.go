@@ -16,7 +16,7 @@ type consent struct{ yes, dryRun bool }
 
 // bind makes the flags; counts is what --dry-run does.
 func (c *consent) bind(cmd *cobra.Command, counts string) {
-	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask, do it; needed where nobody can be asked, as in scripts")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed in scripts")
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, counts)
 }
 
@@ -29,7 +29,7 @@ func (c *consent) needed(a *app) (bool, error) {
 		return true, nil
 	}
 	return false, core.Errorf(core.CodeBadArgument,
-		"this cannot be undone, and nobody can be asked, as stdin or stderr is not a terminal; add --yes to do it, or --dry-run to see what it would do")
+		"this cannot be undone, and no terminal is there to ask for consent; add --yes to do it, or --dry-run to see the effect")
 }
 
 // ask has the user agree to what would be gone.

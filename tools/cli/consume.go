@@ -36,10 +36,10 @@ func (a *app) consumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "consume PATH GROUP", Aliases: []string{"sub", "r", "read"},
 		Short: "Consume messages: one payload per line",
-		Long: "Consume messages of a group and print one payload per line. A message is acknowledged after its line was taken: written, or\n" +
-			"read by the command behind a pipe. A killed command never loses one. It runs until interrupted, or until --count, --idle or --timeout ends it. When --timeout ends it before\n" +
-			"--count is reached the exit code is 5.\n\n" +
-			"On a terminal, characters that could steer it are escaped. Files and pipes get the exact bytes.\n\n" +
+		Long: "Consume messages of a group and print one payload per line. A message is acknowledged after its line was written, or\n" +
+			"read by the command behind a pipe. If the command is killed no message is lost. The command runs until interrupted, or until --count, --idle or\n" +
+			"--timeout ends it. If --timeout ends it before --count is reached, the exit code is 5.\n\n" +
+			"On a terminal, characters that could control it are escaped. Files and pipes get the exact bytes.\n\n" +
 			"With -o json each line is\n" +
 			`  {"id","receipt","payload" or "payload_base64","extent","seq","enqueued","attempt","key","headers","metadata","token"}`,
 		Example: "  columba consume /demo/trips billing --count 10\n" +
@@ -51,8 +51,8 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.Int64Var(&flags.count, "count", 0, "end after this many messages, and ask for no more; 0 for no end")
 	durationVar(f, &flags.timeout, "timeout", 0, "end after this long; 0 for no end")
 	durationVar(f, &flags.idle, "idle", 0, "end after this long without a message; 0 for no end")
-	f.IntVar(&flags.prefetch, "prefetch", 1000, "hold at most this many messages that were not printed yet, of all output hosts together, and the one being printed")
-	f.Var(&flags.prefetchBytes, "prefetch-bytes", "hold at most this much of them, as size like 8MiB; one larger message is still taken")
+	f.IntVar(&flags.prefetch, "prefetch", 1000, "hold at most this many unprinted messages, from all output hosts together, and the one being printed")
+	f.Var(&flags.prefetchBytes, "prefetch-bytes", "hold at most this many bytes of unprinted messages, like 8MiB; one larger message is still accepted")
 	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for columba ack")
 	suggest(cmd, "ack", ackAuto, ackNone, ackTokens)
 	f.Int64Var(&flags.nackEvery, "nack-every", 0, "give every Nth message back instead of acknowledging it")

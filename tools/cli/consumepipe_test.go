@@ -114,7 +114,7 @@ func TestConsume_ReaderThatEndsAcknowledgesOnlyWhatItRead(t *testing.T) {
 			reader, wait := c.intoPipe(t.Context())
 			readLines(t, reader, 1)
 			reader.Close()
-			if code, talk := wait(); code != core.ExitFailed || !strings.Contains(talk, "1 message consumed") || !strings.Contains(talk, "nobody reads the output any more") {
+			if code, talk := wait(); code != core.ExitFailed || !strings.Contains(talk, "1 message consumed") || !strings.Contains(talk, "the output is not read any more") {
 				t.Errorf("exit code %d, stderr %q", code, talk)
 			}
 			if d := c.depth(); d != (depthLine{Ready: messages - 1}) {

@@ -73,7 +73,7 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 	}
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		r.app.say("nobody reads the output any more; what was not read was given back")
+		r.app.say("the output is not read any more; unread messages were given back")
 		return errFailed
 	case err != nil && !errors.Is(err, context.Canceled):
 		return err

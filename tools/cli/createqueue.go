@@ -30,7 +30,7 @@ func (a *app) createQueueCommand() *cobra.Command {
 		Long: "Create one queue or many with the same settings. Queues that cannot be created are listed on stderr; the others are\n" +
 			"created. With one path the exit code says why it failed; with many it is 1 when any failed. Names given as arguments are\n" +
 			"checked first: when one of them is wrong no queue is created and the exit code is 2.\n\n" +
-			"A queue that asks for more --replicas than there are stores is made, as long as there are --min-replicas: messages get their missing copies\n" +
+			"With fewer stores than --replicas, but at least --min-replicas, the queue is created, and its messages get the missing copies\n" +
 			"when there are more stores.",
 		Example: "  columba create queue /demo/trips --max-message 4MiB\n" +
 			"  seq -f /demo/q%g 1000 | columba create queue --from-stdin",

@@ -15,7 +15,7 @@ func (a *app) listDelayedCommand() *cobra.Command {
 	var list paging
 	var id string
 	cmd := &cobra.Command{
-		Use: "delayed PATH [GROUP]", Short: "List the messages that wait for their time",
+		Use: "delayed PATH [GROUP]", Short: "List delayed messages",
 		Long: "List the delayed messages of a queue, with the time when each is due and where the delay comes from. Without GROUP: those that were\n" +
 			"published for later (source publish). With GROUP also those that a consumer of the group sent back (source retry), and those that an output host\n" +
 			"has read and the group's delay keeps back (source group). `columba depth` counts them all.",
@@ -67,9 +67,9 @@ func delayedFields(m *pb.DelayedMessage) []field {
 
 func (a *app) cancelMessagesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel [PATH] RECEIPT…", Short: "Take delayed messages back, or stop an operation",
-		Long: "Take delayed messages back, by their receipts. No group gets a message that was published for later, unless the group has got it. A message\n" +
-			"in the retry queue of a group does not come back. `columba list delayed` prints the receipts. With a PATH the messages have to be of that queue;\n" +
+		Use: "cancel [PATH] RECEIPT…", Short: "Cancel delayed messages, or stop an operation",
+		Long: "Cancel delayed messages, by their receipts. A message that was published for later is cancelled for every group that has not got it. A message\n" +
+			"in the retry queue of a group is cancelled for that group. `columba list delayed` prints the receipts. With PATH the messages have to be in that queue;\n" +
 			"the argument - reads the receipts from stdin, one per line. For each group the command says whether the message is cancelled, was delivered before,\n" +
 			"or was due and may have been delivered. The exit code is 4 when it was too late for a group.",
 		Example: "  columba cancel /demo/alarms 01890a5d-ac96-774b-bcce-b302099a8057:17\n" +

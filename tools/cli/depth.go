@@ -21,10 +21,10 @@ func (a *app) depthCommand() *cobra.Command {
 	var all allDepths
 	cmd := &cobra.Command{
 		Use: "depth [PATH [GROUP]]", Short: "Show how many messages are ready, in flight, delayed and dead, per group",
-		Long: "Show how many messages are ready, in flight, delayed, blocked and dead, per group; the age of the oldest that is ready; how\n" +
-			"many are acked and published per second, over the last ten seconds or since they began; and in how long nothing would be left at these rates\n" +
-			"(nothing: it does not get less). A message is delayed while it waits for its time; -o json says of how many its publisher, a\n" +
-			"retry or the group is the cause. It is blocked when it is exhausted in a group with --exhausted block. The breaker of a group is open while nothing it delivers succeeds; then failed attempts do not count. On a narrow terminal the table leaves out columns; -o json has all. `columba why-stuck` names what holds a group up.\n\n" +
+		Long: "Show how many messages are ready, in flight, delayed, blocked and dead, per group; the age of the oldest ready one; the\n" +
+			"messages acked and published per second, over the last ten seconds; and the time until the group has caught up at these rates\n" +
+			"(-: the backlog does not shrink). A delayed message waits for its time; -o json counts them by source: publish, retry or group.\n" +
+			"A blocked message is exhausted, in a group with --exhausted block. The breaker of a group is open while nothing it delivers succeeds; then failed attempts do not count. On a narrow terminal the table leaves out columns; -o json has all. `columba why-stuck` names what holds a group up.\n\n" +
 			"Without PATH: all groups of queues that store messages, the largest backlogs first, as the controller counted them in the last 15 seconds.",
 		Example: "  columba depth /demo/trips\n  columba depth /demo/trips billing --watch -o json\n  columba depth --sort age --limit 10",
 		Args:    between(0, 2), ValidArgsFunction: a.completeGroups,

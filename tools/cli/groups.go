@@ -40,12 +40,12 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	durationVar(f, &g.delay, "delay", 0, "deliver messages this long after they were published")
 	durationVar(f, &g.skipOlder, "skip-older", 0, "skip messages older than this")
 	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none; a new group has none: they come back at once")
-	f.StringVar(&g.exhausted, "exhausted", "", "what becomes of an exhausted message, which has failed --max-deliveries times: dlq, drop, or block (it stays and waits); a new group has dlq")
+	f.StringVar(&g.exhausted, "exhausted", "", "where an exhausted message goes, which has failed --max-deliveries times: dlq, drop, or block (it stays undelivered); a new group has dlq")
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
-	f.StringVar(&g.expired, "expired", "", "what becomes of a message that expires before it is delivered: drop or dlq; a new group has drop")
+	f.StringVar(&g.expired, "expired", "", "where a message goes that expires before its delivery: drop or dlq; a new group has drop")
 	suggest(cmd, "expired", "drop", "dlq")
-	f.StringVar(&g.breaker, "breaker", "", "percentage of failed attempts that opens the breaker: while it is open a few messages probe, and no failed attempt counts. 1 … 100, or off: every attempt counts, at full speed; a new group has 100: nothing succeeds")
-	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "switch the nack throttle off, which gives messages slower and slower to a consumer that only nacks")
+	f.StringVar(&g.breaker, "breaker", "", "percentage of failed attempts that opens the breaker, 1 … 100, or off. While it is open, a few messages are delivered as probes, and failed attempts do not count; a new group has 100: it opens when nothing succeeds")
+	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "switch off the nack throttle, which slows down a consumer that only nacks")
 }
 
 func (g *groupFlags) registerStatus(cmd *cobra.Command) {
@@ -148,7 +148,7 @@ func (a *app) createGroupCommand() *cobra.Command {
 			return err
 		}
 		if !cmd.Flags().Changed("start") {
-			a.say("starts at %s: the group gets what is published from now on; what is stored already goes to a group created with --start earliest", g.GetSpec().GetStart())
+			a.say("starts at %s: the group gets messages published from now on. Groups created with --start earliest also get the stored messages", g.GetSpec().GetStart())
 		}
 		if a.format == formatTable {
 			s := g.GetSpec()
@@ -193,10 +193,10 @@ func (a *app) updateGroupCommand() *cobra.Command {
 	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		if cmd.Flags().Changed("start") {
-			return core.Errorf(core.CodeBadArgument, "where a group begins is fixed when it is created; leave --start out, or create another group with it")
+			return core.Errorf(core.CodeBadArgument, "the start of a group is fixed when it is created; move the group with `columba seek`, or create another group with --start")
 		}
 		if cmd.Flags().Changed("at-most-once") {
-			return core.Errorf(core.CodeBadArgument, "whether a group delivers at most once is fixed when it is created; leave --at-most-once out, or create another group with it")
+			return core.Errorf(core.CodeBadArgument, "the delivery mode of a group is fixed when it is created; leave --at-most-once out, or create another group with it")
 		}
 		spec, err := flags.spec(args)
 		if err != nil {

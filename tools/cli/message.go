@@ -13,11 +13,11 @@ import (
 
 func (a *app) showMessageCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "message RECEIPT", Short: "Show the life of a message: where it is stored, and where it stands in each group",
-		Long: "Show the life of a message, by the receipt that publish and peek print (extent:seq, its place in an extent, a part of the\n" +
-			"queue): where it is stored, what it is, and where it stands in each group of its queue: unread, ready, in_flight\n" +
-			"(who has it, since when, until when), delayed (until when), blocked, dead_lettering, dead, before_start, cancelled, or settled: acked, or\n" +
-			"skipped, expired or dropped, of which no record is kept.",
+		Use: "message RECEIPT", Short: "Show where a message is stored, and its state in each group",
+		Long: "Show a message by its receipt (extent:seq), which publish, peek and consume -o json print: where it is stored, its attributes,\n" +
+			"and its state in each group of its queue: unread, ready, in_flight (with consumer, begin and end of the lock), delayed (with the due\n" +
+			"time), blocked, dead_lettering, dead, before_start, cancelled, or settled. A settled message was acked, skipped, expired or dropped;\n" +
+			"no record says which.",
 		Example: "  columba show message 01890a5d-ac96-774b-bcce-b302099a8057:17",
 		Args:    exactly(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {

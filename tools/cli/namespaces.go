@@ -20,10 +20,10 @@ type namespaceFlags struct {
 
 func (f *namespaceFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Int64Var(&f.queues, "max-queues", 0, "queues it may have; 0: no limit")
-	flags.Int64Var(&f.messages, "messages-per-second", 0, "messages published to all of its queues; 0: no limit")
-	flags.Var(&f.bytes, "bytes-per-second", "the same in bytes, like 10MiB")
-	flags.Var(&f.backlog, "backlog-bytes", "what the group furthest behind of each queue may leave, of all queues together, like 10GiB")
+	flags.Int64Var(&f.queues, "max-queues", 0, "number of queues; 0: no limit")
+	flags.Int64Var(&f.messages, "messages-per-second", 0, "published messages per second, all queues together; 0: no limit")
+	flags.Var(&f.bytes, "bytes-per-second", "published bytes per second, all queues together, like 10MiB; 0: no limit")
+	flags.Var(&f.backlog, "backlog-bytes", "unconsumed bytes, all queues together, counting the largest group backlog of each queue, like 10GiB; 0: no limit")
 }
 
 // spec is what was set, checked as far as it can be without the server.
@@ -40,9 +40,9 @@ func (f *namespaceFlags) spec(name string) (*pb.NamespaceSpec, error) {
 func (a *app) createNamespaceCommand() *cobra.Command {
 	var flags namespaceFlags
 	cmd := &cobra.Command{
-		Use: "namespace NAME", Aliases: namespaceAliases, Short: "Limit what the queues of a namespace may do",
-		Long: "Give the namespace of all queues whose path begins with NAME limits. Without them it has none. Who is over a limit of rate or\n" +
-			"backlog is told to wait; the command line and the Go client do so by themselves.",
+		Use: "namespace NAME", Aliases: namespaceAliases, Short: "Limit the queues of a namespace",
+		Long: "Set limits for the namespace NAME, which has all queues whose path begins with NAME. A namespace has no limits by default. Publishers\n" +
+			"over a limit of rate or backlog are told to wait; the command line and the Go client do so by themselves.",
 		Example: "  columba create namespace /acme --max-queues 100 --messages-per-second 5000 --bytes-per-second 20MiB --backlog-bytes 50GiB",
 		Args:    exactly(1),
 	}

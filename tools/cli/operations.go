@@ -19,7 +19,7 @@ const operationPoll = 500 * time.Millisecond
 func (a *app) mergeCommand(parent, name string, aliases ...string) *cobra.Command {
 	var rate uint32
 	return a.operationCommand(&cobra.Command{
-		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give the dead letters that a group has now, or some, back to it, to be delivered anew (a redrive)",
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give dead letters, all or a selection, back to their group (a redrive)",
 		Example: "  columba " + parent + name + " /demo/trips billing --rate 100 --wait\n" +
 			"  columba " + parent + name + " /demo/trips billing --reason 'no such trip' --newer-than 2h",
 	}, "merge", &rate)
@@ -28,7 +28,7 @@ func (a *app) mergeCommand(parent, name string, aliases ...string) *cobra.Comman
 // purgeCommand is `columba purge-dlq`, and under parent `dlq` its `purge`.
 func (a *app) purgeCommand(parent, name string, aliases ...string) *cobra.Command {
 	return a.operationCommand(&cobra.Command{
-		Use: name + " PATH GROUP", Aliases: aliases, Short: "Remove the dead letters that a group has now, or some",
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Delete dead letters of a group, all or a selection",
 		Example: "  columba " + parent + name + " /demo/trips billing --older-than 72h --dry-run\n" +
 			"  columba " + parent + name + " /demo/trips billing --wait",
 	}, "purge", new(uint32))
@@ -92,7 +92,7 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 	})
 	switch kind {
 	case "merge":
-		cmd.Flags().Uint32Var(rate, "rate", 0, "at most so many messages per second; 0: no bound")
+		cmd.Flags().Uint32Var(rate, "rate", 0, "at most this many messages per second; 0: no limit")
 		cmd.Flags().BoolVar(&sure.dryRun, "dry-run", false, "only say how many dead letters there are, and how many of them would be given back")
 	case "purge":
 		sure.bind(cmd, "only say how many dead letters there are, and how many of them would be removed")
@@ -231,7 +231,7 @@ func (a *app) cancelCommand() *cobra.Command {
 
 func (a *app) cancelOperationCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "operation ID", Short: "Stop a merge or a purge where it is; what it has done stays done",
+		Use: "operation ID", Short: "Stop a merge or a purge; messages that it has moved or deleted stay so",
 		Example: "  columba cancel operation 01890a5d-ac96-774b-bcce-b302099a8057",
 		Args:    exactly(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {

@@ -12,9 +12,9 @@ import (
 func (a *app) deleteOrphansCommand() *cobra.Command {
 	var sure consent
 	cmd := &cobra.Command{
-		Use: "orphans", Short: "Delete the extents that stores have of queues that nobody knows",
-		Long: "Delete the extents that stores have of queues that nobody knows. They are kept for seven days, since the metadata may have lost the queues:\n" +
-			"then restore the metadata, and the extents belong to their queues again. This command deletes them now.",
+		Use: "orphans", Short: "Delete extents on stores whose queues are not in the metadata",
+		Long: "Delete extents on stores whose queues are not in the metadata. They are kept for seven days, because the metadata may have lost the queues:\n" +
+			"if you restore a newer copy of the metadata, the extents belong to their queues again. This command deletes the extents now.",
 		Example: "  columba delete orphans --dry-run\n  columba delete orphans",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {

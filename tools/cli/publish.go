@@ -69,7 +69,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f.BoolVar(&flags.whole, "whole", false, "the whole input is one message")
 	f.BoolVar(&flags.null, "null", false, "messages end in a NUL byte instead of a newline")
 	f.StringVar(&flags.key, "key", "", "key of the messages, carried to the consumers; it gives no order")
-	f.StringArrayVar(&flags.headers, "header", nil, "header name=value of the messages; again for another name")
+	f.StringArrayVar(&flags.headers, "header", nil, "header name=value of the messages; repeat it for another name")
 	f.BoolVar(&flags.idFromLine, "id-from-line", false, "make each message's id from its content, so that the same line has the same id in every run")
 	durationVar(f, &flags.delay, "delay", 0, "deliver this long after it was published, at most a year")
 	durationVar(f, &flags.expire, "expire", 0, "do not deliver a message any more this long after it was published")

@@ -296,7 +296,7 @@ func TestTalk_Sentences(t *testing.T) {
 	log.Warn("something else", "addr", "h3:1", "err", err)
 	want := "note: the connection to input host h1 of queue /p/a is lost: connection reset\n" +
 		"note: the connection to output host h2 of group g of queue /p/a is lost: connection reset\n" +
-		"note: group g of queue /p/a cannot be consumed for now, and is tried again: connection reset\n" +
+		"note: group g of queue /p/a cannot be consumed for now; the command tries again: connection reset\n" +
 		"note: group g of queue /p/a is consumed again\n" +
 		"note: something else (addr h3:1, err connection reset)\n"
 	if diff := cmp.Diff(want, talked.String()); diff != "" {

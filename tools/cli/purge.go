@@ -18,9 +18,9 @@ func (a *app) purgeQueuesCommand() *cobra.Command {
 func (a *app) purgeQueueCommand() *cobra.Command {
 	var sure consent
 	cmd := &cobra.Command{
-		Use: "queue PATH", Aliases: queueAliases, Short: "Take every message that a queue has now from all of its groups, for ever",
-		Long: "Every message that is stored when it begins is delivered to no group any more, and its space comes back. What is acknowledged to\n" +
-			"publishers after the command has ended stays; messages published while it runs may go, too. Dead letters stay: see `columba purge-dlq`.",
+		Use: "queue PATH", Aliases: queueAliases, Short: "Delete every message that a queue has now, for all groups and for good",
+		Long: "Delete every message that is stored when the purge begins, for all groups, and free its space. Messages published after the command has ended\n" +
+			"stay; messages published while it runs may be deleted as well. Dead letters stay: `columba purge-dlq` deletes those.",
 		Example: "  columba purge queue /demo/trips --dry-run\n  columba purge queue /demo/trips",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {

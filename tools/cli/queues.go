@@ -205,9 +205,9 @@ func (a *app) listQueuesCommand() *cobra.Command {
 	var prefix, order string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "queues", Aliases: append([]string{"queue", "destinations"}, queueAliases...), Short: "List queues with how many messages they hold",
-		Long: "List queues. The counts are the sums over the groups of a queue, as the controller counted them in the last 15 seconds; nothing: they are\n" +
-			"not known. By backlog or age only the queues that store messages are listed.",
+		Use: "queues", Aliases: append([]string{"queue", "destinations"}, queueAliases...), Short: "List queues with the number of their messages",
+		Long: "List queues. The counts are the sums over the groups of a queue, as the controller counted them in the last 15 seconds (-: not\n" +
+			"counted). With --sort backlog or age only queues that store messages are listed.",
 		Example: "  columba list queues --prefix /demo/\n  columba list queues --sort backlog\n  columba list queues --all",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {

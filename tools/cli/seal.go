@@ -23,7 +23,7 @@ func (a *app) sealCommand() *cobra.Command {
 		Use: "seal PATH EXTENT | --force --all-of-store STORE", Short: "Fix an extent's end for ever; the queue goes on in a new one",
 		Long: "Fix an extent's end for ever; the queue goes on in a new one.\n" +
 			"With --force --all-of-store STORE: declare that a store and its disk are gone for good, and fix the ends of all extents that stay sealing because of it.\n" +
-			"Each ends at the longest of its other replicas. An extent of which another replica does not answer stays as it is.",
+			"Each ends at the longest of its other replicas. An extent with another replica that does not answer stays as it is; try again when its store is up.",
 		Example: "  columba seal /demo/trips 01890a5d-ac96-774b-bcce-b302099a8057\n  columba seal --force --all-of-store host-b302099a8057 --dry-run",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if f.store != "" {

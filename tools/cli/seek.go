@@ -15,8 +15,8 @@ func (a *app) seekCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "seek PATH GROUP --to WHERE", Short: "Send a consumer group back, or ahead, to another place in its queue",
-		Long: "Sends a consumer group to another place in its queue: what it had consumed does not count any more. Consumers go on by themselves;\n" +
-			"what they hold is delivered again if it lies behind that place, and settling it is refused as stale.",
+		Long: "Send a consumer group to another place in its queue. The group forgets which messages it had consumed. Connected consumers go on at the\n" +
+			"new place. Messages that they hold are delivered again if they lie after it; settling the old deliveries is refused as stale.",
 		Example: "  columba seek /demo/trips billing --to -2h --dry-run\n  columba seek /demo/trips billing --to earliest",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -25,7 +25,7 @@ func (a *app) seekCommand() *cobra.Command {
 				return err
 			}
 			if to == "" {
-				return core.Errorf(core.CodeBadArgument, "where to is missing; name it with --to: earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
+				return core.Errorf(core.CodeBadArgument, "the place to seek to is missing; name it with --to: earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
 			}
 			start, err := core.ParseStart(to, time.Now())
 			if err != nil {

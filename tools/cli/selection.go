@@ -22,7 +22,7 @@ type selectionFlags struct {
 
 func (s *selectionFlags) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.ids, "id", nil, "only messages with these ids")
-	f.StringArrayVar(&s.reasons, "reason", nil, "only those with this reason, or with this in their error; again for another one")
+	f.StringArrayVar(&s.reasons, "reason", nil, "only dead letters with this reason, or with this text in their error; repeat it for another one")
 	f.StringVar(&s.older, "older-than", "", "only those that have been dead letters for longer, like 72h, or since before a time")
 	f.StringVar(&s.newer, "newer-than", "", "only those that have been dead letters for less, like 2h, or since a time")
 	f.Uint32Var(&s.minAttempts, "min-attempts", 0, "only those with at least so many attempts")

@@ -222,7 +222,7 @@ func (a *app) callError(ctx context.Context, err error) error {
 		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
 	case core.CodeUnavailable:
 		if convert.OtherService(ce) {
-			return core.Errorf(core.CodeUnavailable, "the server at %s is none of Columba: it answered %s; name another one with --addr", a.addr, ce.Message())
+			return core.Errorf(core.CodeUnavailable, "the server at %s is not a Columba server: it answered %s; name another one with --addr", a.addr, ce.Message())
 		}
 		if ce.Message() == notReady {
 			return core.Errorf(core.CodeUnavailable, "%w; try again in a moment, and see its log", startingError{fmt.Errorf("the server at %s is starting or stopping", a.addr)})

@@ -265,7 +265,7 @@ func TestCreateQueue_Thousands(t *testing.T) {
 func TestServer_NotServing(t *testing.T) {
 	for status, want := range map[int]string{
 		http.StatusServiceUnavailable: "is starting or stopping (unavailable) – try again in a moment",
-		http.StatusOK:                 "is none of Columba: it answered invalid content-type: \"text/html\"",
+		http.StatusOK:                 "is not a Columba server: it answered invalid content-type: \"text/html\"",
 		http.StatusNotFound:           "does not know this request (unimplemented) – name one with the role frontend",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -39,13 +39,13 @@ func (a *app) nackCommand() *cobra.Command {
 	var delay time.Duration
 	var reason, metadata string
 	cmd := &cobra.Command{
-		Use: "nack TOKEN…", Short: "Give deliveries back by their tokens", Long: "Give deliveries back by their tokens, to be delivered again.\n\n" + tokensHelp,
+		Use: "nack TOKEN…", Short: "Nack deliveries by their tokens", Long: "Nack deliveries by their tokens: the attempts failed, and the messages are delivered again.\n\n" + tokensHelp,
 		Example: "  columba nack $TOKEN --delay 30s --reason 'upstream is down'",
 		Args:    atLeastOneToken,
 	}
 	durationVar(cmd.Flags(), &delay, "delay", 0, "deliver again after this long; default: the group's backoff")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it is kept with the message")
-	cmd.Flags().StringVar(&metadata, "metadata", "", "text that goes with the message from now on, in place of what an earlier nack left with it")
+	cmd.Flags().StringVar(&metadata, "metadata", "", "metadata of the next deliveries, in place of those of an earlier nack")
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		if delay < 0 {
 			return core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", delay)

@@ -44,7 +44,7 @@ func (t *talk) Handle(_ context.Context, r slog.Record) error {
 var sentences = map[string]string{
 	"input host lost":   "the connection to input host {host} of queue {queue} is lost: {err}",
 	"output host lost":  "the connection to output host {host} of group {group} of queue {queue} is lost: {err}",
-	"consuming pauses":  "group {group} of queue {queue} cannot be consumed for now, and is tried again: {err}",
+	"consuming pauses":  "group {group} of queue {queue} cannot be consumed for now; the command tries again: {err}",
 	"consuming goes on": "group {group} of queue {queue} is consumed again",
 }
 

@@ -17,7 +17,7 @@ func (a *app) verifyExtentCommand() *cobra.Command {
 	var store string
 	cmd := &cobra.Command{
 		Use: "extent EXTENT", Short: "Have stores read every byte of an extent, and impose or lift their quarantine",
-		Long: "Have the stores of an extent read every byte of their replicas. A store quarantines a replica that is damaged, and lifts the quarantine of one that is whole.\n" +
+		Long: "Have the stores of an extent read every byte of their replicas. A store quarantines a replica that is damaged, and lifts the quarantine of one whose checksums all hold.\n" +
 			"OUTCOME is sound, lifted (it was quarantined until now), damaged, absent (the store has no replica) or unanswered.\n" +
 			"The exit code is 1 unless every replica is sound or lifted. A large extent on a slow disk needs a longer --timeout, 5 minutes at most.",
 		Example: "  columba verify extent 01890a5d-ac96-774b-bcce-b302099a8057\n" +
@@ -59,7 +59,7 @@ func (a *app) verifyExtent(ctx context.Context, extent, store string) error {
 		return err
 	}
 	if bad > 0 {
-		a.say("%d of %s not known to be whole", bad, plural(all, "replica"))
+		a.say("%d of %s not verified as sound", bad, plural(all, "replica"))
 		return errFailed
 	}
 	return nil

@@ -10,11 +10,11 @@ import (
 
 func (a *app) whyStuckCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "why-stuck PATH GROUP", Short: "Name the message that holds a group up, who has it, and why it does not go on",
-		Long: "Name the oldest message that a group has not settled, since when who has it, and the reason why it does not go on. It may be\n" +
-			"all right: the reason then is nothing_waits, in_flight, delayed or ready. -o json has the words that scripts can rely on.\n\n" +
-			"session is the connection of the consumer to its output host. owner is the output host that hands out the messages of the extent, the part\n" +
-			"of the queue that the message is in; each consumer has a share of these.",
+		Use: "why-stuck PATH GROUP", Short: "Name the message that holds a group up, its consumer, and the reason",
+		Long: "Name the oldest message that a group has not settled, the consumer that has it, and the reason why it is not settled. A group that is not\n" +
+			"stuck has the reason nothing_waits, in_flight, delayed or ready. The words of reason are stable, for scripts.\n\n" +
+			"consumer, since and until are set while a consumer has the message; host, session and address are its connection. owner is the output host\n" +
+			"that delivers the messages of this extent to the group (`columba list hosts`).",
 		Example: "  columba why-stuck /demo/trips billing",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
