@@ -13,10 +13,10 @@ func (h *Host) audit(ctx context.Context, who, what, object string) (ended func(
 	if err != nil {
 		return nil, err
 	}
-	h.log.Warn("an operator asked", "who", who, "what", what, "object", object)
+	h.log.Warn("an operator changes the cluster", "who", who, "what", what, "object", object)
 	return func(ctx context.Context, err error) {
 		if err := record(ctx, err); err != nil {
-			h.log.Warn("how it ended is not recorded", "what", what, "object", object, "err", err)
+			h.log.Warn("the result of a change is not recorded in the audit", "what", what, "object", object, "err", err)
 		}
 	}, nil
 }

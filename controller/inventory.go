@@ -195,7 +195,7 @@ func (h *Host) takeInventory(st store, m *mirror, resp *pb.InventoryResponse, st
 	for _, r := range resp.Replicas {
 		e, err := convert.Extent(r.Extent)
 		if err != nil {
-			h.log.Warn("a store lists a replica that makes no sense", "store", st.ID, "err", err)
+			h.log.Warn("a store reports an invalid replica", "store", st.ID, "err", err)
 			continue
 		}
 		m.put(e.ID, digestOf(e.ID, r))
@@ -232,7 +232,7 @@ func (h *Host) compareDigests(ctx context.Context, st store, m *mirror, digests 
 	m.lacking = true
 	if left := m.differing(digests); len(left) > 0 {
 		if m.odd++; m.odd == mostOdd { // it may have changed between the pages before
-			h.log.Warn("the digests of a store do not fit what it lists", "store", st.ID, "buckets", len(left))
+			h.log.Warn("the digests of a store differ from its list of replicas", "store", st.ID, "buckets", len(left))
 		}
 	}
 	return nil
@@ -282,7 +282,7 @@ func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays
 		return h.compareLeft(st, e, r)
 	case core.Seq(r.Committed) > e.l && !e.forced:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
-		h.log.Error("a replica knows more as committed than the seal row has: it is kept, look at it", "extent", e.ID, "store", st.ID, "committed", r.Committed, "row", e.l)
+		h.log.Error("a replica knows a committed seq beyond the end of its sealed extent: it is kept; compare the replicas with `columba inspect extent`", "extent", e.ID, "store", st.ID, "committed", r.Committed, "row", e.l)
 	default:
 		h.look(e.ID, func(ctx context.Context) { h.repairs.RemoveSurplus(ctx, e.ID, is) })
 	}

@@ -96,7 +96,7 @@ func TestOrphans_OperatorEndsThem(t *testing.T) {
 			r.orphanOn(r.stores[0])
 		}
 		r.eventually("they are seen", 10*time.Minute, func() bool { return r.value(r.ctl.metrics.orphans) == many })
-		if n := strings.Count(r.log.text(), "queues that nobody knows"); n == 0 || n > 3 {
+		if n := strings.Count(r.log.text(), "queues that are not in the metadata"); n == 0 || n > 3 {
 			t.Errorf("the log says %d times that there are orphans", n)
 		}
 		orphans := func(dry bool) *pb.DeleteOrphansResponse {

@@ -341,7 +341,7 @@ func (h *Host) noteDue(ctx context.Context, row metadata.SealRecord, due time.Ti
 		return nil
 	})
 	if err != nil {
-		h.log.Info("a timer extent is kept by its horizon: when it is due is not noted", "extent", row.Extent.ID, "err", err)
+		h.log.Info("the due time of a timer extent is not recorded: the extent is kept until its horizon", "extent", row.Extent.ID, "err", err)
 		return row
 	}
 	h.extents.took(now)
@@ -363,7 +363,7 @@ func (h *Host) refuseEnd(ctx context.Context, row metadata.SealRecord, floor cor
 	}
 	h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
 	if news {
-		h.log.Error("seal alarm", "extent", row.Extent.ID, "alarm", seal.AlarmBelowFloor, "reason", "it was sealed without its writer's word", "end_seq", row.L, "floor", floor)
+		h.log.Error("seal alarm", "extent", row.Extent.ID, "alarm", seal.AlarmBelowFloor, "reason", "it was sealed without an answer of its writer", "end_seq", row.L, "floor", floor)
 	}
 	return core.Errorf(core.CodeConflict, "extent %s was sealed at %d, below the acknowledged %d; `columba seal --force` accepts the loss", row.Extent.ID, row.L, floor)
 }

@@ -370,7 +370,7 @@ func (h *Host) resumeRewind(g metadata.GroupRecord) {
 			ended(ctx, err)
 		}
 		if err != nil && ctx.Err() == nil {
-			h.log.Info("a rewind that was begun waits", "queue", g.Spec.Queue, "group", g.Spec.Name, "err", err)
+			h.log.Info("a seek that has begun waits", "queue", g.Spec.Queue, "group", g.Spec.Name, "err", err)
 		}
 	})
 }

@@ -146,7 +146,7 @@ func (h *Host) noteDescription(id core.HostID, d *pb.StoreDescription, err error
 	}
 	old, changed := h.stores.answered(id, identity, d, h.deps.now())
 	if !old.Disk.IsZero() && old.Disk != identity.Disk {
-		h.log.Error("a store came back with another disk: what it held is to be copied again", "store", id, "disk", identity.Disk, "was", old.Disk)
+		h.log.Error("a store came back with another disk: its replicas are gone, and are copied again from other stores", "store", id, "disk", identity.Disk, "was", old.Disk)
 	}
 	return changed
 }

@@ -135,7 +135,7 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) {
 		after := now.Add(strayAgain)
 		switch {
 		case err != nil:
-			h.log.Info("an extent that only stores know stays as it is for now", "extent", x.extent.ID, "err", err)
+			h.log.Info("an extent without rows stays as it is for now", "extent", x.extent.ID, "err", err)
 		case verdict == strayEarly:
 			after = x.since.Add(strayAfter)
 		case verdict == strayOrphan:
@@ -149,7 +149,7 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) {
 	all := s.orphaned()
 	h.metrics.orphans.Set(float64(len(all)))
 	if some, news := s.orphans.dueLog(h.deps.now()); news > 0 {
-		h.log.Error("stores have extents of queues that nobody knows: if the metadata lost something, restore it within seven days; "+
+		h.log.Error("stores have extents of queues that are not in the metadata: if the metadata lost the queues, restore a newer copy within seven days; "+
 			"to remove them now: `columba delete orphans`", "extents", len(all), "new", news, "some", some)
 	}
 }

@@ -120,7 +120,7 @@ func (h *Host) alarmUndecided() {
 	}
 	oldest := slices.MinFunc(long, func(a, b undecidedExtent) int { return a.since.Compare(b.since) })
 	away := h.awayOf(long)
-	h.log.Error("extents stay sealing: their ends cannot be decided, and cp queues among theirs take no messages", "extents", len(long), "for", now.Sub(oldest.since).Round(time.Second),
+	h.log.Error("extents stay sealing: their ends cannot be decided, and their cp queues accept no messages", "extents", len(long), "for", now.Sub(oldest.since).Round(time.Second),
 		"some", named(long), "away", away, "reason", oldest.reason, "do", whatToDo(away))
 }
 

@@ -81,7 +81,7 @@ func (s *service) audit(ctx context.Context, who, what, object string) (ended fu
 	}
 	return func(ctx context.Context, err error) {
 		if err := record(ctx, err); err != nil {
-			s.log.Warn("how it ended is not recorded", "what", what, "object", object, "err", err)
+			s.log.Warn("the result of a change is not recorded in the audit", "what", what, "object", object, "err", err)
 		}
 	}, nil
 }

@@ -149,7 +149,7 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 	return connect.NewResponse(out), nil
 }
 
-// DeleteOrphans has a controller remove the extents that stores have of queues that nobody knows.
+// DeleteOrphans has a controller remove extents on stores whose queues are not in the metadata.
 func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
 	order := &pb.DeleteOrphansRequest{DryRun: req.Msg.GetDryRun(), Who: req.Peer().Addr}
 	out, err := ask(ctx, s.ranked(roleController, core.ID{}), roleController, order, func(addr string) rpc[pb.DeleteOrphansRequest, pb.DeleteOrphansResponse] {

@@ -22,7 +22,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: telemetry.LatencyBuckets(),
 		}, []string{"method"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "columba_frontend_calls_in_flight", Help: "Calls under way, long polls included.",
+			Name: "columba_frontend_calls_in_flight", Help: "Calls in progress, long polls included.",
 		}),
 	}
 	reg.MustRegister(m.calls, m.seconds, m.inFlight)

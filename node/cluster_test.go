@@ -323,7 +323,7 @@ func TestNode_StoresInOneProcess(t *testing.T) {
 	}
 	cfg.Stores = 1
 	m := serveMember(t, cfg)
-	if !strings.Contains(m.log.String(), "a store host of an earlier run is not served") {
+	if !strings.Contains(m.log.String(), "a store of an earlier run is not served") {
 		t.Errorf("fewer stores than before: the log does not say so:\n%s", m.log)
 	}
 }

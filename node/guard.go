@@ -30,7 +30,7 @@ func newGuard(log *slog.Logger, reg prometheus.Registerer, names []string, conne
 	g := &guard{
 		intake: intake.New(log, reg), conns: newConnections(log, reg, connections), names: names,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "columba_server_requests_refused_total", Help: "Requests that were refused before anything looked at them, by reason.",
+			Name: "columba_server_requests_refused_total", Help: "Requests refused before they were handled, by reason.",
 		}, []string{"reason"}),
 	}
 	reg.MustRegister(g.refused)

@@ -11,7 +11,7 @@ import (
 func newRegistry(version string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "columba_build_info", Help: "Always 1; its labels say which build this is.",
+		Name: "columba_build_info", Help: "Always 1; its labels name the build.",
 		ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
 	})
 	info.Set(1)

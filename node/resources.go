@@ -104,7 +104,7 @@ func (n *Node) host(dir *dataDir, roles []string, addr string) membership.Host {
 // openMembership starts gossip in a cluster; a process alone knows who is there.
 func (n *Node) openMembership(ctx context.Context, res *resources) (err error) {
 	res.metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "columba_server_foreign_hosts", Help: "Hosts of other clusters that gossip with this one and are not taken for members.",
+		Name: "columba_server_foreign_hosts", Help: "Hosts of other clusters that gossip with this one; they do not become members.",
 	}, func() float64 {
 		if res.gossip == nil {
 			return 0

@@ -33,7 +33,7 @@ func serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Wr
 	defer stop()
 	n, err := New(cfg, Options{Log: log, Version: version, Ready: func(r Ready) {
 		if _, err := fmt.Fprintln(stdout, r.Line()); err != nil {
-			log.Warn("nobody reads the ready line", telemetry.KeyErr, err)
+			log.Warn("the ready line cannot be written to stdout", telemetry.KeyErr, err)
 		}
 	}})
 	if err != nil {

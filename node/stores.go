@@ -107,6 +107,6 @@ func (s *extraStore) parts() []lifecycle.Part { return []lifecycle.Part{s.server
 func (n *Node) warnOfUnserved(res *resources) {
 	next := res.dir.extra(n.cfg.Stores + 1)
 	if _, err := os.Stat(next); !errors.Is(err, fs.ErrNotExist) {
-		n.o.Log.Warn("a store host of an earlier run is not served; its replicas are missing until --stores is as large as then", "data", next)
+		n.o.Log.Warn("a store of an earlier run is not served, so its replicas are missing; start with the old --stores to serve it", "data", next)
 	}
 }

@@ -63,11 +63,11 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 		vital("damaged_extents", "Extents on the disk that are quarantined: their bytes failed a check.", func(v extentlog.Vitals) int { return v.DamagedExtents }),
 	)
 	reg.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "columba_storehost_disk_hangs_seconds", Help: "For how long the oldest write under way has waited for the disk."},
+		prometheus.GaugeOpts{Name: "columba_storehost_disk_hangs_seconds", Help: "Time for which the oldest write in progress has waited for the disk."},
 		func() float64 { return h.vitals().Hangs.Seconds() },
 	))
 	reg.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "columba_storehost_log_failed", Help: "1 while the log has failed and is not opened anew yet."},
+		prometheus.GaugeOpts{Name: "columba_storehost_log_failed", Help: "1 from a failure of the log until it is opened anew."},
 		func() float64 {
 			if h.Ready() != nil {
 				return 1

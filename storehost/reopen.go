@@ -33,7 +33,7 @@ type reopener struct {
 // ends the process: the directory cannot be opened again in this one.
 func (r *reopener) reopen(ctx context.Context, failed extentlog.Log) error {
 	h := r.h
-	h.log.Error("the store's log failed; it takes nothing until it is opened anew, which is tried as soon as the disk takes a write", "dir", h.cfg.Dir)
+	h.log.Error("the store's log failed; the store refuses writes, and opens the log anew as soon as the disk accepts a write", "dir", h.cfg.Dir)
 	h.fail(core.Errorf(core.CodeUnavailable, "the store's log failed and is opened anew when the disk takes writes again; look at the disk"))
 	if time.Since(r.last) > reopenCalm {
 		r.wait = reopenFirst

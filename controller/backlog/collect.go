@@ -193,7 +193,7 @@ func (c *Collector) askStore(ctx context.Context, id core.HostID, extents []Exte
 	defer cancel()
 	resp, err := client.GetTails(ctx, connect.NewRequest(req))
 	if err != nil || len(resp.Msg.Tails) != len(extents) {
-		c.cfg.Log.Debug("a store does not tell how far extents go", "store", id, "extents", len(extents), "err", convert.FromRPC(err))
+		c.cfg.Log.Debug("a store does not answer with the ends of extents", "store", id, "extents", len(extents), "err", convert.FromRPC(err))
 		return extents
 	}
 	for i, t := range resp.Msg.Tails {
@@ -224,7 +224,7 @@ func (c *Collector) askOwners(ctx context.Context, hosts []membership.Host, look
 		calls.Go(func() error {
 			err := c.askOwner(ctx, h, o, looks[h.ID])
 			if err != nil && !o.down && ctx.Err() == nil {
-				c.cfg.Log.Info("an output host does not count its shares: what it said before stands", "host", h.ID, "err", err)
+				c.cfg.Log.Info("an output host does not count its shares: its earlier counts are used", "host", h.ID, "err", err)
 			}
 			o.down = err != nil
 			return nil

@@ -12,14 +12,14 @@ var (
 	groupLabels = []string{"queue", "group"}
 	queueLabels = []string{"queue"}
 
-	descMessages = prometheus.NewDesc("columba_controller_backlog_messages", "Messages that a group has not settled, dead letters not among them.", groupLabels, nil)
-	descBytes    = prometheus.NewDesc("columba_controller_backlog_bytes", "Bytes of them, an estimate.", groupLabels, nil)
-	descOldest   = prometheus.NewDesc("columba_controller_backlog_oldest_seconds", "Age of the oldest of them that is ready.", groupLabels, nil)
-	descUnknown  = prometheus.NewDesc("columba_controller_backlog_unknown_shares", "Shares of groups that could not be counted, at least not to their end: there may be more messages.", nil, nil)
-	descStale    = prometheus.NewDesc("columba_controller_backlog_stale_seconds", "Time since the backlogs were counted last.", nil, nil)
+	descMessages = prometheus.NewDesc("columba_controller_backlog_messages", "Messages that a group has not settled, without dead letters.", groupLabels, nil)
+	descBytes    = prometheus.NewDesc("columba_controller_backlog_bytes", "Bytes of the messages that a group has not settled, an estimate.", groupLabels, nil)
+	descOldest   = prometheus.NewDesc("columba_controller_backlog_oldest_seconds", "Age of the oldest ready message of a group.", groupLabels, nil)
+	descUnknown  = prometheus.NewDesc("columba_controller_backlog_unknown_shares", "Shares of groups that could not be counted completely: there may be more messages.", nil, nil)
+	descStale    = prometheus.NewDesc("columba_controller_backlog_stale_seconds", "Time since the backlogs were last counted.", nil, nil)
 
 	descPublished      = prometheus.NewDesc("columba_controller_queue_published_messages_total", "Messages stored in a queue.", queueLabels, nil)
-	descPublishedBytes = prometheus.NewDesc("columba_controller_queue_published_bytes_total", "Bytes of them, encoded.", queueLabels, nil)
+	descPublishedBytes = prometheus.NewDesc("columba_controller_queue_published_bytes_total", "Encoded bytes of the messages stored in a queue.", queueLabels, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -46,7 +46,7 @@ func (r *Runner) Run(ctx context.Context) {
 			}
 		}
 		if err := r.round(ctx, &wg); err != nil && ctx.Err() == nil {
-			r.Log.Info("cannot look for operations", "err", err)
+			r.Log.Info("cannot list operations", "err", err)
 		}
 	}
 }

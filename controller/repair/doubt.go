@@ -49,8 +49,8 @@ func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.
 		err = r.replicas.Remove(ctx, row, from)
 	}
 	if err != nil {
-		r.cfg.Log.Info("a replica that nobody needs stays for now", "extent", id, "store", from.Store, "err", err)
+		r.cfg.Log.Info("a superfluous replica stays for now", "extent", id, "store", from.Store, "err", err)
 		return
 	}
-	r.cfg.Log.Info("a replica that nobody needs is removed", "extent", id, "store", from.Store, "holders", row.Holders)
+	r.cfg.Log.Info("a superfluous replica is removed", "extent", id, "store", from.Store, "holders", row.Holders)
 }

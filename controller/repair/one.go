@@ -95,7 +95,7 @@ func (r *Runner) gained(ctx context.Context, row metadata.SealRecord, at core.Pl
 	r.backlog.Found(id)
 	r.owner.Gained(ctx, row)
 	r.cfg.Metrics.Made.Inc()
-	r.cfg.Log.Info("an extent has a copy more", "extent", id, "store", at.Store, "holders", row.Holders)
+	r.cfg.Log.Info("an extent has one more copy", "extent", id, "store", at.Store, "holders", row.Holders)
 	r.backlog.Add(id, urgent) // it may lack another
 	return nil
 }
@@ -203,7 +203,7 @@ func (r *Runner) dropSurplus(ctx context.Context, e Extent, row metadata.SealRec
 	}
 	r.owner.Took(next)
 	r.owner.Moved(next.Extent)
-	r.cfg.Log.Info("an extent has a copy less: it had more than wanted", "extent", e.ID, "store", drop.Store, "holders", next.Holders)
+	r.cfg.Log.Info("a surplus copy of an extent is removed", "extent", e.ID, "store", drop.Store, "holders", next.Holders)
 	return r.replicas.Remove(ctx, next, drop)
 }
 

@@ -85,7 +85,7 @@ func (r *Runner) remove(ctx context.Context, e Extent, row metadata.SealRecord) 
 	}
 	if e.Kind == core.KindTimer { // one that is being cancelled just now leaves a row, which nobody reads
 		if err := progress.ForgetCancelled(ctx, r.cfg.Meta, e.ID); err != nil {
-			r.cfg.Log.Info("what was cancelled of a retired extent stays in the metadata", "extent", e.ID, "err", err)
+			r.cfg.Log.Info("the cancellation row of a retired extent stays in the metadata", "extent", e.ID, "err", err)
 		}
 	}
 	r.owner.Forget(e.Extent, e.Home)

@@ -154,7 +154,7 @@ func (r *Runner) round(ctx context.Context) {
 			return
 		}
 		if err := r.queue(ctx, queue); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Info("a queue keeps what it has for now", "queue", queue, "err", err)
+			r.cfg.Log.Info("the extents of a queue stay for now", "queue", queue, "err", err)
 		}
 	}
 }

@@ -195,7 +195,7 @@ func (t *Tenants) renew(ctx context.Context) (busy bool) {
 	}
 	if t.failed {
 		t.failed = false
-		t.deps.Log.Info("limits are shared out again")
+		t.deps.Log.Info("the controller divides the limits of namespaces again")
 	}
 	for _, l := range resp.Namespaces {
 		if n := byName[l.Namespace]; n != nil {
@@ -217,7 +217,7 @@ func (t *Tenants) notAnswered(ctx context.Context, err error, limited map[string
 	now := t.deps.Now()
 	if !t.failed && ctx.Err() == nil {
 		t.failed = true
-		t.deps.Log.Warn("nobody shares out the limits of namespaces: what is limited is kept to a small part when its lease is over", "err", err)
+		t.deps.Log.Warn("no controller divides the limits of namespaces: when its quota ends, this host lets a tenth of an equal part pass; check the controller", "err", err)
 	}
 	for _, n := range limited {
 		if limits := n.limits.Load(); limits != nil && !n.until.IsZero() && !now.Before(n.until) {

@@ -65,7 +65,7 @@ func (m *Monitor) joinOne(ctx context.Context, addr string, said map[string]time
 		m.cfg.Log.Info("gossip: joined the cluster", "through", addr)
 	case !before || time.Since(last) >= sayEvery:
 		said[addr] = time.Now()
-		m.cfg.Log.Warn("gossip: an address to join is not reachable; trying on", "addr", addr, "err", err)
+		m.cfg.Log.Warn("gossip: an address to join is not reachable; trying again", "addr", addr, "err", err)
 	}
 }
 

@@ -109,7 +109,7 @@ func (m *Monitor) SetCluster(id core.ID) {
 		return
 	}
 	if err := m.agent.SetTags(tags(m.cfg.Self, id)); err != nil {
-		m.cfg.Log.Warn("gossip: the others learn later of which cluster this host is", "err", err)
+		m.cfg.Log.Warn("gossip: cannot announce the cluster of this host; the others learn it later", "err", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func (m *Monitor) Stop(context.Context) error {
 		return nil
 	}
 	if err := m.agent.Leave(); err != nil {
-		m.cfg.Log.Warn("gossip: the others find out by themselves that this host leaves", "err", err)
+		m.cfg.Log.Warn("gossip: cannot announce that this host leaves; the others find out within seconds", "err", err)
 	}
 	err := m.agent.Shutdown()
 	m.tasks.Stop(core.Errorf(core.CodeDraining, "gossip is stopping"))

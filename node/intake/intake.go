@@ -44,11 +44,11 @@ func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 	in := &Intake{
 		log: log, places: newPlaces(mostCalls), decoding: newDecoding(), public: NewBudget(PublicLimits, time.Now), hosts: NewBudget(HostLimits, time.Now), errors: connect.NewErrorWriter(),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "columba_server_request_bodies_refused_total", Help: "Requests whose body was not taken, by reason.",
+			Name: "columba_server_request_bodies_refused_total", Help: "Requests whose body was refused, by reason.",
 		}, []string{"reason"}),
 	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "columba_server_request_bodies_bytes", Help: "Bytes of requests that arrive or are worked on.",
+		Name: "columba_server_request_bodies_bytes", Help: "Bytes of requests that arrive or are being answered.",
 	}, func() float64 { return float64(in.public.Held() + in.hosts.Held()) })
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "columba_server_request_bodies_waiting", Help: "Requests that wait until there is room for their body.",
@@ -56,7 +56,7 @@ func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 	reg.MustRegister(in.refused, held, waiting)
 	for k, label := range labels {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "columba_server_calls", Help: "Calls under way, by kind.", ConstLabels: prometheus.Labels{"kind": label},
+			Name: "columba_server_calls", Help: "Calls in progress, by kind.", ConstLabels: prometheus.Labels{"kind": label},
 		}, func() float64 { return float64(in.places.under(kind(k))) }))
 	}
 	return in
@@ -144,7 +144,7 @@ func (in *Intake) refuse(w http.ResponseWriter, r *http.Request, control *http.R
 		status, reason = http.StatusTooManyRequests, "throttled"
 		w.Header().Set("Retry-After", "1")
 	}
-	in.log.Debug("a request's body was not taken", "addr", r.RemoteAddr, "path", r.URL.Path, "bytes", a.arrived, "err", err)
+	in.log.Debug("a request's body was refused", "addr", r.RemoteAddr, "path", r.URL.Path, "bytes", a.arrived, "err", err)
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}

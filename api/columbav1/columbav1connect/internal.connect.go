@@ -160,7 +160,7 @@ type ControllerServiceClient interface {
 	ListUndecided(context.Context, *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error)
 	// SealAllOfStore seals, page by page, the undecided extents of a store that an operator declares to be gone for good.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
-	// DeleteOrphans removes the extents that stores have of queues that nobody knows, by an operator's word.
+	// DeleteOrphans removes extents on stores whose queues are not in the metadata, by an operator's word.
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)
@@ -406,7 +406,7 @@ type ControllerServiceHandler interface {
 	ListUndecided(context.Context, *connect.Request[columbav1.ListUndecidedRequest]) (*connect.Response[columbav1.ListUndecidedResponse], error)
 	// SealAllOfStore seals, page by page, the undecided extents of a store that an operator declares to be gone for good.
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
-	// DeleteOrphans removes the extents that stores have of queues that nobody knows, by an operator's word.
+	// DeleteOrphans removes extents on stores whose queues are not in the metadata, by an operator's word.
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	// StartGroup fixes where a new group begins in every extent of its queue, and assigns its shares.
 	StartGroup(context.Context, *connect.Request[columbav1.StartGroupRequest]) (*connect.Response[columbav1.StartGroupResponse], error)

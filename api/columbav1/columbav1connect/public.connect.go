@@ -179,7 +179,7 @@ type AdminServiceClient interface {
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
 	// VerifyExtent has stores read every byte of their replicas of an extent. A store quarantines one that is damaged, and lifts the quarantine of one that is whole.
 	VerifyExtent(context.Context, *connect.Request[columbav1.VerifyExtentRequest]) (*connect.Response[columbav1.VerifyExtentResponse], error)
-	// DeleteOrphans removes the extents that stores have of queues that nobody knows.
+	// DeleteOrphans removes extents on stores whose queues are not in the metadata.
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
@@ -698,7 +698,7 @@ type AdminServiceHandler interface {
 	SealAllOfStore(context.Context, *connect.Request[columbav1.SealAllOfStoreRequest]) (*connect.Response[columbav1.SealAllOfStoreResponse], error)
 	// VerifyExtent has stores read every byte of their replicas of an extent. A store quarantines one that is damaged, and lifts the quarantine of one that is whole.
 	VerifyExtent(context.Context, *connect.Request[columbav1.VerifyExtentRequest]) (*connect.Response[columbav1.VerifyExtentResponse], error)
-	// DeleteOrphans removes the extents that stores have of queues that nobody knows.
+	// DeleteOrphans removes extents on stores whose queues are not in the metadata.
 	DeleteOrphans(context.Context, *connect.Request[columbav1.DeleteOrphansRequest]) (*connect.Response[columbav1.DeleteOrphansResponse], error)
 	ListHosts(context.Context, *connect.Request[columbav1.ListHostsRequest]) (*connect.Response[columbav1.ListHostsResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
