@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Class says what a caller can do about an error.
+// Class is the class of an error: it says whether the same call can succeed later.
 type Class uint8
 
 const (
@@ -126,7 +126,7 @@ func (c Code) Exit() int {
 	return ExitFailed
 }
 
-// Error is a failure from the catalogue. Text says what went wrong and, where there is something, what to do.
+// Error is a failure from the catalogue. Text says what went wrong and, after a semicolon, what to do.
 type Error struct {
 	Code       Code
 	Text       string

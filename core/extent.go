@@ -93,7 +93,8 @@ const (
 	HealthSuspect Health = "suspect" // wrong identity, damage, or it knows a committed seq above its own last
 )
 
-// FenceAnswer is what a fenced replica says about itself. After it, no append above Last is ever acknowledged.
+// FenceAnswer is the state of a fenced replica, as its store reports it. After it, the store never acknowledges an
+// append above Last.
 type FenceAnswer struct {
 	Identity  StoreIdentity `json:"identity"`
 	Health    Health        `json:"health"`

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Exhausted says what becomes of a message that failed max deliveries times.
+// Exhausted is the treatment of a message that failed max deliveries times: dead letter, drop or block.
 type Exhausted string
 
 const (
@@ -15,7 +15,7 @@ const (
 	ExhaustedBlock Exhausted = "block"
 )
 
-// Expired says what becomes of a message that expires before it is handed out, or handed out again.
+// Expired is the treatment of a message that expires before a first or a later delivery: drop or dead letter.
 type Expired string
 
 const (
@@ -23,7 +23,7 @@ const (
 	ExpiredDLQ  Expired = "dlq"
 )
 
-// Delivery says what becomes of a message whose consumer is lost.
+// Delivery is the guarantee of a group: the treatment of a message whose consumer is lost.
 type Delivery string
 
 const (
@@ -51,7 +51,7 @@ const (
 	MaxMetadata      = 16 << 10 // bytes that a nack may leave with a message
 )
 
-// GroupSpec is what a user chooses for a consumer group. Zero fields mean the default.
+// GroupSpec has the settings of a consumer group. Zero fields mean the default.
 type GroupSpec struct {
 	Queue         string        `json:"queue"`
 	Name          string        `json:"name"`
@@ -131,8 +131,8 @@ func (g GroupSpec) Validate() error {
 	return checkStatus(g.Status)
 }
 
-// CheckChosen refuses settings that contradict each other: those of a new group, or those that an update changes beside
-// the delivery of the group. Call it before WithDefaults: only what a user has set can.
+// CheckChosen returns CodeBadArgument for settings that contradict each other, of a new group or of an update. Call it
+// before WithDefaults: only settings that a user has chosen can contradict.
 func (g GroupSpec) CheckChosen() error {
 	switch {
 	case g.Delivery != AtMostOnce:
@@ -160,8 +160,9 @@ type Start struct {
 	At   time.Time `json:"at,omitzero"`
 }
 
-// AsOf is a start that an earlier attempt, begun at an instant, did not fix: latest is what was latest then, since
-// publishers know nothing of a second attempt. A message of the same microsecond counts as published before.
+// AsOf returns the start for a second attempt to create a group; the first one began at the given instant. latest then
+// means latest at that instant, because publishers know nothing of a second attempt. A message of the same microsecond
+// counts as published before.
 func (s Start) AsOf(began time.Time) Start {
 	if s.Mode == StartLatest && s.At.IsZero() {
 		s.At = began.Add(time.Microsecond)
@@ -182,7 +183,7 @@ func (s Start) validate() error {
 	return Errorf(CodeBadArgument, "start %q is not earliest, latest or a time", clip(string(s.Mode)))
 }
 
-// String is what ParseStart reads: earliest, latest or a time in UTC.
+// String returns the form that ParseStart reads: earliest, latest or a time in UTC.
 func (s Start) String() string {
 	if s.Mode == StartTime {
 		return s.At.UTC().Format(time.RFC3339Nano)

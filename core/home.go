@@ -2,7 +2,7 @@ package core
 
 import "strings"
 
-// HomeKind says who reads an extent.
+// HomeKind is the kind of a read scope.
 type HomeKind uint8
 
 const (
@@ -12,8 +12,8 @@ const (
 	HomeStaging                 // nobody, until the operation that writes it is decided
 )
 
-// Home says who reads an extent. Its queue, where it comes from, never changes; its home does, by a compare-and-set of
-// its seal row:
+// Home is the read scope of an extent: the groups that read it. The queue of an extent never changes; its home changes
+// by a compare-and-set of its seal row:
 //
 //	own ──merge──▶ merged(queue/group)      staging(operation) ──decided──▶ merged(queue/group)
 //	 └───purge──▶ purged                            └──────── rolled back ──▶ purged
@@ -26,7 +26,7 @@ type Home struct {
 	Operation ID      // of HomeStaging
 }
 
-// MergedInto is the home of an extent that only that group reads.
+// MergedInto returns the home of an extent that only that group reads.
 func MergedInto(queue QueueID, group GroupID) Home {
 	return Home{Kind: HomeMerged, Queue: queue, Group: group}
 }

@@ -2,7 +2,7 @@ package core
 
 import "strings"
 
-// NamespaceSpec is what the queues of a namespace may do together. Zero is no limit.
+// NamespaceSpec has the limits of a namespace, for all its queues together. Zero means no limit.
 type NamespaceSpec struct {
 	Name              string `json:"name"`
 	MaxQueues         int64  `json:"max_queues,omitzero"`          // queues of users

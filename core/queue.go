@@ -2,7 +2,7 @@ package core
 
 import "time"
 
-// Consistency chooses what a queue gives up when the network is cut.
+// Consistency says whether a queue gives up order or availability when the network is cut.
 type Consistency string
 
 const (
@@ -12,7 +12,7 @@ const (
 	CP Consistency = "cp"
 )
 
-// Durability is what an acknowledgement of a publish means.
+// Durability is the meaning of an acknowledged publish.
 type Durability string
 
 const (
@@ -22,7 +22,7 @@ const (
 	DurabilityWritten Durability = "written"
 )
 
-// QueueSpec is what a user chooses for a queue. Zero fields mean the default of QueueDefaults.
+// QueueSpec has the settings of a queue. Zero fields mean the cluster's defaults.
 type QueueSpec struct {
 	Path                string        `json:"path"`
 	Consistency         Consistency   `json:"consistency"`

@@ -24,7 +24,7 @@ type Selection struct {
 	MaxAttempts int         `json:"max_attempts,omitzero"` // 0: any
 }
 
-// Letter is what a selection looks at of a dead letter.
+// Letter has the attributes of a dead letter that a selection compares.
 type Letter struct {
 	ID       MessageID
 	Since    int64 // unix µs
@@ -33,12 +33,12 @@ type Letter struct {
 	Error    []byte
 }
 
-// IsAll reports whether nothing is left out.
+// IsAll reports whether the selection has no condition.
 func (s Selection) IsAll() bool {
 	return len(s.IDs)+len(s.Reasons)+s.MinAttempts+s.MaxAttempts == 0 && s.DeadBefore.IsZero() && s.DeadAfter.IsZero()
 }
 
-// Matches reports whether a dead letter fits.
+// Matches reports whether a dead letter meets every condition.
 func (s *Selection) Matches(l Letter) bool {
 	switch {
 	case len(s.IDs) > 0 && !slices.Contains(s.IDs, l.ID):
@@ -52,7 +52,7 @@ func (s *Selection) Matches(l Letter) bool {
 	return false
 }
 
-// Validate reports what makes no sense; CodeBadArgument.
+// Validate returns CodeBadArgument for a selection beyond its bounds, or with a condition that nothing can match.
 func (s Selection) Validate() error {
 	switch {
 	case len(s.IDs) > MaxSelectedIDs:

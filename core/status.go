@@ -1,6 +1,6 @@
 package core
 
-// Status says what a queue or a group may be used for.
+// Status says whether a queue accepts publishes, and whether a queue or group delivers.
 type Status string
 
 const (
@@ -16,7 +16,7 @@ const (
 func (s Status) CanPublish() bool { return s == StatusEnabled || s == StatusSendOnly }
 func (s Status) CanConsume() bool { return s == StatusEnabled || s == StatusReceiveOnly }
 
-// PublishError is what a publisher to a queue of that status is told; nil: it may publish.
+// PublishError is the error for a publisher to a queue of that status; nil: it may publish.
 func (s Status) PublishError(queue string) error {
 	switch {
 	case s.CanPublish():
@@ -27,7 +27,7 @@ func (s Status) PublishError(queue string) error {
 	return Errorf(CodeDisabled, "queue %s is %s: it takes no messages; let it take them with: columba update queue %s --status enabled", queue, s, queue)
 }
 
-// ConsumeError is what a consumer of a group is told when its queue has that status; nil: it may consume.
+// ConsumeError is the error for a consumer of a group whose queue has that status; nil: it may consume.
 func (s Status) ConsumeError(queue string) error {
 	switch {
 	case s.CanConsume():
@@ -38,7 +38,7 @@ func (s Status) ConsumeError(queue string) error {
 	return Errorf(CodeDisabled, "queue %s is %s: nothing is delivered from it; go on with: columba update queue %s --status enabled", queue, s, queue)
 }
 
-// GroupError is what a consumer is told when its group has that status; nil: it may consume.
+// GroupError is the error for a consumer whose group has that status; nil: it may consume.
 func (s Status) GroupError(queue, group string) error {
 	switch {
 	case s.CanConsume():

@@ -2,8 +2,8 @@ package core
 
 import "time"
 
-// Horizon is how far ahead the records of a timer extent are due at most, from their append on. Each has extents of its
-// own, so that what is due in a year does not pin what is due in a minute.
+// Horizon is the longest delay of the records of a timer extent, counted from their append. Each horizon has extents of
+// its own, so that a record that is due in a year does not keep an extent of records that are due in a minute.
 type Horizon string
 
 const (
@@ -13,7 +13,7 @@ const (
 	HorizonYear  Horizon = "1y"
 )
 
-// MaxAhead is how far ahead a message may be due: a year, whichever.
+// MaxAhead is the longest delay of a message: a year, leap years included.
 const MaxAhead = 366 * 24 * time.Hour
 
 var horizons = [...]struct {
@@ -26,13 +26,14 @@ var horizons = [...]struct {
 	{HorizonYear, MaxAhead},
 }
 
-// Horizons is how many there are; HorizonAt counts them from the nearest.
+// Horizons is the number of horizons; HorizonAt counts them from the nearest.
 const Horizons = len(horizons)
 
 // HorizonAt is the i-th horizon, from 0.
 func HorizonAt(i int) Horizon { return horizons[i].horizon }
 
-// HorizonOf is which horizon has room for what is due so many milliseconds ahead; false: it is beyond MaxAhead.
+// HorizonOf returns the index of the shortest horizon for a delay in milliseconds; false if the delay is longer than
+// MaxAhead.
 func HorizonOf(ahead int64) (i int, ok bool) {
 	for i := range horizons {
 		if ahead <= horizons[i].reach.Milliseconds() {
@@ -42,7 +43,7 @@ func HorizonOf(ahead int64) (i int, ok bool) {
 	return 0, false
 }
 
-// Reach is how far ahead it goes: for one that this build does not know as far as anything may.
+// Reach is the longest delay of the horizon; MaxAhead for a horizon that this build does not know.
 func (h Horizon) Reach() time.Duration {
 	for _, x := range horizons {
 		if x.horizon == h {
@@ -52,7 +53,7 @@ func (h Horizon) Reach() time.Duration {
 	return MaxAhead
 }
 
-// CheckKind checks what an extent is asked to be: a timer extent has a horizon, a log extent has none.
+// CheckKind returns CodeBadArgument unless a timer extent has a horizon, and a log extent none.
 func CheckKind(kind ExtentKind, h Horizon) error {
 	switch kind {
 	case KindLog:
@@ -89,7 +90,7 @@ func CheckAhead(due, now time.Time) error {
 	return nil
 }
 
-// CancelOutcome is what came of cancelling a timer, for one group. The words are those that users see.
+// CancelOutcome is the outcome of cancelling a timer, for one group. Users see these words.
 type CancelOutcome string
 
 const (

@@ -1,5 +1,5 @@
-// Package membership owns the view of who is in the cluster. The view is a hint: it says who may be asked, and never
-// who is dead; whoever acts on an absence confirms it with a direct call first.
+// Package membership owns the list of the cluster's hosts. The list is a hint: it names hosts that can be asked, and
+// never proves that a host is dead. A caller that acts on an absence confirms it with a direct call first.
 package membership
 
 import (
@@ -18,13 +18,15 @@ type Host struct {
 	Run     core.RunID
 }
 
-// RoleMetadata is what the host is called that holds the embedded metadata of a cluster. Nobody chooses it, and users do not see it.
+// RoleMetadata marks the host that holds the embedded metadata of a cluster. It cannot be configured, and users do not
+// see it.
 const RoleMetadata = "metadata"
 
 // Has reports whether the host serves a role.
 func (h Host) Has(role string) bool { return slices.Contains(h.Roles, role) }
 
-// Monitor watches the membership. Safe for concurrent use. Hosts that it returns are the caller's to keep, not to change.
+// Monitor watches the membership. Safe for concurrent use. The caller may keep the returned hosts, and must not change
+// them.
 type Monitor interface {
 	// Hosts are the members that serve a role, all members for "", sorted by id. The own host is among them when it serves it.
 	Hosts(role string) []Host

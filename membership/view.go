@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// View is what a Monitor knows just now, and who wants to hear of changes. The zero View has no hosts. Safe for concurrent use.
+// View is the current list of a Monitor, with the subscribers of changes. The zero View has no hosts. Safe for
+// concurrent use.
 type View struct {
 	mu struct {
 		sync.Mutex
@@ -82,7 +83,7 @@ func (v *View) Gone() []Gone {
 	return recent(v.mu.gone, time.Now())
 }
 
-// Changed is as Monitor says.
+// Changed implements Monitor.
 func (v *View) Changed(wake func()) (stop func()) {
 	key := &wake
 	v.mu.Lock()

@@ -16,8 +16,9 @@ type AssignmentRecord struct {
 	Run     core.RunID   `json:"run"`
 }
 
-// ClaimRecord is what is done of a share in a group that delivers at most once, with what its owner may hand out. It has one owner at a
-// time: who takes the share over makes the record its own, and from then on nobody else can change it.
+// ClaimRecord has the done seqs of a share in an at-most-once group, including those that its owner may deliver now. It
+// has one owner at a time: the next owner of the share writes its term first, and from then on the owner before cannot
+// change the record.
 type ClaimRecord struct {
 	Owner core.RunID `json:"owner"`
 	Term  core.ID    `json:"term"` // of this ownership

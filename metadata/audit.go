@@ -28,8 +28,8 @@ type AuditRecord struct {
 	Result string    `json:"result"` // "ok" or the error's code
 }
 
-// BeginAudit records what somebody asked for, with the result "asked", before it is done: what cannot be recorded is not done. The function it
-// answers records how it ended; its error is that this is not recorded.
+// BeginAudit records a requested change, with the result "asked", before it is made. On an error the caller must not
+// make the change. The returned function records the result; its error says that the result is not recorded.
 func BeginAudit(ctx context.Context, s Store, who, what, object string, clock func() time.Time) (ended func(ctx context.Context, err error) error, err error) {
 	now := clock()
 	key := AuditKey(now, core.NewID(now))

@@ -8,11 +8,12 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Grace is how long a removed or expired row is remembered, so that an older Put that comes late does not bring it back.
+// Grace is the time for which a removed or expired row is remembered, so that an older Put that arrives late does not
+// bring it back.
 const Grace = 24 * time.Hour
 
-// Cell is what an embedded store keeps for a row. It holds the rules of change, so that stores only keep bytes.
-// The zero Cell is a row that never was.
+// Cell is the form in which an embedded store keeps a row. It implements the rules of change, so that stores only keep
+// bytes. The zero Cell is a row that never existed.
 type Cell struct {
 	Value   []byte
 	Version Version // CAS tables; 0 = none
@@ -35,7 +36,7 @@ func Removal(at, now time.Time) Cell {
 	return Cell{Written: at.UnixMicro(), Expires: now.UnixMicro(), Removed: true}
 }
 
-// None reports whether c is a row that never was.
+// None reports whether c is a row that never existed.
 func (c Cell) None() bool { return c.Version == 0 && c.Written == 0 && c.Expires == 0 && !c.Removed }
 
 // Live reports whether a reader sees the row at now.
@@ -43,7 +44,7 @@ func (c Cell) Live(now time.Time) bool {
 	return !c.None() && !c.Removed && (c.Expires == 0 || now.UnixMicro() < c.Expires)
 }
 
-// SweepAt is from when on the cell may be forgotten; ok is false when it never may.
+// SweepAt is the time from which the cell may be forgotten; ok is false if it must be kept.
 func (c Cell) SweepAt() (at time.Time, ok bool) {
 	if c.Expires == 0 {
 		return time.Time{}, false
@@ -51,7 +52,7 @@ func (c Cell) SweepAt() (at time.Time, ok bool) {
 	return time.UnixMicro(c.Expires).Add(Grace), true
 }
 
-// Row is the cell as a reader gets it; it shares Value.
+// Row returns the cell as a row for readers; it shares Value.
 func (c Cell) Row(k Key) Row {
 	r := Row{Key: k, Value: c.Value, Version: c.Version}
 	if c.Version == 0 {
@@ -104,7 +105,7 @@ func (c Cell) at(t Table, k Key, old Version) error {
 	return nil
 }
 
-// NoRow is the error for a row that is not there.
+// NoRow returns the error for a row that does not exist, CodeNotFound.
 func NoRow(t Table, k Key) error {
 	return core.Errorf(core.CodeNotFound, "%s %s not found", t.Name, clip(k.Row))
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// ErrNoChange returned by the function of a Change means that the row is as it should be: nothing is written.
+// ErrNoChange, returned by the function of a Change, means that the row has the wanted value already: nothing is
+// written.
 var ErrNoChange = errors.New("no change")
 
 // Bounds of the pause between two tries of one change.
@@ -58,11 +59,11 @@ func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 	}
 }
 
-// Change is the one way to change a CAS row: it reads the row (Serial), lets change alter the value, and stores it at the
-// version read; on a conflict it begins again, with growing pauses, until ctx ends. It returns the value that is stored then.
-// change may run several times and must not keep the pointer; an error of it ends the Change and is returned as it is, with the
-// value read, but for ErrNoChange, which is success. Other errors: CodeNotFound, CodeUnavailable (not changed),
-// CodeUnknown when it may be changed. T is a JSON object.
+// Change changes a CAS row. It reads the row (Serial), calls change to alter the value, and stores the value at the
+// version that it read. On a conflict it begins again, with growing pauses, until ctx ends. It returns the stored
+// value. change may run several times and must not keep the pointer. An error of change ends the Change and is returned
+// unchanged, with the value read; ErrNoChange counts as success. Other errors: CodeNotFound, CodeUnavailable (not
+// changed), CodeUnknown (it may be changed). T is a JSON object.
 func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T) error) (T, error) {
 	ctx, cancel := Deadline(ctx)
 	defer cancel()

@@ -8,10 +8,10 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// DefaultDeadline is what a store gives a call whose context has no deadline.
+// DefaultDeadline is the time limit of a call whose context has no deadline.
 const DefaultDeadline = 10 * time.Second
 
-// Deadline is ctx with a deadline: its own, or DefaultDeadline from now.
+// Deadline returns ctx with a deadline: its own, or DefaultDeadline from now.
 func Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -19,7 +19,8 @@ func Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, DefaultDeadline)
 }
 
-// CheckWrite is what every store checks before a change by that rule: CodeBadArgument, CodeTooLarge.
+// CheckWrite checks the arguments of a change by that rule; every store calls it first. Errors: CodeBadArgument,
+// CodeTooLarge.
 func CheckWrite(t Table, rule Rule, k Key, value []byte) error {
 	if t.Rule != rule {
 		return core.Errorf(core.CodeBadArgument, "rows of table %s do not change by this call; see its rule", t.Name)
@@ -30,7 +31,7 @@ func CheckWrite(t Table, rule Rule, k Key, value []byte) error {
 	return CheckKey(t, k)
 }
 
-// CheckKey refuses keys that no store takes with CodeBadArgument.
+// CheckKey returns CodeBadArgument for a key that no store accepts.
 func CheckKey(t Table, k Key) error {
 	for _, part := range [...]string{t.Name, k.Partition, k.Row} {
 		if part == "" || len(part) > MaxKey || strings.IndexByte(part, 0) >= 0 {
@@ -40,7 +41,7 @@ func CheckKey(t Table, k Key) error {
 	return nil
 }
 
-// CheckList refuses what List does not take with CodeBadArgument.
+// CheckList returns CodeBadArgument for arguments that List does not accept.
 func CheckList(t Table, partition, after string, limit int) error {
 	if limit < 1 {
 		return core.Errorf(core.CodeBadArgument, "list of %s: limit %d is not positive", t.Name, limit)

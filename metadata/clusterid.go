@@ -7,7 +7,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// ClusterRecord is the cluster's setting of that name: which cluster it is. It is written once.
+// ClusterRecord is the setting with the id of the cluster. It is written once.
 type ClusterRecord struct {
 	ID   string    `json:"id"`
 	Made time.Time `json:"made"`
@@ -15,7 +15,8 @@ type ClusterRecord struct {
 
 const settingCluster = "cluster-id"
 
-// ReadClusterID is the id of the cluster whose metadata these are. CodeNotFound: an older version made them, and none has been given yet.
+// ReadClusterID returns the id of the cluster that these metadata belong to. CodeNotFound: an older version made them,
+// and they have no id yet.
 func ReadClusterID(ctx context.Context, s Store) (core.ID, error) {
 	r, _, err := Read[ClusterRecord](ctx, s, Settings, SettingKey(settingCluster), Serial)
 	if err != nil {
@@ -28,8 +29,9 @@ func ReadClusterID(ctx context.Context, s Store) (core.ID, error) {
 	return id, nil
 }
 
-// ClusterID is ReadClusterID, for the process that holds the metadata. It gives metadata without an id one: known, which is what the process
-// was told before, or a new one when that is zero. CodeConflict: the process knows another cluster, or these metadata are new and it knows one.
+// ClusterID is ReadClusterID for the process that holds the metadata. Metadata without an id get one: known, the id
+// that the process has from earlier runs, or a new one if that is zero. CodeConflict: the process belongs to another
+// cluster, or it belongs to a cluster and the metadata are new.
 func ClusterID(ctx context.Context, s Store, known core.ID, now time.Time) (core.ID, error) {
 	id, err := ReadClusterID(ctx, s)
 	switch {

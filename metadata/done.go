@@ -54,7 +54,7 @@ func IsConsumed(ctx context.Context, s Store, group core.GroupID, extent core.Ex
 	return false, nil
 }
 
-// Consumed is when a group had consumed the extents that it has, in one of its epochs.
+// Consumed returns, for each extent that a group has consumed in one of its epochs, the time when it had.
 func Consumed(ctx context.Context, s Store, group core.GroupID, epoch uint64, c Consistency) (map[core.ExtentID]time.Time, error) {
 	out := make(map[core.ExtentID]time.Time)
 	for row, err := range All[DoneRecord](ctx, s, Dones, group.String(), c) {
@@ -72,7 +72,7 @@ func Consumed(ctx context.Context, s Store, group core.GroupID, epoch uint64, c 
 	return out, nil
 }
 
-// DoneExtent is the extent that a done row's key names. Keys of before epochs were part of them end there.
+// DoneExtent returns the extent in the key of a done row. Keys of older versions have no epoch after it.
 func DoneExtent(k Key) (core.ExtentID, error) {
 	text, _, _ := strings.Cut(k.Row, "/")
 	id, err := core.ParseID(text)

@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// GroupRecord is a consumer group under its queue and name. That of a deleted group stays, with StatusDeleted, until a group of
-// that name is created again.
+// GroupRecord is a consumer group under its queue and name. The record of a deleted group stays, with StatusDeleted,
+// until a group of that name is created again.
 type GroupRecord struct {
 	ID      core.GroupID   `json:"id"`
 	Queue   core.QueueID   `json:"queue"`
@@ -29,7 +29,7 @@ type GroupRecord struct {
 // Rewound reports whether the group was rewound since it was started.
 func (g GroupRecord) Rewound() bool { return g.Epoch > g.First }
 
-// Rewind is the new epoch that a group is about to begin, and where: its positions are being written.
+// Rewind is a seek under way: the next epoch of a group, and its start. Its positions are being written.
 type Rewind struct {
 	Epoch uint64     `json:"epoch"` // above all before, also of rewinds that came to nothing
 	To    core.Start `json:"to"`    // latest with an instant: what was latest then, see core.Start.AsOf
@@ -48,7 +48,7 @@ type DeletedGroupRecord struct {
 	At    time.Time    `json:"at"`
 }
 
-// Seek is a rewind that is done.
+// Seek is a finished rewind.
 type Seek struct {
 	To core.Start `json:"to"`
 	At time.Time  `json:"at"`

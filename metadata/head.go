@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// HeadRecord is the newest extent of the chain of a CP queue. It moves by CAS from the old one, and only after the end of the old one is
-// fixed. It carries the whole tuple: the extent's other rows are written after it, and again by whoever finds them missing.
+// HeadRecord is the newest extent of the chain of a CP queue. It moves by CAS from the old one, and only after the end
+// of the old one is fixed. It has the whole tuple: the extent's other rows are written after it, and again by any
+// controller that finds them missing.
 type HeadRecord struct {
 	Queue   core.QueueID `json:"queue"`
 	Extent  core.Extent  `json:"extent"`

@@ -37,17 +37,17 @@ func ExtentKey(queue core.QueueID, extent core.ExtentID) Key {
 // SealKey is where Seals keeps an extent's state.
 func SealKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String()} }
 
-// CancelKey is where Cancels keeps what was cancelled of an extent.
+// CancelKey is where Cancels keeps the cancelled messages of an extent.
 func CancelKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String()} }
 
 // WorkKey is where Work keeps a hint about an extent: PartitionOpen while it is not sealed, PartitionLive while it is not
 // retired.
 func WorkKey(partition string, extent core.ExtentID) Key { return Key{partition, extent.String()} }
 
-// DeletedGroupKey is where Work keeps that rows of a deleted group are to be removed.
+// DeletedGroupKey is where Work keeps a hint that rows of a deleted group have to be removed.
 func DeletedGroupKey(group core.GroupID) Key { return Key{PartitionDeleted, group.String()} }
 
-// DeletedQueueKey is where Work keeps that the deletion of a queue is to be finished.
+// DeletedQueueKey is where Work keeps a hint that the deletion of a queue has to be finished.
 func DeletedQueueKey(queue core.QueueID) Key { return Key{PartitionDeletedQueue, queue.String()} }
 
 // AssignmentKey is where Assignments keeps one decision about a share; the partition lists the shares of a group, and those of
@@ -66,12 +66,12 @@ func CheckpointPartition(group core.GroupID, extent core.ExtentID) string {
 	return group.String() + "/" + extent.String()
 }
 
-// CheckpointKey is where Checkpoints keeps what one owner's run wrote in one epoch of the group.
+// CheckpointKey is where Checkpoints keeps the checkpoint that one run of an owner wrote in one epoch of the group.
 func CheckpointKey(group core.GroupID, extent core.ExtentID, epoch uint64, run core.RunID) Key {
 	return Key{CheckpointPartition(group, extent), fmt.Sprintf("%020d/%s", epoch, run)}
 }
 
-// ClaimKey is where Claims keeps what the owners of a share have claimed in one epoch of the group.
+// ClaimKey is where Claims keeps the claims of the owners of a share in one epoch of the group.
 func ClaimKey(group core.GroupID, extent core.ExtentID, epoch uint64) Key {
 	return Key{CheckpointPartition(group, extent), fmt.Sprintf("%020d", epoch)}
 }
@@ -82,10 +82,10 @@ func OperationKey(object core.ID) Key { return Key{PartitionOperation, object.St
 // EndedOperationKey is where Operations keeps an operation that has ended, once another one took its place.
 func EndedOperationKey(id core.ID) Key { return Key{PartitionEnded, id.String()} }
 
-// SelectedPartition lists what an operation found in its extents.
+// SelectedPartition lists the messages that an operation found in its extents.
 func SelectedPartition(operation core.ID) string { return "selected/" + operation.String() }
 
-// SelectedKey is where Operations keeps what an operation found in an extent.
+// SelectedKey is where Operations keeps the messages that an operation found in an extent.
 func SelectedKey(operation core.ID, extent core.ExtentID) Key {
 	return Key{SelectedPartition(operation), extent.String()}
 }

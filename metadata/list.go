@@ -9,8 +9,8 @@ import (
 // listPage is how many rows All asks for at a time.
 const listPage = 500
 
-// All yields the records of a partition in the order of their rows, page by page; what changes meanwhile may be seen or not. An
-// error is yielded once, as the last element.
+// All yields the records of a partition in the order of their rows, page by page. A change made meanwhile may be seen
+// or not. An error is yielded once, as the last element.
 func All[T any](ctx context.Context, s Store, t Table, partition string, c Consistency) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
 		after := ""

@@ -6,7 +6,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// NamespaceRecord is what limits the queues of a namespace; one without a record has no limits.
+// NamespaceRecord has the limits of a namespace; a namespace without a record has none.
 type NamespaceRecord struct {
 	Spec    core.NamespaceSpec `json:"spec"`
 	Created time.Time          `json:"created"`

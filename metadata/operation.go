@@ -8,7 +8,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// OperationKind is what an operation does.
+// OperationKind is the kind of an operation: a merge or a purge.
 type OperationKind string
 
 const (
@@ -16,7 +16,7 @@ const (
 	OperationPurge OperationKind = "purge" // nobody reads them any more: dead letters, or the messages of a queue
 )
 
-// OperationState is where an operation is in its life: running → done | cancelled | failed.
+// OperationState is the state of an operation: running → done | cancelled | failed.
 type OperationState string
 
 const (
@@ -26,8 +26,9 @@ const (
 	OperationFailed    OperationState = "failed"
 )
 
-// OperationRecord is a long change of a queue, most often of one of dead letters. It survives the process that runs it: any controller goes on from it. The row of
-// its object holds the one that runs, or the last that ran, so that there is one at a time; what ended before is kept under its id.
+// OperationRecord is a long change of a queue, most often of one of dead letters. It survives the process that runs it:
+// any controller goes on from it. The row of its object holds the running operation, or the last one, so there is one
+// at a time. Earlier operations are kept under their ids.
 type OperationRecord struct {
 	ID      core.ID        `json:"id"`
 	Kind    OperationKind  `json:"kind"`
@@ -65,7 +66,7 @@ type OperationRecord struct {
 	Cleared bool `json:"cleared,omitempty"` // after its end: nothing that only the operation needed is left
 }
 
-// Search is how far a selection was looked for, and, when it is merged, copied.
+// Search is the progress of a selection: the part of the extents that was searched and, for a merge, copied.
 type Search struct {
 	Step    uint64          `json:"step"`              // counts its changes
 	Stage   core.Extent     `json:"stage,omitzero"`    // where the copies go
@@ -82,13 +83,13 @@ type Search struct {
 	AppendTime int64    `json:"append_time,omitempty"`
 }
 
-// SelectedRecord is which messages of one extent an operation found.
+// SelectedRecord has the messages of one extent that an operation found.
 type SelectedRecord struct {
 	Found []byte `json:"found"` // an ack window
 	Count uint64 `json:"count"`
 }
 
-// Ended reports whether nothing more is done about it.
+// Ended reports whether the operation has ended.
 func (r OperationRecord) Ended() bool { return r.State != OperationRunning }
 
 // FindOperation reads an operation by its id; CodeNotFound.

@@ -17,17 +17,17 @@ type QueueRecord struct {
 	Home core.Home `json:"home,omitzero"`
 }
 
-// DeletedQueueRecord is a hint for controllers: the queue is deleted, or about to be, and its groups, or its name, may have rows that say otherwise. It is
-// written before the queue's row is changed.
+// DeletedQueueRecord is a hint for controllers: the queue is deleted, or about to be, and rows of its groups, or of its
+// name, may remain. It is written before the queue's row is changed.
 type DeletedQueueRecord struct {
 	Queue core.QueueID `json:"queue"`
 	Path  string       `json:"path"`
 	At    time.Time    `json:"at"`
 }
 
-// NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished. The name of a deleted
-// queue stays, with a zero Queue: a row that was removed and made again would begin at version 1 again, and a change that was
-// meant for the old queue, and came late, could hit the new one.
+// NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished. The name of
+// a deleted queue stays, with a zero Queue: a removed row that is made again would begin at version 1, and a late
+// change of the old queue could then change the new one.
 type NameRecord struct {
 	Queue core.QueueID   `json:"queue,omitzero"`
 	Spec  core.QueueSpec `json:"spec"`

@@ -101,13 +101,14 @@ type Reading struct {
 // Before reports whether the row was read before a reading that is known.
 func (r Reading) Before(known Reading) bool { return r.Run == known.Run && r.Version < known.Version }
 
-// RowsGetter is a Store that reads many rows for little more than one.
+// RowsGetter is a Store that reads many rows at little more than the cost of one.
 type RowsGetter interface {
-	// GetRows reads rows of one table, in the order of keys; those that are not there are left out.
+	// GetRows reads rows of one table, in the order of keys; rows that do not exist are left out.
 	GetRows(ctx context.Context, t Table, keys []Key, c Consistency) ([]Row, error)
 }
 
-// GetRows reads rows of one table from any store, in the order of keys; those that are not there are left out. Errors are those of Get.
+// GetRows reads rows of one table from any store, in the order of keys; rows that do not exist are left out. Errors are
+// those of Get.
 func GetRows(ctx context.Context, s Store, t Table, keys []Key, c Consistency) ([]Row, error) {
 	if many, ok := s.(RowsGetter); ok {
 		return many.GetRows(ctx, t, keys, c)

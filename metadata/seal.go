@@ -39,19 +39,22 @@ type SealRecord struct {
 	Homed time.Time `json:"homed,omitzero"`
 	// Rate bounds how many messages per second its home begins with; 0: no bound.
 	Rate int `json:"rate,omitempty"`
-	// Removed is which of its messages selections have taken, or are lost, an ack window, RemovedCount how many: whoever reads the extent skips them,
-	// whatever its home. Neither gets less.
+	// Removed has the seqs that selections have taken or that are lost, as an ack window; RemovedCount is their number.
+	// Readers of the extent skip them, in every home. Neither ever shrinks.
 	Removed      []byte `json:"removed,omitempty"`
 	RemovedCount uint64 `json:"removed_count,omitempty"`
-	// LostFrom is the first seq that no store has any more, which was given up, with all after it: they are among the removed ones; 0: none.
+	// LostFrom is the first seq of the records that no store has any more and that were given up: all from there to L.
+	// They are in Removed. 0: none.
 	LostFrom core.Seq `json:"lost_from,omitempty"`
-	// LeftChecksum is the rolling checksum of what is left before that; nil in rows of before copies were made of it.
+	// LeftChecksum is the rolling checksum of the records before LostFrom; nil in rows of older versions.
 	LeftChecksum *uint32 `json:"left_checksum,omitempty"`
-	// Due is when the last record of a timer extent is due, or later, by its writer's word; zero when that did not come to say it.
+	// Due is the time when the last record of a timer extent is due, or later, as its writer reported; zero if the
+	// writer did not report it.
 	Due time.Time `json:"due,omitzero"`
 }
 
-// ReplicaRemoval is the decision that a store removes its replica of an extent which stays. It counts while the row has the version that it made.
+// ReplicaRemoval is the decision that a store removes its replica of an extent which stays. It counts while the row has
+// that Version.
 type ReplicaRemoval struct {
 	Store   core.HostID `json:"store"`
 	Disk    core.DiskID `json:"disk,omitzero"`
@@ -96,7 +99,7 @@ func (r *SealRecord) SetPlaces(all []core.Place) {
 	}
 }
 
-// Gone is what selections have taken of it, and what is lost.
+// Gone has the seqs that selections have taken from the extent, and those that are lost.
 func (r SealRecord) Gone() (*acklevel.Window, error) {
 	if len(r.Removed) == 0 {
 		return &acklevel.Window{}, nil
@@ -108,11 +111,13 @@ func (r SealRecord) Gone() (*acklevel.Window, error) {
 	return w, err
 }
 
-// Enough reports whether the holders are as many as an acknowledgement by this row needs. Nothing is acknowledged by one that was given up in part.
+// Enough reports whether there are enough holders for an acknowledgement by this row: two, or one if the extent has one
+// replica.
 func (r SealRecord) Enough() bool { return len(r.Holders) >= min(2, len(r.Extent.Replicas)) }
 
-// HeldTo is how far a holder has it at least, and its rolling checksum there: its end, or what is left before what was given up. Without some, nothing is
-// left of it, or nobody has noted what: there are no copies to be made.
+// HeldTo returns the last seq that every holder has, and the rolling checksum there: the end of the extent, or the last
+// seq before LostFrom. If some is false, no records are left, or their checksum is not known: then no copies can be
+// made.
 func (r SealRecord) HeldTo() (last core.Seq, checksum uint32, some bool) {
 	switch {
 	case r.LostFrom == 0:
@@ -123,8 +128,8 @@ func (r SealRecord) HeldTo() (last core.Seq, checksum uint32, some bool) {
 	return r.LostFrom - 1, *r.LeftChecksum, true
 }
 
-// GiveUp takes out what no store has any more, from a seq on to the end; left is the rolling checksum of all before. An extent of which nothing is left is
-// read by nobody any more.
+// GiveUp marks the records from a seq to the end as lost; left is the rolling checksum of the records before. An extent
+// without remaining records gets the home purged.
 func (r *SealRecord) GiveUp(from core.Seq, left uint32, now time.Time) error {
 	gone, err := r.Gone()
 	if err != nil {
@@ -143,10 +148,10 @@ func (r *SealRecord) GiveUp(from core.Seq, left uint32, now time.Time) error {
 	return nil
 }
 
-// Remaining is how many messages it has that nobody has removed.
+// Remaining is the number of messages that are not removed.
 func (r SealRecord) Remaining() core.Seq { return r.L - min(r.L, core.Seq(r.RemovedCount)) }
 
-// ReadableTo is how far it can be read at most: its end, or what is left before that.
+// ReadableTo is the last readable seq: the end of the extent, or the last seq before LostFrom.
 func (r SealRecord) ReadableTo() core.Seq {
 	if r.LostFrom > 0 {
 		return r.LostFrom - 1
@@ -154,8 +159,8 @@ func (r SealRecord) ReadableTo() core.Seq {
 	return r.L
 }
 
-// LastDue is by when everything in a sealed timer extent is due. When its writer said nothing it goes by the horizon, from its end on. Zero:
-// it is none, or has no end.
+// LastDue is the time by which all records of a sealed timer extent are due. If its writer reported none, it is the
+// horizon after the seal. Zero: the extent is no timer extent, or has no end.
 func (r SealRecord) LastDue() time.Time {
 	switch {
 	case r.Extent.Kind != core.KindTimer || !r.State.HasEnd():

@@ -1,5 +1,5 @@
 // Package metadata owns the cluster's records – queues, groups, extents, seals, assignments, checkpoints, operations – and
-// the rules by which they change. Where they rest is a Store: in memory, in Pebble, or in another process.
+// the rules by which they change. A Store keeps them: in memory, in Pebble, or in another process.
 package metadata
 
 import (

@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// Past is what a record of a parked message says of it besides its attempts, in an extra field: settled u16 | excused u16 | epoch u64,
-// and if it is not 0 unsure u8.
+// Past is the history of a message in a retry queue, besides its attempts, in an extra field: settled u16 | not counted
+// u16 | epoch u64, and if it is not 0 unsure u8.
 type Past struct {
 	Settled uint16 // deliveries of a life before, which ended in the dead letter queue
 	Excused uint16 // deliveries since then that do not count
@@ -13,7 +13,7 @@ type Past struct {
 
 const pastLen = 12
 
-// ReadPast is the zero Past for a record that says nothing.
+// ReadPast returns the history in the extra fields; zero without one.
 func ReadPast(extra []byte) Past {
 	for b := range eachExtra(extra, extraPast) {
 		if len(b) != pastLen && len(b) != pastLen+1 {
@@ -28,7 +28,7 @@ func ReadPast(extra []byte) Past {
 	return Past{}
 }
 
-// WithPast is a copy of valid extra fields that says this, and no other past.
+// WithPast returns a copy of valid extra fields with this history in place of any other.
 func WithPast(extra []byte, p Past) []byte {
 	b := binary.LittleEndian.AppendUint16(make([]byte, 0, pastLen+1), p.Settled)
 	b = binary.LittleEndian.AppendUint16(b, p.Excused)

@@ -59,7 +59,7 @@ func recordSize(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// decodeAttributes says what is wrong with the attributes, "" if nothing.
+// decodeAttributes returns the defect of the attributes, "" if there is none.
 func (r *Record) decodeAttributes(flags uint32, attributes []byte) string {
 	c := cursor{b: attributes}
 	var present uint32 // the flags of what turned out not to be zero

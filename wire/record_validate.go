@@ -49,7 +49,7 @@ func (r *Record) validateLengths() error {
 	return nil
 }
 
-// badTime says what is wrong with the record's times, "" if nothing.
+// badTime returns the defect of the record's times, "" if there is none.
 func (r *Record) badTime() string {
 	switch {
 	case r.DeliverAt|r.Delay|r.ExpireAt|r.FirstEnqueue == 0:
