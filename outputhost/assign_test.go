@@ -54,8 +54,9 @@ func (b *bench) shareCount() int {
 	return n
 }
 
-// TestAssign_WhatIsTakenIsDroppedAtOnce: a list is being applied with slow metadata when a newer one comes, which lacks what the host has
-// and what the older one is about to give. Who gives up waiting for its turn does so at its deadline, and nothing else waits.
+// TestAssign_WhatIsTakenIsDroppedAtOnce: a list is being applied with slow metadata when a newer one comes, which lacks
+// what the host has and what the older one is about to give. A caller that gives up waiting for its turn does so at its
+// deadline, and nothing else waits.
 func TestAssign_WhatIsTakenIsDroppedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

@@ -9,8 +9,8 @@ import (
 )
 
 // In a group of a CP queue an extent's messages are handed out for the first time only when all of every earlier extent
-// of the chain have been. What is delivered again – after a nack, a lost lock, a lost consumer – may come later than
-// what followed it.
+// of the chain have been. A message that is delivered again – after a nack, a lost lock, a lost consumer – may come
+// later than messages that followed it.
 
 // orderLocked lets the first extents of the chain begin, up to the first one of which something was not handed out yet.
 func (g *group) orderLocked() {

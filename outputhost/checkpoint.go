@@ -10,10 +10,11 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// saver writes checkpoints: those of all shares that changed, together, once a second; those of a group sooner when it has settled many
-// messages since, as a crash would deliver them again, and at once when retries wait for theirs. What becomes due while a write is under
-// way goes into the next one. Claims and done rows are written beside that, of several groups at a time, so that a group whose rows hang holds up no
-// other; until its own are written, the group is not saved again.
+// saver writes checkpoints: those of all shares that changed, together, once a second; those of a group sooner when it
+// has settled many messages since, as a crash would deliver them again, and at once when retries wait for theirs.
+// Changes that become due while a write is under way go into the next one. Claims and done rows are written beside
+// that, of several groups at a time, so that a group whose rows hang holds up no other; until its own are written, the
+// group is not saved again.
 type saver struct {
 	h     *Host
 	wake  chan struct{}

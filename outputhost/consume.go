@@ -65,7 +65,8 @@ func (c *consumer) confirm(body []byte) error {
 	return err
 }
 
-// Closed implements ws.StreamHandler. What the consumer held stays locked until its timeout: tokens may live in another process.
+// Closed implements ws.StreamHandler. The consumer's messages stay locked until their timeout: tokens may live in
+// another process.
 func (c *consumer) Closed(error) { c.end() }
 
 // open joins the group and answers the hello.

@@ -84,7 +84,8 @@ func (g *group) admitLocked() error {
 }
 
 // mostHeldLocked is how many messages a consumer may hold: an equal part for each consumer, and one for those that
-// come. Who is alone may hold all, and so may those of a group that delivers at most once: they settle nothing.
+// come. A single consumer may hold all, and so may consumers of a group that delivers at most once: they settle
+// nothing.
 func (g *group) mostHeldLocked() int {
 	n := len(g.mu.consumers)
 	if n < 2 || g.mu.record.Spec.Delivery == core.AtMostOnce {

@@ -50,8 +50,8 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 	}
 }
 
-// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. What fails is tried again with
-// the next round: a finished share counts as changed.
+// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. A failed write
+// is tried again with the next round: a finished share counts as changed.
 func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	meta, now := g.h.deps.Meta, g.h.saver.stamp(g.h.deps.Now())
 	id := p.s.extent.ID

@@ -36,9 +36,9 @@ type reader struct {
 	probing bool
 }
 
-// readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all its ends. Those
-// that cannot be read just now, and those that are read to their end so far, are beside the count: they must not hold up the others. So are
-// timer extents: each of them may have what is due first.
+// readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all
+// its ends. Extents that cannot be read just now, and extents that are read to their end so far, do not count: they
+// must not hold up the others. So are timer extents: each of them may have what is due first.
 const readersAtOnce = 8
 
 // mergedAtOnce is how many of them may be of extents that were merged into the group.

@@ -82,7 +82,8 @@ func (s *share) lastOwedLocked() core.Seq {
 	return s.last
 }
 
-// addShare resumes a share from what its owners saved. What is gone of the extent counts as settled, also in a share that is there.
+// addShare resumes a share from what its owners saved. Removed records of the extent count as settled, also in a share
+// that exists already.
 func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, a *pb.Assignment, gone dispatch.State) error {
 	g.mu.Lock()
 	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch

@@ -50,7 +50,8 @@ func (b *bench) taken(a *pb.Assignment, n int) (*group, *share) {
 	return nil, nil
 }
 
-// TestSaver_ASlowGroupHoldsUpNoOther: a group cannot record what it has consumed, and tries again and again. What others settle is saved every second.
+// TestSaver_ASlowGroupHoldsUpNoOther: a group cannot record what it has consumed, and tries again and again.
+// Settlements of other groups are saved every second.
 func TestSaver_ASlowGroupHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

@@ -114,7 +114,7 @@ func TestGroup_SkipOlder(t *testing.T) {
 	}
 }
 
-// What was settled or handed out before the others of its batch got too old must not be counted as skipped.
+// A message that was settled or handed out before the others of its batch got too old must not be counted as skipped.
 func TestGroup_SkipOlderPassesOverTheRest(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{SkipOlder: 10 * time.Second}, 0)
 	offerAt(t, s, 6, start, start)

@@ -113,8 +113,8 @@ func (s *Share) goes(to Destination, n int) bool {
 	return true
 }
 
-// queueUp has a message wait for a checkpoint. Those that do not wait any more are swept out when they are most of what
-// there is.
+// queueUp has a message wait for a checkpoint. Entries that do not wait any more are swept out when they are the
+// majority.
 func (s *Share) queueUp(seq core.Seq, x *transfer) {
 	r := &s.transfers[x.to]
 	if r.waiting.len() >= 64+2*(r.leaving+r.underWay) {

@@ -104,7 +104,7 @@ func (s *Share) release(b *batch) {
 const squeezeAge = 128
 
 // squeeze releases the buffers of old batches, which may pin more than the batch, and when the share holds much memory
-// those of batches of which little is left. What is still needed of them is copied.
+// those of batches of which little is left. Records that are still needed are copied.
 func (s *Share) squeeze() {
 	much := s.heldBytes >= s.squeezeAt
 	if !much && s.offers%squeezeAge != 0 {

@@ -128,7 +128,7 @@ func (b *breaker) handed(n int, now int64) {
 	}
 }
 
-// limit of a pause. What is left when failures count again is taken for poison, and needs no patience.
+// limit of a pause. Messages that are left when failures count again are taken for poison, and need no patience.
 func (b *breaker) limit() int64 {
 	if b.counting() {
 		return b.hurry

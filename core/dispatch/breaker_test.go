@@ -333,7 +333,7 @@ func TestBreaker_SaveRestore(t *testing.T) {
 	}
 }
 
-// What it does not understand does not open it; nor does anything if it is off, or knows better.
+// A state that it does not understand does not open it; nor does anything if it is off, or knows better.
 func TestBreaker_RestoreNothing(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)

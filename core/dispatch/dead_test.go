@@ -55,7 +55,8 @@ func TestDead_NotBeforeItsIntentIsDurable(t *testing.T) {
 	}
 }
 
-// What an earlier owner was to dead-letter may be there: it is looked for, and not at once, since that owner may have an append under way.
+// A message that an earlier owner was to dead-letter may be there: it is looked for, and not at once, since that owner
+// may have an append under way.
 func TestDead_ResumedIsLookedFor(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 1)
 	take(g, 1, start)

@@ -24,8 +24,7 @@ func (d Destination) String() string {
 	return "dead letter queue"
 }
 
-// Reason says why a message is transferred. Checkpoints keep the numbers. What users read of a dead letter is its
-// Failure.
+// Reason says why a message is transferred. Checkpoints keep the numbers. Users read the Failure of a dead letter.
 type Reason uint8
 
 const (

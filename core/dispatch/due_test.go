@@ -346,7 +346,7 @@ func TestTimers_Refusals(t *testing.T) {
 	}
 }
 
-// What another owner settled is settled here, read or not, begun or not.
+// Messages that another owner settled are settled here, read or not, begun or not.
 func TestTimers_Absorb(t *testing.T) {
 	g, s := newTimers(t, core.GroupSpec{})
 	b := offerTimers(t, s, start, 40, 2, 30)

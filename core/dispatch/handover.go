@@ -28,8 +28,8 @@ func (s *Share) State(now time.Time) State {
 	return st
 }
 
-// Absorb settles what another owner of the extent has settled since; how many messages that were not settled here is returned. What
-// the other says of messages not settled is not taken: this owner may have handed them out since.
+// Absorb settles what another owner of the extent has settled since; how many messages that were not settled here is
+// returned. The other's entries of unsettled messages are ignored: this owner may have handed them out since.
 func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	s.group.at(now)
 	if s.gone {

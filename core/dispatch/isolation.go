@@ -36,8 +36,8 @@ type isolation struct {
 	given   map[SessionID]deadRef // the last one that each session was handed
 }
 
-// admit is 0 for a session that holds a message which was handed out alone. What a unary pull gets alone keeps nothing
-// from other pulls.
+// admit is 0 for a session that holds a message which was handed out alone. A message that a unary pull gets alone
+// keeps nothing from other pulls.
 func (a *isolation) admit(sc scope, _ int64) int {
 	if a == nil || sc.group || sc.session == 0 {
 		return math.MaxInt

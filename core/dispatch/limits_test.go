@@ -198,8 +198,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// What is blocked is part of the window of outstanding messages: a group whose messages all fail stops there, and goes on with each one
-// that is settled.
+// Blocked messages are part of the window of outstanding messages: a group whose messages all fail stops there, and
+// goes on with each one that is settled.
 func TestGroup_BlockIsBounded(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedBlock, Breaker: core.BreakerOff, NoNackThrottle: true}, 0)
 	taken := 0

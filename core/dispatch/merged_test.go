@@ -36,8 +36,8 @@ func TestMerged_BypassesDelayAndSkipOlder(t *testing.T) {
 	}
 }
 
-// TestMerged_AtMostAQuarter takes with all sizes of credit: as long as there is fresh work, merged messages are a quarter of what is handed out.
-// What fails is handed out again in their part, too.
+// TestMerged_AtMostAQuarter takes with all sizes of credit: as long as there is fresh work, merged messages are a
+// quarter of what is handed out. Failed messages are handed out again in their part, too.
 func TestMerged_AtMostAQuarter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const each = 700

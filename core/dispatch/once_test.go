@@ -186,7 +186,8 @@ func TestOnce_Model(t *testing.T) {
 	})
 }
 
-// What nobody is lost with is not lost: without a crash everything comes, a batch at a time, and the next is claimed when one was handed out.
+// Without a crash no message is lost: everything comes, a batch at a time, and the next is claimed when one was handed
+// out.
 func TestOnce_AllComesWithoutFaults(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{Delivery: core.AtMostOnce}, 1000)
 	got := 0

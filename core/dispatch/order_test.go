@@ -31,7 +31,7 @@ func TestShare_Wait(t *testing.T) {
 	}
 }
 
-// What a consumer gives back unread goes out before what nobody has had.
+// A message that a consumer gives back unread goes out before messages that were never handed out.
 func TestShare_ChainedReturnsComeFirst(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 6)
 	s.Wait(false)

@@ -339,7 +339,7 @@ func TestOutage_SurvivesItsOwner(t *testing.T) {
 	}
 }
 
-// What was rejected stays dead, and a rejection shows that somebody works.
+// A rejected message stays dead, and a rejection shows that a worker works.
 func TestOutage_Rejections(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, LockTimeout: time.Second}, 100)
 	runs := g.Take(1, Credit{Messages: 40, Bytes: 1 << 20}, start, nil)

@@ -6,7 +6,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// What a settlement of anything but the current delivery gets; made once, since it may be frequent.
+// This error answers a settlement of anything but the current delivery; made once, since it may be frequent.
 var (
 	errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled, or moved to the retry queue or the dead letter queue, before, or its lock ran out and it is redelivered")
 	errOnce  = core.Errorf(core.CodeStale, "the group delivers at most once: a message is settled as it is delivered; there is nothing to nack, reject or extend")

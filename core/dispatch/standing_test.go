@@ -46,7 +46,8 @@ func TestShare_Blocking(t *testing.T) {
 	}
 }
 
-// What was returned unseen and handed out again has been held since then, whatever was done to its first lock.
+// A message that was returned unseen and handed out again has been held since then, whatever happened to its first
+// lock.
 func TestShare_StandingAfterAReturn(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 0)
 	offer(t, s, 1)

@@ -140,7 +140,7 @@ func TestState_Merge(t *testing.T) {
 	}
 }
 
-// Whatever happens, a checkpoint fits; when it is crowded, the share says so, and recovers.
+// In every state a checkpoint fits; when it is crowded, the share says so, and recovers.
 func TestCheckpoint_AlwaysFits(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	g, s := newShare(t, core.GroupSpec{}, MaxOutstanding)

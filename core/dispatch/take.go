@@ -50,7 +50,8 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	return runs
 }
 
-// take hands out one turn's worth. What has to be claimed first is claimed as the credit goes, since each claim takes a checkpoint.
+// take hands out one turn's worth. Messages that have to be claimed first are claimed as the credit goes, since each
+// claim takes a checkpoint.
 func (s *Share) take(h *handout, kind turn) {
 	s.look()
 	waiting := &s.firsts

@@ -2,9 +2,10 @@ package dispatch
 
 import "github.com/columbamq/columba/core"
 
-// What an owner that died had handed out, or was about to, is unsure for whoever follows: perhaps no consumer had it, perhaps one has settled it since the
-// last checkpoint. It keeps its lock. When that runs out the attempt does not count, like one that fails while the breaker is open: so a message has all the deliveries that
-// it may have. The number of the attempt stays used.
+// A message that a dead owner had handed out, or was about to, is unsure for the next owner: perhaps no consumer had
+// it, perhaps one has settled it since the last checkpoint. It keeps its lock. When that runs out the attempt does not
+// count, like one that fails while the breaker is open: so a message has all the deliveries that it may have. The
+// number of the attempt stays used.
 
 // mostUnsure bounds the attempts of a message that do not count since they were unsure: a message that takes its output host with it comes to its end all
 // the same.
